@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from trt_bisect.commands.analysis import Analysis as Analysis
     from trt_bisect.commands.check import check as check
     from trt_bisect.commands.compare import compare as compare
+    from trt_bisect.commands.compare import profile as profile
     from trt_bisect.commands.losses import sensitivity as sensitivity
     from trt_bisect.commands.losses import worst as worst
     from trt_bisect.commands.migrate import migrate as migrate
-    from trt_bisect.commands.profile import profile as profile
-    from trt_bisect.commands.regress.regress import regress as regress
+    from trt_bisect.commands.regress import regress as regress
     from trt_bisect.commands.run.run import run as run
     from trt_bisect.data.datasets import open_dataset as open_dataset
-    from trt_bisect.driver.suspects.curves import bisect as bisect
-    from trt_bisect.driver.suspects.curves import exhaustive as exhaustive
-    from trt_bisect.driver.suspects.search import Question as Question
-    from trt_bisect.driver.suspects.search import drive as drive
+    from trt_bisect.driver.curves import bisect as bisect
+    from trt_bisect.driver.curves import exhaustive as exhaustive
+    from trt_bisect.driver.search import Question as Question
+    from trt_bisect.driver.search import drive as drive
     from trt_bisect.errors import BadInput as BadInput
     from trt_bisect.errors import EngineUnavailable as EngineUnavailable
     from trt_bisect.errors import NothingMeasured as NothingMeasured
@@ -72,11 +72,11 @@ _NAMES = {
     "commands.losses": ("sensitivity", "worst"),
     "commands.migrate": ("migrate",),
     "commands.profile": ("profile",),
-    "commands.regress.regress": ("regress",),
+    "commands.regress": ("regress",),
     "commands.run.run": ("run",),
     "data.datasets": ("open_dataset",),
-    "driver.suspects.curves": ("bisect", "exhaustive"),
-    "driver.suspects.search": ("Question", "drive"),
+    "driver.curves": ("bisect", "exhaustive"),
+    "driver.search": ("Question", "drive"),
     "errors": ("BadInput", "EngineUnavailable", "NothingMeasured", "TrtBisectError"),
     "history.store": ("History",),
     "model.network": ("Network", "load_network"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.editions import edition
-from trt_bisect.analyzer.bound import bound_of, upper_bound
+from trt_bisect.analyzer.doubts import bound_of, upper_bound
 
 
 @pytest.mark.parametrize("inputs", [1, 4, 20, 59, 100, 299, 2995])

@@ -12,7 +12,7 @@ from tests.support.records import texts
 from trt_bisect import BadInput, similarity
 from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_classes
 from trt_bisect.cli import main
-from trt_bisect.commands.regress.suite import read_suite
+from trt_bisect.commands.suite import read_suite
 
 
 def softmax(values, axis):

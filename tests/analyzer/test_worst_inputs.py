@@ -20,7 +20,7 @@ from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.worst import WorstSamples, distribution_of, verdict, worst_inputs
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.data.array_files import load_samples, save_samples
+from trt_bisect.data.feeds import load_samples, save_samples
 from trt_bisect.precision import int8_set
 
 LOSSES = st.sampled_from([0.0, 0.1, 0.2, 0.5, math.inf])

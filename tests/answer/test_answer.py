@@ -22,7 +22,7 @@ from trt_bisect.answer import steps_back
 from trt_bisect.builder import onnxruntime as onnxruntime_builder
 from trt_bisect.calibration.collect import CANDIDATES, calibrate
 from trt_bisect.data.datasets import open_dataset, split
-from trt_bisect.driver.recipes import search_space
+from trt_bisect.driver import search_space
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session

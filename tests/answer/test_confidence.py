@@ -13,7 +13,7 @@ from tests.model.test_followers import swish
 from tests.support import networks
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.answer.facts import (
+from trt_bisect.answer.result import (
     ARITHMETIC,
     CLEAR,
     CLOSE,

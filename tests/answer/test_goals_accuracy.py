@@ -19,7 +19,7 @@ from tests.support.goal_cases import named_points
 from tests.support.networks import plant_between
 from tests.support.progress_doubles import Steps
 from tests.support.quantized import plain_session
-from trt_bisect.analyzer.bound import CLASS
+from trt_bisect.analyzer.doubts import BY_CLASS
 from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.options.concerns import RunOptions
@@ -64,7 +64,7 @@ def test_the_bound_counts_held_out_inputs_of_another_class(lenet, tmp_path, give
         for session in map(plain_session, (path, out / "recipe" / "network.qdq.onnx"))
     )
     changed = int(np.sum(np.not_equal(fp32, recipe)))
-    assert (report.bound.inputs, report.bound.missed, report.bound.by) == (len(held_out), changed, CLASS)
+    assert (report.bound.inputs, report.bound.missed, report.bound.by) == (len(held_out), changed, BY_CLASS)
     assert changed == 1 if len(given) == 1 else changed > 10
     lines = [line.text for line in report.lines if line.kind == UNSEEN]
     assert len(lines) == report.recipe.meets

@@ -12,8 +12,8 @@ from tests.support.goal_cases import JUDGED, planted
 from trt_bisect.answer.answer import AnswerSearch
 from trt_bisect.answer.steps_back import free_units, with_faster
 from trt_bisect.builder.inspector import kernels_of
-from trt_bisect.driver.recipes.cheapest import Cheapest
-from trt_bisect.driver.recipes.search_space import Space
+from trt_bisect.driver.cheapest import Cheapest
+from trt_bisect.driver.search_space import Space
 from trt_bisect.errors import BadInput
 from trt_bisect.model.cost import TimePrices
 from trt_bisect.model.gpu_time import GPUS, gpu_of

@@ -8,8 +8,8 @@ import pytest
 from trt_bisect.answer.in_fp16 import in_fp16
 from trt_bisect.answer.plans import Spent
 from trt_bisect.answer.validation import Checked
-from trt_bisect.driver.recipes.cheapest import Cheapest
-from trt_bisect.driver.recipes.search_space import Sensitivities, Space
+from trt_bisect.driver.cheapest import Cheapest
+from trt_bisect.driver.search_space import Sensitivities, Space
 from trt_bisect.precision import Precision, int8_set
 
 UNITS, FOUND = 8, frozenset({6, 7})

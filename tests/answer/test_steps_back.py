@@ -8,9 +8,9 @@ import pytest
 from trt_bisect.answer import steps_back
 from trt_bisect.answer.steps_back import another_that_holds, minimal, with_more_high
 from trt_bisect.answer.validation import Checked
-from trt_bisect.driver.recipes import search_space
-from trt_bisect.driver.recipes.cheapest import Cheapest
-from trt_bisect.driver.recipes.search_space import Space
+from trt_bisect.driver import search_space
+from trt_bisect.driver.cheapest import Cheapest
+from trt_bisect.driver.search_space import Space
 from trt_bisect.evaluator.each_input import NO_MARGIN
 from trt_bisect.precision import int8_set
 from trt_bisect.report.answer import NUDGED, OFF, OWN

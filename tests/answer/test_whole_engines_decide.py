@@ -19,8 +19,8 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.commands.run.build_report import RunTrials, blank_row, layer_rows, overruled
 from trt_bisect.commands.run.live import curve_so_far
 from trt_bisect.commands.run.search import CurveSearch
-from trt_bisect.driver.suspects.curves import CULPRITS, FULL
-from trt_bisect.driver.suspects.search import Question
+from trt_bisect.driver.curves import CULPRITS, FULL
+from trt_bisect.driver.search import Question
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.evaluators import BranchEvaluator, RebuildEvaluator
 from trt_bisect.evaluator.passes import PassResult

@@ -25,20 +25,20 @@ from tests.support.api_names import (
     signatures_in,
 )
 from tests.support.fake_tensorrt import Definition, FakeLayer, Kind, Tensor
-from trt_bisect.builder import tensorrt_walk
+from trt_bisect.builder import tensorrt_weak
 from trt_bisect.builder.tensorrt_engine import _DTYPES
 
 BINDINGS = Path(__file__).parents[1] / "files" / "bindings"
 WITH_WEAK = ("tensorrt-8.5.3.1", "tensorrt-8.6.0", "tensorrt-10.3.0", "tensorrt-10.13.3.9")
 STRONG_ONLY = ("tensorrt-11.4.0.106", "tensorrt-rtx-1.7.1.116")
-_BF16 = {"tensorrt_walk.py: DataType.BF16", "tensorrt_weak.py: BuilderFlag.BF16"}
+_BF16 = {"tensorrt_weak.py: DataType.BF16", "tensorrt_weak.py: BuilderFlag.BF16"}
 """BF16 is refused before TensorRT 10 (``engines.make_builder``)."""
 ABSENT = {
     "tensorrt-8.6.0": _BF16,
     "tensorrt-8.5.3.1": {
         *_BF16,
         "tensorrt_build.py: IBuilderConfig.builder_optimization_level",  # asked for with hasattr
-        "tensorrt_walk.py: ILayer.metadata",  # asked for with getattr
+        "tensorrt_weak.py: ILayer.metadata",  # asked for with getattr
     },
 }
 """The names that a version does not have, and that the code does not need there."""
@@ -93,7 +93,7 @@ def test_debug_tensors(version):
 
 def test_the_names_are_found_in_the_source():
     """A mistake in the search for names would make the tests above pass."""
-    build, walk = names_used(BUILDER / "tensorrt_build.py"), names_used(BUILDER / "tensorrt_walk.py")
+    build, walk = names_used(BUILDER / "tensorrt_build.py"), names_used(BUILDER / "tensorrt_weak.py")
     assert {"clear_flag", "set_timing_cache", "builder_optimization_level"} <= build["IBuilderConfig"]
     assert {"precision", "set_output_type", "metadata", "get_input"} <= walk["ILayer"]
     assert walk["IElementWiseLayer"] == {"op"}
@@ -187,9 +187,9 @@ def test_a_wrong_call_is_found(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("LayerType", tensorrt_walk._LEFT_ALONE | tensorrt_walk._HEAVY | tensorrt_walk._MOVES),
-        ("LayerType", frozenset(tensorrt_walk._KINDS.values())),
-        ("DataType", tensorrt_walk._FLOATS | _DTYPES.keys()),
+        ("LayerType", tensorrt_weak._LEFT_ALONE | tensorrt_weak._HEAVY | tensorrt_weak._MOVES),
+        ("LayerType", frozenset(tensorrt_weak._KINDS.values())),
+        ("DataType", tensorrt_weak._FLOATS | _DTYPES.keys()),
         ("NetworkDefinitionCreationFlag", {"EXPLICIT_BATCH", "STRONGLY_TYPED"}),
         ("BuilderFlag", {"OBEY_PRECISION_CONSTRAINTS", "STRICT_TYPES"}),
         ("TacticSource", {"JIT_CONVOLUTIONS", "EDGE_MASK_CONVOLUTIONS"}),

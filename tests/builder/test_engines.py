@@ -25,8 +25,8 @@ from trt_bisect.builder.engines import (
 )
 from trt_bisect.builder.tensorrt_build import import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
-from trt_bisect.model.low import BF16, FP8, FP16, INT8
 from trt_bisect.model.network import load_network
+from trt_bisect.model.quantizer import BF16, FP8, FP16, INT8
 from trt_bisect.precision import prefix
 from trt_bisect.report.screen.layout import fitted
 from trt_bisect.support import machine as host

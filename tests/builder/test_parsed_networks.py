@@ -14,7 +14,7 @@ import pytest
 from tests.support.fake_tensorrt import FLOAT, TRT, DataType, Definition, FakeLayer, Tensor, misread
 from tests.support.networks import Sketch, save
 from trt_bisect.builder.tensorrt_build import RTX, creation_flags, parse_file, start_tensorrt
-from trt_bisect.builder.tensorrt_walk import constrain, set_ranges, walk_steps
+from trt_bisect.builder.tensorrt_weak import constrain, set_ranges, walk_steps
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set, prefix
 

@@ -16,7 +16,7 @@ from tests.support.trtexec_rules import by_rules
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import RTX, creation_flags, parse_file, start_tensorrt
-from trt_bisect.builder.tensorrt_walk import walk_steps, weak_plan
+from trt_bisect.builder.tensorrt_weak import walk_steps, weak_plan
 from trt_bisect.calibration.cache import DEFAULT_VERSION
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import load_network

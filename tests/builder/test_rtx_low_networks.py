@@ -12,8 +12,8 @@ from tests.support.networks import Sketch, residual, samples, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.model.low import BF16, FP8, FP16, INT8
 from trt_bisect.model.network import load_network
+from trt_bisect.model.quantizer import BF16, FP8, FP16, INT8
 from trt_bisect.model.writing import parts_of
 from trt_bisect.precision import Precision
 

@@ -23,11 +23,11 @@ from trt_bisect.builder.tensorrt_build import (
     warnings_in,
 )
 from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
-from trt_bisect.builder.tensorrt_walk import largest_constant, walk_steps
+from trt_bisect.builder.tensorrt_weak import largest_constant, walk_steps
 from trt_bisect.data.datasets import profile_sizes
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
-from trt_bisect.model.low import BF16, FP8, FP16
 from trt_bisect.model.network import load_network
+from trt_bisect.model.quantizer import BF16, FP8, FP16
 from trt_bisect.precision import Precision, all_but, int8_set, prefix
 from trt_bisect.support.machine import find_gpu
 

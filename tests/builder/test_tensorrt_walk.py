@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from tests.support.fake_tensorrt import FLOAT, TRT, DataType, Definition, make_network, misread, parsed
-from trt_bisect.builder.tensorrt_walk import constrain, set_ranges, walk_steps
+from trt_bisect.builder.tensorrt_weak import constrain, set_ranges, walk_steps
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.precision import Precision, int8_set, prefix
 

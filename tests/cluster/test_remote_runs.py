@@ -13,7 +13,7 @@ import trt_bisect
 from tests.support.ray_nodes import MEETING
 from tests.support.waiting import LIMIT, wait_until
 from tests.support.worker_runs import journaled, without_times
-from trt_bisect.commands.regress.remote import WantedRun, run_elsewhere
+from trt_bisect.commands.regress_remote import WantedRun, run_elsewhere
 from trt_bisect.errors import BadInput
 from trt_bisect.history.store import HISTORY, History
 from trt_bisect.report.explanation import EXPLANATION

@@ -92,7 +92,7 @@ def test_a_night_on_a_cluster_is_as_here(suite, ray_nodes):
 
 def test_a_night_whose_cluster_is_gone_goes_on_here(suite, ray_nodes, monkeypatch):
     """The first run has ended when the cluster goes; it is not done again."""
-    from trt_bisect.commands.regress import remote as suite_elsewhere
+    from trt_bisect.commands import regress_remote as suite_elsewhere
 
     whole = suite_elsewhere.run_elsewhere
 

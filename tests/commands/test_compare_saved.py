@@ -9,7 +9,7 @@ from polygraphy.comparator import IterationResult, RunResults
 import trt_bisect
 from tests.support import networks
 from tests.support.compared import tensors_of
-from trt_bisect.data.array_files import match_names
+from trt_bisect.data.feeds import match_names
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import int8_set
 

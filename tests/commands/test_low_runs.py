@@ -14,8 +14,8 @@ from tests.support.networks import Sketch, save
 from tests.support.records import report_from
 from trt_bisect.commands.run.run import run
 from trt_bisect.errors import BadInput
-from trt_bisect.model.low import FP16
 from trt_bisect.model.network import load_network
+from trt_bisect.model.quantizer import FP16
 from trt_bisect.report.model import Report
 
 WIDE = 8

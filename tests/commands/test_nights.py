@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 import time_machine
 
-from trt_bisect.commands.regress.regress import nightly_runs_in
+from trt_bisect.commands.regress import nightly_runs_in
 from trt_bisect.errors import BadInput
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)

@@ -10,8 +10,8 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.suites import ONCE, SUITE, differing, failing, only, save_suite
-from trt_bisect.commands.regress.regress import regress, run_network
-from trt_bisect.commands.regress.suite import read_suite
+from trt_bisect.commands.regress import regress, run_network
+from trt_bisect.commands.suite import read_suite
 from trt_bisect.errors import BadInput
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support import networks
 from tests.support.suites import ONCE, SUITE, only
 from tests.support.waiting import wait_until
-from trt_bisect.commands.regress.regress import regress, run_network
+from trt_bisect.commands.regress import regress, run_network
 from trt_bisect.history.store import HISTORY, History
 
 

@@ -12,7 +12,7 @@ import time_machine
 
 from tests.support.suites import SUITE, differing, failing, only
 from trt_bisect.builder.base import latency_of
-from trt_bisect.commands.regress.regress import regress
+from trt_bisect.commands.regress import regress
 from trt_bisect.errors import BadInput
 from trt_bisect.report.model import UNMEASURED, ByPlan, report_of
 from trt_bisect.support.text import Note

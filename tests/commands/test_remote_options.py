@@ -5,7 +5,7 @@ import shlex
 from itertools import pairwise
 
 from tests.support import networks
-from trt_bisect.commands.regress import remote
+from trt_bisect.commands import regress_remote as remote
 
 
 def done_elsewhere(keywords, folder):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trt_bisect.commands.regress.suite import read_suite
+from trt_bisect.commands.suite import read_suite
 from trt_bisect.errors import BadInput
 
 
@@ -84,8 +84,8 @@ def test_all_keys(folder):
 def test_every_keyword_is_one_of_run(folder):
     import inspect
 
-    from trt_bisect.commands.regress.suite import NETWORK_KEYS, NIGHT_KINDS
     from trt_bisect.commands.run.run import run
+    from trt_bisect.commands.suite import NETWORK_KEYS, NIGHT_KINDS
 
     taken = {option.name for key, option in NETWORK_KEYS.items() if key not in (*NIGHT_KINDS, "name")}
     others = {"output", "history", "progress", "save_tensors", "cluster"}
@@ -159,7 +159,7 @@ def test_a_suite_that_is_not_there_or_no_text(folder):
 @given(st.lists(st.text(st.characters(exclude_categories=["C", "Zl", "Zp", "Zs"]), min_size=1), max_size=6))
 @example(["../x", "..", "/etc/passwd", "a/b", "a-b", "...", "x" * 300, "repeats", "ä"])
 def test_names_stay_in_the_night_and_apart(tmp_path_factory, names):
-    from trt_bisect.commands.regress.suite import stem_of
+    from trt_bisect.commands.suite import stem_of
 
     different = dict.fromkeys(names)
     stems = [stem_of(name) for name in different]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trt_bisect.data.array_files import Spill
+from trt_bisect.data.feeds import Spill
 
 
 def test_arrays_beyond_the_limit_are_in_files_until_it_is_closed(random):

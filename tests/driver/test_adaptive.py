@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.editions import edition
-from trt_bisect.driver.suspects.adaptive import STRIDE, adaptive, one_at_a_time
-from trt_bisect.driver.suspects.curves import exhaustive
-from trt_bisect.driver.suspects.search import Question, Step, drive
+from trt_bisect.driver.adaptive import STRIDE, adaptive, one_at_a_time
+from trt_bisect.driver.curves import exhaustive
+from trt_bisect.driver.search import Question, Step, drive
 
 BUDGET = 0.01
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.editions import edition
-from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, cheaper_few, cheapest, lowered, orders, surely_cheapest
-from trt_bisect.driver.recipes.local_search import FEW_UNITS, all_sets, fit, within
-from trt_bisect.driver.recipes.search_space import MeasuredSets, Point, Space, knee, pareto, path, sensitivities
-from trt_bisect.driver.suspects.search import drive
+from trt_bisect.driver.cheapest import FEW_NEEDED, cheaper_few, cheapest, lowered, orders, surely_cheapest
+from trt_bisect.driver.local_search import FEW_UNITS, all_sets, fit, within
+from trt_bisect.driver.search import drive
+from trt_bisect.driver.search_space import MeasuredSets, Point, Space, knee, pareto, path, sensitivities
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.editions import edition
-from trt_bisect.driver.recipes.cheapest import cheapest, orders
-from trt_bisect.driver.recipes.search_space import Space
-from trt_bisect.driver.suspects.curves import bisect, exhaustive
-from trt_bisect.driver.suspects.search import Question, drive
+from trt_bisect.driver.cheapest import cheapest, orders
+from trt_bisect.driver.curves import bisect, exhaustive
+from trt_bisect.driver.search import Question, drive
+from trt_bisect.driver.search_space import Space
 from trt_bisect.precision import int8_set
 
 BUDGET = 0.01

@@ -7,9 +7,9 @@ import pytest
 
 from tests.driver.test_cheapest import Network, best_of_all, space_of
 from tests.support.editions import edition
-from trt_bisect.driver.recipes.cheapest import cheapest, orders
-from trt_bisect.driver.recipes.estimated import EstimatedSearch, Estimates, Measured, cheapest_within
-from trt_bisect.driver.suspects.search import drive
+from trt_bisect.driver.cheapest import cheapest, orders
+from trt_bisect.driver.estimated import EstimatedSearch, Estimates, Measured, cheapest_within
+from trt_bisect.driver.search import drive
 
 
 def searched(space, by_input, **options):

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
-from trt_bisect.driver.recipes.cheapest import cheapest, orders
-from trt_bisect.driver.recipes.search_space import MeasuredSets, Space, sensitivities
-from trt_bisect.driver.suspects.search import drive
+from trt_bisect.driver.cheapest import cheapest, orders
+from trt_bisect.driver.search import drive
+from trt_bisect.driver.search_space import MeasuredSets, Space, sensitivities
 from trt_bisect.precision import int8_set
 
 RIGHT = {

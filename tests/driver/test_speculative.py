@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.editions import edition
-from trt_bisect.driver.suspects.curves import bisect, exhaustive
-from trt_bisect.driver.suspects.search import Question, drive
-from trt_bisect.driver.suspects.speculative import GoodOrBad, LastRises, drive_speculatively, foreseen
+from trt_bisect.driver.curves import bisect, exhaustive
+from trt_bisect.driver.search import Question, drive
+from trt_bisect.driver.speculative import GoodOrBad, LastRises, drive_speculatively, foreseen
 from trt_bisect.evaluator.passes import Leaf, arrange, buffer_rows, split_rows, stackable, stacked_axis
 from trt_bisect.model.pieces import Piece
 from trt_bisect.precision import all_but, int8_set, only, prefix

@@ -22,9 +22,9 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.isolation import IsolatedBuilder
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.cluster.address import check_address, is_ray, local_processes
-from trt_bisect.driver.suspects.curves import bisect, exhaustive
-from trt_bisect.driver.suspects.search import Question, drive
-from trt_bisect.driver.suspects.speculative import GoodOrBad, LastRises, drive_concurrently
+from trt_bisect.driver.curves import bisect, exhaustive
+from trt_bisect.driver.search import Question, drive
+from trt_bisect.driver.speculative import GoodOrBad, LastRises, drive_concurrently
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator import workers as local
 from trt_bisect.evaluator.evaluators import RebuildEvaluator

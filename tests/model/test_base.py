@@ -10,13 +10,13 @@ from onnx import helper, numpy_helper, shape_inference
 from tests.support.networks import Sketch, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.tensorrt_walk import weak_plan
+from trt_bisect.builder.tensorrt_weak import weak_plan
 from trt_bisect.calibration.cache import parse_version
 from trt_bisect.errors import BadInput
 from trt_bisect.model.cost import shares
-from trt_bisect.model.low import FP8, INT8
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import FP8, INT8
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import write_network

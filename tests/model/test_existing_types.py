@@ -15,9 +15,9 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.ranges import refuse_without_low
 from trt_bisect.commands.run.run import run
 from trt_bisect.errors import BadInput
-from trt_bisect.model.low import BF16, FP8, FP16, LOWS
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import BF16, FP8, FP16, LOWS
 from trt_bisect.model.session import UNOPTIMISED, make_session
 
 TYPES = {"fp16": (np.float16, TensorProto.FLOAT16), "bf16": (ml_dtypes.bfloat16, TensorProto.BFLOAT16)}

@@ -11,7 +11,7 @@ from tests.support import networks
 from tests.support.quantized import plain_session
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.tensorrt_walk import weak_plan
+from trt_bisect.builder.tensorrt_weak import weak_plan
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.layers import followed_tensors
 from trt_bisect.model.network import load_network

@@ -13,9 +13,9 @@ from tests.support.quantized import plain_run
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import BadInput
-from trt_bisect.model.low import BF16, FP8, FP16, INT8, LowPrecision, find_low
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import BF16, FP8, FP16, INT8, LowPrecision, find_low
 from trt_bisect.precision import Precision, PrecisionPlan, prefix
 
 DTYPES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from ruamel.yaml import YAML
 
 from tests.support import networks
-from trt_bisect.commands.regress.suite import read_suite
+from trt_bisect.commands.suite import read_suite
 
 REPOSITORY = Path(__file__).parents[2]
 CI = REPOSITORY / "samples/ci"

@@ -14,7 +14,7 @@ from tests.support.planted_answers import MISLEADING
 from tests.support.records import kinds
 from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
 from trt_bisect.analyzer.metrics import JUDGING
-from trt_bisect.answer.facts import CLOSE, MARGIN, ONE_SETTING
+from trt_bisect.answer.result import CLOSE, KEEPS_MARGIN, ONE_SETTING
 from trt_bisect.history.store import History
 from trt_bisect.report import summary as headline
 from trt_bisect.report.answer import DECIDING
@@ -195,5 +195,5 @@ def test_noise_and_margin_are_those_of_the_figures(case):
     if answer.margin and report.metric != "agreement":
         kept = report.budget * (1.0 - answer.margin) * (1.0 + 1e-9)
         with_margin = sum(metric.loss(value) <= kept for value in answer.given.figures.values())
-        (margin,) = [line.text for line in answer.confidence if line.kind == MARGIN]
+        (margin,) = [line.text for line in answer.confidence if line.kind == KEEPS_MARGIN]
         assert f"% on {with_margin} of {answer.given.inputs} input" in margin

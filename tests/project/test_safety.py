@@ -20,9 +20,9 @@ from tests.support import networks
 from tests.support.records import report_from
 from tests.support.waiting import LIMIT
 from trt_bisect import BadInput, Precision, load_network, open_dataset
-from trt_bisect.builder.tensorrt_walk import Constraint, WeakPlan
+from trt_bisect.builder.tensorrt_weak import Constraint, WeakPlan
 from trt_bisect.calibration.cache import parse_version
-from trt_bisect.data.array_files import open_dumps
+from trt_bisect.data.feeds import open_dumps
 from trt_bisect.data.named import load_function
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.history.store import HISTORY

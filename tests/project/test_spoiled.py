@@ -19,7 +19,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.records import record_of
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data import array_files
+from trt_bisect.data import feeds
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
@@ -187,7 +187,7 @@ def test_an_archive_that_unpacks_to_far_more_than_it_is_is_refused_unread(tmp_pa
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, x=np.zeros((1 << 16, 4), np.float32))
     assert len(list(open_dataset(path, SPECS))) == 1 << 16
-    monkeypatch.setattr(array_files, "_SUSPICIOUS_BYTES", 1 << 19)
+    monkeypatch.setattr(feeds, "_SUSPICIOUS_BYTES", 1 << 19)
     with pytest.raises(BadInput, match=r"unpacks from .* bytes to 1,048,704"):
         open_dataset(path, SPECS)
 

@@ -20,8 +20,8 @@ from tests.support.fp16_networks import encoder, written
 from tests.support.quantized import plain_session
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.model.low import FP8, FP16
 from trt_bisect.model.network import load_network
+from trt_bisect.model.quantizer import FP8, FP16
 
 CULPRIT = "block1.conv2"
 _QUANTIZE = """

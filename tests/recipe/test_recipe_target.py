@@ -16,7 +16,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.trtexec_rules import by_rules, read
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.tensorrt_walk import weak_plan
+from trt_bisect.builder.tensorrt_weak import weak_plan
 from trt_bisect.calibration.cache import parse_version
 from trt_bisect.model.network import load_network
 from trt_bisect.options.kinds import parse_shapes

@@ -15,7 +15,7 @@ from tests.support.fake_tensorrt import TRT, DataType, Definition, make_network,
 from tests.support.records import texts
 from tests.support.trtexec_rules import SHORT, STAND_IN, by_rules, documented, in_short, obeyed
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.tensorrt_walk import (
+from trt_bisect.builder.tensorrt_weak import (
     Constraint,
     WeakPlan,
     constrain,
@@ -336,7 +336,7 @@ def test_a_network_with_pairs_has_no_flags_no_script_and_no_cache(tmp_path):
 
 def test_the_weak_builder_exports_its_ranges_too(network):
     """A tensor that TensorRT's parser made, such as a Gemm's product before its bias, stands in no other cache."""
-    from trt_bisect.builder.tensorrt_walk import scales_set
+    from trt_bisect.builder.tensorrt_weak import scales_set
 
     definition = parsed()
     scales = {name: np.float32(0.01 * (i + 1)) for i, name in enumerate(network.activations)}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.records import EMPTY
-from trt_bisect.analyzer.bound import bound_of
+from trt_bisect.analyzer.doubts import bound_of
 from trt_bisect.builder.base import latency_of
 from trt_bisect.report.answer import RecipeLayers
 from trt_bisect.report.changes import Change, Tolerances, changes, compared_part, differences, missed_targets

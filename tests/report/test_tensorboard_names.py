@@ -15,8 +15,8 @@ from tests.support import networks
 from tests.support.event_files import read, run_named
 from trt_bisect.analyzer.histograms import GrowingHistogram
 from trt_bisect.report.screen.run import literal, table
-from trt_bisect.report.tensorboard.board import layer_tags
-from trt_bisect.report.tensorboard.run_logs import graph_of, legal_names
+from trt_bisect.report.tensorboard_board import layer_tags
+from trt_bisect.report.tensorboard_logs import graph_of, legal_names
 
 LEGAL = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 

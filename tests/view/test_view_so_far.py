@@ -21,8 +21,8 @@ from tests.support.waiting import wait_until
 from trt_bisect import Report
 from trt_bisect.commands.run import live
 from trt_bisect.commands.run.live import Live, SoFar
-from trt_bisect.driver.suspects.curves import bisect, exhaustive
-from trt_bisect.driver.suspects.search import Findings, Question, drive
+from trt_bisect.driver.curves import bisect, exhaustive
+from trt_bisect.driver.search import Findings, Question, drive
 from trt_bisect.report.model import FAILS, NOT_TRIED, REPORT, SO_FAR, ByPlan, read_report
 from trt_bisect.runs.journal import JOURNAL, MemoryStore
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING

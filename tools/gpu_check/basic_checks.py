@@ -17,8 +17,7 @@ from trt_bisect.builder.inspector import engine_layers
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import RTX, new_config, parse_file, serialize, start_tensorrt, version_of
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
-from trt_bisect.builder.tensorrt_walk import walk_steps
-from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
+from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, walk_steps
 from trt_bisect.data.datasets import profile_shapes
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.trial import MEASURED, Trial

@@ -10,11 +10,10 @@ import numpy as np
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, weight_axis
-from trt_bisect.model.low import W8A16, FloatType
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer
 from trt_bisect.model.qdq import PlanWriter
-from trt_bisect.model.quantizer import Quantizer, activation_quantizer, round_trips
+from trt_bisect.model.quantizer import W8A16, FloatType, Quantizer, activation_quantizer, round_trips
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.table import INDEX, NAME, Column
 

@@ -24,7 +24,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.named import code_digest, is_reusable, load_function
 from trt_bisect.data.samples import image_files
-from trt_bisect.driver.suspects.search import Loss
+from trt_bisect.driver.search import Loss
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed, first_line
 from trt_bisect.evaluator.accuracy import (
     ACCURACY,

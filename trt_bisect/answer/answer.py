@@ -12,8 +12,7 @@ from trt_bisect.analyzer.doubts import is_destroyed
 from trt_bisect.answer.each_alone import EachAlone, half_gain
 from trt_bisect.answer.estimated import JUDGED, EstimatedRecipes, Recipe, allowed
 from trt_bisect.answer.in_fp16 import in_fp16, may_be_in_fp16
-from trt_bisect.answer.inputs import answer_inputs, unseen_inputs
-from trt_bisect.answer.plans import AnswerPlans, Spent
+from trt_bisect.answer.plans import AnswerPlans, Spent, answer_inputs, unseen_inputs
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.search import (
     AUTO,
@@ -44,10 +43,10 @@ from trt_bisect.answer.steps_back import (
 )
 from trt_bisect.answer.validation import Checked, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, Cheapest, surely_cheapest
-from trt_bisect.driver.recipes.local_search import FEW_UNITS, within
-from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
-from trt_bisect.driver.suspects.search import Loss, drive
+from trt_bisect.driver.cheapest import FEW_NEEDED, Cheapest, surely_cheapest
+from trt_bisect.driver.local_search import FEW_UNITS, within
+from trt_bisect.driver.search import Loss, drive
+from trt_bisect.driver.search_space import Kept, Sensitivities, Space
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.trial import Trial

@@ -40,9 +40,9 @@ from trt_bisect.calibration.weight_rounding import round_weights
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.equalise import equalise
-from trt_bisect.model.low import INT8
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
+from trt_bisect.model.quantizer import INT8
 from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
 from trt_bisect.model.smooth import smooth
 from trt_bisect.options.concerns import QUICK

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from trt_bisect.answer.facts import similarity_of
 from trt_bisect.answer.in_fp16 import may_be_in_fp16, with_units_in
 from trt_bisect.answer.plans import AnswerPlans
-from trt_bisect.answer.result import Answer
+from trt_bisect.answer.result import Answer, similarity_of
 from trt_bisect.answer.search import DEAR_RECIPE
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.recipes.search_space import (
+from trt_bisect.driver.search import Loss, Result, drive
+from trt_bisect.driver.search_space import (
     Batches,
     Kept,
     MeasuredSets,
@@ -21,7 +21,6 @@ from trt_bisect.driver.recipes.search_space import (
     saved,
     sensitivities,
 )
-from trt_bisect.driver.suspects.search import Loss, Result, drive
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.advice import HIGH

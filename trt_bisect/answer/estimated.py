@@ -26,9 +26,9 @@ from trt_bisect.answer.search import (
 from trt_bisect.answer.steps_back import with_more_high
 from trt_bisect.answer.validation import Checked, Target
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.recipes.cheapest import Cheapest
-from trt_bisect.driver.recipes.estimated import EstimatedSearch, Estimates, Measured
-from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
+from trt_bisect.driver.cheapest import Cheapest
+from trt_bisect.driver.estimated import EstimatedSearch, Estimates, Measured
+from trt_bisect.driver.search_space import Kept, Sensitivities, Space
 from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, Margin
 from trt_bisect.options.concerns import DEFAULT, QUICK, THOROUGH
 from trt_bisect.precision import PrecisionPlan

@@ -31,9 +31,9 @@ from math import inf
 from trt_bisect.answer.plans import AnswerPlans, Spent
 from trt_bisect.answer.search import CLOSER, CLOSEST, costs_of
 from trt_bisect.answer.validation import Checked, Target
-from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, orders
-from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
-from trt_bisect.driver.suspects.search import drive
+from trt_bisect.driver.cheapest import Cheapest, cheapest, orders
+from trt_bisect.driver.search import drive
+from trt_bisect.driver.search_space import Kept, Sensitivities, Space
 from trt_bisect.model.cost import Costs
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment

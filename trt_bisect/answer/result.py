@@ -1,23 +1,40 @@
-"""The answer: the recipe that holds on all inputs given, what was measured for it, and the recipe's files."""
+"""The answer: the recipe that holds on all inputs given, its files, and the facts that a report tells of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
+from trt_bisect.analyzer.doubts import (
+    BY_AGREEMENT,
+    BY_CLASS,
+    NOT_LOW,
+    UNSEEN,
+    Bound,
+    Doubt,
+    bound_of,
+    constant_outputs,
+    doubts,
+)
+from trt_bisect.analyzer.judge import Rule
+from trt_bisect.analyzer.metrics import figure_text
 from trt_bisect.answer.search import CalibratorTried
-from trt_bisect.answer.validation import Checked
-from trt_bisect.builder.base import Builder
+from trt_bisect.answer.validation import Checked, losses_by_place
+from trt_bisect.builder.base import EMULATED, Builder
 from trt_bisect.builder.tensorrt_build import RTX, TENSORRT
-from trt_bisect.builder.tensorrt_walk import weak_plan
+from trt_bisect.builder.tensorrt_weak import weak_plan
 from trt_bisect.calibration.cache import DLA_VERSION, NEWEST_VERSION, TensorRTVersion, parse_version, version_of_engine
 from trt_bisect.data.datasets import profile_shapes, profile_sizes
 from trt_bisect.data.named import name_of
-from trt_bisect.driver.recipes.search_space import Space
-from trt_bisect.driver.suspects.search import Loss
+from trt_bisect.driver.search import Loss
+from trt_bisect.driver.search_space import Space
 from trt_bisect.evaluator.each_input import NO_MARGIN, GivenInputs, Margin
 from trt_bisect.evaluator.trial import Trial
+from trt_bisect.model.layers import Layer
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.options.declare import repeated
 from trt_bisect.precision import PrecisionPlan
@@ -25,8 +42,23 @@ from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.recipe.commands import Setting
 from trt_bisect.recipe.files import RecipeFiles, recipe_files
 from trt_bisect.recipe.trtexec import Build
-from trt_bisect.report.answer import DearLayer, PlanFigures
+from trt_bisect.report.answer import FOLLOWERS, NUDGED, PLAIN, AnswerFacts, CalibratorRow, DearLayer, Held, PlanFigures
 from trt_bisect.report.model import Report
+from trt_bisect.report.precision_check import obedience_doubts, ran_low
+from trt_bisect.support.text import REFUSED, Line, Note, counted, percent
+
+INPUTS, FEW_INPUTS, KEEPS_MARGIN, KEEPS_NO_MARGIN = "inputs", "few inputs", "margin", "no margin"
+ARITHMETIC, CLEAR, CLOSE, ONE_SETTING = "arithmetic", "beyond the noise", "within the noise", "one setting"
+WEAK_CULPRIT, FOLLOWERS_ROUND, FOLLOWERS_STAY = "weak culprit", "followers round", "followers"
+"""The kinds of lines."""
+ENOUGH = 20
+"""With fewer inputs a recipe often misses on others: of unseen inputs 36 of 114 with 5 given, 8 of 69 with 20
+(``python -m benchmarks.answer``)."""
+_FLIPS = 0.1
+"""Roundings that fall to the other side of a level move 1 - cosine by 5 to 10 %."""
+_NOTHING = 0.01
+"""Losses below this share of the budget are float noise: their spread says nothing of a loss near the budget."""
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -190,4 +222,400 @@ def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> S
         options=flags,
         fixed=dict(options.shapes or {}),
         kept=report.recipe.high,
+    )
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The loss of a recipe, and how far noise moves it.
+
+    Attributes:
+        settings: the number of settings of the engine in which the loss was measured.
+        worst: the largest loss of all settings; infinite if there is none.
+        share: the share by which noise moves a loss: the spread of the settings; for the cosine, at least 0.1.
+    """
+
+    settings: int
+    worst: float
+    share: float
+
+    @classmethod
+    def of(cls, answer: Answer) -> Noise:
+        """Returns the noise of an answer, from its check in several settings."""
+        losses = list(answer.checked.losses.values())
+        known = [loss for loss in losses if math.isfinite(loss)]
+        rule, largest = answer.experiment.rule, max(known, default=0.0)
+        spread = (largest - min(known)) / largest if largest > _NOTHING * rule.budget else 0.0
+        is_cosine = rule.metric.name == "cosine" and not answer.by_accuracy
+        return cls(len(losses), max(losses, default=math.inf), max(spread, _FLIPS) if is_cosine else spread)
+
+    def is_close(self, budget: float) -> bool:
+        """Returns true if noise could reverse the verdict on the recipe."""
+        return math.isfinite(self.worst) and self.share > 0.0 and abs(budget - self.worst) <= self.share * self.worst
+
+
+def confidence(answer: Answer, followers: float | None) -> tuple[Line, ...]:
+    """Returns lines on the inputs, the arithmetic and the margins that the verdict of an answer rests on.
+
+    Args:
+        answer: the answer.
+        followers: the largest loss with the layers that only follow rounding too; None if it was not measured.
+    """
+    rule = answer.experiment.rule
+    if answer.by_accuracy:
+        return (_arithmetic(answer),)
+    lines = [*_inputs(answer), _arithmetic(answer), *_noise(answer), *_culprits(answer)]
+    return (*lines, *_followers(answer, rule, followers))
+
+
+def low_layers(answer: Answer) -> dict[int, Layer]:
+    """Returns the layers that can be low, by index."""
+    network = answer.experiment.network
+    return {k: network.layers[k] for k in network.quantizable}
+
+
+def _inputs(answer: Answer) -> Iterator[Line]:
+    given, margin = counted(len(answer.counting), "input"), answer.margin
+    unseen = len(answer.unseen_inputs or ())
+    short = (
+        f"The verdict rests on {given} of yours and {counted(unseen, 'held-out input') if unseen else 'none held out'}"
+    )
+    yield Line(INPUTS, f"{short}: the search used {answer.judged} of your inputs.", short=f"{short}.")
+    if len(answer.counting) < ENOUGH:
+        short = f"The search saw fewer than {ENOUGH} inputs"
+        text = "the recipe may miss on others (docs/benchmarks.md has how often recipes miss on held-out inputs)"
+        yield Line(FEW_INPUTS, f"{short}: {text}.", short=f"{short}.")
+    if answer.refused is not None:
+        yield Line(
+            KEEPS_NO_MARGIN,
+            f"The recipe keeps no margin: a margin would cost more than {percent(answer.refused)} of "
+            f"{answer.experiment.network.low.title}'s gain in speed. The recipe may use all of the allowed loss, and "
+            "new inputs may miss (--margin).",
+            short="The recipe keeps no margin.",
+        )
+    if margin.share:
+        rule = answer.experiment.rule
+        losses = losses_by_place(rule, answer.restored, answer.counting).values()
+        within = sum(loss <= rule.budget * (1.0 - margin.share) for loss in losses)
+        spared = f" The other {margin.spared} may use the margin." if margin.spared else ""
+        short = f"The recipe keeps a margin of {percent(margin.share)} on {within} of {given}"
+        yield Line(
+            KEEPS_MARGIN,
+            f"{short}: this share of the allowed loss stays in reserve, because new inputs lose more "
+            f"(--margin).{spared}",
+            short=f"{short}.",
+        )
+
+
+def _arithmetic(answer: Answer) -> Line:
+    builder = answer.experiment.builder
+    engine = f"{builder.engine} {builder.versions.get(builder.engine, '')}".strip()
+    if builder.arithmetic == EMULATED:
+        short = "No TensorRT engine has confirmed this"
+        low = answer.experiment.network.low.title
+        text = f"{engine} emulated TensorRT's {low}, and costs in speed are counted, not timed"
+        return Line(ARITHMETIC, f"{short}: {text}.", short=f"{short}.")
+    ran = _ran(answer)
+    short = f"The outputs were measured on {engine}{f', and {ran}' if ran else ''}"
+    return Line(ARITHMETIC, f"{short}: another version or GPU may round differently.", short=f"{short}.")
+
+
+def _ran(answer: Answer) -> str:
+    """The number of layers that ran low, if the engine alone tells; empty if the graph settles what is rounded."""
+    experiment = answer.experiment
+    told = experiment.builder.typing == "weak" and not experiment.network.has_pairs and answer.restored.ran
+    return ran_low(low_layers(answer), answer.restored) if told else ""
+
+
+def _noise(answer: Answer) -> Iterator[Line]:
+    noise, rule = Noise.of(answer), answer.experiment.rule
+    if not math.isfinite(noise.worst) or not noise.settings:
+        return
+    if noise.share == 0.0 and noise.settings > 1:
+        text = f"the largest loss is {rule.loss_text(noise.worst)} in all {noise.settings} settings"
+        short = "The verdict is the same in every setting"
+        yield Line(CLEAR, f"{short}: {text}.", short=f"{short}.")
+        return
+    if noise.share == 0.0:
+        text = f"the figures come from one setting, and the largest loss is {rule.loss_text(noise.worst)}"
+        yield Line(ONE_SETTING, f"Noise was not measured: {text}.", short="Noise was not measured.")
+        return
+    settings = f" in {noise.settings} settings" if noise.settings > 1 else ""
+    figures = (
+        f"the largest loss{settings} is {rule.loss_text(noise.worst)} of {rule.loss_text(rule.budget)} allowed, and "
+        f"noise changes it by about {percent(noise.share)}"
+    )
+    if noise.is_close(rule.budget):
+        yield Line(CLOSE, f"Noise could reverse the verdict: {figures}.", short="Noise could reverse the verdict.")
+    else:
+        short = f"The recipe {'passes' if answer.meets else 'misses'} by more than the noise"
+        yield Line(CLEAR, f"{short}: {figures}.", short=f"{short}.")
+
+
+def ranked(answer: Answer) -> tuple[list[int], list[int]]:
+    """Returns the units of the culprits, those first whose step back loses most.
+
+    Returns:
+        Those that miss the threshold by more than the noise when they are put back; and the others, which miss it by
+        less, miss only the margin, or miss only with moved scales.
+    """
+    noise, budget = Noise.of(answer), answer.space.budget
+    members = set(answer.members)
+    losses = {
+        unit: loss
+        for unit, loss in answer.taken_back.items()
+        if loss is not None and answer.space.units[unit][0] in members
+    }
+    by_loss = sorted(losses, key=lambda unit: (-losses[unit], unit))
+    beyond = {
+        unit for unit, loss in losses.items() if math.isinf(loss) or loss - budget > noise.share * loss
+    } - answer.unmoved.keys()
+    return [unit for unit in by_loss if unit in beyond], [unit for unit in by_loss if unit not in beyond]
+
+
+def _culprits(answer: Answer) -> Iterator[Line]:
+    """Yields a line on the weak culprits, with the figures of the first ones."""
+    layers, space, rule = answer.experiment.network.layers, answer.space, answer.experiment.rule
+    main, weak = ranked(answer)
+    if not weak:
+        return
+    figures = []
+    for unit in weak[:_MOST_NAMED]:
+        loss = answer.taken_back[unit]
+        figure = "no figure" if loss is None else rule.loss_text(loss)
+        if unit in answer.unmoved:
+            figure = f"{rule.loss_text(answer.unmoved[unit])} ({figure} with {NUDGED})"
+        figures.append(f"{figure} with '{layers[space.units[unit][0]].name}' put back")
+    unnamed = len(weak) - _MOST_NAMED
+    more = f", and {unnamed} more" if unnamed > 0 else ""
+    why = "for the margin or within the noise" if answer.margin.share else "within the noise"
+    count = len(main) + len(weak)
+    are = "is" if len(weak) == 1 else "are"
+    short = f"{len(weak)} of {count} culprits {are} weak" if count > 1 else "The culprit is weak"
+    text = (
+        f"needed only {why}: the largest loss is {'; '.join(figures)}{more}, of {rule.loss_text(space.budget)} allowed"
+    )
+    names = tuple(layers[space.units[unit][0]].name for unit in weak)
+    yield Line(WEAK_CULPRIT, f"{short}, {text}.", names, f"{short}.")
+
+
+def _followers(answer: Answer, rule: Rule, loss: float | None) -> Iterator[Line]:
+    if "followers" in answer.experiment.parts:
+        short = "Unquantized layers rounded too"
+        text = "their outputs between INT8 layers were INT8, as TensorRT's weak typing may have them"
+        yield Line(FOLLOWERS_ROUND, f"{short}: {text}.", short=f"{short}.")
+    if loss is None:
+        return
+    similarity = None if not math.isfinite(loss) else rule.metric.value(loss)
+    holds = loss <= rule.budget
+    also = " too" if holds is answer.meets else ""
+    short = f"With unquantized layers in INT8 the recipe {'passes' if holds else 'misses'}{also}"
+    text = (
+        f"{short}: TensorRT's weak typing may run unquantized layers between INT8 layers in INT8 too. The worst input "
+        f"then measures {figure_text(rule.metric.name, similarity, rule.threshold)}."
+    )
+    remedy = " --followers int8 searches for a recipe that passes there too." if answer.meets and not holds else ""
+    yield Line(FOLLOWERS_STAY, f"{text}{remedy}", short=f"{short}.")
+
+
+ANOTHER_READER = "its rounded tensor has another {low} reader, so that keeping it high saves little"
+COVERED = "the culprits that stay high make up for it: with them high, it can stay in {low}"
+UNTESTED = "it stays high, but was not shown to be needed: it was not taken back"
+CANCELLED = "later layers cancel its error: kept high alone, it does not make full {low} better"
+
+
+def similarity_of(rule: Rule, loss: float) -> float | None:
+    """Returns the metric's value that has a loss; None if there is none."""
+    return None if not math.isfinite(loss) else rule.metric.value(loss)
+
+
+def taken_back(answer: Answer) -> dict[str, float | None]:
+    """Returns by layer of the recipe what it measures with that layer low as well; None if there is no figure then."""
+    layers, units = answer.experiment.network.layers, answer.space.units
+    return {layers[units[unit][0]].name: figure for unit, figure in answer.put_back.items()}
+
+
+def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
+    """Returns the reason why a layer with a large drop is no culprit.
+
+    Args:
+        answer: the answer.
+        layer: the index of the layer.
+        gain: the loss that full INT8 sheds when the layer alone stays high; None if not measured.
+    """
+    network, plan = answer.experiment.network, answer.plan
+    if layer in answer.untested:
+        return UNTESTED
+    tensors = {rounding.tensor for rounding in network.layers[layer].roundings if not rounding.is_weight}
+    shared = any(
+        rounding.tensor in tensors
+        for other in network.layers
+        if other.index in plan.lowered and other.index != layer
+        for rounding in other.roundings
+    )
+    if shared:
+        return ANOTHER_READER.format(low=network.low.title)
+    return (CANCELLED if gain is not None and gain <= 0.0 else COVERED).format(low=network.low.title)
+
+
+def answer_facts(answer: Answer) -> AnswerFacts:
+    """Returns the facts of an answer for the report. Where an accuracy decides, no input is judged by itself."""
+    facts = _facts(answer)
+    if not answer.by_accuracy:
+        return facts
+    doubts = tuple(Line(NOT_LOW, text) for text in obedience(answer)) if answer.meets else ()
+    return replace(facts, given=None, unseen=None, settings={}, aim=None, doubts=doubts, close=False)
+
+
+def bound_on_unseen(answer: Answer) -> Bound | None:
+    """Returns the bound on unseen inputs that miss; None without any.
+
+    Where an accuracy decides, no input misses. Then it is the bound on inputs that get another class than in FP32, or
+    whose answers differ more than the task allows; None for outputs without classes.
+    """
+    trial, rule = answer.unseen, answer.experiment.rule
+    if trial is None or answer.unseen_inputs is None:
+        return None
+    if not answer.by_accuracy or answer.experiment.task is not None:
+        losses = losses_by_place(rule, trial, tuple(range(len(answer.unseen_inputs)))).values()
+        missed = sum(loss > rule.budget for loss in losses)
+        return bound_of(len(losses), missed, BY_AGREEMENT if answer.by_accuracy else "") if losses else None
+    figures = next(iter(rule.judged(trial).values()), None)
+    known = [value for value in (figures.inputs.get("top1", ()) if figures else ()) if value is not None]
+    if not known or any(map(math.isnan, known)):
+        return None
+    return bound_of(len(known), sum(value < 1.0 for value in known), BY_CLASS)
+
+
+def _facts(answer: Answer) -> AnswerFacts:
+    rule, space = answer.experiment.rule, answer.space
+    unseen = None
+    if answer.unseen is not None and answer.unseen_inputs is not None:
+        places = tuple(range(len(answer.unseen_inputs)))
+        unseen = _held(rule, answer.unseen, answer.unseen_inputs, places)
+    names = [layer.name for layer in answer.experiment.network.layers]
+    of_user, changes = answer.of_user, answer.experiment.network.changes
+    layers = of_user.experiment.network.layers
+    main, weak = ([layers[of_user.space.units[unit][0]].name for unit in units] for units in ranked(of_user))
+    settings = {**answer.checked.losses}
+    if answer.plain is not None and (loss := rule.loss(answer.plain)) is not None:
+        settings[PLAIN] = loss
+    followers = None
+    if answer.followers is not None:
+        loss = rule.loss(answer.followers)
+        followers = settings[FOLLOWERS] = math.inf if loss is None else loss
+    return AnswerFacts(
+        judged=answer.judged,
+        given=_held(rule, answer.restored, answer.given, answer.counting),
+        unseen=unseen,
+        cost=space.cost(answer.kept),
+        calibrators=tuple(_row(rule, of_user, row) for row in of_user.tried),
+        equals=tuple(tuple(names[k] for k in sorted(space.layers(kept))) for kept in answer.equals),
+        settings={setting: similarity_of(rule, loss) for setting, loss in settings.items()},
+        aim=answer.aim,
+        margin=answer.margin.share,
+        spared=answer.margin.spared,
+        half_gain=answer.half_gain,
+        in_fp16=answer.in_fp16,
+        in_fp32=answer.in_fp32,
+        around_fp16=answer.around_fp16,
+        changes=changes,
+        changes_tried=answer.changes,
+        unchanged=_figures(of_user) if changes and of_user.meets else None,
+        dear=answer.dear,
+        ranked=(*main, *weak),
+        weak=tuple(weak),
+        doubts=tuple(_doubts(answer, unseen)) if answer.meets else (),
+        confidence=confidence(answer, followers),
+        close=Noise.of(answer).is_close(rule.budget),
+        not_done=answer.not_done,
+    )
+
+
+def _figures(answer: Answer) -> PlanFigures:
+    names = [answer.experiment.network.layers[k].name for k in answer.high]
+    similarity = answer.experiment.rule.similarity(answer.restored)
+    return PlanFigures(answer.space.cost(answer.kept), tuple(names), similarity)
+
+
+def refused_by_default(answer: Answer) -> list[Note]:
+    """Returns a note if ONNX Runtime refuses the recipe's file with its default options."""
+    if answer.plain is None or not answer.plain.failed:
+        return []
+    reason = answer.plain.message.rstrip(".")
+    text = (
+        f"ONNX Runtime with default options refuses the recipe's file: {reason}. Load it with basic optimisations "
+        "(docs/howto/qat.md)"
+    )
+    return [Note(REFUSED, text)]
+
+
+def _doubts(answer: Answer, unseen: Held | None) -> Iterator[Line]:
+    """Yields what contradicts a recipe that meets the threshold."""
+    rule = answer.experiment.rule
+    constant, _ = constant_outputs(rule, answer.given.references)
+    for doubt in (*constant, *doubts(rule, answer.restored), *_on_unseen(rule, answer, unseen)):
+        yield Line(doubt.kind, doubt.text)
+    yield from (Line(NOT_LOW, text) for text in obedience(answer))
+
+
+def _on_unseen(rule: Rule, answer: Answer, held: Held | None) -> Iterator[Doubt]:
+    """Yields a doubt if a plan that holds on all inputs given misses on unseen ones."""
+    if answer.unseen is None or held is None or rule.meets(answer.unseen):
+        return
+    worst = "no figure" if held.worst is None else rule.text(held.worst)
+    stricter = "--margin" if answer.margin.share else "--threshold"
+    missing = held.inputs - held.holds
+    text = (
+        f"{missing} of {held.inputs} held-out inputs {'misses' if missing == 1 else 'miss'} the threshold (worst "
+        f"{worst}), which your inputs meet: give more inputs, of other kinds, or a larger {stricter}."
+    )
+    yield Doubt("", UNSEEN, text)
+
+
+def obedience(answer: Answer) -> tuple[str, ...]:
+    """Returns the doubt on a recipe whose engine did not run its low layers low; empty where the graph settles it."""
+    constrained = answer.experiment.builder.typing == "weak"
+    return obedience_doubts(low_layers(answer), answer.restored) if constrained else ()
+
+
+def _row(rule: Rule, answer: Answer, tried: CalibratorTried) -> CalibratorRow:
+    """The row of a calibrator. Full INT8 of the chosen one is measured on all inputs, and has one figure everywhere.
+
+    Its name is then that of the ranges in use, in which single tensors may have the scales of other calibrators.
+    """
+    ranges = answer.experiment.ranges
+    chosen = ranges.calibrator == tried.ranges.calibrator
+    similarity = None if tried.loss is None else similarity_of(rule, tried.loss)
+    has_moved = chosen and ranges.origin != tried.ranges.origin
+    return CalibratorRow(
+        ranges.origin if chosen else tried.ranges.origin,
+        rule.similarity(answer.full) if chosen else similarity,
+        len(answer.counting) if chosen else tried.inputs,
+        rule.meets(answer.full) if has_moved else tried.meets,
+        tried.cost,
+        tried.high,
+        chosen,
+        tried.mean,
+        tried.ranges.calibrator,
+    )
+
+
+def _held(rule: Rule, trial: Trial, given: GivenInputs, counting: tuple[int, ...]) -> Held | None:
+    losses = losses_by_place(rule, trial, counting)
+    if not losses:
+        return None
+    worst = max(losses, key=lambda input_index: losses[input_index])
+    figures = {given.labels[input_index]: similarity_of(rule, loss) for input_index, loss in losses.items()}
+    known = [value for value in figures.values() if value is not None]
+    towards_worse = 5 if rule.metric.loss(1.0) < rule.metric.loss(0.0) else 95
+    return Held(
+        source=given.sources[worst],
+        inputs=len(losses),
+        holds=sum(loss <= rule.budget for loss in losses.values()),
+        worst=similarity_of(rule, losses[worst]),
+        worst_input=given.labels[worst],
+        mean=float(np.mean(known)) if known else None,
+        fifth=float(np.percentile(known, towards_worse)) if known else None,
+        figures=figures,
     )

@@ -10,9 +10,9 @@ from functools import partial
 
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.validation import Checked, Target
-from trt_bisect.driver.recipes.cheapest import Cheapest, cheaper_few, lowered
-from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space
-from trt_bisect.driver.suspects.search import Loss, drive
+from trt_bisect.driver.cheapest import Cheapest, cheaper_few, lowered
+from trt_bisect.driver.search import Loss, drive
+from trt_bisect.driver.search_space import Kept, MeasuredSets, Sensitivities, Space
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.answer import NUDGED, OWN

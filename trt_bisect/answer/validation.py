@@ -12,7 +12,7 @@ from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.builder.base import Builder
 from trt_bisect.builder.engines import ONNXRUNTIME, open_builder
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.suspects.search import Loss
+from trt_bisect.driver.search import Loss
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.layers import followed_tensors
 from trt_bisect.options.concerns import MeasuringOptions

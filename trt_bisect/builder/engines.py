@@ -18,9 +18,8 @@ from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.builder.tensorrt_build import RTX, TENSORRT, import_tensorrt, version_of
 from trt_bisect.builder.tensorrt_engine import import_pycuda
 from trt_bisect.errors import BadInput, EngineUnavailable
-from trt_bisect.model.low import BF16, FLOAT_TYPES, FP8, LowPrecision
 from trt_bisect.model.network import Network
-from trt_bisect.model.quantizer import Scales
+from trt_bisect.model.quantizer import BF16, FLOAT_TYPES, FP8, LowPrecision, Scales
 from trt_bisect.support.machine import InstalledGpu, find_gpu
 from trt_bisect.support.table import Column
 

@@ -27,7 +27,7 @@ from typing import IO, Any
 
 from trt_bisect.builder.base import Builder, Engine, Latency, Outputs
 from trt_bisect.builder.tensorrt_build import LISTENERS, Message
-from trt_bisect.builder.tensorrt_walk import TellsWeakPlan, WeakPlan
+from trt_bisect.builder.tensorrt_weak import TellsWeakPlan, WeakPlan
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import OUT_OF_MEMORY, EngineUnavailable, TrialFailed, TrtBisectError, first_line
 from trt_bisect.precision import PrecisionPlan

@@ -1,27 +1,528 @@
-"""TensorRT 8.5 to 10.x with weak typing: the FP32 network, its tensors' ranges, and the plan as constraints on layers.
+"""Weak typing, TensorRT 8.5 to 10.x: a precision plan as constraints on the layers of a parsed TensorRT network.
 
-TensorRT does not start without a GPU. ``docs/evidence`` has what 8.6.0 did on an H200; later versions are unproven.
+The idea
+    A plan speaks of the layers of the ONNX network. TensorRT's parser makes its own layers of them: one or more for
+    each, some with names that only the parser knows. ``walk_steps`` walks over TensorRT's layers and finds for each the
+    layer that it belongs to, its *owner*; ``set_ranges`` gives their tensors dynamic ranges, and ``constraints`` their
+    precisions.
+
+        ONNX             TensorRT's layers                        owner by
+        fc (Gemm)        fc.weight          CONSTANT              its first reader
+                         (Unnamed Layer* 3) SHUFFLE   constant    its first reader
+                         fc                 MATRIX_MULTIPLY main  its name
+                         fc.bias            CONSTANT              its first reader
+                         fc_1               ELEMENTWISE           its name with a number, or its metadata
+        relu (Relu)      relu               ACTIVATION main       its name
+
+    Forwards, a layer without a name takes the owner of the last of the layers that make its inputs; backwards, one that
+    nothing but constants feeds takes that of its first reader. Metadata, which 8.5 lacks, counts before the name.
+
+    What follows INT8 layers may run in INT8 too. Which tensors are ``fed`` by an INT8 layer is found in one walk
+    forwards, which are ``read`` by one in one walk backwards, both through layers that are not quantizable:
+
+        conv1 (INT8) --> relu --> maxpool --> conv2 (INT8)       relu and maxpool: fed and read, left free
+        conv1 (INT8) --> relu --> softmax --> output             fed, not read: high
+        conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high
+
+What always holds
+    A high layer computes in its high precision and its outputs have it too: a constraint on the layer alone would let
+    TensorRT round its output. An INT8 layer is left free unless it is forced. An output of the network is FP32. A
+    tensor without a range is computed in floats by TensorRT, so no range is invented: a tensor that the parser made
+    has one only if its values are moved ones, inside a quantizable layer, or constant.
+
+    The network is ``Network.for_parser``: no node has the name of another with a number.
+
+What was tried and dropped
+    To own by name alone: the parser of 8.6 gives the product with Gemm's ``alpha`` no name, and it would have stayed
+    free in a high layer. To take the owner of the first input: that product reads a constant first.
+
+TensorRT cannot be started without a GPU, and TensorRT-RTX has no weak typing. On an H200, TensorRT 8.6.0 gave the
+layers of LeNet the names, ranges and constraints expected (``docs/evidence``). Tests check the constraints that are set
+on objects with the interface of ``INetworkDefinition``, which is all that these functions use of TensorRT.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import ModuleType
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from types import ModuleType, SimpleNamespace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from trt_bisect.builder import tensorrt_build
-from trt_bisect.builder.base import MEASURED, BuildOptions, ProfileShapes, precisions_in
+from trt_bisect.builder.base import MEASURED, Builder, BuildOptions, ProfileShapes, precisions_in
+from trt_bisect.builder.inspector import onnx_layers_in
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
-from trt_bisect.builder.tensorrt_walk import WeakPlan, constrain, constraints, scales_set, set_ranges, walk_steps
-from trt_bisect.errors import EngineUnavailable
+from trt_bisect.errors import EngineUnavailable, TrialFailed
 from trt_bisect.model.file import save_model
+from trt_bisect.model.layers import Layer, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.quantizer import Scales
+from trt_bisect.model.quantizer import FLOAT_TYPES, INT8_MAX, Scales
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.files import ScratchFolder
 
+_KINDS = {"Shape": "SHAPE", "Size": "SHAPE", "Cast": "CAST", "If": "CONDITION", "Loop": "LOOP_OUTPUT"}
+_KINDS |= {"Scan": "LOOP_OUTPUT", "QuantizeLinear": "QUANTIZE", "DequantizeLinear": "DEQUANTIZE"}
+"""TensorRT's types of the layers that are left alone, by the ONNX operator."""
+
+_TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16"}
+
+_LEFT_ALONE = frozenset(
+    "CONSTANT SHAPE CAST QUANTIZE DEQUANTIZE ASSERTION CONDITION CONDITIONAL_INPUT CONDITIONAL_OUTPUT TRIP_LIMIT "
+    "RECURRENCE ITERATOR LOOP_OUTPUT".split()
+)
+"""The types of layers that have no precision of their own: their type is that of the data that they hold or pass on."""
+
+_HEAVY = frozenset({"CONVOLUTION", "DECONVOLUTION", "FULLY_CONNECTED", "MATRIX_MULTIPLY"})
+_MOVES = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE", "SLICE", "PADDING"})
+"""The types of layers whose outputs are values that they read, or some of them, or zeros beside them."""
+
+_FLOATS = frozenset({"FLOAT", "HALF", "BF16"})
+_NUMBERED = re.compile(r"_\d+$")
 _LAST_MAJOR = 10
+
+
+@dataclass(frozen=True)
+class WalkStep:
+    """One layer of a TensorRT network.
+
+    Attributes:
+        layer: the ``trt.ILayer``.
+        owner: the index of the network's layer that it belongs to, None if there is none.
+        named: true if its name or its metadata says so; otherwise its place in the network does.
+        main: true if it has that layer's own name.
+        constant: true if it is a constant, or reads constants alone.
+    """
+
+    layer: Any
+    owner: int | None
+    named: bool = False
+    main: bool = False
+    constant: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The name of TensorRT's layer type."""
+        return str(self.layer.type.name)
+
+    @property
+    def computes(self) -> bool:
+        """True if it does the main work of the network's layer, not something before or after it, such as a bias."""
+        return self.main or (self.named and self.kind in _HEAVY)
+
+    def inputs(self) -> Iterator[Any]:
+        """Yields the tensors that it reads, without optional ones that are absent."""
+        tensors = (self.layer.get_input(i) for i in range(self.layer.num_inputs))
+        return (tensor for tensor in tensors if tensor is not None)
+
+    def made(self) -> Iterator[str]:
+        """Yields the names of all tensors that it makes."""
+        return (self.layer.get_output(i).name for i in range(self.layer.num_outputs))
+
+    def outputs(self) -> Iterator[tuple[int, Any]]:
+        """Yields the float tensors that it makes and that are no shape tensors, each with its position."""
+        for i in range(self.layer.num_outputs):
+            tensor = self.layer.get_output(i)
+            if is_activation(tensor):
+                yield i, tensor
+
+
+def is_activation(tensor: Any) -> bool:
+    """Returns true if a tensor holds floats and is no shape tensor."""
+    return tensor.dtype.name in _FLOATS and not tensor.is_shape_tensor
+
+
+def walk_steps(definition: Any, layers: tuple[Layer, ...]) -> list[WalkStep]:
+    """Returns the layers of a TensorRT network, each with the layer of ``layers`` that it belongs to.
+
+    A layer without such a name belongs to the last of the layers that make its inputs: the product with Gemm's
+    ``alpha``, to which the parser of TensorRT 8.6 gives no name, reads a constant first. If no layer makes any of its
+    inputs, or if it is computed from constants alone, it belongs to the first layer that reads its outputs.
+    """
+    indices = {layer.name: layer.index for layer in layers}
+    steps = (_step(definition.get_layer(i), indices) for i in range(definition.num_layers))
+    return _following_readers(_following_makers(steps))
+
+
+def _following_makers(steps: Iterable[WalkStep]) -> list[WalkStep]:
+    """Returns the steps with ``constant`` set, those without a layer of their own in that of the maker of an input."""
+    settled: list[WalkStep] = []
+    constants: set[str] = set()
+    makers: dict[str, int] = {}
+    for step in steps:
+        read = [tensor.name for tensor in step.inputs()]
+        if step.owner is None:
+            step = replace(step, owner=max((makers[name] for name in read if name in makers), default=None))
+        if step.kind == "CONSTANT" or (read and constants.issuperset(read)):
+            step = replace(step, constant=True)
+            constants.update(step.made())
+        elif step.owner is not None:
+            makers.update(dict.fromkeys(step.made(), step.owner))
+        settled.append(step)
+    return settled
+
+
+def _following_readers(steps: list[WalkStep]) -> list[WalkStep]:
+    """Returns the steps, those without a layer in that of the first reader of an output."""
+    settled: list[WalkStep] = []
+    readers: dict[str, int] = {}
+    for step in reversed(steps):
+        if step.owner is None:
+            step = replace(step, owner=next((readers[name] for name in step.made() if name in readers), None))
+        if step.owner is not None:
+            readers.update({tensor.name: step.owner for tensor in step.inputs()})
+        settled.append(step)
+    return settled[::-1]
+
+
+def _step(layer: Any, indices: Mapping[str, int]) -> WalkStep:
+    """Returns a step without what lies around it; metadata, which 8.5 lacks, counts before the name."""
+    in_metadata = [name for name in onnx_layers_in(getattr(layer, "metadata", "") or "") if name in indices]
+    if in_metadata:
+        owner = layer.name if layer.name in in_metadata else in_metadata[0]
+        return WalkStep(layer, indices[owner], named=True, main=layer.name == owner)
+    if layer.name in indices:
+        return WalkStep(layer, indices[layer.name], named=True, main=True)
+    numbered = indices.get(_NUMBERED.sub("", layer.name))
+    return WalkStep(layer, numbered, named=numbered is not None)
+
+
+def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network: Network, scales: Scales) -> None:
+    """Sets the dynamic range of every float tensor, scale times 127, so that no calibrator is needed.
+
+    Tensors that TensorRT's parser made have no scale of their own. If their values are only moved, they get the range
+    of the tensor that was moved; inside a quantizable layer, after its product and before its bias, that of the layer's
+    output; constants get their largest magnitude. Any other tensor gets no range: TensorRT then computes the layers
+    that make or read it in floats.
+    """
+    ranges: dict[str, float] = {}
+
+    def give(tensor: Any, largest: float | None) -> None:
+        if largest is not None and np.isfinite(largest) and largest > 0:
+            ranges[tensor.name] = largest
+            tensor.dynamic_range = (-largest, largest)
+
+    for i in range(definition.num_inputs):
+        tensor = definition.get_input(i)
+        if is_activation(tensor):
+            give(tensor, _largest(scales, (tensor.name,)))
+    for step, inside in _with_outputs_ahead(steps, network):
+        for _, tensor in step.outputs():
+            if step.constant:
+                give(tensor, _largest_of_constants(trt, step, network, ranges))
+            else:
+                own, moved = _largest(scales, (tensor.name,)), _moved(step, ranges)
+                give(tensor, own or moved or _largest(scales, inside))
+
+
+def scales_set(definition: Any) -> dict[str, np.float32]:
+    """Returns the scales of the tensors that have a dynamic range, by name: its upper end divided by 127."""
+    inputs = [definition.get_input(i) for i in range(definition.num_inputs)]
+    layers = [definition.get_layer(i) for i in range(definition.num_layers)]
+    made = [layer.get_output(i) for layer in layers for i in range(layer.num_outputs)]
+    ranges = {tensor.name: tensor.dynamic_range for tensor in (*inputs, *made)}
+    return {name: np.float32(reach[1] / INT8_MAX) for name, reach in ranges.items() if reach is not None}
+
+
+def _with_outputs_ahead(steps: list[WalkStep], network: Network) -> Iterator[tuple[WalkStep, tuple[str, ...]]]:
+    """Yields each step; a step between a quantizable layer's main work and its outputs comes with these outputs."""
+    begun: set[int] = set()
+    for step in steps:
+        if step.owner is None or not network.layers[step.owner].quantizable:
+            yield step, ()
+            continue
+        outputs = network.layers[step.owner].outputs
+        if step.computes:
+            begun.add(step.owner)
+        yield step, outputs if step.owner in begun else ()
+        if not set(outputs).isdisjoint(step.made()):
+            begun.discard(step.owner)
+
+
+def _largest(scales: Scales, names: tuple[str, ...]) -> float | None:
+    return next((float(scales[name]) * INT8_MAX for name in names if name in scales), None)
+
+
+def _moved(step: WalkStep, ranges: Mapping[str, float]) -> float | None:
+    """Returns the range of the tensor that a step only moves, None if it does more or if no range is known."""
+    tensor = next(step.inputs(), None) if step.kind in _MOVES else None
+    return None if tensor is None else ranges.get(tensor.name)
+
+
+def _largest_of_constants(
+    trt: ModuleType, step: WalkStep, network: Network, ranges: Mapping[str, float]
+) -> float | None:
+    """Returns the largest magnitude of a constant, moved or multiplied constants included: Gemm's ``beta`` and bias."""
+    if step.kind == "CONSTANT":
+        return largest_constant(trt, step.layer, network)
+    if step.kind != "ELEMENTWISE":
+        return _moved(step, ranges)
+    known = [ranges[tensor.name] for tensor in step.inputs() if tensor.name in ranges]
+    multiplies = _as(trt.IElementWiseLayer, step.layer).op == trt.ElementWiseOperation.PROD
+    return known[0] * known[1] if multiplies and len(known) == 2 else None
+
+
+def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | None:
+    """Returns the largest magnitude in a constant layer's weights, None if they are empty.
+
+    With NumPy 2, the Python modules of TensorRT before 10.16 give an array of stride 0: every value equals the first
+    (tools/binding_facts.py shows it). The values are then those of the network's constant of that name and size, with
+    the same first value.
+
+    Raises:
+        EngineUnavailable: the array has stride 0, and the network has no such constant.
+    """
+    values = np.asarray(_as(trt.IConstantLayer, layer).weights)
+    if any(stride == 0 and size > 1 for stride, size in zip(values.strides, values.shape, strict=True)):
+        constant = _constant_like(values, layer.name, network)
+        if constant is None:
+            raise EngineUnavailable(
+                f"The Python module of TensorRT {trt.__version__} misreads the constant '{layer.name}' with NumPy "
+                f"{np.__version__}: every value equals the first.",
+                "Run: pip install 'numpy<2', or use '--typing strong' or TensorRT 10.16 or later.",
+            )
+        values = constant
+    return float(np.abs(values.astype(np.float32)).max()) if values.size else None
+
+
+def _constant_like(values: np.ndarray, name: str, network: Network) -> np.ndarray | None:
+    """Returns the network's constant of a TensorRT layer's name, or of that name without a number, if it fits."""
+    for known in (name, _NUMBERED.sub("", name)):
+        constant = network.constant(known) if network.has_constant(known) else np.empty(0)
+        if constant.size == values.size and np.float32(constant.flat[0]) == np.float32(values.flat[0]):
+            return constant
+    return None
+
+
+def _as(kind: type, layer: Any) -> Any:
+    """Returns a layer as an object of its own class: TensorRT's Python interface gives a plain ``ILayer``.
+
+    Its class is changed in place to make its attributes visible, as Polygraphy does.
+    """
+    if not isinstance(layer, kind):
+        layer.__class__ = kind
+    return layer
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """The precisions set on one TensorRT layer.
+
+    Attributes:
+        layer: its name.
+        precision: the precision that it computes in; None leaves the choice to TensorRT.
+        outputs: the type of each of its outputs: a precision; None leaves the choice to TensorRT; for a tensor that is
+            no activation, the name of its own TensorRT type, such as ``INT32``, which is not changed.
+    """
+
+    layer: str
+    precision: Precision | None
+    outputs: tuple[Precision | str | None, ...]
+
+
+def constraints(
+    definition: Any, steps: list[WalkStep], network: Network, plan: PrecisionPlan, force_int8: bool = False
+) -> Iterator[tuple[WalkStep, Constraint]]:
+    """Yields the constraints that make TensorRT run a plan; the builder sets them, and the recipe's files repeat them.
+
+    - A quantizable layer is INT8 or high as the plan says. Where the low precision is FP16 or BF16, a low layer has a
+      constraint to it, as a high one has one to FP32: TensorRT would choose by speed.
+    - A layer that is not quantizable is left free between two INT8 layers, unless the user fixed its precision, and
+      is high elsewhere, whatever the plan says of it.
+    - A high layer computes in its high precision, and its outputs have it too.
+    - An INT8 layer is left free, or forced to INT8. Its output may be INT8 only if an INT8 layer reads it, directly or
+      through layers left free; otherwise it has the network's base.
+    - An output of the network is FP32.
+    - A layer that reads constants alone is left free, like constants: an INT8 MatMul may read its weights through a
+      Shuffle.
+
+    Args:
+        steps: its layers, from ``walk_steps``.
+        force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
+
+    Returns:
+        The layers that have constraints, each with its own.
+    """
+    low = frozenset(i for i in plan.lowered if network.layers[i].quantizable)
+    fed, read = _fed_by_int8(steps, network, low), _read_by_int8(steps, network, low)
+    results = {definition.get_output(i).name for i in range(definition.num_outputs)}
+    for step in steps:
+        if step.owner is None or step.constant or step.kind in _LEFT_ALONE or not any(step.outputs()):
+            continue
+        in_int8 = network.low.needs_ranges and step.computes and step.owner in low
+        may_be_free = network.low.needs_ranges or not network.layers[step.owner].quantizable
+        free = in_int8 or (may_be_free and _stands_between(step, network, fed, read))
+        planned = plan.precisions[step.owner]
+        high = planned if planned in (*FLOAT_TYPES, Precision.FP32) else network.base or Precision.FP32
+        chosen = Precision.INT8 if force_int8 and in_int8 else None
+        made = (step.layer.get_output(i) for i in range(step.layer.num_outputs))
+        types = tuple(_output_type(tensor, high, read if free else set(), results) for tensor in made)
+        constraint = Constraint(step.layer.name, chosen if free else high, types)
+        if constraint.precision is not None or any(isinstance(kind, Precision) for kind in types):
+            yield step, constraint
+
+
+def _output_type(tensor: Any, high: Precision, left_free: set[str], results: set[str]) -> Precision | str | None:
+    """Returns the type set on an output; see ``Constraint.outputs``."""
+    if not is_activation(tensor):
+        return str(tensor.dtype.name)
+    if tensor.name in left_free:
+        return None
+    return Precision.FP32 if tensor.name in results else high
+
+
+def constrain(
+    trt: ModuleType,
+    definition: Any,
+    steps: list[WalkStep],
+    network: Network,
+    plan: PrecisionPlan,
+    force_int8: bool = False,
+) -> None:
+    """Sets ``constraints`` on the layers of a parsed network; the builder flag must make TensorRT obey them."""
+    types = {
+        Precision.INT8: trt.DataType.INT8,
+        Precision.FP32: trt.DataType.FLOAT,
+        Precision.FP16: trt.DataType.HALF,
+    }
+    if Precision.BF16 in network.used_precisions(plan):
+        types[Precision.BF16] = trt.DataType.BF16
+    for step, constraint in constraints(definition, steps, network, plan, force_int8):
+        if constraint.precision is not None:
+            step.layer.precision = types[constraint.precision]
+        for position, kind in enumerate(constraint.outputs):
+            if isinstance(kind, Precision):
+                step.layer.set_output_type(position, types[kind])
+    for i in range(definition.num_outputs):
+        tensor = definition.get_output(i)
+        if is_activation(tensor):
+            tensor.dtype = trt.DataType.FLOAT
+
+
+def _follows(step: WalkStep, network: Network) -> bool:
+    return step.owner is None or not step.computes or network.layers[step.owner].follows
+
+
+def _stands_between(step: WalkStep, network: Network, fed: set[str], read: set[str]) -> bool:
+    """Returns true if a step belongs to no quantizable layer's main work, and INT8 layers are on both of its sides."""
+    follows = _follows(step, network)
+    feeds = any(tensor.name in read for _, tensor in step.outputs())
+    return follows and feeds and any(tensor.name in fed for tensor in step.inputs())
+
+
+def _fed_by_int8(steps: list[WalkStep], network: Network, int8: frozenset[int]) -> set[str]:
+    """Returns the tensors that an INT8 layer makes, directly or through layers that are not quantizable."""
+    fed: set[str] = set()
+    for step in steps:
+        follows = _follows(step, network) and any(tensor.name in fed for tensor in step.inputs())
+        if follows or (step.computes and step.owner in int8):
+            fed.update(tensor.name for _, tensor in step.outputs())
+    return fed
+
+
+def _read_by_int8(steps: list[WalkStep], network: Network, int8: frozenset[int]) -> set[str]:
+    """Returns the tensors that an INT8 layer reads, directly or through layers that are not quantizable."""
+    read: set[str] = set()
+    for step in reversed(steps):
+        follows = _follows(step, network) and any(tensor.name in read for _, tensor in step.outputs())
+        if follows or (step.computes and step.owner in int8):
+            read.update(tensor.name for tensor in step.inputs())
+    return read
+
+
+@dataclass(frozen=True)
+class WeakPlan:
+    """The constraints that carry out a plan under weak typing.
+
+    Attributes:
+        constraints: the constraints of the layers that have any.
+        layers: the names of all layers, in TensorRT's order.
+        parser: the parser that named the layers, such as ``TensorRT 8.6.1``; empty for the nodes of the ONNX graph.
+        scales: the scales of tensors that TensorRT's parser made, by name; empty for the nodes of the ONNX graph.
+    """
+
+    constraints: tuple[Constraint, ...]
+    layers: tuple[str, ...]
+    parser: str = ""
+    scales: Mapping[str, np.float32] = field(default_factory=dict)
+
+
+@runtime_checkable
+class TellsWeakPlan(Protocol):
+    """A builder that builds with weak typing, or one that may do so in another process."""
+
+    def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
+        """Returns the constraints of a plan; raises TrialFailed if the graph cannot be parsed."""
+        ...
+
+
+def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
+    """Returns the constraints of a plan: the builder's own if it builds with weak typing, else those of ONNX nodes.
+
+    The names are those of ``network.for_parser``, which the recipe has as ``network.onnx``.
+
+    TensorRT's parser names the main layer of a node after the node, so that a node's constraints apply to it. Layers
+    that the parser adds, such as the sum with a Gemm's bias, have names that only the parser knows: they are left free.
+    """
+    if builder.typing == "weak" and isinstance(builder, TellsWeakPlan):
+        with suppress(TrialFailed):
+            return builder.weak_plan(plan)
+    network = network.for_parser
+    definition = _Nodes(network)
+    constrained = constraints(definition, walk_steps(definition, network.layers), network, plan)
+    return WeakPlan(tuple(constraint for _, constraint in constrained), tuple(layer.name for layer in network.layers))
+
+
+class _Nodes:
+    """The nodes of a network with the part of ``INetworkDefinition``'s interface that ``constraints`` uses.
+
+    The indices of a TopK are INT32: its layer makes no other ones, and the parser of TensorRT 10 adds a Cast to ONNX's
+    INT64 (``DEFINE_BUILTIN_OP_IMPORTER(TopK)`` of onnx/onnx-tensorrt, 8.5 to 10.1).
+    """
+
+    def __init__(self, network: Network) -> None:
+        dtypes = TensorTypes.of(network.skeleton.graph).dtypes
+        from_data = {spec.name for spec in network.inputs}
+        self._tensors: dict[str, Any] = {}
+        for layer in network.layers:
+            if layer.op_type not in ("Shape", "Size") and from_data & {*layer.inputs}:
+                from_data.update(layer.outputs)
+        for name in (*from_data, *(name for layer in network.layers for name in (*layer.inputs, *layer.outputs))):
+            kind = str(dtypes.get(name, "unknown"))
+            dtype = SimpleNamespace(name=_TYPES.get(kind, kind.upper()))
+            self._tensors[name] = SimpleNamespace(name=name, dtype=dtype, is_shape_tensor=name not in from_data)
+        for indices in (name for layer in network.layers if layer.op_type == "TopK" for name in layer.outputs[1:]):
+            self._tensors[indices].dtype = SimpleNamespace(name="INT32")
+        self._layers = [_NodeLayer(layer, self._tensors) for layer in network.layers]
+        self._outputs = [spec.name for spec in network.outputs if spec.name in self._tensors]
+        self.num_layers, self.num_outputs = len(self._layers), len(self._outputs)
+
+    def get_layer(self, i: int) -> _NodeLayer:
+        return self._layers[i]
+
+    def get_output(self, i: int) -> Any:
+        return self._tensors[self._outputs[i]]
+
+
+class _NodeLayer:
+    """One node with the interface of ``ILayer``."""
+
+    def __init__(self, layer: Layer, tensors: Mapping[str, Any]) -> None:
+        self.name = layer.name
+        self.type = SimpleNamespace(name=_KINDS.get(layer.op_type, layer.op_type.upper()))
+        self._inputs = [tensors[name] for name in layer.inputs]
+        self._outputs = [tensors[name] for name in layer.outputs]
+        self.num_inputs, self.num_outputs = len(self._inputs), len(self._outputs)
+
+    def get_input(self, i: int) -> Any:
+        return self._inputs[i]
+
+    def get_output(self, i: int) -> Any:
+        return self._outputs[i]
 
 
 class TensorRTWeakBuilder:

@@ -45,7 +45,7 @@ from typing import Annotated
 import numpy as np
 
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
-from trt_bisect.data.array_files import match_names
+from trt_bisect.data.feeds import match_names
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network
 from trt_bisect.support.table import NAME, Column

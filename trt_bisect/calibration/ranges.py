@@ -13,9 +13,8 @@ import numpy as np
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer
-from trt_bisect.model.low import FLOAT_TYPES
 from trt_bisect.model.network import Network
-from trt_bisect.model.quantizer import INT8_MAX
+from trt_bisect.model.quantizer import FLOAT_TYPES, INT8_MAX
 from trt_bisect.support.text import counted, listed
 
 MASK_ABSMAX = 1e9

@@ -233,7 +233,7 @@ def profile_command(
     display: Display = Configured(),
 ) -> None:
     """List the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, moments."""
-    from trt_bisect.commands.profile import profile
+    from trt_bisect.commands.compare import profile
     from trt_bisect.report.screen.tables import print_profile
 
     result = profile.job(model, replace(options, progress=display.progress()))

@@ -342,7 +342,7 @@ def regress_command(
     """
     from rich.console import Console
 
-    from trt_bisect.commands.regress.regress import regress
+    from trt_bisect.commands.regress import regress
     from trt_bisect.report.nightly import SUMMARY, print_regression
 
     if suite is not None and suite_file is not None:

@@ -449,7 +449,7 @@ _kept: dict[str, _PlanWorker] = {}
 
 
 def do_run(content: Any, files: Mapping[str, bytes], queue: Any, key: tuple[str, int]) -> Any:
-    """Does the run in ``content``, a ``commands.regress.remote.RunElsewhere``.
+    """Does the run in ``content``, a ``commands.regress_remote.RunElsewhere``.
 
     ``files`` is what its folder has already: the journal so far, and the ranges and inputs that were found before.
     ``queue`` takes what it writes meanwhile, under ``key``.

@@ -9,13 +9,12 @@ from typing import Any
 from trt_bisect.calibration.collect import ranges_of
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.commands.check import check
-from trt_bisect.commands.compare import compare
+from trt_bisect.commands.compare import compare, profile
 from trt_bisect.commands.losses import sensitivity, worst
-from trt_bisect.commands.profile import profile
 from trt_bisect.commands.run.run import run
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.model.low import find_low
 from trt_bisect.model.network import GivenModel, Network, load_network
+from trt_bisect.model.quantizer import find_low
 from trt_bisect.options.commands import COMMANDS, CompareOptions
 from trt_bisect.options.declare import by_key, declared
 from trt_bisect.precision import Precision

@@ -28,7 +28,7 @@ import numpy as np
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.tensorrt_walk import WeakPlan
+from trt_bisect.builder.tensorrt_weak import WeakPlan
 from trt_bisect.calibration import cache as caches
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.calibration.histogram import Calibrator

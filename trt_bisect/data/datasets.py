@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.data.array_files import DAMAGED, WORST, load_saved, read_archive, read_array
-from trt_bisect.data.feeds import Feeds, TensorSpec
+from trt_bisect.data.feeds import DAMAGED, WORST, Feeds, TensorSpec, load_saved, read_archive, read_array
 from trt_bisect.data.named import DATA_KINDS, kind_of, load_function, samples_from, similar_file
 from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.data.samples import (

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.builder.base import Engine
-from trt_bisect.data.array_files import DAMAGED
 from trt_bisect.data.datasets import Dataset
-from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.feeds import DAMAGED, Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.evaluator.evaluators import RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial, TrialKey

@@ -67,8 +67,8 @@ import onnx
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.gpu_time import BYTES, Gpu, Kernel, Kind, Predicted, Product, ranged, seconds
 from trt_bisect.model.layers import CONVOLUTIONS, POINTWISE, Layer, TensorFacts
-from trt_bisect.model.low import FLOAT_TYPES
 from trt_bisect.model.network import Network
+from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision, PrecisionPlan
 
 Times = Mapping[int, Mapping[Precision, float]]

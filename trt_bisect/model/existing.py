@@ -31,9 +31,8 @@ import onnx_graphsurgeon as gs
 from onnx import TensorProto, helper
 
 from trt_bisect.errors import BadInput
-from trt_bisect.model.low import FLOAT_TYPES, FP8, INT8, FloatType, LowPrecision
 from trt_bisect.model.prepare import bodies_of, tensor_names, unused_name
-from trt_bisect.model.quantizer import FP8_DTYPE, Quantizer
+from trt_bisect.model.quantizer import FLOAT_TYPES, FP8, FP8_DTYPE, INT8, FloatType, LowPrecision, Quantizer
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:

@@ -35,8 +35,7 @@ from onnx import defs, numpy_helper
 
 from trt_bisect.model.existing import ExistingPairs
 from trt_bisect.model.file import Weights, subgraphs_of_attribute, tensor_uses, tensors_read
-from trt_bisect.model.low import EVERY_INPUT, INT8, FloatType, LowPrecision
-from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.model.quantizer import EVERY_INPUT, INT8, FloatType, LowPrecision, Quantizer
 from trt_bisect.precision import Precision
 from trt_bisect.support.table import INDEX, NAME, Column
 

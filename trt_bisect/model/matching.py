@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
-from trt_bisect.data.array_files import match_names
-from trt_bisect.data.feeds import TensorSpec
+from trt_bisect.data.feeds import TensorSpec, match_names
 from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network

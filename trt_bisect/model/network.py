@@ -18,7 +18,6 @@ from trt_bisect.errors import BadInput
 from trt_bisect.model import existing
 from trt_bisect.model.file import ONNX_TYPES, Weights, detach_weights, read_model, saved_model, weights_digest
 from trt_bisect.model.layers import Layer, Rounding, Shape, TensorTypes, layers_of
-from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
 from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import (
     NAME_IN_FILE,
@@ -34,7 +33,7 @@ from trt_bisect.model.prepare import (
     refuse_integer_layers,
 )
 from trt_bisect.model.prepare import OPSET as NORM_OPSET
-from trt_bisect.model.quantizer import RoundedWeights
+from trt_bisect.model.quantizer import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision, RoundedWeights
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
 from trt_bisect.support.memory import mapped_if_large
 

@@ -12,9 +12,19 @@ from onnx import TensorProto, helper, numpy_helper
 
 from trt_bisect.model.file import DETACH_FROM_BYTES, Weights, detached_tensor, subgraphs_of_attribute, tensors_read
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, TypedSlots, carries, followed_tensors, typed_slots
-from trt_bisect.model.low import FLOAT_TYPES, W8A16, FloatType, LowPrecision
 from trt_bisect.model.network import Network
-from trt_bisect.model.quantizer import Quantizer, Scales, activation_quantizer, round_trips, scale_in, weight_quantizer
+from trt_bisect.model.quantizer import (
+    FLOAT_TYPES,
+    W8A16,
+    FloatType,
+    LowPrecision,
+    Quantizer,
+    Scales,
+    activation_quantizer,
+    round_trips,
+    scale_in,
+    weight_quantizer,
+)
 from trt_bisect.precision import Precision
 from trt_bisect.support.memory import are_large, file_of, mapped
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trt_bisect.driver.suspects.curves import FULL
+from trt_bisect.driver.curves import FULL
 from trt_bisect.options import kinds
 from trt_bisect.options.concerns import (
     BRANCH,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.cluster.address import check_address
 from trt_bisect.data.preprocessing import COLORS, Preprocessing, preprocessing
-from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL, usual_curve
+from trt_bisect.driver.curves import ADAPTIVE, CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.model.gpu_time import Gpu, gpu_named
 from trt_bisect.options import kinds
@@ -21,8 +21,8 @@ from trt_bisect.support.machine import MEMORY
 if TYPE_CHECKING:
     from trt_bisect.analyzer.tasks.task import AskedTask
     from trt_bisect.builder.base import BuildOptions
-    from trt_bisect.model.low import LowPrecision
     from trt_bisect.model.network import Network
+    from trt_bisect.model.quantizer import LowPrecision
 
 AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
 QUICK, DEFAULT, THOROUGH = "quick", "default", "thorough"
@@ -213,7 +213,7 @@ class NetworkOptions(Options):
     @property
     def low_precision(self) -> "LowPrecision":
         """The low precision: INT8 where a command has no option for it."""
-        from trt_bisect.model.low import INT8
+        from trt_bisect.model.quantizer import INT8
 
         return INT8
 
@@ -254,7 +254,7 @@ class LowOptions(NetworkOptions):
     @property
     def low_precision(self) -> "LowPrecision":
         """The low precision in question."""
-        from trt_bisect.model.low import find_low
+        from trt_bisect.model.quantizer import find_low
 
         return find_low(self.low)
 

@@ -24,12 +24,12 @@ from trt_bisect.cluster.ray_cluster import open_cluster
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, profile_shapes, profile_sizes
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
-from trt_bisect.driver.suspects.curves import FULL
+from trt_bisect.driver.curves import FULL
 from trt_bisect.evaluator.evaluators import BranchEvaluator, Compare, RebuildEvaluator, TrialStore, branch_evaluator
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
-from trt_bisect.model.low import FLOAT_TYPES, FP8
 from trt_bisect.model.network import Network
+from trt_bisect.model.quantizer import FLOAT_TYPES, FP8
 from trt_bisect.options.concerns import BRANCH, JudgeOptions, MeasuringOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.given_data import GivenData

@@ -22,9 +22,8 @@ from trt_bisect.analyzer.slices import Slices, find_slices
 from trt_bisect.analyzer.tasks.find import find_task, suggestion
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Outputs
-from trt_bisect.data.array_files import inferences, match_names
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, open_dataset
-from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.feeds import Feeds, inferences, match_names
 from trt_bisect.data.named import code_digest
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.model.file import ONNX_TYPES, saved_model

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from trt_bisect.calibration.histogram import Calibrator
-from trt_bisect.model.low import FLOAT_TYPES
+from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import CACHE, network_file, recipe_commands
 from trt_bisect.recipe.files import POLYGRAPHY as SCRIPT

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trt_bisect.builder.base import BuildOptions, ProfileShapes
-from trt_bisect.builder.tensorrt_walk import Constraint, WeakPlan
+from trt_bisect.builder.tensorrt_weak import Constraint, WeakPlan
 from trt_bisect.calibration.cache import TensorRTVersion, parse_version
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision

@@ -10,7 +10,7 @@ from trt_bisect.analyzer import blame
 from trt_bisect.analyzer.origins import ACTIVATION, WEIGHT
 from trt_bisect.analyzer.structure.findings import ERROR, SHARED_LAYER, SHARED_WEIGHT
 from trt_bisect.calibration.histogram import Calibrator
-from trt_bisect.model.low import FLOAT_TYPES
+from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.commands import (
     Setting,

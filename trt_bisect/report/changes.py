@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.analyzer.bound import upper_bound
+from trt_bisect.analyzer.doubts import upper_bound
 from trt_bisect.analyzer.metrics import JUDGING, Metric, metric_of_facts
 from trt_bisect.errors import OUT_OF_MEMORY, BadInput
 from trt_bisect.evaluator.trial import BUILD_FAILED, INFERENCE_FAILED, MEASURED, NOT_FINITE, TIMED_OUT

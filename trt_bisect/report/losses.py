@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.analyzer.metrics import FRACTIONS, JUDGING, figure_text, loss_text, threshold_text
 from trt_bisect.analyzer.worst import MetricDistribution
-from trt_bisect.data.array_files import WORST, load_samples, save_samples
-from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.feeds import WORST, Feeds, load_samples, save_samples
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 from trt_bisect.report.result import DISTRIBUTION, PANELS, Plot, Result, TablePage, file_in

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from trt_bisect.analyzer.bound import Bound
+from trt_bisect.analyzer.doubts import Bound
 from trt_bisect.analyzer.judge import ByInput
 from trt_bisect.analyzer.metrics import ACCURACY, AGREEMENT, FRACTIONS, figure_text, loss_text
 from trt_bisect.analyzer.overflow import Overflow

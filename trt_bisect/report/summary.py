@@ -9,13 +9,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from trt_bisect.analyzer.bound import AGREEMENT, CLASS, Bound
-from trt_bisect.analyzer.doubts import CONSTANT
+from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, CONSTANT, Bound
 from trt_bisect.analyzer.doubts import UNSEEN as UNSEEN_INPUTS
 from trt_bisect.analyzer.judge import ByInput, Rule
 from trt_bisect.analyzer.metrics import ACCURACY as LABELLED
 from trt_bisect.analyzer.metrics import JUDGING, figure_text, threshold_text
-from trt_bisect.driver.suspects.search import Findings
+from trt_bisect.driver.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
@@ -441,8 +440,8 @@ def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> It
 
 _MISSES = {
     "": ("misses", "miss", "that miss as rarely", "without a miss"),
-    CLASS: ("gets another class", "get another class than in FP32", "with as few changes", "without a change"),
-    AGREEMENT: ("differs more", "differ from FP32 more than the task allows", "like them", "without a difference"),
+    BY_CLASS: ("gets another class", "get another class than in FP32", "with as few changes", "without a change"),
+    BY_AGREEMENT: ("differs more", "differ from FP32 more than the task allows", "like them", "without a difference"),
 }
 """By the way in which inputs miss: what one of them does, what several do, and further ones with misses and without."""
 

@@ -14,9 +14,8 @@ import numpy as np
 from trt_bisect.calibration.collect import Magnitudes
 from trt_bisect.calibration.histogram import BINS, AbsHistogram, Calibrator
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.array_files import DAMAGED, read_archive, without_objects, write_archive
 from trt_bisect.data.datasets import digest_of_feeds
-from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.feeds import DAMAGED, Feeds, read_archive, without_objects, write_archive
 from trt_bisect.support.files import whole_file, write_whole
 
 INPUTS = "inputs.npz"

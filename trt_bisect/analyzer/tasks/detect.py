@@ -13,9 +13,11 @@ import numpy as np
 from trt_bisect.analyzer.classes import sigmoid, softmax
 from trt_bisect.analyzer.tasks.detections import Detections, Head, corners, found_task
 from trt_bisect.analyzer.tasks.layouts import (
+    ANCHORS,
     NEARLY_ALL,
     Layout,
     Placed,
+    anchored_head,
     are_corners,
     are_in_order,
     are_integral,
@@ -25,11 +27,11 @@ from trt_bisect.analyzer.tasks.layouts import (
     fitting_layouts,
     named_layout,
     parse_layout,
+    raw_head,
     sums_of_one,
     surest,
     turned,
 )
-from trt_bisect.analyzer.tasks.raw import ANCHORS, anchored_head, raw_head
 from trt_bisect.analyzer.tasks.task import AskedTask, Task, not_told
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput

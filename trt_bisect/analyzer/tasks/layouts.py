@@ -2,18 +2,26 @@
 
 A layout is read only if the values can be of no other one: the columns of scores, keypoints, angles and coefficients
 are told apart by FP32's values on all inputs. Otherwise the user names the columns.
+
+Raw heads have a map for each scale, whose distances and scores the network leaves to be decoded. They are decoded as
+Ultralytics does. A distance is the mean of its bins under a softmax (distribution focal loss), in strides from the
+middle of a cell. With one bin, as in YOLO26, distances and angles are as they are, and keypoints are offsets from the
+middle of a cell. YOLO v5 and v7 have offsets from a cell, and sizes as multiples of anchors. Boxes are in eighths of
+the finest map's cells: they overlap as those in pixels do.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from trt_bisect.analyzer.tasks.detections import Detections, corners
+from trt_bisect.analyzer.classes import sigmoid, softmax
+from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, corners
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 
@@ -30,6 +38,16 @@ _GROUP = re.compile(
 )
 LAYOUT = "xywh,classes:1,keypoints:17x3"
 """An example of a layout."""
+BINS = 16
+"""The bins of a distance in every export whose distances are an output of their own."""
+_LEAST_MAPS = 2
+_BACKGROUND = 0.3
+_QUARTER = math.pi / 4
+ANCHORS: Mapping[str, tuple[tuple[int, ...], ...]] = {
+    "yolov5": ((10, 13, 16, 30, 33, 23), (30, 61, 62, 45, 59, 119), (116, 90, 156, 198, 373, 326)),
+    "yolov7": ((12, 16, 19, 36, 40, 28), (36, 75, 76, 55, 72, 146), (142, 110, 192, 243, 459, 401)),
+}
+"""By the name that ``--head`` takes the widths and heights of each scale's anchors, in pixels: those of the authors."""
 
 
 def are_integral(values: np.ndarray) -> bool:
@@ -315,3 +333,285 @@ def fitting_layouts(reference: Sequence[Outputs], make: Callable[[np.ndarray, bo
                 if layout.width == width and (last if layout.is_ready else many >= width) and layout.fits(rows)
             ]
     return found
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """The maps of one scale, which may be the same output: distances, scores, and what a task reads beside them.
+
+    Attributes:
+        bins: the bins of a distance.
+        first: the first channel of the scores.
+        classes: the channels of the scores.
+        stride: the units along a cell.
+        more: the output of what a task reads; empty without one.
+        begin: its first channel, or in an output ``[B, channels, N]`` of all scales the first cell.
+    """
+
+    distances: str
+    scores: str
+    bins: int
+    first: int
+    classes: int
+    stride: float
+    more: str = ""
+    begin: int = 0
+
+
+def raw_head(reference: Sequence[Outputs], layout: Layout | None = None, without: Sequence[str] = ()) -> Head | None:
+    """Returns the head for maps of two scales or more, each half as large as the one before; None if they are none.
+
+    Each scale has a map of 64 channels, the distances, and a map of the classes, or one of both, which must be named: a
+    number of channels does not tell its bins from its classes. A third map is their sum, as in RKNN's exports.
+
+    Raises:
+        BadInput: it is something else, or an output ``[B, channels, N]`` has more of each cell: the user names both.
+
+    Args:
+        reference: the FP32 outputs for each input.
+        layout: ``dfl:16,classes:80``, the channels of maps with both; what a task reads, such as ``keypoints:17x3``,
+            stands behind them, in a map of its own for each scale, or in one output ``[B, channels, N]`` of all cells.
+        without: outputs that are no maps of a scale.
+    """
+    maps = {
+        name: value
+        for name, value in reference[0].items()
+        if value.ndim == 4 and value.dtype.kind == "f" and name not in without
+    }
+    sizes = _sizes(maps)
+    if len(sizes) < _LEAST_MAPS:
+        return None
+    scales, cells = [], 0
+    for place, size in enumerate(sizes):
+        channels = {name: value.shape[1] for name, value in maps.items() if value.shape[2:] == size}
+        scale = _scale(channels, layout, FINEST * 2.0**place, _of_all(reference[0], layout, sizes), cells)
+        if scale is None:
+            return None
+        cells += math.prod(size)
+        scales.append(scale)
+    classes = {scale.classes for scale in scales}
+    if len(classes) != 1:
+        return None
+    if layout is None:
+        _refuse_more(reference, scales, cells)
+    best = [_scores(scale, outputs).max(axis=1) for scale in scales for outputs in reference]
+    is_logit = not all(map(are_shares, [_scores(scale, outputs) for scale in scales for outputs in reference]))
+    if not _mostly_background(best, is_logit=is_logit):
+        return None
+
+    def read(outputs: Outputs) -> list[Detections]:
+        parts = [_decoded(scale, layout, outputs, is_logit) for scale in scales]
+        boxes, scores, more = (np.concatenate(each, axis=1) for each in zip(*parts, strict=True))
+        return [
+            Detections(b, s.max(axis=-1), s.argmax(axis=-1), m) for b, s, m in zip(boxes, scores, more, strict=True)
+        ]
+
+    if layout is not None and layout.more_width:
+        found = [image for outputs in reference for image in read(outputs)]
+        if not _is_raw(scales, layout, reference, found):
+            return None
+    names = tuple(dict.fromkeys(n for scale in scales for n in (scale.distances, scale.scores, scale.more) if n))
+    shown = ", ".join(f"{height}x{width}" for height, width in sizes)
+    columns = layout or f"dfl:{scales[0].bins},classes:{classes.pop()}"
+    note = f"raw maps of {shown} as {columns}, decoded outside the network"
+    return Head(names, note, read, True, finest=scales[0].scores)
+
+
+def _sizes(maps: Mapping[str, np.ndarray]) -> list[tuple[int, ...]]:
+    """Returns the heights and widths of maps, the finest first; none if one is not half as large as the one before."""
+    sizes = sorted({value.shape[2:4] for value in maps.values()}, reverse=True)
+    is_halved = all(b == tuple(-(-side // 2) for side in a) for a, b in pairwise(sizes))
+    return sizes if is_halved else []
+
+
+def _of_all(outputs: Outputs, layout: Layout | None, sizes: Sequence[tuple[int, ...]]) -> str:
+    """Returns the output ``[B, channels, N]`` of what a task reads at the cells of all scales; empty without one."""
+    width = 0 if layout is None else layout.more_width
+    shape = (width, sum(map(math.prod, sizes)))
+    found = [name for name, value in outputs.items() if width and value.ndim == 3 and value.shape[1:] == shape]
+    return found[0] if len(found) == 1 else ""
+
+
+def _scale(channels: dict[str, int], layout: Layout | None, stride: float, of_all: str, cells: int) -> _Scale | None:
+    """Returns the maps of a scale; None if its outputs, by name their channels, are not those of the layout."""
+    if layout is None:
+        distances = [name for name, count in channels.items() if count == 4 * BINS]
+        others = [name for name, count in channels.items() if count != 4 * BINS]
+        if len(others) == 2:
+            others = [name for name in others if channels[name] > 1]
+        is_pair = len(distances) == len(others) == 1
+        return _Scale(distances[0], others[0], BINS, 0, channels[others[0]], stride) if is_pair else None
+    (bins,), (classes,) = layout.shapes["dfl"], layout.shapes["classes"]
+    named = {count: name for name, count in channels.items()}
+    apart, extra, more, begin = 4 * bins + classes, of_all, layout.more_width, cells if of_all else 0
+    if len(named) < len(channels):
+        return None
+    if more and not of_all:
+        if apart + more in named:
+            whole = named[apart + more]
+            return _Scale(whole, whole, bins, 4 * bins, classes, stride, whole, apart)
+        if more not in named or more in (4 * bins, classes, apart):
+            return None
+        extra = named[more]
+    if apart in named:
+        return _Scale(named[apart], named[apart], bins, 4 * bins, classes, stride, extra, begin)
+    if 4 * bins in named and classes in named and classes != 4 * bins:
+        return _Scale(named[4 * bins], named[classes], bins, 0, classes, stride, extra, begin)
+    return None
+
+
+def _refuse_more(reference: Sequence[Outputs], scales: Sequence[_Scale], cells: int) -> None:
+    """Raises BadInput if outputs beside distances and scores have something of each cell that is no sum of scores."""
+    read = {name for scale in scales for name in (scale.distances, scale.scores)}
+    sums = [scores.sum(axis=1, keepdims=True) for scores in (_scores(scale, reference[0]) for scale in scales)]
+    more: dict[str, int] = {}
+    for name, value in reference[0].items():
+        if name in read or value.dtype.kind != "f" or value.ndim not in (3, 4):
+            continue
+        is_sum = any(np.shape(one) == value.shape and _is_near(value, one, one.clip(0, 1)) for one in sums)
+        if value.shape[2:] in {one.shape[2:] for one in sums} | {(cells,)} and not is_sum:
+            more[name] = value.shape[1]
+    if more:
+        maps, width = f"dfl:{scales[0].bins},classes:{scales[0].classes}", max(more.values())
+        columns = {1: "angle"}.get(width, f"masks:{width}" if width % 3 else f"keypoints:{width // 3}x3")
+        task = {"angle": "obb", "masks": "instances", "keypoints": "pose"}[columns.split(":")[0]]
+        raise BadInput(
+            f"--task detect cannot tell what {', '.join(map(repr, more))} beside the raw maps are.",
+            f"Name their columns, as --task {task} --head {maps},{columns} does. To judge the upright boxes alone: "
+            f"--task detect --head {maps}.",
+        )
+
+
+def _is_near(value: np.ndarray, *others: np.ndarray) -> bool:
+    return any(np.allclose(value, other, rtol=1e-3, atol=1e-3) for other in others)
+
+
+def _scores(scale: _Scale, outputs: Outputs) -> np.ndarray:
+    return np.asarray(outputs[scale.scores][:, scale.first : scale.first + scale.classes], np.float64)
+
+
+def _mostly_background(best: Sequence[np.ndarray], *, is_logit: bool) -> bool:
+    """Returns true if the best class of most cells is no detection, as in every image."""
+    values = np.concatenate([each.ravel() for each in best])
+    return bool(np.median(sigmoid(values) if is_logit else values) < _BACKGROUND)
+
+
+def _decoded(
+    scale: _Scale, layout: Layout | None, outputs: Outputs, is_logit: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns of a scale the boxes ``[B, H * W, 4]``, the scores ``[B, H * W, C]``, and what a task reads beside."""
+    logits = np.asarray(outputs[scale.distances][:, : 4 * scale.bins], np.float64)
+    images, _, height, width = logits.shape
+    bins, is_direct = logits.reshape(images, 4, scale.bins, -1).swapaxes(2, 3), scale.bins == 1
+    sides = np.moveaxis(bins[..., 0] if is_direct else softmax(bins) @ np.arange(scale.bins), 1, -1)
+    y, x = (grid.ravel() + 0.5 for grid in np.mgrid[:height, :width])
+    middle = np.stack([x, y], axis=-1)
+    scores = _scores(scale, outputs).reshape(images, -1, height * width).swapaxes(1, 2)
+    scores = sigmoid(scores) if is_logit else scores
+    boxes, more = np.concatenate([middle - sides[..., :2], middle + sides[..., 2:]], axis=-1), scores[..., :0]
+    if layout is not None and scale.more:
+        more = _beside(scale, layout, outputs, height * width)
+    if layout is not None and "angle" in layout.shapes:
+        angles = more if is_direct else (sigmoid(more) - 0.25) * np.pi
+        cosines, sines, moved = np.cos(angles[..., 0]), np.sin(angles[..., 0]), (sides[..., 2:] - sides[..., :2]) / 2
+        turned = np.stack(
+            [moved[..., 0] * cosines - moved[..., 1] * sines, moved[..., 0] * sines + moved[..., 1] * cosines], axis=-1
+        )
+        centred = np.concatenate([middle + turned, sides[..., :2] + sides[..., 2:]], axis=-1)
+        boxes, more = corners(centred), np.concatenate([scale.stride * centred, angles], axis=-1)
+    elif layout is not None and "keypoints" in layout.shapes:
+        more = more.reshape(images, -1, *layout.shapes["keypoints"])
+        offsets = more[..., :2] + 0.5 if is_direct else 2.0 * more[..., :2]
+        points = scale.stride * (offsets + (middle - 0.5)[:, None])
+        more = np.concatenate([points, sigmoid(more[..., 2:])], axis=-1)
+    return scale.stride * boxes, scores, more
+
+
+def _beside(scale: _Scale, layout: Layout, outputs: Outputs, cells: int) -> np.ndarray:
+    """Returns what stands beside boxes and scores at the cells of a scale, as it is, ``[B, cells, columns]``."""
+    values, columns = np.asarray(outputs[scale.more], np.float64), layout.more_width
+    of_one = values.ndim == 4
+    own = values[:, scale.begin :][:, :columns] if of_one else values[:, :, scale.begin :][:, :, :cells]
+    return np.asarray(own.reshape(len(values), columns, cells).swapaxes(1, 2))
+
+
+def _is_raw(
+    scales: Sequence[_Scale], layout: Layout, reference: Sequence[Outputs], found: Sequence[Detections]
+) -> bool:
+    """Returns true if what stands beside boxes and scores is not decoded yet, as far as its values tell.
+
+    Angles go beyond those that are decoded, unless the head decodes none. Keypoints of detections lie about their
+    boxes, and what is seen is no share yet.
+    """
+    kind, *_ = [name for name in layout.shapes if name in BEHIND]
+    values = [
+        _beside(scale, layout, outputs, math.prod(outputs[scale.distances].shape[2:])).reshape(-1, layout.more_width)
+        for scale in scales
+        for outputs in reference
+    ]
+    every = np.concatenate(values)
+    if kind == "angle" and scales[0].bins > 1:
+        return bool((every < -_QUARTER).any() or (every > 3 * _QUARTER).any())
+    if kind in ("angle", "masks"):
+        return True
+    points, size = layout.shapes[kind]
+    if size == 3 and are_shares(every.reshape(-1, points, 3)[..., 2]):
+        return False
+    sure = [image.at(image.scores >= _BACKGROUND) for image in found]
+    return all(not len(image) or float(np.mean(about_boxes(image.boxes, image.more))) >= 0.5 for image in sure)
+
+
+def anchored_head(reference: Sequence[Outputs], name: str) -> Head | None:
+    """Returns the head for three maps of YOLO v5 or v7, ``[B, 3 * (5 + C), H, W]`` or ``[B, 3, H, W, 5 + C]``.
+
+    Args:
+        reference: the FP32 outputs for each input.
+        name: a key of ``ANCHORS``.
+
+    Returns:
+        None if the outputs are not three such maps, each half as large as the one before, or there are other maps.
+    """
+    every = {n: value for n, value in reference[0].items() if value.ndim in (4, 5) and value.dtype.kind == "f"}
+    sizes, widths = _sizes(every), {_cells(value).shape[-1] for value in every.values() if _has_anchors(value)}
+    if not (len(every) == len(sizes) == 3 and len(widths) == 1 and all(map(_has_anchors, every.values()))):
+        return None
+    names = sorted(every, key=lambda n: every[n].shape[2:4], reverse=True)
+    maps = [_cells(outputs[n]) for n in names for outputs in reference]
+    is_logit = not all(map(are_shares, maps))
+    shares = [sigmoid(each[..., 4:]) if is_logit else each[..., 4:] for each in maps]
+    if not _mostly_background([each[..., 0] * each[..., 1:].max(axis=-1) for each in shares], is_logit=False):
+        return None
+
+    def read(outputs: Outputs) -> list[Detections]:
+        parts = []
+        for place, (output, sides) in enumerate(zip(names, ANCHORS[name], strict=True)):
+            values, stride = _cells(outputs[output]), FINEST * 2**place
+            values = sigmoid(values) if is_logit else values
+            y, x = np.mgrid[: values.shape[2], : values.shape[3]]
+            centres = stride * (2.0 * values[..., :2] - 0.5 + np.stack([x, y], axis=-1))
+            extents = (2.0 * values[..., 2:4]) ** 2 * np.reshape(sides, (3, 1, 1, 2))
+            scores = values[..., 5:] * values[..., 4:5]
+            parts.append(np.concatenate([centres, extents, scores], -1).reshape(len(values), -1, values.shape[-1] - 1))
+        return [
+            Detections(corners(rows[:, :4]), rows[:, 4:].max(axis=-1), rows[:, 4:].argmax(axis=-1))
+            for rows in np.concatenate(parts, axis=1)
+        ]
+
+    shown = ", ".join(f"{height}x{width}" for height, width in sizes)
+    note = f"raw maps of {shown} with the anchors of {name}, {widths.pop() - 5} classes, decoded outside the network"
+    return Head(tuple(names), note, read, True, finest=names[0])
+
+
+def _has_anchors(value: np.ndarray) -> bool:
+    if value.ndim == 5:
+        return bool(value.shape[1] == 3 and value.shape[4] > 5)
+    return bool(value.shape[1] % 3 == 0 and value.shape[1] > 15)
+
+
+def _cells(value: np.ndarray) -> np.ndarray:
+    """Returns a map of anchors as float64 ``[B, 3, H, W, 5 + C]``."""
+    array = np.asarray(value, np.float64)
+    if array.ndim == 5:
+        return array
+    images, channels, height, width = array.shape
+    return np.asarray(array.reshape(images, 3, channels // 3, height, width).transpose(0, 1, 3, 4, 2))

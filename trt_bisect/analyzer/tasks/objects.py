@@ -11,6 +11,7 @@ import numpy as np
 from trt_bisect.analyzer.tasks.detect import ready_lists
 from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, found_task
 from trt_bisect.analyzer.tasks.layouts import (
+    BINS,
     NEARLY_ALL,
     Layout,
     Placed,
@@ -19,8 +20,8 @@ from trt_bisect.analyzer.tasks.layouts import (
     fitting_layouts,
     named_layout,
     parse_layout,
+    raw_head,
 )
-from trt_bisect.analyzer.tasks.raw import BINS, raw_head
 from trt_bisect.analyzer.tasks.task import AskedTask, Task, not_told
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput

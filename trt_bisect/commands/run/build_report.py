@@ -13,12 +13,11 @@ from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.answer.accuracy import TIE
 from trt_bisect.answer.candidates import losses_in_words
-from trt_bisect.answer.facts import answer_facts, bound_on_unseen, reason_for, taken_back
-from trt_bisect.answer.front import moves_of
-from trt_bisect.answer.result import Answer
+from trt_bisect.answer.result import Answer, answer_facts, bound_on_unseen, reason_for, taken_back
+from trt_bisect.answer.search import moves_of
 from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.commands.run.search import Curve
-from trt_bisect.driver.suspects.search import Question, Step
+from trt_bisect.driver.search import Question, Step
 from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial, TrialKey, of_a_pass
 from trt_bisect.model.layers import Layer, Rounding

@@ -21,10 +21,9 @@ from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weig
 from trt_bisect.analyzer.origins import INPUT, BothRuns, Origin, activation_origins, bias_origins, weight_origins
 from trt_bisect.analyzer.overflow import overflow_advice
 from trt_bisect.analyzer.structure.findings import Finding
-from trt_bisect.answer.facts import similarity_of
 from trt_bisect.answer.in_fp16 import with_units_in
 from trt_bisect.answer.plans import AnswerPlans
-from trt_bisect.answer.result import Answer, setting_of, target_version
+from trt_bisect.answer.result import Answer, setting_of, similarity_of, target_version
 from trt_bisect.answer.search import answer_plans, make_space
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.calibration.bias_correction import correct_biases
@@ -38,9 +37,9 @@ from trt_bisect.commands.compare import final_outputs_only
 from trt_bisect.commands.losses import measure_alone
 from trt_bisect.commands.run.build_report import counts
 from trt_bisect.data.datasets import Dataset
-from trt_bisect.driver.recipes.cheapest import least_cost
-from trt_bisect.driver.recipes.search_space import Kept, Space
-from trt_bisect.driver.suspects.search import Loss, drive
+from trt_bisect.driver.cheapest import least_cost
+from trt_bisect.driver.search import Loss, drive
+from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.cost import macs
 from trt_bisect.model.equalise import equalise

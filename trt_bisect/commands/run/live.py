@@ -14,12 +14,11 @@ from types import TracebackType
 from typing import Any
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.answer.facts import reason_for
-from trt_bisect.answer.result import Answer
+from trt_bisect.answer.result import Answer, reason_for
 from trt_bisect.commands.run.build_report import RunTrials, counts, figures_of, layer_rows, seconds_of
 from trt_bisect.commands.run.search import Curve, sides_of
-from trt_bisect.driver.suspects.curves import CULPRITS, bisect, search_for
-from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, Step
+from trt_bisect.driver.curves import CULPRITS, bisect, search_for
+from trt_bisect.driver.search import Findings, Loss, Question, Search, Step
 from trt_bisect.errors import NoRoom, lacks_room
 from trt_bisect.evaluator.evaluators import BranchEvaluator
 from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial

@@ -24,8 +24,7 @@ from trt_bisect.analyzer.tasks.task import Scaling, Task
 from trt_bisect.answer.accuracy import letters_in
 from trt_bisect.answer.result import Answer
 from trt_bisect.builder.base import Engine, Outputs
-from trt_bisect.data.array_files import read_archive
-from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.feeds import Feeds, read_archive
 from trt_bisect.errors import first_line, lacks_room
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.precision import PrecisionPlan

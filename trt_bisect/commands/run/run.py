@@ -23,10 +23,8 @@ from trt_bisect.answer.accuracy import (
 from trt_bisect.answer.answer import AnswerSearch, answer_search
 from trt_bisect.answer.candidates import with_changes
 from trt_bisect.answer.each_alone import priced
-from trt_bisect.answer.facts import refused_by_default
-from trt_bisect.answer.front import measure_front
-from trt_bisect.answer.result import Answer, recipe_of, setting_of
-from trt_bisect.answer.search import predicted_times
+from trt_bisect.answer.result import Answer, recipe_of, refused_by_default, setting_of
+from trt_bisect.answer.search import measure_front, predicted_times
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.commands.run import build_report as reporting
 from trt_bisect.commands.run import live as under_way
@@ -34,7 +32,7 @@ from trt_bisect.commands.run.build_report import Searched
 from trt_bisect.commands.run.save_tensors import refuse_tensors, save_boundaries, save_tensors
 from trt_bisect.commands.run.search import CurveSearch
 from trt_bisect.data.named import content_of
-from trt_bisect.driver.suspects.curves import ADAPTIVE
+from trt_bisect.driver.curves import ADAPTIVE
 from trt_bisect.errors import NothingMeasured, lacks_room
 from trt_bisect.evaluator.accuracy import ACCURACY
 from trt_bisect.evaluator.evaluators import BranchEvaluator
@@ -53,7 +51,7 @@ from trt_bisect.report.answer import Accuracies
 from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR, UNMEASURED, Report, read_report
 from trt_bisect.report.network_graph import NETWORK, graph_of
 from trt_bisect.report.summary import BUILD, RECIPE, headline, next_step
-from trt_bisect.report.tensorboard.board import Board, open_board
+from trt_bisect.report.tensorboard_board import Board, open_board
 from trt_bisect.support.codec import write
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.progress import CURVE, TimeLimited, TimeUp, default_progress, lifted, other_stages
@@ -553,7 +551,7 @@ class _Run:
 
     def _write_logs(self, searched: Searched, report: Report) -> None:
         """Writes TensorBoard's logs of the user's network, if they are asked for."""
-        from trt_bisect.report.tensorboard.run_logs import RunLogs, steps_of
+        from trt_bisect.report.tensorboard_logs import RunLogs, steps_of
 
         first, answering = self.first, self.answering
         if self.board is None or searched.answer is None or first is None or answering is None:

@@ -16,9 +16,8 @@ import numpy as np
 from trt_bisect.analyzer.origins import Origin, activation_origins, plan_observer
 from trt_bisect.answer.result import Answer
 from trt_bisect.builder.engines import ONNXRUNTIME
-from trt_bisect.data.array_files import read_archive, write_archive
-from trt_bisect.data.feeds import Feeds
-from trt_bisect.driver.suspects.search import Findings
+from trt_bisect.data.feeds import Feeds, read_archive, write_archive
+from trt_bisect.driver.search import Findings
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.concerns import ALL_LAYERS, BOUNDARIES, NO_TENSORS, RunOptions

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.driver.suspects.adaptive import adaptive
-from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL, bisect, exhaustive
-from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, Step, drive
-from trt_bisect.driver.suspects.speculative import GoodOrBad, LastRises, drive_concurrently, drive_speculatively
+from trt_bisect.driver.adaptive import adaptive
+from trt_bisect.driver.curves import ADAPTIVE, CULPRITS, FULL, bisect, exhaustive
+from trt_bisect.driver.search import Findings, Loss, Question, Search, Step, drive
+from trt_bisect.driver.speculative import GoodOrBad, LastRises, drive_concurrently, drive_speculatively
 from trt_bisect.evaluator.evaluators import BranchEvaluator, RebuildEvaluator
 from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial
 from trt_bisect.precision import PrecisionPlan

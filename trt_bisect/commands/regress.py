@@ -14,9 +14,9 @@ from pathlib import Path
 from time import perf_counter
 
 from trt_bisect.cluster.address import check_address, is_ray
-from trt_bisect.commands.regress.remote import ClusterRunner
-from trt_bisect.commands.regress.suite import NetworkTask, Suite, read_suite, stem_of
+from trt_bisect.commands.regress_remote import ClusterRunner
 from trt_bisect.commands.run.run import run
+from trt_bisect.commands.suite import NetworkTask, Suite, read_suite, stem_of
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, first_line, own_fault
 from trt_bisect.history.store import HISTORY, NONE, recorded
 from trt_bisect.report import nightly

@@ -39,7 +39,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
-from trt_bisect.driver.suspects.search import Findings, Loss, LossSoFar, Question, Search, Step, added
+from trt_bisect.driver.search import Findings, Loss, LossSoFar, Question, Search, Step, added
 from trt_bisect.precision import PrecisionPlan
 
 STRIDE = 16

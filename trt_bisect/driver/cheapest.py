@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, islice
 
-from trt_bisect.driver.recipes.local_search import FEW_UNITS, BetterSet, improved
-from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved
-from trt_bisect.driver.suspects.search import Loss, Result
+from trt_bisect.driver.local_search import FEW_UNITS, BetterSet, improved
+from trt_bisect.driver.search import Loss, Result
+from trt_bisect.driver.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved
 from trt_bisect.precision import PrecisionPlan
 
 _EQUAL = 0.01

@@ -22,8 +22,8 @@ from trt_bisect.calibration.cache import is_cache_path, ranges_of_cache
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.cluster.address import is_ray
 from trt_bisect.cluster.ray_cluster import RayCluster
-from trt_bisect.commands.regress.suite import NetworkTask
 from trt_bisect.commands.run.run import run
+from trt_bisect.commands.suite import NetworkTask
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.named import StagedFile, name_of
 from trt_bisect.data.preprocessing import Preprocessing, preprocessing

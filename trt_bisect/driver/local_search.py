@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.driver.recipes.search_space import (
+from trt_bisect.driver.search_space import (
     Batches,
     Kept,
     MeasuredSets,

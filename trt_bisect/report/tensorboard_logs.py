@@ -26,7 +26,7 @@ from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.origins import RESULT, Origin, Tensors, activation_origins, plan_observer
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.feeds import Feeds, TensorSpec
-from trt_bisect.driver.suspects.search import Findings
+from trt_bisect.driver.search import Findings
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
 from trt_bisect.evaluator.trial import WHOLE, Trial, TrialKey
@@ -35,11 +35,11 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
 from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.report import tensorboard_board as logs
 from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import bullets, literal, next_lines, table
-from trt_bisect.report.tensorboard import board as logs
 from trt_bisect.support.progress import Progress
 from trt_bisect.support.text import shape_text
 

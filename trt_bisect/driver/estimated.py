@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
+from trt_bisect.driver.search_space import Kept, Sensitivities, Space
 
 _PRIOR = 0.7
 """The standard deviation of a unit's loss among other low units, as a share of its loss alone."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from trt_bisect.driver.suspects.search import Loss, Question, Result, Search, drive
+from trt_bisect.driver.search import Loss, Question, Result, Search, drive
 from trt_bisect.precision import PrecisionPlan
 
 Losses = Mapping[PrecisionPlan, Loss]

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trt_bisect.driver.suspects.search import Loss, Result
+from trt_bisect.driver.search import Loss, Result
 from trt_bisect.precision import Precision, PrecisionPlan
 
 MANY_UNITS = 500

@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from trt_bisect.driver.suspects.adaptive import adaptive, one_at_a_time
-from trt_bisect.driver.suspects.search import Findings, Loss, LossSoFar, Question, Search, Step
+from trt_bisect.driver.adaptive import adaptive, one_at_a_time
+from trt_bisect.driver.search import Findings, Loss, LossSoFar, Question, Search, Step
 
 FULL, ADAPTIVE, CULPRITS = "full", "adaptive", "culprits"
 MOST_IN_FULL = 400

@@ -1,1 +1,0 @@
-"""Searches for the cheapest plan that meets a target."""

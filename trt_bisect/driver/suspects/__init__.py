@@ -1,1 +1,0 @@
-"""Searches for suspects: layers at which the prefix curve loses much accuracy."""

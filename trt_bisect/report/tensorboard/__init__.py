@@ -1,1 +1,0 @@
-"""TensorBoard's logs: runs, graph, histograms and scalars, written with the ``tensorboard`` package alone."""
