@@ -245,7 +245,7 @@ class Remedies:
             self._not_tried("channel smoothing", "no tensor allows it")
         progress.step("rounded")
         rounded = round_weights(network, data)
-        if rounded.left:
+        if rounded.error_shares:
             network = with_weights_on_grid(rounded.network, network.quantizable)
             yield ChangedNetwork("rounded", ROUNDING, words, network, self._calibrated(network))
 
