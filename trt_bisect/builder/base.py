@@ -93,7 +93,7 @@ DEFAULT_TIMEOUT = 3600.0
 """Seconds that a build, or an inference, may take in a run."""
 
 _HIGH = (Precision.FP32, Precision.FP16, Precision.BF16)
-_RAN_FOLLOWING = {own: str(own if own in _HIGH else Precision.FP32) for own in Precision}
+_RAN_FOLLOWING = {planned: str(planned if planned in _HIGH else Precision.FP32) for planned in Precision}
 
 
 @dataclass(frozen=True)

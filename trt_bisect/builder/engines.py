@@ -75,19 +75,15 @@ def list_engines() -> tuple[EngineStatus, ...]:
 
 def engine_status(name: str) -> EngineStatus:
     """Returns the status of one of ``ENGINES`` on this machine."""
-    if name != ONNXRUNTIME:
-        return _tensorrt_status(name)
-    try:
-        import onnxruntime
-    except (ImportError, OSError) as error:
-        return EngineStatus(ONNXRUNTIME, why_not=f"It does not import: {error}\npip install onnxruntime")
-    from trt_bisect.model.session import CPU, usable_provider
+    if name == ONNXRUNTIME:
+        try:
+            import onnxruntime
+        except (ImportError, OSError) as error:
+            return EngineStatus(ONNXRUNTIME, why_not=f"It does not import: {error}\npip install onnxruntime")
+        from trt_bisect.model.session import CPU, usable_provider
 
-    device = "CPU" if usable_provider() == CPU else "GPU"
-    return EngineStatus(ONNXRUNTIME, onnxruntime.__version__, ("strong",), device)
-
-
-def _tensorrt_status(name: str) -> EngineStatus:
+        device = "CPU" if usable_provider() == CPU else "GPU"
+        return EngineStatus(ONNXRUNTIME, onnxruntime.__version__, ("strong",), device)
     try:
         module = import_tensorrt(name)
     except EngineUnavailable as error:
@@ -120,10 +116,10 @@ def _refused(module: ModuleType, gpu: InstalledGpu) -> list[str]:
     capabilities: 8.0 8.6 8.9 12.0 12.1 >12.0".
     """
     names = getattr(module, "ComputeCapability", None)
-    known = [int(name[2:]) for name in names.__members__ if name.startswith("SM")] if names is not None else []
-    if not known or gpu.number in known or gpu.number > max(known):
+    numbers = [int(name[2:]) for name in names.__members__ if name.startswith("SM")] if names is not None else []
+    if not numbers or gpu.number in numbers or gpu.number > max(numbers):
         return []
-    listed = ", ".join(f"{capability // 10}.{capability % 10}" for capability in known)
+    listed = ", ".join(f"{number // 10}.{number % 10}" for number in numbers)
     return [f"{module.__version__} runs no engine on compute capability {gpu.capability}, only on {listed} and later."]
 
 
