@@ -153,11 +153,7 @@ class Engine(Protocol):
         ...
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Measures the time of an inference of one sample; returns None if the arithmetic is emulated.
-
-        Raises:
-            TrialFailed: the inference failed.
-        """
+        """Measures the time of an inference; returns None if the arithmetic is emulated; raises as ``infer`` does."""
         ...
 
     def __enter__(self) -> Engine: ...
@@ -185,11 +181,7 @@ class Builder(Protocol):
         ...
 
     def reference(self) -> Engine:
-        """Builds the engine with every layer in FP32, whatever the high precision is.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine with every layer in FP32, whatever the high precision is; raises as ``build`` does."""
         ...
 
 

@@ -91,12 +91,7 @@ def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator
     """Yields what an engine shows by the names of the graph, and again as stored where its format is not linear.
 
     An engine layer with one output holds the one tensor that leaves the ONNX nodes in its metadata. Outputs that are
-    padded in memory are left out.
-
-    Args:
-        shown: by the engine's names.
-        inspected: the engine inspector's JSON.
-        graph: as it was built.
+    padded in memory are left out. ``inspected`` is the engine inspector's JSON, and ``graph`` the one that was built.
     """
     made = {node.name: list(node.output) for node in graph.node}
     tensors = {name for names in made.values() for name in names}
@@ -158,9 +153,7 @@ def engine_tensors(
 ) -> tuple[EngineTensor, ...]:
     """Compares what the engine of a plan shows with the emulation, over samples; returns it in execution order.
 
-    Raises:
-        TrialFailed: the engine fails.
-        BadInput: ONNX Runtime refuses a sample.
+    It raises TrialFailed if the engine fails, and BadInput if ONNX Runtime refuses a sample.
     """
     beside, rows = None, dict[str, EngineTensor]()
     exact = all(precision is Precision.FP32 for precision in plan.precisions)

@@ -343,8 +343,7 @@ class EngineKernel:
 def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
     """Reads the layers of an engine and the time of each; layers that the profile does not name took none.
 
-    Raises:
-        BadInput: a file cannot be read, is no such JSON, or lists names only.
+    It raises BadInput if a file cannot be read, is no such JSON, or lists names only.
     """
     described = _json(graph)
     layers = described.get("Layers") if isinstance(described, dict) else None
@@ -372,8 +371,7 @@ def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
 def graph_beside(profile: Path) -> Path:
     """Returns the file of the engine's layers beside a profile: its name with ``graph`` or ``layers`` for ``profile``.
 
-    Raises:
-        BadInput: one of the two does not exist.
+    It raises BadInput if one of the two does not exist.
     """
     if not profile.is_file():
         raise BadInput(f"The profile '{profile}' does not exist.", "Give the file of trtexec --exportProfile.")
@@ -390,12 +388,8 @@ def graph_beside(profile: Path) -> Path:
 def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], ...]:
     """Reads the kernels of an engine of a network, with the network's layers in each, and the measured seconds.
 
-    Args:
-        network: prepared.
-        profile: its graph stands beside it, see ``graph_beside``.
-
-    Raises:
-        BadInput: a file cannot be used, or no kernel has a layer of the network.
+    The graph stands beside the profile, see ``graph_beside``. It raises BadInput if a file cannot be used, or no kernel
+    has a layer of the network.
     """
     graph = graph_beside(profile)
     kernels = profiled_kernels(graph, profile)

@@ -85,14 +85,9 @@ class SwitchSession:
         )
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
-        """Returns the outputs of a plan for one sample.
+        """Returns the outputs of a plan for one sample, whose arrays stay as they are; raises TrialFailed.
 
-        Args:
-            feeds: the sample; its arrays stay as they are.
-            scales: the scales of the activations; None for those of the builder.
-
-        Raises:
-            TrialFailed: ONNX Runtime fails.
+        ``scales`` are those of the activations; None for those of the builder.
         """
         with self._lock:
             self._pieces = pieces = self._pieces or self._make()
@@ -121,8 +116,7 @@ class SwitchSession:
 class _SwitchPiece:
     """The session of a piece, or of the whole network.
 
-    Args:
-        live: the tensors that are needed after the piece; none for the whole network, whose outputs all are.
+    ``live`` are the tensors that are needed after the piece; none for the whole network, whose outputs all are.
     """
 
     def __init__(self, written: WrittenSwitch, live: Collection[str], provider: str, threads: int | None) -> None:
@@ -298,19 +292,15 @@ class OnnxRuntimeBuilder:
     def plain(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
         """Builds the session that a user gets from the file of a plan: with default options, and INT8 kernels.
 
-        Raises:
-            TrialFailed: ONNX Runtime refuses the file with these options.
+        It raises TrialFailed if ONNX Runtime refuses the file with these options.
         """
         written = PlanWriter(self._network, self._scales, GraphTarget.TENSORRT).write(plan)
         return OnnxRuntimeEngine(make_session(written, threads=self._options.threads, integers=True), self.ran(plan))
 
     def switch(self, threads: int | None = None, facts: TensorFacts | None = None, memory: int = 0) -> SwitchSession:
-        """Builds the session of all plans; raises TrialFailed if ONNX Runtime refuses it.
+        """Builds the session of all plans, see ``SwitchSession``; raises TrialFailed if ONNX Runtime refuses it.
 
-        Args:
-            threads: the threads for one inference; None for those of the build options.
-            facts: the shapes of the tensors, by which the network is cut into pieces; None to keep it whole.
-            memory: the bytes that tensors between the pieces may take.
+        ``threads`` are None for those of the build options.
         """
         high, threads = self._options.high, threads or self._options.threads
         return SwitchSession(self._writer, self._scales, high, self.provider, threads, facts, memory)

@@ -45,14 +45,13 @@ class PieceEngine(Protocol):
     def run(self, feeds: Tensors, into: Mapping[str, np.ndarray] | None = None) -> dict[str, Any]:
         """Returns the engine's outputs by name; those named in ``into`` are written to its C-contiguous arrays.
 
-        Raises:
-            TrialFailed: the inference failed.
+        It raises TrialFailed if the inference failed.
         """
         ...
 
 
 class PieceBuilder(Protocol):
-    """Makes engines of the pieces of one network.
+    """Makes engines of the pieces of one network; raises TrialFailed if a build failed.
 
     Attributes:
         builds: the number of engines built.
@@ -67,19 +66,11 @@ class PieceBuilder(Protocol):
         ...
 
     def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan] = ()) -> PieceEngine:
-        """Builds the engine of the trunk, and of the branches that leave it in this piece, for one sample or row.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine of the trunk, and of the branches that leave it in this piece, for one sample or row."""
         ...
 
     def rows(self, piece: Piece, plan: PrecisionPlan) -> PieceEngine:
-        """Builds the engine of a piece for any number of stacked rows, if shape inference guessed its free batch right.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine of a piece for any number of stacked rows, if shape inference guessed its free batch."""
         ...
 
 

@@ -36,11 +36,7 @@ _MODULES = {TENSORRT: ("tensorrt",), RTX: ("tensorrt_rtx", "tensorrt_rtx_binding
 
 
 def import_tensorrt(engine: str) -> ModuleType:
-    """Imports the Python module of ``tensorrt`` or ``tensorrt-rtx``.
-
-    Raises:
-        EngineUnavailable: it is not installed, or its libraries do not load.
-    """
+    """Imports the module of ``tensorrt`` or ``tensorrt-rtx``; raises EngineUnavailable if it is missing or broken."""
     broken = ""
     for name in _MODULES[engine]:
         try:
@@ -203,11 +199,7 @@ def versions_of(rt: TensorRT, options: BuildOptions) -> dict[str, str]:
 
 
 def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
-    """Returns the shapes of the dynamic inputs.
-
-    Raises:
-        BadInput: shapes are missing, have another rank, or change an axis that is fixed.
-    """
+    """Returns the shapes of the dynamic inputs; raises BadInput if they are missing, or do not fit an input."""
     dynamic = [spec for spec in network.inputs if None in spec.shape]
     for spec in dynamic:
         if spec.name not in shapes:
@@ -226,14 +218,7 @@ def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
 
 
 def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.ndarray], flags: int) -> Definition:
-    """Parses a graph and its detached weights.
-
-    Args:
-        flags: those of the network definition, see ``creation_flags``.
-
-    Raises:
-        TrialFailed: the parser refuses the graph; the message is its own.
-    """
+    """Parses a graph and its detached weights; see ``parse_file``, and ``creation_flags`` for the flags."""
     with ScratchFolder() as folder:
         path = folder / "network.onnx"
         save_model(model, weights, path)
@@ -268,7 +253,6 @@ def new_config(
     """Makes a builder configuration with TF32 off, and with detailed profiling verbosity for the engine inspector.
 
     Args:
-        options: workspace, optimisation level, timing cache, and the values of inputs that may hold sizes.
         definition: the parsed network, which says which of its inputs are shape tensors; None if it has none.
 
     Returns:
@@ -309,11 +293,7 @@ def new_config(
 
 
 def serialize(rt: TensorRT, definition: Definition, config: Any, options: BuildOptions) -> Serialized:
-    """Builds the engine.
-
-    Raises:
-        TrialFailed: TensorRT does not build it; the message is its own.
-    """
+    """Builds the engine; raises TrialFailed with TensorRT's own message if it does not."""
     rt.logger.layers = ""
     data = rt.builder.build_serialized_network(definition.network, config)
     messages = drain(rt.logger)
@@ -363,10 +343,7 @@ def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None
     """Loads the user's libraries with plugins, which register themselves, and TensorRT's own plugins.
 
     From TensorRT 10.1 on the parser does not register TensorRT's own, which stand for RoiAlign, NonMaxSuppression and
-    other operators.
-
-    Raises:
-        BadInput: a library does not load.
+    other operators. It raises BadInput if a library does not load.
     """
     for path in libraries:
         try:
@@ -380,14 +357,10 @@ def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None
 
 
 def use_dla(trt: ModuleType, builder: Any, config: Any, core: int) -> None:
-    """Lets a DLA core run what it can, and the GPU the rest.
+    """Lets a DLA core run what it can, and the GPU the rest; raises BadInput if the machine has no such core.
 
-    The DLA computes in INT8 or FP16: layers asked into FP32 run on the GPU.
-
-    Source: TensorRT's documentation, "Working with DLA": the default device, and GPU fallback.
-
-    Raises:
-        BadInput: the machine has no such core.
+    The DLA computes in INT8 or FP16: layers asked into FP32 run on the GPU. Source: TensorRT's documentation, "Working
+    with DLA": the default device, and GPU fallback.
     """
     cores = builder.num_DLA_cores
     if core >= cores:

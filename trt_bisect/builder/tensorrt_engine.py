@@ -74,8 +74,7 @@ class Device:
 def open_device() -> Device:
     """The first GPU, opened once in a process. A process that is forked later must not use it.
 
-    Raises:
-        EngineUnavailable: PyCUDA is not installed, or no GPU answers.
+    It raises EngineUnavailable if PyCUDA is not installed, or no GPU answers.
     """
     find_gpu()
     cuda = import_pycuda()
@@ -249,9 +248,7 @@ class TensorRTEngine:
     def latency(self, feeds: Feeds, runs: int = 200) -> Latency:
         """Measures the time of an inference on the GPU after some untimed ones, and then that of each engine layer.
 
-        Args:
-            feeds: one sample.
-            runs: the most inferences timed; fewer if they take over two seconds. Raises as ``infer`` does.
+        At most ``runs`` are timed, fewer if they take over two seconds. It raises as ``infer`` does.
         """
         with self._current() as loaded:
             self._bind(loaded, feeds)

@@ -255,10 +255,7 @@ def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | N
 
     With NumPy 2, the Python modules of TensorRT before 10.16 give an array of stride 0: every value equals the first
     (tools/binding_facts.py shows it). The values are then those of the network's constant of that name, or of that name
-    without a number, and of that size, with the same first value.
-
-    Raises:
-        EngineUnavailable: the array has stride 0, and the network has no such constant.
+    without a number, and of that size, with the same first value; without such a constant it raises EngineUnavailable.
     """
     values = np.asarray(_as(trt.IConstantLayer, layer).weights)
     if any(stride == 0 and size > 1 for stride, size in zip(values.strides, values.shape, strict=True)):
@@ -517,10 +514,7 @@ class TensorRTWeakBuilder:
         """Returns the network of one plan as TensorRT parsed it, with its ranges and constraints.
 
         A network that came with Q/DQ pairs is parsed with the pairs that the plan keeps: TensorRT then takes the
-        precisions from them alone.
-
-        Raises:
-            TrialFailed: the parser refuses the graph.
+        precisions from them alone. It raises TrialFailed if the parser refuses the graph.
         """
         trt = self._rt.module
         if self._writer is not None:

@@ -132,11 +132,7 @@ class CalibrationCache:
 
 
 def parse_version(text: str) -> TensorRTVersion:
-    """Parses the option ``--trt-version``: ``10.3``, ``10.3.0``, ``10.3.0.26``, ``11``, ``rtx`` or ``rtx 1.4``.
-
-    Raises:
-        BadInput: the text is no version of TensorRT.
-    """
+    """Parses ``--trt-version``: ``10.3``, ``10.3.0``, ``10.3.0.26``, ``11``, ``rtx``, ``rtx 1.4``; raises BadInput."""
     why, number = "as --trt-version asked", _RTX.sub("", text.strip(), count=1)
     rtx = number != text.strip()
     version = _VERSION.fullmatch(f"{number}.0" if number == str(_KNOWN[-1]) else number)
@@ -170,11 +166,7 @@ def is_cache_path(source: object) -> bool:
 
 
 def parse_cache(text: str, source: str) -> CalibrationCache:
-    """Parses the text of a cache.
-
-    Raises:
-        BadInput: the text is no calibration cache, or one of its lines cannot be read.
-    """
+    """Parses the text of a cache; raises BadInput if it is none, or one of its lines cannot be read."""
     lines = text.splitlines()
     magnitudes = [_MAGNITUDE.fullmatch(line.strip()) for line in lines if line.strip()]
     if magnitudes and all(magnitudes):
@@ -326,8 +318,7 @@ def scales_for(
 ) -> CacheScales:
     """Finds the scales that a cache has for a network's activations.
 
-    Args:
-        measured: by calibrator, the scales that it finds on inputs; they decide where names do not.
+    ``measured`` has by calibrator the scales that it finds on inputs; they decide where names do not.
     """
     tensors = list(network.activations)
     named = match_names(tensors, [name for name in cache.scales if not name.startswith("(Unnamed Layer*")])
@@ -381,8 +372,7 @@ def scales_for(
 def ranges_of_cache(path: Path, network: Network) -> Ranges:
     """Reads the ranges in a calibration cache for a network, which may have changed after the cache was made.
 
-    Raises:
-        BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
+    It raises BadInput as ``read_cache`` does.
     """
     cache = open_cache(path)
     matched = scales_for(network, cache)

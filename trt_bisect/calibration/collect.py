@@ -180,13 +180,7 @@ def calibrate(
 ) -> Ranges:
     """Returns the INT8 scales of every activation of ``network`` over ``samples``.
 
-    Args:
-        method: see ``Calibrator``, also for ``percentile``.
-        on_sample: called with the number of samples done after each one.
-        memory: see ``magnitudes``.
-
-    Raises:
-        BadInput: as for ``Calibrator`` and ``magnitudes``.
+    See ``Calibrator`` for ``method`` and ``percentile``, and ``magnitudes`` for the others; both raise BadInput.
     """
     calibrator = Calibrator(method, percentile)
     counted = () if method == "minmax" else None
@@ -214,8 +208,9 @@ def ranges_of(
 ) -> tuple[Ranges, Dataset | None]:
     """Returns the ranges, with the scales that the user fixed, and the data set if ``calibration`` is data.
 
+    The network's own Q/DQ pairs are used before data and caches.
+
     Args:
-        network: its own Q/DQ pairs are used before data and caches.
         calibration: data (see ``open_dataset``), a TensorRT calibration cache, or ranges.
 
     Raises:

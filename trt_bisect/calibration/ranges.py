@@ -77,8 +77,7 @@ def ranges_from_scales(
 ) -> Ranges:
     """Separates usable scales from others: zero, negative, denormal, not finite, or those of masks.
 
-    Args:
-        nonfinite: by tensor that held NaN or infinite values, the reason in words.
+    ``nonfinite`` has by tensor that held NaN or infinite values the reason in words.
     """
     unusable = dict(nonfinite or {})
     finite = {name: np.float32(scale) for name, scale in scales.items() if name not in unusable}
@@ -117,8 +116,7 @@ def notes_on_unusable(unusable: Iterable[tuple[str, str]]) -> list[str]:
 def keeping_unusable_high(network: Network, ranges: Ranges) -> tuple[Network, list[str]]:
     """Returns ``network`` with layers kept high that read a tensor without a usable range, and a note for each reason.
 
-    Raises:
-        BadInput: no layer can be low.
+    It raises BadInput if no layer can be low.
     """
     unusable = {layer.index: cause for layer in network.layers if (cause := _why_unusable(layer, network, ranges))}
     reasons = {k: f"its {kind} '{tensor}' has no usable range: {why}" for k, (kind, tensor, why) in unusable.items()}

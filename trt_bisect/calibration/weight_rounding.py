@@ -53,9 +53,7 @@ class WeightsRounded:
 def round_weights(network: Network, samples: Iterable[Feeds]) -> WeightsRounded:
     """Returns a network whose layers in INT8 have weights rounded for their outputs (``Network.on_grid``).
 
-    Args:
-        network: without Q/DQ pairs of its own.
-        samples: of the calibration data.
+    ``network`` has no Q/DQ pairs of its own; the samples are of the calibration data.
     """
     feeds, layers = list(islice(samples, SAMPLES)), list(_roundable(network))
     if not layers or not feeds:
