@@ -79,8 +79,8 @@ class Dataset:
     def __iter__(self) -> Iterator[Feeds]:
         empty = True
         for position, sample in enumerate(self.samples()):
-            empty, place = False, self.place(position)
-            where = f"'{self.names[place]}'" if self.names else f"sample {place} of {self.source}"
+            empty, number = False, self.place(position)
+            where = f"'{self.names[number]}'" if self.names else f"sample {number} of {self.source}"
             yield _check_feeds(sample, self.specs, where)
         if empty:
             raise BadInput(
@@ -167,31 +167,31 @@ def open_dataset(
     Raises:
         BadInput: the source does not exist, cannot be read, or is of an unknown kind. Samples are checked when read.
     """
-    asked = pictures or Preprocessing()
+    options = pictures or Preprocessing()
     if isinstance(source, Dataset):
         return source
     if isinstance(source, (str, Path)):
-        return _open_named(str(source), specs, asked)
+        return _open_named(str(source), specs, options)
     if hasattr(source, "__array__") and hasattr(source, "shape"):
         return _stacked({_only_input(specs, "an array").name: as_array(source)}, specs, "the array given")
     if isinstance(source, Mapping):
         return _stacked(source, specs, "the arrays given")
     if isinstance(source, Iterable) or hasattr(source, "__getitem__"):
-        return _open_iterable(source, specs, asked, once=once)
+        return _open_iterable(source, specs, options, once=once)
     if callable(source):
-        return _open_function(source, f"function {getattr(source, '__name__', source)}", specs, asked)
+        return _open_function(source, f"function {getattr(source, '__name__', source)}", specs, options)
     raise BadInput(
         f"A data set cannot be made from a {type(source).__name__}.",
         "Give a path, 'module:function', an array, a dictionary of arrays, or an iterable of samples.",
     )
 
 
-def _open_iterable(source: Any, specs: tuple[TensorSpec, ...], asked: Preprocessing, *, once: bool) -> Dataset:
+def _open_iterable(source: Any, specs: tuple[TensorSpec, ...], options: Preprocessing, *, once: bool) -> Dataset:
     """Opens an iterable, or an object with ``__len__`` and ``__getitem__`` such as PyTorch's data sets."""
     has_places = not isinstance(source, Iterable) and hasattr(source, "__len__")
 
     def samples() -> Iterable[Any]:
-        return feeds_of((source[place] for place in range(len(source))) if has_places else source, specs, asked)
+        return feeds_of((source[index] for index in range(len(source))) if has_places else source, specs, options)
 
     if once:
         return Dataset("the samples given", specs, samples, len(source) if isinstance(source, (list, tuple)) else None)
@@ -200,29 +200,29 @@ def _open_iterable(source: Any, specs: tuple[TensorSpec, ...], asked: Preprocess
 
 
 def _open_function(
-    function: Callable[..., Any], name: str, specs: tuple[TensorSpec, ...], asked: Preprocessing
+    function: Callable[..., Any], name: str, specs: tuple[TensorSpec, ...], options: Preprocessing
 ) -> Dataset:
-    return Dataset(name, specs, lambda: feeds_of(samples_from(function, name), specs, asked))
+    return Dataset(name, specs, lambda: feeds_of(samples_from(function, name), specs, options))
 
 
-def _open_named(text: str, specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
+def _open_named(text: str, specs: tuple[TensorSpec, ...], options: Preprocessing) -> Dataset:
     path = Path(text)
     if "://" in text:
         raise BadInput(f"'{text}' is a URL, and URLs are not fetched.", "Download the data and give its path.")
     if path.suffix == ".py" and path.is_file():
         text = f"{text}:load_data"
     if not Path(text).exists() and ":" in text:
-        return _open_function(load_function(text, "data set"), text, specs, asked)
+        return _open_function(load_function(text, "data set"), text, specs, options)
     if not path.exists():
         folder = f"Give the folder: {path.parent}" if "*" in path.name and path.parent.is_dir() else ""
         raise BadInput(f"The data set '{text}' does not exist.", folder or similar_file(path) or _KINDS)
     if path.is_dir() and (path / f"{WORST}.json").is_file():
         in_one = path / f"{WORST}.npz"
-        return _open_named(str(in_one if in_one.is_file() else path / WORST), specs, asked)
+        return _open_named(str(in_one if in_one.is_file() else path / WORST), specs, options)
     if path.is_dir():
-        return _open_folder(path, specs, asked)
+        return _open_folder(path, specs, options)
     if path.suffix.lower() in SUFFIXES:
-        return _open_pictures(path, [path], specs, asked)
+        return _open_pictures(path, [path], specs, options)
     if path.suffix not in (".npz", ".npy", ".json"):
         kind = kind_of(path)
         if not kind or kind in DATA_KINDS:
@@ -234,13 +234,13 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...], asked: Preprocessing) 
         return Dataset(text, specs, lambda: samples, len(samples))
     arrays = _read_arrays(path, specs)
     read = _of_inputs(arrays, specs)
-    left = [name for name in arrays if name not in read]
-    note = f"{text} also holds {listed(left, 3)}, which the network does not read"
+    unread = [name for name in arrays if name not in read]
+    note = f"{text} also holds {listed(unread, 3)}, which the network does not read"
     stacked = _stacked(read, specs, text)
-    return replace(stacked, notes=(*stacked.notes, *((note,) if left else ())))
+    return replace(stacked, notes=(*stacked.notes, *((note,) if unread else ())))
 
 
-def _open_folder(path: Path, specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
+def _open_folder(path: Path, specs: tuple[TensorSpec, ...], options: Preprocessing) -> Dataset:
     files = sorted(p for p in path.iterdir() if p.suffix in (".npz", ".npy"))
     pictures = image_files(path)
     if files and pictures:
@@ -250,7 +250,7 @@ def _open_folder(path: Path, specs: tuple[TensorSpec, ...], asked: Preprocessing
             "Move one kind to another folder.",
         )
     if pictures:
-        return _open_pictures(path, pictures, specs, asked)
+        return _open_pictures(path, pictures, specs, options)
     if not files:
         raise BadInput(
             f"The folder '{path}' holds no .npz or .npy file and no picture.", "Put one file for each sample into it."
@@ -264,10 +264,10 @@ def _open_folder(path: Path, specs: tuple[TensorSpec, ...], asked: Preprocessing
     return Dataset(str(path), specs, samples, len(files), names=tuple(map(str, files)))
 
 
-def _open_pictures(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
-    opened = open_images(place, files, specs, asked)
+def _open_pictures(path: Path, files: list[Path], specs: tuple[TensorSpec, ...], options: Preprocessing) -> Dataset:
+    opened = open_images(path, files, specs, options)
     return Dataset(
-        str(place),
+        str(path),
         specs,
         opened.samples,
         len(opened),
@@ -327,11 +327,11 @@ def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], so
             "Stack the same number of samples of every input on the first axis.",
         )
     total = next(iter(counts.values()), 0)
-    left = {name: array.size - sum(part.size for part in split[name]) for name, array in whole.items()}
+    left_out = {name: array.size - sum(part.size for part in split[name]) for name, array in whole.items()}
     notes = tuple(
         f"{source}: the last {counted(size * len(whole[name]) // whole[name].size, 'row')} of '{name}' left out: the "
         f"network takes {len(split[name][0])} at a time"
-        for name, size in left.items()
+        for name, size in left_out.items()
         if size
     )
     return Dataset(
@@ -462,9 +462,9 @@ class Holdout:
         return data if self.named or not _is_same(data, self.whole) else self.kept
 
 
-def _is_same(one: Dataset, other: Dataset) -> bool:
-    known = one.length is not None and other.length is not None
-    return (not known or one.length == other.length) and one.digest() == other.digest()
+def _is_same(first: Dataset, second: Dataset) -> bool:
+    known = first.length is not None and second.length is not None
+    return (not known or first.length == second.length) and first.digest() == second.digest()
 
 
 def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout:

@@ -270,13 +270,13 @@ def _unmatched(pair: tuple[Tensors, Tensors], names: Mapping[str, str]) -> list[
         ("FP32", [name for name in pair[0] if name not in names]),
         ("INT8", [name for name in pair[1] if name not in set(names.values())]),
     )
-    return [f"in the {run} run only ({len(left)}): {_some(left)}" for run, left in unmatched if left]
+    return [f"in the {run} run only ({len(missing)}): {_some(missing)}" for run, missing in unmatched if missing]
 
 
 def _unpaired(paths: tuple[Path, Path]) -> list[str]:
-    one, other = map(_named_samples, paths)
-    common = one.keys() & other.keys()
-    alone = len(one.keys() ^ other.keys())
+    references, outputs = map(_named_samples, paths)
+    common = references.keys() & outputs.keys()
+    alone = len(references.keys() ^ outputs.keys())
     return [f"{len(common)} samples are in both runs, {alone} in one of them only"] if common and alone else []
 
 
@@ -295,10 +295,10 @@ def _named_samples(path: Path) -> dict[str, Path]:
 
 
 def _pairs(paths: tuple[Path, Path], second: int) -> Iterator[tuple[Tensors, Tensors]]:
-    one, other = map(_named_samples, paths)
-    if common := [name for name in one if name in other]:
+    references, outputs = map(_named_samples, paths)
+    if common := [name for name in references if name in outputs]:
         for name in common:
-            yield next(inferences(one[name])), next(inferences(other[name]))
+            yield next(inferences(references[name])), next(inferences(outputs[name]))
         return
     runs = zip_longest(inferences(paths[0], 0), inferences(paths[1], second))
     for position, (reference, output) in enumerate(runs):

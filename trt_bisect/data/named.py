@@ -227,7 +227,7 @@ def _by_structure(path: Path, first: bytes) -> str:
 def similar_file(path: Path) -> str:
     """Returns a question after a file with a similar name in the same folder; empty if there is none."""
     with suppress(OSError):
-        near = get_close_matches(path.name, [each.name for each in path.parent.iterdir()], 1, _SIMILAR)
+        near = get_close_matches(path.name, [file.name for file in path.parent.iterdir()], 1, _SIMILAR)
         if near:
             return f"Did you mean '{path.with_name(near[0])}'?"
     return ""

@@ -130,8 +130,8 @@ def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
 
 def image_files(folder: Path) -> list[Path]:
     """Returns the pictures in a folder and the folders under it, in the order of their paths."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
-    return sorted(path for path in found if not path.name.startswith("."))
+    files = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    return sorted(path for path in files if not path.name.startswith("."))
 
 
 @dataclass(frozen=True)
@@ -255,8 +255,8 @@ def _named(sample: Any, specs: tuple[TensorSpec, ...], pictures: Preprocessing) 
         }
     parts = _parts(sample)
     if parts is None:
-        one = len(specs) == 1 and (_is_array(sample) or is_image(sample) or isinstance(sample, list))
-        return {specs[0].name: _array(sample, specs[0], pictures)} if one else sample
+        is_single = len(specs) == 1 and (_is_array(sample) or is_image(sample) or isinstance(sample, list))
+        return {specs[0].name: _array(sample, specs[0], pictures)} if is_single else sample
     first = parts[0]
     if isinstance(first, Mapping) or _parts(first) is not None:
         return _named(first, specs, pictures)
@@ -307,8 +307,8 @@ def _divided(sample: Any, specs: tuple[TensorSpec, ...]) -> Iterator[Any]:
         yield sample
         return
     parts = {spec.name: np.split(sample[spec.name], count) for spec in specs}
-    for place in range(count):
-        yield {name: rows[place] for name, rows in parts.items()}
+    for index in range(count):
+        yield {name: rows[index] for name, rows in parts.items()}
 
 
 def _batches(array: np.ndarray, spec: TensorSpec) -> int:
@@ -333,20 +333,20 @@ def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:
     if order is not None:
         names = " from NHWC to NCHW" if order == (0, 3, 1, 2) else " from NCHW to NHWC" if order == (0, 2, 3, 1) else ""
         return f"{takes} Transpose the data{names}: array.transpose({', '.join(map(str, order))})."
-    dynamic = [place for place, size in enumerate(spec.shape) if size is None]
+    dynamic = [axis for axis, size in enumerate(spec.shape) if size is None]
     return f"{takes} A '?' may have any size; all others must be equal." if dynamic else takes
 
 
-def _missing_axis(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> int | None:
+def _missing_axis(shape: tuple[int, ...], target: tuple[int | None, ...]) -> int | None:
     """The axis of size 1 that a shape lacks, whatever the batch is; None if it is not this."""
-    any_batch = (None, *wanted[1:])
-    places = (place for place, size in enumerate(wanted) if size in (1, None))
+    any_batch = (None, *target[1:])
+    places = (axis for axis, size in enumerate(target) if size in (1, None))
     return next((k for k in places if _fits(shape, any_batch[:k] + any_batch[k + 1 :])), None)
 
 
-def _transpose(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> tuple[int, ...] | None:
+def _transpose(shape: tuple[int, ...], target: tuple[int | None, ...]) -> tuple[int, ...] | None:
     """The order of axes that makes a shape fit; None if there is none, or several that are not pictures' own."""
-    fitting = [order for order in permutations(range(len(shape))) if _fits([shape[k] for k in order], wanted)]
+    fitting = [order for order in permutations(range(len(shape))) if _fits([shape[k] for k in order], target)]
     for usual in ((0, 3, 1, 2), (0, 2, 3, 1)):
         channel = usual[1] if usual == (0, 3, 1, 2) else 1
         if usual in fitting and shape[channel] in _CHANNELS_OF_PICTURES:
@@ -354,8 +354,8 @@ def _transpose(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> tuple[
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _fits(shape: Any, wanted: tuple[int | None, ...]) -> bool:
-    return len(shape) == len(wanted) and all(want in (None, have) for have, want in zip(shape, wanted, strict=True))
+def _fits(shape: Any, target: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(target) and all(want in (None, have) for have, want in zip(shape, target, strict=True))
 
 
 def dtype_remedy(dtype: np.dtype[Any], spec: TensorSpec) -> str:

@@ -121,7 +121,7 @@ def statistics(samples: Iterable[Feeds]) -> tuple[FedInput, ...]:
             if array.dtype.kind == "f" and array.size:
                 moments.setdefault(name, Moments()).add(array.reshape(1, -1).astype(np.float64))
                 counts[name] += 1
-    spreads = {name: each.spread() for name, each in moments.items()}
+    spreads = {name: sums.spread() for name, sums in moments.items()}
     return tuple(
         FedInput(name, spread.min, spread.max, spread.mean, spread.std, counts[name])
         for name, spread in spreads.items()
@@ -190,7 +190,7 @@ class Sketch:
                 self.values.setdefault(name, []).append(_some(array.ravel()))
         if max(map(len, self.values.values()), default=0) <= _SAMPLES:
             return stride
-        self.values = {name: each[::2] for name, each in self.values.items()}
+        self.values = {name: arrays[::2] for name, arrays in self.values.items()}
         return 2 * stride
 
 
@@ -213,17 +213,17 @@ def drift(before: Sketch, now: Sketch) -> dict[str, Drift]:
 def _drift(before: list[np.ndarray], now: list[np.ndarray], least: float, most: float) -> Drift:
     beyond = [np.mean((sample < least) | (sample > most)) for sample in now]
     points = np.unique(np.quantile(np.concatenate([*before, *now]), np.linspace(0.0, 1.0, _POINTS)))
-    table = np.stack([np.searchsorted(one, points, "right") / one.size for one in (*before, *now)])
+    table = np.stack([np.searchsorted(sample, points, "right") / sample.size for sample in (*before, *now)])
     count, total = len(now), table.sum(axis=0)
 
     def distance(sums: np.ndarray) -> np.ndarray:
         apart: np.ndarray = np.abs(sums / count - (total - sums) / len(before)).max(axis=-1)
         return apart
 
-    found = float(distance(table[len(before) :].sum(axis=0)))
+    observed = float(distance(table[len(before) :].sum(axis=0)))
     random = np.random.default_rng(0)
     chosen = random.random((_DIVISIONS, len(table))).argpartition(count - 1, axis=1)[:, :count]
     divisions = np.zeros((_DIVISIONS, len(table)))
     np.put_along_axis(divisions, chosen, 1.0, axis=1)
-    as_far = int(np.count_nonzero(distance(divisions @ table) >= found - 1e-12))
-    return Drift(float(np.mean(beyond)), found, (as_far + 1) / (_DIVISIONS + 1), least, most)
+    as_far = int(np.count_nonzero(distance(divisions @ table) >= observed - 1e-12))
+    return Drift(float(np.mean(beyond)), observed, (as_far + 1) / (_DIVISIONS + 1), least, most)
