@@ -25,6 +25,7 @@ from trt_bisect.data.samples import (
     feeds_of,
     image_files,
     open_images,
+    shape_fits,
     shape_remedy,
     with_batch_axis,
 )
@@ -43,18 +44,12 @@ _FINEST = 1000
 """The largest denominator of a share."""
 
 
-def _same_place(position: int) -> int:
-    """Returns the place of a sample in a whole data set. It is no lambda, so that data sets can be pickled."""
-    return position
-
-
 @dataclass(frozen=True)
 class Dataset:
     """Samples for a network. Each iteration starts at the first one and checks every sample against the inputs.
 
     Attributes:
         source: the name of the data in messages.
-        specs: the network's inputs.
         samples: returns an iterable of all samples at each call.
         length: the number of samples; None if it is known only after an iteration.
         place: from the position of a sample to its position in the data that the user named.
@@ -67,7 +62,7 @@ class Dataset:
     specs: tuple[TensorSpec, ...]
     samples: Callable[[], Iterable[Mapping[str, np.ndarray]]]
     length: int | None = None
-    place: Callable[[int], int] = _same_place
+    place: Callable[[int], int] = int
     notes: tuple[str, ...] = ()
     pictures: str = ""
     names: tuple[str, ...] = ()
@@ -141,8 +136,8 @@ def _spans(samples: Iterable[Mapping[str, tuple[int, ...]]]) -> dict[str, Span]:
 
 def may_be_sizes(dtype: np.dtype[Any], shape: Sequence[int | None]) -> bool:
     """Returns true if an input may be a shape tensor of TensorRT: integers, at most one axis, at most 64 values."""
-    known = [size for size in shape if size is not None]
-    return dtype.kind in "iu" and len(shape) <= 1 and len(known) == len(shape) and math.prod(known) <= _MOST_SIZES
+    fixed = [size for size in shape if size is not None]
+    return dtype.kind in "iu" and len(fixed) == len(shape) <= 1 and math.prod(fixed) <= _MOST_SIZES
 
 
 def open_dataset(
@@ -158,8 +153,6 @@ def open_dataset(
     ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the forms of a sample.
 
     Args:
-        source: one of these.
-        specs: the network's inputs.
         once: the data set is iterated only once. Otherwise an iterable is read to its end and its samples are kept,
             because a data loader may give them in another order each time.
         pictures: the way pictures become inputs.
@@ -234,10 +227,9 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...], options: Preprocessing
         return Dataset(text, specs, lambda: samples, len(samples))
     arrays = _read_arrays(path, specs)
     read = _of_inputs(arrays, specs)
-    unread = [name for name in arrays if name not in read]
+    stacked, unread = _stacked(read, specs, text), [name for name in arrays if name not in read]
     note = f"{text} also holds {listed(unread, 3)}, which the network does not read"
-    stacked = _stacked(read, specs, text)
-    return replace(stacked, notes=(*stacked.notes, *((note,) if unread else ())))
+    return replace(stacked, notes=(*stacked.notes, note)) if unread else stacked
 
 
 def _open_folder(path: Path, specs: tuple[TensorSpec, ...], options: Preprocessing) -> Dataset:
@@ -267,13 +259,7 @@ def _open_folder(path: Path, specs: tuple[TensorSpec, ...], options: Preprocessi
 def _open_pictures(path: Path, files: list[Path], specs: tuple[TensorSpec, ...], options: Preprocessing) -> Dataset:
     opened = open_images(path, files, specs, options)
     return Dataset(
-        str(path),
-        specs,
-        opened.samples,
-        len(opened),
-        notes=opened.notes,
-        pictures=str(opened.fed),
-        names=opened.names,
+        str(path), specs, opened.samples, len(opened), notes=opened.notes, pictures=str(opened.fed), names=opened.names
     )
 
 
@@ -316,20 +302,19 @@ def _read_polygraphy(path: Path) -> list[Feeds]:
 
 
 def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], source: str) -> Dataset:
-    whole = {name: as_array(array) for name, array in arrays.items()}
-    split = {name: _split(array, _spec_of(name, specs, source), source) for name, array in whole.items()}
-    counts = {name: len(parts) for name, parts in split.items()}
+    plain = {name: as_array(array) for name, array in arrays.items()}
+    split = {name: _split(array, _spec_of(name, specs, source), source) for name, array in plain.items()}
+    counts = {name: len(samples) for name, samples in split.items()}
     if len(set(counts.values())) > 1:
+        listing = ", ".join(f"'{name}' {count}" for name, count in sorted(counts.items()))
         raise BadInput(
-            f"{source} holds different numbers of samples: "
-            + ", ".join(f"'{name}' {count}" for name, count in sorted(counts.items()))
-            + ".",
+            f"{source} holds different numbers of samples: {listing}.",
             "Stack the same number of samples of every input on the first axis.",
         )
     total = next(iter(counts.values()), 0)
-    left_out = {name: array.size - sum(part.size for part in split[name]) for name, array in whole.items()}
+    left_out = {name: array.size - sum(sample.size for sample in split[name]) for name, array in plain.items()}
     notes = tuple(
-        f"{source}: the last {counted(size * len(whole[name]) // whole[name].size, 'row')} of '{name}' left out: the "
+        f"{source}: the last {counted(size * len(plain[name]) // plain[name].size, 'row')} of '{name}' left out: the "
         f"network takes {len(split[name][0])} at a time"
         for name, size in left_out.items()
         if size
@@ -373,10 +358,8 @@ def _spec_of(name: str, specs: tuple[TensorSpec, ...], source: str = "the data")
 def _only_input(specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:
     if len(specs) == 1:
         return specs[0]
-    raise BadInput(
-        f"{source} names no inputs, and the network has {len(specs)}.",
-        "Use a .npz with the arrays " + ", ".join(str(spec) for spec in specs) + ".",
-    )
+    remedy = f"Use a .npz with the arrays {', '.join(map(str, specs))}."
+    raise BadInput(f"{source} names no inputs, and the network has {len(specs)}.", remedy)
 
 
 def _check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], where: str) -> Feeds:
@@ -391,20 +374,15 @@ def _check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...],
         raise BadInput(f"{where} is a {type(feeds).__name__}.", "A sample is a dictionary: input name to array.")
     missing = [str(spec) for spec in specs if spec.name not in feeds]
     if missing:
-        raise BadInput(
-            f"{where} lacks {', '.join(missing)}.",
-            "It holds " + (", ".join(f"'{name}'" for name in feeds) or "nothing") + ".",
-        )
+        listing = ", ".join(f"'{name}'" for name in feeds) or "nothing"
+        raise BadInput(f"{where} lacks {', '.join(missing)}.", f"It holds {listing}.")
     for name in feeds:
         _spec_of(name, specs, where)
     return {spec.name: _check_array(np.asarray(feeds[spec.name]), spec, where) for spec in specs}
 
 
 def _check_array(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
-    fits = array.ndim == len(spec.shape) and all(
-        want is None or want == have for want, have in zip(spec.shape, array.shape, strict=True)
-    )
-    if not fits:
+    if not shape_fits(array.shape, spec.shape):
         raise BadInput(f"{where}: '{spec.name}' has shape {list(array.shape)}.", shape_remedy(array.shape, spec))
     kinds = (array.dtype.kind, spec.dtype.kind)
     fits_kind = array.dtype == spec.dtype or all(k in "iu" for k in kinds) or kinds in (("f", "f"), ("U", "O"))
@@ -425,7 +403,7 @@ class Holdout:
     Attributes:
         whole: the calibration data as it was named.
         kept: the samples of it that calibration and the search see.
-        unseen: the samples that they do not see; None if there are none.
+        unseen: None if there are none.
         named: the user named other data as unseen, so that all of the calibration data is kept.
     """
 
@@ -463,8 +441,8 @@ class Holdout:
 
 
 def _is_same(first: Dataset, second: Dataset) -> bool:
-    known = first.length is not None and second.length is not None
-    return (not known or first.length == second.length) and first.digest() == second.digest()
+    may_be_same = None in (first.length, second.length) or first.length == second.length
+    return may_be_same and first.digest() == second.digest()
 
 
 def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout:

@@ -80,16 +80,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class FedInput:
-    """The values of one input over some samples.
-
-    Attributes:
-        name: the name of the input.
-        least: the smallest value.
-        most: the largest value.
-        mean: the mean of all values.
-        std: their standard deviation.
-        samples: the number of samples.
-    """
+    """The values of one input over a number of samples, the smallest and the largest among them."""
 
     name: str
     least: float
@@ -121,11 +112,8 @@ def statistics(samples: Iterable[Feeds]) -> tuple[FedInput, ...]:
             if array.dtype.kind == "f" and array.size:
                 moments.setdefault(name, Moments()).add(array.reshape(1, -1).astype(np.float64))
                 counts[name] += 1
-    spreads = {name: sums.spread() for name, sums in moments.items()}
-    return tuple(
-        FedInput(name, spread.min, spread.max, spread.mean, spread.std, counts[name])
-        for name, spread in spreads.items()
-    )
+    spreads = [(name, sums.spread()) for name, sums in moments.items()]
+    return tuple(FedInput(name, s.min, s.max, s.mean, s.std, counts[name]) for name, s in spreads)
 
 
 _VALUES, _SAMPLES = 256, 512
@@ -187,18 +175,14 @@ class Sketch:
             least, most = self.reach.get(name, (np.inf, -np.inf))
             self.reach[name] = min(least, float(array.min())), max(most, float(array.max()))
             if position % stride == 0:
-                self.values.setdefault(name, []).append(_some(array.ravel()))
+                values = array.ravel()
+                if values.size > _VALUES:  # at places that depend on the number of values alone
+                    values = values[np.random.default_rng(values.size).integers(0, values.size, _VALUES)]
+                self.values.setdefault(name, []).append(np.sort(values.astype(np.float64)))
         if max(map(len, self.values.values()), default=0) <= _SAMPLES:
             return stride
         self.values = {name: arrays[::2] for name, arrays in self.values.items()}
         return 2 * stride
-
-
-def _some(values: np.ndarray) -> np.ndarray:
-    """Values at places that depend on the number of values alone."""
-    if values.size > _VALUES:
-        values = values[np.random.default_rng(values.size).integers(0, values.size, _VALUES)]
-    return np.sort(values.astype(np.float64))
 
 
 def drift(before: Sketch, now: Sketch) -> dict[str, Drift]:
