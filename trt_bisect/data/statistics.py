@@ -80,7 +80,16 @@ class Moments:
 
 @dataclass(frozen=True)
 class FedInput:
-    """The values of one input over a number of samples, the smallest and the largest among them."""
+    """The values of one input over some samples.
+
+    Attributes:
+        name: the name of the input.
+        least: the smallest value.
+        most: the largest value.
+        mean: the mean of all values.
+        std: their standard deviation.
+        samples: the number of samples.
+    """
 
     name: str
     least: float

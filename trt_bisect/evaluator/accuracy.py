@@ -169,11 +169,7 @@ class Labels:
     names: tuple[str, ...] = ()
 
     def of(self, files: Sequence[str]) -> np.ndarray:
-        """Returns the class of each file.
-
-        Raises:
-            BadInput: a file has no label, or it is not clear which.
-        """
+        """Returns the class of each file; raises BadInput if a file has no label, or it is not clear which."""
         places = places_of(files, self.names, "label")
         missing = [file for k, file in enumerate(files) if k not in places]
         if missing:

@@ -29,7 +29,6 @@ class TrialStore(Protocol):
 
     def find(self, plan: str) -> Trial | None:
         """Returns the trial with this key, or None if the plan was never tried so."""
-        ...
 
     def recall(self, plan: str) -> Trial | None:
         """Returns the trial with this key if it was found or kept since the store was opened, else None.
@@ -37,11 +36,9 @@ class TrialStore(Protocol):
         A trial that an earlier run has left in the journal, and that this run has not reached yet, does not count: the
         choice between two evaluators must not depend on when a run was stopped.
         """
-        ...
 
     def keep(self, *trials: Trial) -> None:
         """Keeps trials for good, before the next ones begin."""
-        ...
 
 
 class RebuildEvaluator:

@@ -38,11 +38,9 @@ class Runner(Protocol):
 
     def opened(self, plan: PrecisionPlan) -> AbstractContextManager[Infer]:
         """Opens a plan; raises TrialFailed if it cannot be built."""
-        ...
 
     def ran(self, plan: PrecisionPlan, /) -> Mapping[int, str]:
         """Returns the precisions that the engine of a closed plan reported for its layers, see ``Engine.ran``."""
-        ...
 
 
 class WholeRunner:

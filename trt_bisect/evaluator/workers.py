@@ -111,11 +111,9 @@ class WorkerPool(Protocol):
     @property
     def size(self) -> int:
         """The number of plans that can be tried at the same time now."""
-        ...
 
     def begin(self, plan: PrecisionPlan) -> None:
         """Begins to try a plan; it waits until a worker is free."""
-        ...
 
     def ended(self) -> tuple[PrecisionPlan, Attempt]:
         """Waits for the next plan to be tried, of those begun; returns it and its attempt.
@@ -123,11 +121,9 @@ class WorkerPool(Protocol):
         Raises:
             EngineUnavailable: no worker is left.
         """
-        ...
 
     def abandon(self) -> None:
         """Gives up the plans that were begun and have not ended."""
-        ...
 
 
 class Cluster(AbstractContextManager["Cluster"], Protocol):
@@ -139,7 +135,6 @@ class Cluster(AbstractContextManager["Cluster"], Protocol):
         Args:
             builder: the builder of this process, which has measured FP32.
         """
-        ...
 
 
 class LocalCluster(AbstractContextManager["LocalCluster"]):

@@ -92,11 +92,7 @@ class SavedOutputs(Reference):
         self.digest = sha.hexdigest()
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs that were saved for a sample.
-
-        Raises:
-            BadInput: there are none.
-        """
+        """Returns the outputs that were saved for a sample; raises BadInput if there are none."""
         outputs = self._outputs.get(digest_of_feeds(feeds))
         if outputs is None:
             raise BadInput(
@@ -275,11 +271,7 @@ class Judgement:
         return Slices() if metric.code else find_slices(reference, outputs, apart=metric.name in RELATIVE)
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
-        """The rule for these outputs.
-
-        Raises:
-            BadInput: the threshold does not fit the metric.
-        """
+        """The rule for these outputs; raises BadInput if the threshold does not fit the metric."""
         threshold = None if self.options.threshold is None else float(self.options.threshold)
         metric, entries = self.metric(outputs, reference), self.entries(outputs)
         return make_rule(metric, threshold, DEFAULT_SHARE, entries, self._low)
