@@ -51,7 +51,7 @@ from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for, groups_within
 from trt_bisect.model.smooth import smooth
-from trt_bisect.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING, RunOptions
+from trt_bisect.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING, EXPLAIN_REMEDIES, RunOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment, all_trials
 from trt_bisect.report.advice import (
@@ -428,7 +428,7 @@ def _explanation(
     remedies = Remedies(plans, answer, target_version(options, experiment.builder).header)
     recipe = "the recipe without changes" if report.answer and report.answer.changes else "this run's recipe"
     measured = list(remedies.measured_before(report.culprits, recipe)) if culprits or report.exit_code else []
-    if options.try_remedies and report.exit_code:
+    if options.explain == EXPLAIN_REMEDIES and report.exit_code:
         measured += remedies.try_all([tuple(facts.layer.name for facts in group) for group in groups.values()])
     tried = tuple({(attempt.culprits, attempt.what): attempt for attempt in measured}.values())
     setting = setting_of(experiment, options, report)

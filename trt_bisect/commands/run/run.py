@@ -40,6 +40,7 @@ from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.options.concerns import EXPLAIN_NOTHING, RunOptions
 from trt_bisect.options.declare import takes
+from trt_bisect.options.kinds import parse_time
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.experiment import Experiment, Setup, all_trials
@@ -83,8 +84,8 @@ def run(model: GivenModel, options: RunOptions, command: str = "", asked: RunOpt
     board = open_board(options.tensorboard, options.tensorboard_detail)
     progress = options.progress or default_progress()
     with working_in(folder, progress, options.history) as display, under_way.Live(folder) as live:
-        limit = options.time_limit_seconds
-        shown = display if limit is None else TimeLimited(display, limit)
+        limit = options.time_limit
+        shown = display if limit is None else TimeLimited(display, parse_time(limit))
         blank, started = partial(reporting.unmeasured_report, options, rule, command=command), time()
         try:
             network = asked_network(options, model, options.shapes)
