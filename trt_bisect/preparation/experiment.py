@@ -270,7 +270,7 @@ class Setup:
         self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]
     ) -> dict[str, Any]:
         """Returns everything that the figures of a trial depend on, by name."""
-        options, base = self.options.build_options(), self.options.base_precision
+        options, base, asked_task = self.options.build_options(), self.options.base_precision, self.options.asked_task()
         typed = ""
         if network.low is FP8:
             typed = "by the operators' schemas, no Relu removed before FP8, reductions in parts"
@@ -296,5 +296,5 @@ class Setup:
             **({} if base is options.high is Precision.FP32 else {"base": str(base)}),
             **({"typed": typed} if typed else {}),
             **({} if self.judged_by is None else {"judged_by": self.judged_by.digest}),
-            **self.options.task_facts(),
+            **({} if asked_task is None else {"task": asked_task.facts()}),
         }
