@@ -75,13 +75,7 @@ Times = Mapping[int, Mapping[Precision, float]]
 """The time of each layer in each precision, by layer index, in any unit."""
 Costs = Mapping[int, Mapping[Precision, float]]
 """By layer index and high precision, the share of the low precision's gain in speed that is given up."""
-UNITS = {
-    Precision.INT8: 1.0,
-    Precision.FP8: 1.0,
-    Precision.FP16: 2.0,
-    Precision.BF16: 2.0,
-    Precision.FP32: 4.0,
-}
+UNITS = {Precision.INT8: 1.0, Precision.FP8: 1.0, Precision.FP16: 2.0, Precision.BF16: 2.0, Precision.FP32: 4.0}
 """The time of a multiply-add in units of an INT8 one: dense tensor cores do twice as many in FP16 as in TF32, and twice
 as many again in INT8. Source: NVIDIA A100 datasheet, 156 TFLOPS, 312 TFLOPS and 624 TOPS; for FP8 the H100 datasheet,
 where it is as fast as INT8."""

@@ -228,8 +228,7 @@ class Network:
         near = difflib.get_close_matches(name, [layer.name for layer in self.layers], n=3)
         hint = "Did you mean " + ", ".join(f"'{n}'" for n in near) + "?" if near else ""
         raise BadInput(
-            f"'{self.source}' has no layer '{name}'.",
-            f"{hint} 'trt-bisect layers {self.source}' lists them.".strip(),
+            f"'{self.source}' has no layer '{name}'.", f"{hint} 'trt-bisect layers {self.source}' lists them.".strip()
         )
 
     def keeping_high(self, reasons: Mapping[int, str]) -> Network:
