@@ -158,7 +158,7 @@ class FileGraph:
     @cached_property
     def wiring(self) -> Wiring:
         """The makers and readers of each tensor, for the rules of residual sums."""
-        return Wiring.of(self.model.graph, self.constants, self._types.shapes)
+        return Wiring(self.model.graph, self.constants, self._types.shapes)
 
     def layers_reading(self, tensor: str) -> list[Reader]:
         """Returns the layers that read a tensor, also through Q/DQ and, for constants, through moving operators."""
