@@ -269,7 +269,8 @@ def _norm_findings(graph: FileGraph) -> Iterator[Finding]:
     copied = onnx.ModelProto()
     copied.CopyFrom(graph.model)
     for norm in decomposed_normalizations(import_detached(copied, graph.weights)):
-        yield found("LayerNormalization in parts", norm.names, f"{len(norm.names)} nodes, from {norm.names[0]} on")
+        names = [node.name for node in norm.nodes]
+        yield found("LayerNormalization in parts", names, f"{len(names)} nodes, from {names[0]} on")
 
 
 def _float_findings(graph: FileGraph) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ import onnx
 from onnx import numpy_helper
 
 from trt_bisect.errors import BadInput
-from trt_bisect.model.file import Weights, detach_weights, subgraphs_of_attribute, tensors_read
+from trt_bisect.model.file import Weights, detach_weights, refill, subgraphs_of_attribute, tensors_read
 from trt_bisect.model.layers import TensorTypes, Wiring
 from trt_bisect.model.network import Network
 from trt_bisect.model.prepare import infer_shapes, inline_functions, name_nodes, opset_of, use_default_domain
@@ -158,7 +158,7 @@ class FileGraph:
     @cached_property
     def wiring(self) -> Wiring:
         """The makers and readers of each tensor, for the rules of residual sums."""
-        return Wiring.of(self.model.graph, self.constants, self._types.shapes)
+        return Wiring(self.model.graph, self.constants, self._types.shapes)
 
     def layers_reading(self, tensor: str) -> list[Reader]:
         """Returns the layers that read a tensor, also through Q/DQ and, for constants, through moving operators."""
@@ -192,9 +192,7 @@ def _sort(graph: onnx.GraphProto, source: str) -> None:
             f"The nodes of '{source}' form a cycle: a node reads a tensor that is computed from its own output.",
             "Check it with onnx.checker.check_model and export it again.",
         ) from error
-    nodes = [onnx.NodeProto.FromString(graph.node[i].SerializeToString()) for i in order]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    refill(graph.node, [graph.node[i] for i in order])
 
 
 def with_bodies(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
