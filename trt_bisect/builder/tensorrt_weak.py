@@ -582,17 +582,17 @@ class TensorRTWeakBuilder:
         if self._writer is not None:
             written = self._writer.write(plan)
             return tensorrt_build.parse_model(self._rt, written.model, written.weights, self._flags)
-        definition = tensorrt_build.parse_file(self._rt, self._file, self._flags)
-        steps = walk_steps(definition.network, self._network.layers)
+        parsed_file = tensorrt_build.parse_file(self._rt, self._file, self._flags)
+        steps = walk_steps(parsed_file.network, self._network.layers)
         if self._cache is None and self._network.low.needs_ranges:
-            set_ranges(trt, definition.network, steps, self._network, self._scales)
-        constrain(trt, definition.network, steps, self._network, plan, self._options.force_int8)
-        return definition
+            set_ranges(trt, parsed_file.network, steps, self._network, self._scales)
+        constrain(trt, parsed_file.network, steps, self._network, plan, self._options.force_int8)
+        return parsed_file
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
         """Returns the precisions and scales set for an engine of ``plan``, as data; raises TrialFailed."""
-        definition = self.network_definition(plan)
-        parsed = definition.network
+        parsed_file = self.network_definition(plan)
+        parsed = parsed_file.network
         steps = walk_steps(parsed, self._network.layers)
         constrained = constraints(parsed, steps, self._network, plan, self._options.force_int8)
         layers = tuple(parsed.get_layer(i).name for i in range(parsed.num_layers))
@@ -606,8 +606,8 @@ class TensorRTWeakBuilder:
     def serialize(self, plan: PrecisionPlan) -> tensorrt_build.Serialized:
         """Builds the engine of one plan as bytes; raises TrialFailed."""
         trt = self._rt.module
-        definition = self.network_definition(plan)
-        config, profile = tensorrt_build.new_config(self._rt, self._options, self._shapes, definition)
+        parsed_file = self.network_definition(plan)
+        config, profile = tensorrt_build.new_config(self._rt, self._options, self._shapes, parsed_file)
         used = self._network.used_precisions(plan)
         if plan.int8:
             config.set_flag(trt.BuilderFlag.INT8)
@@ -624,16 +624,16 @@ class TensorRTWeakBuilder:
                 config.int8_calibrator = calibrator = cache_calibrator(trt, self._cache)
                 if profile is not None:
                     config.set_calibration_profile(profile)
-        serialized = tensorrt_build.serialize(self._rt, definition, config, self._options)
+        serialized = tensorrt_build.serialize(self._rt, parsed_file, config, self._options)
         del calibrator
         return serialized
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
         """Builds the engine of one plan; raises TrialFailed."""
         if {*plan.precisions} == {Precision.FP32}:
-            definition = tensorrt_build.parse_file(self._rt, self._file, self._flags)
-            config, _ = tensorrt_build.new_config(self._rt, self._options, self._shapes, definition)
-            serialized = tensorrt_build.serialize(self._rt, definition, config, self._options)
+            parsed_file = tensorrt_build.parse_file(self._rt, self._file, self._flags)
+            config, _ = tensorrt_build.new_config(self._rt, self._options, self._shapes, parsed_file)
+            serialized = tensorrt_build.serialize(self._rt, parsed_file, config, self._options)
         else:
             serialized = self.serialize(plan)
         rounded = None if self._writer is None else precisions_in(self._network, plan)
