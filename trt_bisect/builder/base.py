@@ -50,24 +50,21 @@ class Latency:
     layers: tuple[LayerTime, ...] = ()
     computed: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        milliseconds: Sequence[float],
+        layers: tuple[LayerTime, ...] = (),
+        computed: Mapping[str, str] | None = None,
+    ) -> Latency:
+        """Returns the statistics of the times of single inferences, in milliseconds.
 
-def latency_of(
-    milliseconds: Sequence[float], layers: tuple[LayerTime, ...] = (), computed: Mapping[str, str] | None = None
-) -> Latency:
-    """Returns the statistics of the times of single inferences, in milliseconds.
-
-    >>> latency_of([1.0, 2.0, 6.0]).mean_ms
-    3.0
-    """
-    times = np.asarray(milliseconds, np.float64)
-    return Latency(
-        mean_ms=float(times.mean()),
-        median_ms=float(np.median(times)),
-        p99_ms=float(np.percentile(times, 99)),
-        runs=len(times),
-        layers=layers,
-        computed=dict(computed or {}),
-    )
+        >>> Latency.of([1.0, 2.0, 6.0]).mean_ms
+        3.0
+        """
+        times = np.asarray(milliseconds, np.float64)
+        mean, median, p99 = float(times.mean()), float(np.median(times)), float(np.percentile(times, 99))
+        return cls(mean, median, p99, len(times), layers, dict(computed or {}))
 
 
 Outputs = dict[str, np.ndarray]

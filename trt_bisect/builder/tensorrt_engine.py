@@ -19,16 +19,7 @@ import numpy as np
 import onnx
 
 from trt_bisect.builder import tensorrt_build
-from trt_bisect.builder.base import (
-    MEASURED,
-    BuildOptions,
-    Latency,
-    LayerTime,
-    Outputs,
-    ProfileShapes,
-    latency_of,
-    precisions_in,
-)
+from trt_bisect.builder.base import MEASURED, BuildOptions, Latency, LayerTime, Outputs, ProfileShapes, precisions_in
 from trt_bisect.builder.debug_tensors import listen, mark_unfused, on_graph
 from trt_bisect.builder.inspector import EngineLayer, engine_layers, named_in, ran_in
 from trt_bisect.builder.tensorrt_rtx import eager_context
@@ -259,7 +250,7 @@ class TensorRTEngine:
                 times.append(self._milliseconds(loaded))
             layers = (self._network.layers[k] for k in self._network.quantizable if k in self.computed)
             computed = {self._names[layer.name]: self.computed[layer.index] for layer in layers}
-            return latency_of(times, self._layer_times(loaded), computed)
+            return Latency.of(times, self._layer_times(loaded), computed)
 
     def _milliseconds(self, loaded: _Loaded) -> float:
         cuda = loaded.device.cuda
