@@ -52,18 +52,15 @@ class Latency:
 
     @classmethod
     def of(
-        cls,
-        milliseconds: Sequence[float],
-        layers: tuple[LayerTime, ...] = (),
-        computed: Mapping[str, str] | None = None,
+        cls, times: Sequence[float], layers: tuple[LayerTime, ...] = (), computed: Mapping[str, str] | None = None
     ) -> Latency:
-        """Returns the statistics of the times of single inferences, in milliseconds.
+        """Returns the statistics of the times of single inferences, all in milliseconds.
 
         >>> Latency.of([1.0, 2.0, 6.0]).mean_ms
         3.0
         """
-        times = np.asarray(milliseconds, np.float64)
-        mean, median, p99 = float(times.mean()), float(np.median(times)), float(np.percentile(times, 99))
+        array = np.asarray(times, np.float64)
+        mean, median, p99 = float(array.mean()), float(np.median(array)), float(np.percentile(array, 99))
         return cls(mean, median, p99, len(times), layers, dict(computed or {}))
 
 

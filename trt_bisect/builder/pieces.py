@@ -108,12 +108,7 @@ class OnnxRuntimePieces:
     """Builds sessions of the pieces of one network, of one thread each."""
 
     def __init__(
-        self,
-        network: Network,
-        free: FreeBatch,
-        scales: Scales,
-        options: BuildOptions,
-        provider: str = CPU,
+        self, network: Network, free: FreeBatch, scales: Scales, options: BuildOptions, provider: str = CPU
     ) -> None:
         """Prepares the sessions; ``free`` is the same network with a free batch axis."""
         self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)

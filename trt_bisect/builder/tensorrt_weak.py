@@ -357,11 +357,7 @@ def constrain(
     force_int8: bool = False,
 ) -> None:
     """Sets ``constraints`` on the layers of a parsed network; the builder flag must make TensorRT obey them."""
-    types = {
-        Precision.INT8: trt.DataType.INT8,
-        Precision.FP32: trt.DataType.FLOAT,
-        Precision.FP16: trt.DataType.HALF,
-    }
+    types = {Precision.INT8: trt.DataType.INT8, Precision.FP32: trt.DataType.FLOAT, Precision.FP16: trt.DataType.HALF}
     if Precision.BF16 in network.used_precisions(plan):
         types[Precision.BF16] = trt.DataType.BF16
     for step, constraint in constraints(definition, steps, network, plan, force_int8):

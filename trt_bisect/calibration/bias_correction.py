@@ -67,12 +67,7 @@ class BiasCorrected:
 
 
 def correct_biases(
-    network: Network,
-    scales: Scales,
-    plan: PrecisionPlan,
-    samples: Iterable[Feeds],
-    *,
-    memory: int = MEMORY,
+    network: Network, scales: Scales, plan: PrecisionPlan, samples: Iterable[Feeds], *, memory: int = MEMORY
 ) -> BiasCorrected:
     """Returns ``network`` with corrected biases for a plan.
 
