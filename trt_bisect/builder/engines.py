@@ -5,7 +5,6 @@ An engine's module is imported only when it is used: TensorRT's libraries are la
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -90,17 +89,16 @@ def engine_status(name: str) -> EngineStatus:
         return EngineStatus(name, why_not=str(error))
     version = module.__version__
     typings = _typings(name, version)
-    checks: tuple[Callable[[], object], ...] = (find_gpu, import_pycuda)
     device, problems = "", []
-    for check in checks:
-        try:
-            answer = check()
-        except EngineUnavailable as error:
-            problems.append(str(error))
-        else:
-            if isinstance(answer, InstalledGpu):
-                device = str(answer)
-                problems.extend(_refused(module, answer))
+    try:
+        gpu = find_gpu()
+        device, problems = str(gpu), _refused(module, gpu)
+    except EngineUnavailable as error:
+        problems.append(str(error))
+    try:
+        import_pycuda()
+    except EngineUnavailable as error:
+        problems.append(str(error))
     if name == TENSORRT and version_of(version) < _OLDEST:
         problems.append(f"TensorRT {version} is too old: 8.5 is the oldest that is supported.")
     note = ""

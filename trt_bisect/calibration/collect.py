@@ -130,16 +130,15 @@ def magnitudes(
             "There are no samples to calibrate with.", "Give a few hundred samples like the data in production."
         )
     groups = groups_within(network, histograms, first, memory)
-    done, before_last_quarter = 0, None if total is None else total - max(1, total // 4)
+    before_last_quarter = None if total is None else total - max(1, total // 4)
     earlier: dict[str, float] = {}
-
     for number, tensors in enumerate(observe_ahead(network, groups, chain([first], remaining)), start=1):
         for name, values in tensors.items():
             histograms[name].add(values, histogram=name in to_count)
         del tensors
-        if number % len(groups):
+        done, groups_of_next = divmod(number, len(groups))
+        if groups_of_next:
             continue
-        done += 1
         if done == before_last_quarter:
             earlier = {name: _range(histograms[name]) for name in to_count}
         if on_sample is not None:
