@@ -39,9 +39,8 @@ def import_pycuda() -> Any:
     try:
         return importlib.import_module(PYCUDA)
     except (ImportError, OSError) as error:
-        raise EngineUnavailable(
-            f"PyCUDA, which runs TensorRT's engines, does not import: {error}", "pip install pycuda"
-        ) from error
+        remedy = "pip install pycuda"
+        raise EngineUnavailable(f"PyCUDA, which runs TensorRT's engines, does not import: {error}", remedy) from error
 
 
 @dataclass(frozen=True)

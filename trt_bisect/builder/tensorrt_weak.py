@@ -496,9 +496,8 @@ class TensorRTWeakBuilder:
         self._cache = calibration_cache
         self._rt = tensorrt_build.start_tensorrt(tensorrt_build.TENSORRT, options.plugins)
         if self._rt.version[0] > _LAST_MAJOR:
-            raise EngineUnavailable(
-                f"TensorRT {self._rt.module.__version__} has no weak typing.", "Use '--typing strong'."
-            )
+            remedy = "Use '--typing strong'."
+            raise EngineUnavailable(f"TensorRT {self._rt.module.__version__} has no weak typing.", remedy)
         self.versions: Mapping[str, str] = tensorrt_build.versions_of(self._rt, options)
         self._flags = tensorrt_build.creation_flags(self._rt.module, ("EXPLICIT_BATCH",))
         self._scratch = ScratchFolder()

@@ -105,9 +105,8 @@ def _samples_held(network: Network, boundaries: Boundaries, samples: Iterable[Fe
     remaining = iter(samples)
     first = next(remaining, None)
     if first is None:
-        raise BadInput(
-            "There are no samples to correct biases with.", "Give a few dozen samples like the data in production."
-        )
+        remedy = "Give a few dozen samples like the data in production."
+        raise BadInput("There are no samples to correct biases with.", remedy)
     facts = facts_for(network, first)
     fed = sum(array.nbytes for array in first.values())
     largest = fed + 2 * max(sum(facts.size(name) for name in live) for live in boundaries.live)

@@ -139,10 +139,8 @@ def parse_version(text: str) -> TensorRTVersion:
     if rtx and not number:
         return TensorRTVersion((0, 0, 0), why, rtx=True)
     if not version or not (rtx or int(version[1]) in _KNOWN):
-        raise BadInput(
-            f"'{text}' is no version of TensorRT.",
-            f"Write it as TensorRT does: --trt-version 10.3.0, from {_KNOWN[0]}.0 to {_KNOWN[-1]}.x; or rtx.",
-        )
+        remedy = f"Write it as TensorRT does: --trt-version 10.3.0, from {_KNOWN[0]}.0 to {_KNOWN[-1]}.x; or rtx."
+        raise BadInput(f"'{text}' is no version of TensorRT.", remedy)
     return TensorRTVersion((int(version[1]), int(version[2]), int(version[3] or 0)), why, rtx)
 
 
@@ -184,10 +182,8 @@ def parse_cache(text: str, source: str) -> CalibrationCache:
         name, _, digits = line.rpartition(":")
         hexadecimal = _BITS.fullmatch(digits.strip())
         if not name or not hexadecimal:
-            raise BadInput(
-                f"Line {number} of the calibration cache '{source}' cannot be read: {line[:80]!r}.",
-                "A line is 'tensor: 3c008912': a tensor and the bits of its scale in hex. Write the cache again.",
-            )
+            remedy = "A line is 'tensor: 3c008912': a tensor and the bits of its scale in hex. Write the cache again."
+            raise BadInput(f"Line {number} of the calibration cache '{source}' cannot be read: {line[:80]!r}.", remedy)
         bits[name.strip()] = bytes.fromhex(hexadecimal[1].zfill(8))
     if not bits:
         raise BadInput(f"The calibration cache '{source}' holds no tensor.", "Write the cache again.")

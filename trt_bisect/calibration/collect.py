@@ -126,9 +126,8 @@ def magnitudes(
     remaining = iter(samples)
     first = next(remaining, None)
     if first is None:
-        raise BadInput(
-            "There are no samples to calibrate with.", "Give a few hundred samples like the data in production."
-        )
+        remedy = "Give a few hundred samples like the data in production."
+        raise BadInput("There are no samples to calibrate with.", remedy)
     groups = groups_within(network, histograms, first, memory)
     before_last_quarter = None if total is None else total - max(1, total // 4)
     earlier: dict[str, float] = {}
@@ -229,10 +228,8 @@ def ranges_of(
     elif network.scales and not network.unscaled:
         ranges = Ranges({}, {}, "the plan given")
     else:
-        raise BadInput(
-            "There are no ranges: no calibration data and no calibration cache were given.",
-            "Give --calibration with data (.npz, .npy, folder, module:function) or a TensorRT calibration cache.",
-        )
+        remedy = "Give --calibration with data (.npz, .npy, folder, module:function) or a TensorRT calibration cache."
+        raise BadInput("There are no ranges: no calibration data and no calibration cache were given.", remedy)
     return with_scales_given(ranges, network.scales), data
 
 

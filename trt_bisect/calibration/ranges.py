@@ -157,10 +157,8 @@ def refuse_without_low(network: Network) -> None:
         reason = "its computation is inside control flow, which stays in FP32"
     else:
         reason = "it has no convolution, Gemm, MatMul, pooling or Add of two activations"
-    raise BadInput(
-        f"No layer of '{network.source}' can run in {title}: {reason}.",
-        "'trt-bisect layers MODEL' gives the reason for each layer; export the network in FP32.",
-    )
+    remedy = "'trt-bisect layers MODEL' gives the reason for each layer; export the network in FP32."
+    raise BadInput(f"No layer of '{network.source}' can run in {title}: {reason}.", remedy)
 
 
 def non_finite_weight(network: Network) -> str:
