@@ -461,9 +461,6 @@ class TensorRTStrongBuilder:
     ) -> None:
         """Starts the engine.
 
-        Args:
-            profile_shapes: the profile shapes of its inputs; only those of dynamic inputs are used.
-
         Raises:
             BadInput: a dynamic input has no shapes, or a DLA core is asked for before TensorRT 11.4.
             EngineUnavailable: the engine is not installed, or does not start here.

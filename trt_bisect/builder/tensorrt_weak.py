@@ -196,12 +196,20 @@ def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network:
         tensor = definition.get_input(i)
         if is_activation(tensor):
             give(tensor, _largest(scales, (tensor.name,)))
-    for step, inside in _with_outputs_ahead(steps, network):
+    begun: set[int | None] = set()  # quantizable layers whose main work is done, and whose outputs are ahead
+    for step in steps:
+        layer = None if step.owner is None else network.layers[step.owner]
+        outputs = layer.outputs if layer is not None and layer.quantizable else ()
+        if step.computes and outputs:
+            begun.add(step.owner)
+        ahead = outputs if step.owner in begun else ()
         for tensor in step.outputs():
             if step.constant:
                 give(tensor, _largest_of_constants(trt, step, network, ranges))
             else:
-                give(tensor, _largest(scales, (tensor.name,)) or _moved(step, ranges) or _largest(scales, inside))
+                give(tensor, _largest(scales, (tensor.name,)) or _moved(step, ranges) or _largest(scales, ahead))
+        if ahead and not set(ahead).isdisjoint(step.made()):
+            begun.discard(step.owner)
 
 
 def scales_set(definition: Any) -> dict[str, np.float32]:
@@ -211,21 +219,6 @@ def scales_set(definition: Any) -> dict[str, np.float32]:
     made = [layer.get_output(i) for layer in layers for i in range(layer.num_outputs)]
     ranges = {tensor.name: tensor.dynamic_range for tensor in (*inputs, *made)}
     return {name: np.float32(reach[1] / INT8_MAX) for name, reach in ranges.items() if reach is not None}
-
-
-def _with_outputs_ahead(steps: list[WalkStep], network: Network) -> Iterator[tuple[WalkStep, tuple[str, ...]]]:
-    """Yields each step; a step between a quantizable layer's main work and its outputs comes with these outputs."""
-    begun: set[int] = set()
-    for step in steps:
-        if step.owner is None or not network.layers[step.owner].quantizable:
-            yield step, ()
-            continue
-        outputs = network.layers[step.owner].outputs
-        if step.computes:
-            begun.add(step.owner)
-        yield step, outputs if step.owner in begun else ()
-        if not set(outputs).isdisjoint(step.made()):
-            begun.discard(step.owner)
 
 
 def _largest(scales: Scales, names: tuple[str, ...]) -> float | None:
@@ -480,9 +473,7 @@ class TensorRTWeakBuilder:
     ) -> None:
         """Starts TensorRT and writes the FP32 network to a folder that lives as long as the builder.
 
-        Args:
-            profile_shapes: the profile shapes of its inputs; only those of dynamic inputs are used.
-            calibration_cache: a TensorRT calibration cache, read by TensorRT itself in place of ``scales``.
+        TensorRT itself reads the calibration cache, if there is one, in place of ``scales``.
 
         Raises:
             BadInput: a dynamic input has no shapes.
