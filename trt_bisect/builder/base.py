@@ -86,8 +86,7 @@ UNPROVEN = frozenset({IN_REGION, ON_DLA})
 DEFAULT_TIMEOUT = 3600.0
 """Seconds that a build, or an inference, may take in a run."""
 
-_HIGH = (Precision.FP32, Precision.FP16, Precision.BF16)
-_RAN_FOLLOWING = {planned: str(planned if planned in _HIGH else Precision.FP32) for planned in Precision}
+_RAN_FOLLOWING = {kind: str(kind if kind in (Precision.FP16, Precision.BF16) else Precision.FP32) for kind in Precision}
 
 
 @dataclass(frozen=True)

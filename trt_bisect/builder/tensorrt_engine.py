@@ -31,13 +31,11 @@ from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.machine import find_gpu
 
-PYCUDA = "pycuda.driver"
-
 
 def import_pycuda() -> Any:
     """The module ``pycuda.driver``; raises EngineUnavailable if it is not installed, or does not load."""
     try:
-        return importlib.import_module(PYCUDA)
+        return importlib.import_module("pycuda.driver")
     except (ImportError, OSError) as error:
         remedy = "pip install pycuda"
         raise EngineUnavailable(f"PyCUDA, which runs TensorRT's engines, does not import: {error}", remedy) from error

@@ -31,7 +31,6 @@ _MOVING = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity"
 _BOUNDING = ("Relu", "Clip")
 """The operators that TensorRT fuses with the layer before them, and that commute with rounding to the same scale."""
 _LEAST = np.finfo(np.float32).tiny
-_OF_VALUES = 99.99
 CANDIDATES = (
     Calibrator("entropy"),
     Calibrator("minmax"),
@@ -87,7 +86,7 @@ class Magnitudes:
 
 def _range(histogram: AbsHistogram) -> float:
     """The magnitude that 99.99 % of the values do not exceed: single outliers do not decide."""
-    return percentile_threshold(histogram, _OF_VALUES)
+    return percentile_threshold(histogram, 99.99)
 
 
 def _scale(threshold: float) -> np.float32:

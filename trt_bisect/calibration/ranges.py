@@ -64,12 +64,12 @@ def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
     return replace(ranges, scales={**ranges.scales, **scales}, origin=origin)
 
 
-def with_scales_given(ranges: Ranges, given: Mapping[str, np.float32]) -> Ranges:
+def with_scales_given(ranges: Ranges, user_scales: Mapping[str, np.float32]) -> Ranges:
     """Returns ranges in which some tensors have the scales that the user gave them; the origin stays the same."""
-    if not given:
+    if not user_scales:
         return ranges
-    unusable = {tensor: why for tensor, why in ranges.unusable.items() if tensor not in given}
-    return replace(ranges, scales={**ranges.scales, **given}, unusable=unusable)
+    unusable = {tensor: why for tensor, why in ranges.unusable.items() if tensor not in user_scales}
+    return replace(ranges, scales={**ranges.scales, **user_scales}, unusable=unusable)
 
 
 def ranges_from_scales(
