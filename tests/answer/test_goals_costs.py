@@ -6,7 +6,7 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.goal_cases import WISHES, kept_high, planted
-from trt_bisect.builder.base import LayerTime, latency_of
+from trt_bisect.builder.base import Latency, LayerTime
 from trt_bisect.builder.inspector import named_in
 from trt_bisect.evaluator.speed import layer_times
 from trt_bisect.model.cost import shares
@@ -48,7 +48,7 @@ def test_times_of_layers_by_hand(tmp_path):
         LayerTime("Reformatting CopyNode for Input Tensor 0 to pool + fc", (), 9.0),
         LayerTime("fc", ("fc",), 1.5),
     )
-    found = layer_times(latency_of([1.0], parts), network)
+    found = layer_times(Latency.of([1.0], parts), network)
     assert {network.layers[k].name: ms for k, ms in found.items()} == {
         "conv0": 2.0,
         "conv1": 2.0,

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trt_bisect.builder.base import LayerTime, latency_of
+from trt_bisect.builder.base import Latency, LayerTime
 from trt_bisect.builder.inspector import engine_layers, ran_in
 from trt_bisect.evaluator.speed import layer_times
 from trt_bisect.evaluator.trial import Trial
@@ -99,7 +99,7 @@ def test_the_times_of_the_layers_add_up_to_the_profile_without_formats(engine):
         if "name" in part
     }
     assert profile.keys() <= known.keys()
-    timed = latency_of(
+    timed = Latency.of(
         [sum(profile.values())],
         tuple(LayerTime(name, tuple(n for n in known[name] if n in mine), spent) for name, spent in profile.items()),
     )

@@ -11,7 +11,7 @@ import pytest
 import time_machine
 
 from tests.support.suites import SUITE, differing, failing, only
-from trt_bisect.builder.base import latency_of
+from trt_bisect.builder.base import Latency
 from trt_bisect.commands.regress import regress
 from trt_bisect.errors import BadInput
 from trt_bisect.report.model import UNMEASURED, ByPlan, report_of
@@ -42,7 +42,7 @@ def report(finished):
 
 
 def timed(**milliseconds):
-    return {plan: latency_of([value] * 9) for plan, value in milliseconds.items()}
+    return {plan: Latency.of([value] * 9) for plan, value in milliseconds.items()}
 
 
 def with_layer(report, name, **changed):

@@ -7,7 +7,7 @@ import pytest
 
 import trt_bisect
 from tests.support.records import record_of, report_from
-from trt_bisect.builder.base import MEASURED, LayerTime, latency_of
+from trt_bisect.builder.base import MEASURED, Latency, LayerTime
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import TrialFailed
 from trt_bisect.precision import Precision
@@ -29,7 +29,7 @@ class TimedEngine:
     def latency(self, feeds):
         times = [MILLISECONDS[p] for p in self.plan.precisions] if self.plan else [4.0] * len(self.layers)
         parts = [LayerTime(layer.name, (layer.name,), t) for layer, t in zip(self.layers, times, strict=True)]
-        return latency_of([sum(times)], (*parts, LayerTime("copy", (), 0.5)))
+        return Latency.of([sum(times)], (*parts, LayerTime("copy", (), 0.5)))
 
     def __enter__(self):
         return self
@@ -109,5 +109,5 @@ def test_emulation_tells_no_time(lenet, tmp_path):
 
 
 def test_the_99th_percentile():
-    latency = latency_of(np.arange(1, 102, dtype=float))
+    latency = Latency.of(np.arange(1, 102, dtype=float))
     assert (latency.mean_ms, latency.median_ms, latency.p99_ms, latency.runs) == (51, 51, 100, 101)

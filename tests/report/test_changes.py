@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.records import EMPTY
 from trt_bisect.analyzer.doubts import bound_of
-from trt_bisect.builder.base import latency_of
+from trt_bisect.builder.base import Latency
 from trt_bisect.report.answer import RecipeLayers
 from trt_bisect.report.changes import Change, Tolerances, changes, compared_part, differences, missed_targets
 from trt_bisect.report.model import ByPlan, JudgedInputs, LayerRow
@@ -29,7 +29,7 @@ def report(int8=0.999, recipe=0.999, metric="cosine", threshold=0.99, high=(), m
         threshold=threshold,
         similarity=ByPlan(int8, recipe),
         recipe=RecipeLayers(high, meets=meets),
-        latency=latency and {plan: value and latency_of([value]) for plan, value in latency.items()},
+        latency=latency and {plan: value and Latency.of([value]) for plan, value in latency.items()},
         layers=tuple(replace(row, name=name) for name, row in found.items()),
     )
 

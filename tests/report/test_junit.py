@@ -11,7 +11,7 @@ from lxml import etree
 from markdown_it import MarkdownIt
 
 from tests.support.records import EMPTY
-from trt_bisect.builder.base import latency_of
+from trt_bisect.builder.base import Latency
 from trt_bisect.report.answer import RecipeLayers
 from trt_bisect.report.changes import Change
 from trt_bisect.report.model import ByPlan
@@ -27,7 +27,7 @@ REPORT = replace(
     culprits=("a",),
     similarity=ByPlan(0.98, 0.999),
     recipe=RecipeLayers(("a",), meets=True),
-    latency={"int8": latency_of([1.0])},
+    latency={"int8": Latency.of([1.0])},
 )
 BASELINE = Baseline("net", 1, "", (REPORT,))
 

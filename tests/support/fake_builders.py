@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trt_bisect.builder.base import MEASURED, latency_of
+from trt_bisect.builder.base import MEASURED, Latency
 from trt_bisect.builder.tensorrt_build import LISTENERS, Message
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 
@@ -96,7 +96,7 @@ class FakeEngine:
 
     def latency(self, feeds):
         self.faults.get("latency", lambda: None)()
-        return latency_of([1.0, 3.0])
+        return Latency.of([1.0, 3.0])
 
     def __enter__(self):
         return self

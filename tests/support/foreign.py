@@ -2,7 +2,7 @@
 
 import pytest
 
-from trt_bisect.builder.base import latency_of
+from trt_bisect.builder.base import Latency
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.preparation import experiment as setup
 from trt_bisect.preparation import preparation
@@ -23,7 +23,7 @@ class Foreign:
         engine = self._builder.build(plan.keeping(self._index[name] for name in self._in_float))
         told = self._tells({name: engine.ran[k] for name, k in self._index.items()})
         engine.ran = {self._index[name]: said for name, said in told.items()}
-        engine.latency = lambda feeds: latency_of([1.0], computed=self._computed)
+        engine.latency = lambda feeds: Latency.of([1.0], computed=self._computed)
         return engine
 
 

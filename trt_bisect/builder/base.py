@@ -50,24 +50,18 @@ class Latency:
     layers: tuple[LayerTime, ...] = ()
     computed: Mapping[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls, times: Sequence[float], layers: tuple[LayerTime, ...] = (), computed: Mapping[str, str] | None = None
+    ) -> Latency:
+        """Returns the statistics of the times of single inferences, all in milliseconds.
 
-def latency_of(
-    milliseconds: Sequence[float], layers: tuple[LayerTime, ...] = (), computed: Mapping[str, str] | None = None
-) -> Latency:
-    """Returns the statistics of the times of single inferences, in milliseconds.
-
-    >>> latency_of([1.0, 2.0, 6.0]).mean_ms
-    3.0
-    """
-    times = np.asarray(milliseconds, np.float64)
-    return Latency(
-        mean_ms=float(times.mean()),
-        median_ms=float(np.median(times)),
-        p99_ms=float(np.percentile(times, 99)),
-        runs=len(times),
-        layers=layers,
-        computed=dict(computed or {}),
-    )
+        >>> Latency.of([1.0, 2.0, 6.0]).mean_ms
+        3.0
+        """
+        array = np.asarray(times, np.float64)
+        mean, median, p99 = float(array.mean()), float(np.median(array)), float(np.percentile(array, 99))
+        return cls(mean, median, p99, len(times), layers, dict(computed or {}))
 
 
 Outputs = dict[str, np.ndarray]
@@ -92,8 +86,7 @@ UNPROVEN = frozenset({IN_REGION, ON_DLA})
 DEFAULT_TIMEOUT = 3600.0
 """Seconds that a build, or an inference, may take in a run."""
 
-_HIGH = (Precision.FP32, Precision.FP16, Precision.BF16)
-_RAN_FOLLOWING = {planned: str(planned if planned in _HIGH else Precision.FP32) for planned in Precision}
+_RAN_FOLLOWING = {kind: str(kind if kind in (Precision.FP16, Precision.BF16) else Precision.FP32) for kind in Precision}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ An engine's module is imported only when it is used: TensorRT's libraries are la
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -90,17 +89,16 @@ def engine_status(name: str) -> EngineStatus:
         return EngineStatus(name, why_not=str(error))
     version = module.__version__
     typings = _typings(name, version)
-    checks: tuple[Callable[[], object], ...] = (find_gpu, import_pycuda)
     device, problems = "", []
-    for check in checks:
-        try:
-            answer = check()
-        except EngineUnavailable as error:
-            problems.append(str(error))
-        else:
-            if isinstance(answer, InstalledGpu):
-                device = str(answer)
-                problems.extend(_refused(module, answer))
+    try:
+        gpu = find_gpu()
+        device, problems = str(gpu), _refused(module, gpu)
+    except EngineUnavailable as error:
+        problems.append(str(error))
+    try:
+        import_pycuda()
+    except EngineUnavailable as error:
+        problems.append(str(error))
     if name == TENSORRT and version_of(version) < _OLDEST:
         problems.append(f"TensorRT {version} is too old: 8.5 is the oldest that is supported.")
     note = ""
@@ -153,7 +151,7 @@ def engine_version(engine: str) -> str:
     return str(import_tensorrt(engine).__version__)
 
 
-def choose_typing(engine: str, asked: str = AUTO, version: str | None = None) -> str:
+def choose_typing(engine: str, typing: str = AUTO, version: str | None = None) -> str:
     """Returns ``weak`` or ``strong``: the typing asked for; for ``auto`` strong, as TensorRT 11 and the others have it.
 
     With strong typing the graph says what is rounded, by Q/DQ pairs. TensorRT before 10 takes the same pairs, and
@@ -166,19 +164,19 @@ def choose_typing(engine: str, asked: str = AUTO, version: str | None = None) ->
         BadInput: the engine, or this version of it, does not have the typing.
         EngineUnavailable: no version is given, and the engine does not import.
     """
-    if asked not in (AUTO, *TYPINGS):
-        raise BadInput(f"There is no typing '{asked}'.", f"Use {AUTO}, {' or '.join(TYPINGS)}.")
+    if typing not in (AUTO, *TYPINGS):
+        raise BadInput(f"There is no typing '{typing}'.", f"Use {AUTO}, {' or '.join(TYPINGS)}.")
     version = engine_version(engine) if version is None else version
     choices = _typings(engine, version)
-    if asked == AUTO:
+    if typing == AUTO:
         return choices[0]
-    if asked not in choices:
+    if typing not in choices:
         why = ": it is gone in TensorRT 11" if engine == TENSORRT else ""
-        raise BadInput(f"{engine} {version} has no {asked} typing{why}.", f"Use '--typing {choices[0]}', or 'auto'.")
-    return asked
+        raise BadInput(f"{engine} {version} has no {typing} typing{why}.", f"Use '--typing {choices[0]}', or 'auto'.")
+    return typing
 
 
-def typing_of(engine: str, asked: str, low: LowPrecision, *, cached: bool = False) -> str:
+def typing_of(engine: str, typing: str, low: LowPrecision, *, cached: bool = False) -> str:
     """Returns the typing of a job: see ``choose_typing``.
 
     For ``auto`` it is weak where a user's engine is: with a calibration cache before 10.12, which deprecates both, and
@@ -188,9 +186,10 @@ def typing_of(engine: str, asked: str, low: LowPrecision, *, cached: bool = Fals
         BadInput: weak typing is asked for together with FP8, or the engine does not have the typing.
         EngineUnavailable: the engine does not import.
     """
-    if low is FP8 and asked == "weak":
+    if low is FP8 and typing == "weak":
         raise BadInput("FP8 needs strong typing.", "Leave out --typing weak.")
-    typing = "strong" if low is FP8 else asked
+    if low is FP8:
+        typing = "strong"
     if typing == AUTO and engine == TENSORRT:
         version = version_of(engine_version(engine))
         in_floats = low.precision in FLOAT_TYPES and version < _FIRST_STRONG

@@ -12,12 +12,10 @@ of such regions instead (``__myl_...``), with the ONNX nodes of each in its meta
 
 TensorRT-RTX logs the same facts of each engine while it builds it, also without a GPU: see ``logged_layers``.
 
-The engine inspector's JSON (``trtexec --exportLayerInfo``, at detailed verbosity) says of each layer what it reads and
-writes, in which format, and of a convolution its filter, stride, groups and number of weights. The profile (``trtexec
---exportProfile``) has the time of each layer by name.
-
-Formats say how many channels are stored together: "Thirty-two wide channel vectorized", "Channel major ... where
-channel % 8 == 0"; a tensor of 24 channels has 32 of them in memory. Seen in the JSON of TensorRT 8.4 and 8.6.
+``trtexec --exportLayerInfo`` writes this JSON, at detailed verbosity with a convolution's filter, stride and groups;
+``--exportProfile`` the time of each layer by name. Formats say how many channels are stored together: "Thirty-two wide
+channel vectorized", "Channel major ... where channel % 8 == 0"; a tensor of 24 channels has 32 of them in memory. Seen
+in the JSON of TensorRT 8.4 and 8.6.
 """
 
 from __future__ import annotations
@@ -41,19 +39,15 @@ from trt_bisect.precision import Precision
 
 _NOT_COMPUTE = frozenset({"Reformat", "NoOp", "Constant", "Signal", "Wait", "Shape", "HostToDeviceCopy"})
 _FORMAT_KEYS = ("Format/Datatype", "DataType", "Datatype", "Format")
-_PRECISIONS = {
+_WORDS = {
     "int8": "int8",
-    "fp16": "fp16",
-    "half": "fp16",
-    "float16": "fp16",
-    "bf16": "bf16",
-    "bfloat16": "bf16",
+    "fp16": "fp16 half float16",
+    "bf16": "bf16 bfloat16",
     "fp8": "fp8",
-    "fp32": "fp32",
-    "float": "fp32",
-    "float32": "fp32",
+    "fp32": "fp32 float float32",
 }
 """The words in a format's description that name a precision."""
+_PRECISIONS = {word: precision for precision, words in _WORDS.items() for word in words.split()}
 
 _PRECISION_WORD = re.compile(rf"\b({'|'.join(_PRECISIONS)})\b")
 _INT8_KERNEL = re.compile(r"i8i8|i8f32|i8i32|int8|imma", re.IGNORECASE)
@@ -121,18 +115,16 @@ def engine_layers(text: str) -> tuple[EngineLayer, ...]:
 
 
 def _engine_layer(layer: Mapping[str, Any] | str) -> EngineLayer:
-    if isinstance(layer, str):
-        return EngineLayer(layer, "", named_in(layer), (), (), "")
-    name = str(layer.get("Name", ""))
-    metadata = "" if _REFORMAT.match(name) else str(layer.get("Metadata", ""))
-    return EngineLayer(
-        name,
-        str(layer.get("LayerType", "")),
-        onnx_layers_in(metadata) or named_in(name),
-        _precisions(layer.get("Inputs", [])),
-        _precisions(layer.get("Outputs", [])),
-        str(layer.get("TacticName", "")),
+    described: Mapping[str, Any] = {"Name": layer} if isinstance(layer, str) else layer
+    name, kind, tactic, metadata = (
+        str(described.get(key, "")) for key in ("Name", "LayerType", "TacticName", "Metadata")
     )
+    inputs, outputs = (
+        tuple(filter(None, (precision_of(_format(tensor)) for tensor in described.get(key, ()))))
+        for key in ("Inputs", "Outputs")
+    )
+    nodes = () if _REFORMAT.match(name) else onnx_layers_in(metadata)
+    return EngineLayer(name, kind, nodes or named_in(name), inputs, outputs, tactic)
 
 
 def logged_layers(message: str) -> tuple[EngineLayer, ...]:
@@ -208,9 +200,8 @@ def precision_of(description: str) -> str | None:
     return _PRECISIONS[word.group(1)] if word else None
 
 
-def _precisions(tensors: list[Mapping[str, Any]]) -> tuple[str, ...]:
-    described = (" ".join(str(tensor.get(key, "")) for key in _FORMAT_KEYS) for tensor in tensors)
-    return tuple(precision for precision in map(precision_of, described) if precision)
+def _format(tensor: Mapping[str, Any]) -> str:
+    return " ".join(str(tensor.get(key, "")) for key in _FORMAT_KEYS)
 
 
 def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
@@ -313,7 +304,7 @@ class Tensor:
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Tensor:
         """Reads an input or output of the inspector's JSON; a type that is no precision counts as FP32."""
-        text = " ".join(str(described.get(key, "")) for key in _FORMAT_KEYS)
+        text = _format(described)
         wide, multiple = _WIDE.search(text), _MULTIPLE.search(text)
         width = _WIDTHS[wide[1].lower()] if wide else int(multiple[1]) if multiple else 1
         shape = tuple(max(int(size), 1) for size in described.get("Dimensions", ()))

@@ -225,9 +225,6 @@ def _is_declared(tensor: str, types: TensorTypes, facts: TensorFacts) -> bool:
     return same_rank and all(not isinstance(d, int) or d == size for d, size in zip(shape, real, strict=True))
 
 
-_WITH_KERNELS = {Precision.INT8, Precision.FP32}
-
-
 class OnnxRuntimeEngine:
     """An ONNX Runtime session of one plan."""
 
@@ -287,7 +284,9 @@ class OnnxRuntimeBuilder:
         It does not where INT8 kernels are not exact, and where layers are in FP16 or the like: that compares other
         arithmetics.
         """
-        return self.provider == CPU and integer_sums_are_exact() and {*plan.precisions} <= _WITH_KERNELS
+        return (
+            self.provider == CPU and integer_sums_are_exact() and {*plan.precisions} <= {Precision.INT8, Precision.FP32}
+        )
 
     def plain(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
         """Builds the session that a user gets from the file of a plan: with default options, and INT8 kernels.

@@ -2,13 +2,23 @@
 
 On ONNX Runtime they are sessions. Those of any other builder, such as TensorRT's, are built once in each precision,
 with a free batch.
+
+The two builders of pieces have the same methods, which raise TrialFailed if a build failed. ``trunk`` builds the engine
+of the trunk, and of the branches that leave it in this piece, for one sample or row; ``rows`` that of any number of
+stacked rows, if shape inference guessed its free batch right; ``ran`` has by layer index the precision that the layer
+runs in, as far as it is known. ``builds`` is the number of engines built, ``workers`` that of the threads that may run
+them at the same time.
+
+The engines of pieces have by leaf of the piece the name of the output that holds it: ``leaves`` that of the trunk, and
+``branch_leaves`` that of each branch. ``run`` returns the outputs by name; those named in ``into`` are written to its
+C-contiguous arrays. It raises TrialFailed if the inference failed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,49 +39,6 @@ MakeBuilder = Callable[[Network, ProfileShapes], Builder]
 
 Tensors = Mapping[str, Any]
 """Tensors by name; an output may also be a sequence or a map."""
-
-
-class PieceEngine(Protocol):
-    """The engine of a piece.
-
-    Attributes:
-        leaves: by leaf of the piece, the name of the engine's output that holds it.
-        branch_leaves: the same for each branch.
-    """
-
-    leaves: Mapping[str, str]
-    branch_leaves: Sequence[Mapping[str, str]]
-
-    def run(self, feeds: Tensors, into: Mapping[str, np.ndarray] | None = None) -> dict[str, Any]:
-        """Returns the engine's outputs by name; those named in ``into`` are written to its C-contiguous arrays.
-
-        It raises TrialFailed if the inference failed.
-        """
-        ...
-
-
-class PieceBuilder(Protocol):
-    """Makes engines of the pieces of one network; raises TrialFailed if a build failed.
-
-    Attributes:
-        builds: the number of engines built.
-        workers: the number of threads that may run them at the same time.
-    """
-
-    builds: int
-    workers: int
-
-    def ran(self, plan: PrecisionPlan) -> Mapping[int, str]:
-        """Returns by layer index the precision that the layer runs in, as far as it is known."""
-        ...
-
-    def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan] = ()) -> PieceEngine:
-        """Builds the engine of the trunk, and of the branches that leave it in this piece, for one sample or row."""
-        ...
-
-    def rows(self, piece: Piece, plan: PrecisionPlan) -> PieceEngine:
-        """Builds the engine of a piece for any number of stacked rows, if shape inference guessed its free batch."""
-        ...
 
 
 class OnnxRuntimePiece:
@@ -108,12 +75,7 @@ class OnnxRuntimePieces:
     """Builds sessions of the pieces of one network, of one thread each."""
 
     def __init__(
-        self,
-        network: Network,
-        free: FreeBatch,
-        scales: Scales,
-        options: BuildOptions,
-        provider: str = CPU,
+        self, network: Network, free: FreeBatch, scales: Scales, options: BuildOptions, provider: str = CPU
     ) -> None:
         """Prepares the sessions; ``free`` is the same network with a free batch axis."""
         self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
@@ -224,3 +186,7 @@ class EnginePieces:
             return shape, shape, shape
         most = tuple(size * self._most_rows if position == axis else size for position, size in enumerate(shape))
         return shape, most, most
+
+
+PieceEngine = OnnxRuntimePiece | EnginePiece
+PieceBuilder = OnnxRuntimePieces | EnginePieces

@@ -203,17 +203,13 @@ def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
     dynamic = [spec for spec in network.inputs if None in spec.shape]
     for spec in dynamic:
         if spec.name not in shapes:
-            raise BadInput(
-                f"The input {spec} of '{network.source}' is dynamic, and no shapes for it are given.",
-                "Give the smallest, the usual and the largest shape, or fix the input's shape.",
-            )
+            problem = f"The input {spec} of '{network.source}' is dynamic, and no shapes for it are given."
+            raise BadInput(problem, "Give the smallest, the usual and the largest shape, or fix the input's shape.")
         for shape in shapes[spec.name]:
             pairs = zip(spec.shape, shape, strict=False)
             if len(shape) != len(spec.shape) or any(fixed not in (None, size) for fixed, size in pairs):
-                raise BadInput(
-                    f"The shape {'x'.join(map(str, shape))} does not fit the input {spec} of '{network.source}'.",
-                    "Give sizes for dynamic axes only; all other axes must match.",
-                )
+                problem = f"The shape {'x'.join(map(str, shape))} does not fit the input {spec} of '{network.source}'."
+                raise BadInput(problem, "Give sizes for dynamic axes only; all other axes must match.")
     return {spec.name: shapes[spec.name] for spec in dynamic}
 
 
@@ -349,10 +345,8 @@ def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None
         try:
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
-            raise BadInput(
-                f"The plugins in '{path}' do not load: {error}",
-                f"Give a library that was built for TensorRT {trt.__version__} on this machine.",
-            ) from error
+            remedy = f"Give a library that was built for TensorRT {trt.__version__} on this machine."
+            raise BadInput(f"The plugins in '{path}' do not load: {error}", remedy) from error
     trt.init_libnvinfer_plugins(logger, "")
 
 

@@ -19,16 +19,7 @@ import numpy as np
 import onnx
 
 from trt_bisect.builder import tensorrt_build
-from trt_bisect.builder.base import (
-    MEASURED,
-    BuildOptions,
-    Latency,
-    LayerTime,
-    Outputs,
-    ProfileShapes,
-    latency_of,
-    precisions_in,
-)
+from trt_bisect.builder.base import MEASURED, BuildOptions, Latency, LayerTime, Outputs, ProfileShapes, precisions_in
 from trt_bisect.builder.debug_tensors import listen, mark_unfused, on_graph
 from trt_bisect.builder.inspector import EngineLayer, engine_layers, named_in, ran_in
 from trt_bisect.builder.tensorrt_rtx import eager_context
@@ -40,17 +31,14 @@ from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.machine import find_gpu
 
-PYCUDA = "pycuda.driver"
-
 
 def import_pycuda() -> Any:
     """The module ``pycuda.driver``; raises EngineUnavailable if it is not installed, or does not load."""
     try:
-        return importlib.import_module(PYCUDA)
+        return importlib.import_module("pycuda.driver")
     except (ImportError, OSError) as error:
-        raise EngineUnavailable(
-            f"PyCUDA, which runs TensorRT's engines, does not import: {error}", "pip install pycuda"
-        ) from error
+        remedy = "pip install pycuda"
+        raise EngineUnavailable(f"PyCUDA, which runs TensorRT's engines, does not import: {error}", remedy) from error
 
 
 @dataclass(frozen=True)
@@ -259,7 +247,7 @@ class TensorRTEngine:
                 times.append(self._milliseconds(loaded))
             layers = (self._network.layers[k] for k in self._network.quantizable if k in self.computed)
             computed = {self._names[layer.name]: self.computed[layer.index] for layer in layers}
-            return latency_of(times, self._layer_times(loaded), computed)
+            return Latency.of(times, self._layer_times(loaded), computed)
 
     def _milliseconds(self, loaded: _Loaded) -> float:
         cuda = loaded.device.cuda
@@ -470,9 +458,6 @@ class TensorRTStrongBuilder:
         engine: str = tensorrt_build.TENSORRT,
     ) -> None:
         """Starts the engine.
-
-        Args:
-            profile_shapes: the profile shapes of its inputs; only those of dynamic inputs are used.
 
         Raises:
             BadInput: a dynamic input has no shapes, or a DLA core is asked for before TensorRT 11.4.

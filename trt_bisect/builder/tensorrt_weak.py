@@ -196,12 +196,20 @@ def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network:
         tensor = definition.get_input(i)
         if is_activation(tensor):
             give(tensor, _largest(scales, (tensor.name,)))
-    for step, inside in _with_outputs_ahead(steps, network):
+    begun: set[int | None] = set()  # quantizable layers whose main work is done, and whose outputs are ahead
+    for step in steps:
+        layer = None if step.owner is None else network.layers[step.owner]
+        outputs = layer.outputs if layer is not None and layer.quantizable else ()
+        if step.computes and outputs:
+            begun.add(step.owner)
+        ahead = outputs if step.owner in begun else ()
         for tensor in step.outputs():
             if step.constant:
                 give(tensor, _largest_of_constants(trt, step, network, ranges))
             else:
-                give(tensor, _largest(scales, (tensor.name,)) or _moved(step, ranges) or _largest(scales, inside))
+                give(tensor, _largest(scales, (tensor.name,)) or _moved(step, ranges) or _largest(scales, ahead))
+        if ahead and not set(ahead).isdisjoint(step.made()):
+            begun.discard(step.owner)
 
 
 def scales_set(definition: Any) -> dict[str, np.float32]:
@@ -211,21 +219,6 @@ def scales_set(definition: Any) -> dict[str, np.float32]:
     made = [layer.get_output(i) for layer in layers for i in range(layer.num_outputs)]
     ranges = {tensor.name: tensor.dynamic_range for tensor in (*inputs, *made)}
     return {name: np.float32(reach[1] / INT8_MAX) for name, reach in ranges.items() if reach is not None}
-
-
-def _with_outputs_ahead(steps: list[WalkStep], network: Network) -> Iterator[tuple[WalkStep, tuple[str, ...]]]:
-    """Yields each step; a step between a quantizable layer's main work and its outputs comes with these outputs."""
-    begun: set[int] = set()
-    for step in steps:
-        if step.owner is None or not network.layers[step.owner].quantizable:
-            yield step, ()
-            continue
-        outputs = network.layers[step.owner].outputs
-        if step.computes:
-            begun.add(step.owner)
-        yield step, outputs if step.owner in begun else ()
-        if not set(outputs).isdisjoint(step.made()):
-            begun.discard(step.owner)
 
 
 def _largest(scales: Scales, names: tuple[str, ...]) -> float | None:
@@ -357,11 +350,7 @@ def constrain(
     force_int8: bool = False,
 ) -> None:
     """Sets ``constraints`` on the layers of a parsed network; the builder flag must make TensorRT obey them."""
-    types = {
-        Precision.INT8: trt.DataType.INT8,
-        Precision.FP32: trt.DataType.FLOAT,
-        Precision.FP16: trt.DataType.HALF,
-    }
+    types = {Precision.INT8: trt.DataType.INT8, Precision.FP32: trt.DataType.FLOAT, Precision.FP16: trt.DataType.HALF}
     if Precision.BF16 in network.used_precisions(plan):
         types[Precision.BF16] = trt.DataType.BF16
     for step, constraint in constraints(definition, steps, network, plan, force_int8):
@@ -484,9 +473,7 @@ class TensorRTWeakBuilder:
     ) -> None:
         """Starts TensorRT and writes the FP32 network to a folder that lives as long as the builder.
 
-        Args:
-            profile_shapes: the profile shapes of its inputs; only those of dynamic inputs are used.
-            calibration_cache: a TensorRT calibration cache, read by TensorRT itself in place of ``scales``.
+        TensorRT itself reads the calibration cache, if there is one, in place of ``scales``.
 
         Raises:
             BadInput: a dynamic input has no shapes.
@@ -500,9 +487,8 @@ class TensorRTWeakBuilder:
         self._cache = calibration_cache
         self._rt = tensorrt_build.start_tensorrt(tensorrt_build.TENSORRT, options.plugins)
         if self._rt.version[0] > _LAST_MAJOR:
-            raise EngineUnavailable(
-                f"TensorRT {self._rt.module.__version__} has no weak typing.", "Use '--typing strong'."
-            )
+            remedy = "Use '--typing strong'."
+            raise EngineUnavailable(f"TensorRT {self._rt.module.__version__} has no weak typing.", remedy)
         self.versions: Mapping[str, str] = tensorrt_build.versions_of(self._rt, options)
         self._flags = tensorrt_build.creation_flags(self._rt.module, ("EXPLICIT_BATCH",))
         self._scratch = ScratchFolder()

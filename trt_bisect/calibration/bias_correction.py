@@ -9,7 +9,7 @@ measured from FP32 inputs, and 0.151 if all errors are measured in the uncorrect
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -38,41 +38,23 @@ SAMPLES = 32
 """The samples that a mean is taken over, if memory holds the live tensors of so many."""
 
 
-@dataclass(frozen=True, eq=False)
-class CorrectedBias:
-    """The correction of one layer.
-
-    Attributes:
-        layer: its name.
-        error: the mean error of its output in INT8, by channel, float64; it was subtracted from the bias.
-    """
-
-    layer: str
-    error: np.ndarray
-
-
 @dataclass(frozen=True)
 class BiasCorrected:
     """A network with corrected biases.
 
     Attributes:
-        network: the network.
-        layers: those that were corrected, in execution order.
+        errors: by corrected layer, in execution order, the mean error of its output in INT8, by channel, float64, which
+            was subtracted from the bias.
         samples: the number of samples that the means are taken over.
     """
 
     network: Network
-    layers: tuple[CorrectedBias, ...]
+    errors: Mapping[str, np.ndarray]
     samples: int
 
 
 def correct_biases(
-    network: Network,
-    scales: Scales,
-    plan: PrecisionPlan,
-    samples: Iterable[Feeds],
-    *,
-    memory: int = MEMORY,
+    network: Network, scales: Scales, plan: PrecisionPlan, samples: Iterable[Feeds], *, memory: int = MEMORY
 ) -> BiasCorrected:
     """Returns ``network`` with corrected biases for a plan.
 
@@ -96,7 +78,8 @@ def correct_biases(
     int8 = [dict(feeds) for feeds in fp32]
     writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
     changed: dict[tuple[int, int], np.ndarray] = {}
-    corrected, start = [], 0
+    errors: dict[str, np.ndarray] = {}
+    start = 0
     for index, lowered, slot, axis, factor in sorted(_bias_inputs(network, plan)):
         for run_plan, held in (network.free_plan(), fp32), (plan, int8):
             _run(writer, boundaries.piece(start, index + 1), run_plan, held)
@@ -106,7 +89,7 @@ def correct_biases(
             name = node.input[slot] if slot < len(node.input) else ""
             bias = network.constant(name).astype(np.float64) if name else np.zeros(error.shape)
             changed[index, slot] = np.asarray(bias - error / factor, np.float32)
-            corrected.append(CorrectedBias(network.layers[lowered].name, error))
+            errors[network.layers[lowered].name] = error
             for tensors in int8:
                 values = tensors[output]
                 by_channel = error.reshape(-1, *[1] * (values.ndim - 2)) if axis == 1 else error
@@ -114,7 +97,7 @@ def correct_biases(
         for tensors in (*fp32, *int8):
             for name in [name for name in tensors if boundaries.last_read.get(name, -1) < start]:
                 del tensors[name]
-    return BiasCorrected(with_constants(network, changed) if changed else network, tuple(corrected), len(fp32))
+    return BiasCorrected(with_constants(network, changed) if changed else network, errors, len(fp32))
 
 
 def _samples_held(network: Network, boundaries: Boundaries, samples: Iterable[Feeds], memory: int) -> Iterator[Feeds]:
@@ -122,9 +105,8 @@ def _samples_held(network: Network, boundaries: Boundaries, samples: Iterable[Fe
     remaining = iter(samples)
     first = next(remaining, None)
     if first is None:
-        raise BadInput(
-            "There are no samples to correct biases with.", "Give a few dozen samples like the data in production."
-        )
+        remedy = "Give a few dozen samples like the data in production."
+        raise BadInput("There are no samples to correct biases with.", remedy)
     facts = facts_for(network, first)
     fed = sum(array.nbytes for array in first.values())
     largest = fed + 2 * max(sum(facts.size(name) for name in live) for live in boundaries.live)

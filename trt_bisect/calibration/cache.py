@@ -139,10 +139,8 @@ def parse_version(text: str) -> TensorRTVersion:
     if rtx and not number:
         return TensorRTVersion((0, 0, 0), why, rtx=True)
     if not version or not (rtx or int(version[1]) in _KNOWN):
-        raise BadInput(
-            f"'{text}' is no version of TensorRT.",
-            f"Write it as TensorRT does: --trt-version 10.3.0, from {_KNOWN[0]}.0 to {_KNOWN[-1]}.x; or rtx.",
-        )
+        remedy = f"Write it as TensorRT does: --trt-version 10.3.0, from {_KNOWN[0]}.0 to {_KNOWN[-1]}.x; or rtx."
+        raise BadInput(f"'{text}' is no version of TensorRT.", remedy)
     return TensorRTVersion((int(version[1]), int(version[2]), int(version[3] or 0)), why, rtx)
 
 
@@ -184,10 +182,8 @@ def parse_cache(text: str, source: str) -> CalibrationCache:
         name, _, digits = line.rpartition(":")
         hexadecimal = _BITS.fullmatch(digits.strip())
         if not name or not hexadecimal:
-            raise BadInput(
-                f"Line {number} of the calibration cache '{source}' cannot be read: {line[:80]!r}.",
-                "A line is 'tensor: 3c008912': a tensor and the bits of its scale in hex. Write the cache again.",
-            )
+            remedy = "A line is 'tensor: 3c008912': a tensor and the bits of its scale in hex. Write the cache again."
+            raise BadInput(f"Line {number} of the calibration cache '{source}' cannot be read: {line[:80]!r}.", remedy)
         bits[name.strip()] = bytes.fromhex(hexadecimal[1].zfill(8))
     if not bits:
         raise BadInput(f"The calibration cache '{source}' holds no tensor.", "Write the cache again.")
@@ -324,7 +320,7 @@ def scales_for(
     named = match_names(tensors, [name for name in cache.scales if not name.startswith("(Unnamed Layer*")])
     if _renumbered(set(tensors), cache.scales) and _Values(cache, measured, named).limit > _CLOSE:
         named = {tensor: entry for tensor, entry in named.items() if not tensor.isdecimal()}
-    found = {tensor: (entry, BY_NAME if tensor == entry else ALIKE) for tensor, entry in named.items()}
+    chosen = {tensor: (entry, BY_NAME if tensor == entry else ALIKE) for tensor, entry in named.items()}
     taken = set(named.values())
     entries = [name for name in cache.scales if name in taken or not OF_THE_PARSER.match(name)]
     anchors = _anchors(tensors, entries, named)
@@ -337,11 +333,11 @@ def scales_for(
         unsure.pop(tensor, None)
         near = values.near(tensor, several)
         if len({cache.scales[entry].tobytes() for entry in near}) == 1:
-            found[tensor] = near[0], ways[near[0] != several[0]]
+            chosen[tensor] = near[0], ways[near[0] != several[0]]
         elif several[-1] in near and all(_kind(entry) == _BATCH_NORM for entry in several[1:]):
-            found[tensor] = several[-1], FOLDED
+            chosen[tensor] = several[-1], FOLDED
         else:
-            found.pop(tensor, None)
+            chosen.pop(tensor, None)
             unsure[tensor] = several
 
     for _ in range(1 + bool(measured)):
@@ -351,21 +347,22 @@ def scales_for(
         for tensor, several in doubted.items():
             if values.near(tensor, several) != several[:1]:
                 unsure[tensor] = several
-                found.pop(tensor, None)
-        _spread(network, found)
+                chosen.pop(tensor, None)
+        _spread(network, chosen)
         # A tensor that is only moved has its scale already, and no entry that is left over belongs to it.
-        taken |= {entry for several in may_be.values() for entry in several} | {entry for entry, _ in found.values()}
+        taken |= {entry for several in may_be.values() for entry in several} | {entry for entry, _ in chosen.values()}
         for (start, first), (end, last) in pairwise(anchors):
-            here = [name for name in tensors[start + 1 : end] if name not in found]
+            here = [name for name in tensors[start + 1 : end] if name not in chosen]
             there = [name for name in entries[first + 1 : last] if name not in taken]
             for name, several in _in_order(network, here, there):
                 choose(name, several, (BY_ORDER, BY_VALUES))
-        in_order = {tensor: entry for tensor, (entry, way) in found.items() if way == BY_ORDER}
+        in_order = {tensor: entry for tensor, (entry, way) in chosen.items() if way == BY_ORDER}
         anchors, sure = _anchors(tensors, entries, named | in_order), sure | in_order
-    _spread(network, found)
-    scales = [TensorScale(name, *found[name], float(cache.scales[found[name][0]])) for name in tensors if name in found]
-    unsure = {tensor: several for tensor, several in unsure.items() if tensor not in found}
-    far = tuple(name for name in tensors if name in found and values.off(name, cache.scales[found[name][0]]) > _FAR)
+    _spread(network, chosen)
+    ways = [(name, *chosen[name]) for name in tensors if name in chosen]
+    scales = [TensorScale(name, entry, way, float(cache.scales[entry])) for name, entry, way in ways]
+    unsure = {tensor: several for tensor, several in unsure.items() if tensor not in chosen}
+    far = tuple(name for name, entry, _ in ways if values.off(name, cache.scales[entry]) > _FAR)
     return CacheScales(tuple(scales), unsure, far)
 
 

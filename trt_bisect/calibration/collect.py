@@ -31,7 +31,6 @@ _MOVING = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity"
 _BOUNDING = ("Relu", "Clip")
 """The operators that TensorRT fuses with the layer before them, and that commute with rounding to the same scale."""
 _LEAST = np.finfo(np.float32).tiny
-_OF_VALUES = 99.99
 CANDIDATES = (
     Calibrator("entropy"),
     Calibrator("minmax"),
@@ -87,7 +86,7 @@ class Magnitudes:
 
 def _range(histogram: AbsHistogram) -> float:
     """The magnitude that 99.99 % of the values do not exceed: single outliers do not decide."""
-    return percentile_threshold(histogram, _OF_VALUES)
+    return percentile_threshold(histogram, 99.99)
 
 
 def _scale(threshold: float) -> np.float32:
@@ -126,20 +125,18 @@ def magnitudes(
     remaining = iter(samples)
     first = next(remaining, None)
     if first is None:
-        raise BadInput(
-            "There are no samples to calibrate with.", "Give a few hundred samples like the data in production."
-        )
+        remedy = "Give a few hundred samples like the data in production."
+        raise BadInput("There are no samples to calibrate with.", remedy)
     groups = groups_within(network, histograms, first, memory)
-    done, before_last_quarter = 0, None if total is None else total - max(1, total // 4)
+    before_last_quarter = None if total is None else total - max(1, total // 4)
     earlier: dict[str, float] = {}
-
     for number, tensors in enumerate(observe_ahead(network, groups, chain([first], remaining)), start=1):
         for name, values in tensors.items():
             histograms[name].add(values, histogram=name in to_count)
         del tensors
-        if number % len(groups):
+        done, groups_of_next = divmod(number, len(groups))
+        if groups_of_next:
             continue
-        done += 1
         if done == before_last_quarter:
             earlier = {name: _range(histograms[name]) for name in to_count}
         if on_sample is not None:
@@ -230,10 +227,8 @@ def ranges_of(
     elif network.scales and not network.unscaled:
         ranges = Ranges({}, {}, "the plan given")
     else:
-        raise BadInput(
-            "There are no ranges: no calibration data and no calibration cache were given.",
-            "Give --calibration with data (.npz, .npy, folder, module:function) or a TensorRT calibration cache.",
-        )
+        remedy = "Give --calibration with data (.npz, .npy, folder, module:function) or a TensorRT calibration cache."
+        raise BadInput("There are no ranges: no calibration data and no calibration cache were given.", remedy)
     return with_scales_given(ranges, network.scales), data
 
 

@@ -64,12 +64,12 @@ def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
     return replace(ranges, scales={**ranges.scales, **scales}, origin=origin)
 
 
-def with_scales_given(ranges: Ranges, given: Mapping[str, np.float32]) -> Ranges:
+def with_scales_given(ranges: Ranges, user_scales: Mapping[str, np.float32]) -> Ranges:
     """Returns ranges in which some tensors have the scales that the user gave them; the origin stays the same."""
-    if not given:
+    if not user_scales:
         return ranges
-    unusable = {tensor: why for tensor, why in ranges.unusable.items() if tensor not in given}
-    return replace(ranges, scales={**ranges.scales, **given}, unusable=unusable)
+    unusable = {tensor: why for tensor, why in ranges.unusable.items() if tensor not in user_scales}
+    return replace(ranges, scales={**ranges.scales, **user_scales}, unusable=unusable)
 
 
 def ranges_from_scales(
@@ -157,10 +157,8 @@ def refuse_without_low(network: Network) -> None:
         reason = "its computation is inside control flow, which stays in FP32"
     else:
         reason = "it has no convolution, Gemm, MatMul, pooling or Add of two activations"
-    raise BadInput(
-        f"No layer of '{network.source}' can run in {title}: {reason}.",
-        "'trt-bisect layers MODEL' gives the reason for each layer; export the network in FP32.",
-    )
+    remedy = "'trt-bisect layers MODEL' gives the reason for each layer; export the network in FP32."
+    raise BadInput(f"No layer of '{network.source}' can run in {title}: {reason}.", remedy)
 
 
 def non_finite_weight(network: Network) -> str:

@@ -17,12 +17,14 @@ and the largest weight of an output keeps the last level: whoever takes steps fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
 import onnx
+from numpy.lib.stride_tricks import sliding_window_view
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.equalise import with_constants
@@ -140,7 +142,7 @@ def _vectors(
         flat = values.reshape(-1, values.shape[-1])
         places = random.permutation(len(flat))[:count]
         return np.asarray(flat[places], np.float64)[None]
-    kernel, rank = weight[2:], values.ndim - 2
+    kernel, rank, groups = weight[2:], values.ndim - 2, int_attribute(node, "group", 1)
     ints = {entry.name: list(entry.ints) for entry in node.attribute if entry.type == onnx.AttributeProto.INTS}
     pads = ints.get("pads", [0] * 2 * rank)
     if any(entry.name == "auto_pad" and entry.s not in (b"", b"NOTSET", b"VALID") for entry in node.attribute):
@@ -148,20 +150,16 @@ def _vectors(
     strides, dilations = ints.get("strides", [1] * rank), ints.get("dilations", [1] * rank)
     padded = np.pad(values, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
     reach = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
-    sizes = [
-        max((have - need) // stride + 1, 0) for have, need, stride in zip(padded.shape[2:], reach, strides, strict=True)
-    ]
-    places = random.permutation(len(padded) * int(np.prod(sizes)))[:count]
-    batch, *at = np.unravel_index(places, (len(padded), *sizes))
-    grid = np.meshgrid(
-        *(np.arange(size) * dilation for size, dilation in zip(kernel, dilations, strict=True)), indexing="ij"
-    )
-    index = (start[:, None] * stride + step.ravel() for start, stride, step in zip(at, strides, grid, strict=True))
-    read = (batch[:, None], *index)
-    vectors = np.asarray(np.moveaxis(np.moveaxis(padded, 1, -1)[read], 2, 1), np.float64)
-    if int_attribute(node, "group", 1) > 1:
-        return np.ascontiguousarray(vectors.transpose(1, 0, 2))
-    return vectors.reshape(1, len(places), -1)
+    if any(have < need for have, need in zip(padded.shape[2:], reach, strict=True)):
+        return np.zeros((groups, 0, math.prod(weight[1:])))
+    windows = sliding_window_view(padded, reach, axis=tuple(range(2, values.ndim)))
+    slices = tuple(slice(None, None, step) for step in (1, 1, *strides, *dilations))
+    windows = np.moveaxis(windows[slices], 1, rank + 1)
+    sizes = windows.shape[: rank + 1]
+    places = random.permutation(math.prod(sizes))[:count]
+    vectors = np.asarray(windows[np.unravel_index(places, sizes)], np.float64)
+    vectors = vectors.reshape(len(places), groups, -1)
+    return np.ascontiguousarray(vectors.transpose(1, 0, 2))
 
 
 def _rounded(rows: np.ndarray, steps: np.ndarray, h: np.ndarray) -> np.ndarray:

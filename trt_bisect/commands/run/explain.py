@@ -258,7 +258,7 @@ class Remedies:
             network, _ = keeping_unusable_high(network, ranges)
             plan, memory = network.full(experiment.whole.high), setup.options.memory_bytes
             changed = correct_biases(network, ranges.scales, plan, experiment.data, memory=memory)
-            if changed.layers:
+            if changed.errors:
                 yield ChangedNetwork(name, BIAS_CORRECTION, words, changed.network, self._calibrated(changed.network))
             else:
                 self._not_tried("bias correction", "no layer in INT8 has a bias")
