@@ -294,10 +294,8 @@ def _read_polygraphy(path: Path) -> list[Feeds]:
     except ValueError as error:
         raise _unreadable(path, error) from error
     if not isinstance(loaded, list) or not all(isinstance(feeds, Mapping) for feeds in loaded):
-        raise BadInput(
-            f"The data set '{path}' is JSON, but not a list of Polygraphy's saved inputs.",
-            "Save it with 'polygraphy run ... --save-inputs FILE', or use .npz.",
-        )
+        problem = f"The data set '{path}' is JSON, but not a list of Polygraphy's saved inputs."
+        raise BadInput(problem, "Save it with 'polygraphy run ... --save-inputs FILE', or use .npz.")
     return [{name: np.asarray(array) for name, array in feeds.items()} for feeds in loaded]
 
 
@@ -307,10 +305,8 @@ def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], so
     counts = {name: len(samples) for name, samples in split.items()}
     if len(set(counts.values())) > 1:
         listing = ", ".join(f"'{name}' {count}" for name, count in sorted(counts.items()))
-        raise BadInput(
-            f"{source} holds different numbers of samples: {listing}.",
-            "Stack the same number of samples of every input on the first axis.",
-        )
+        problem = f"{source} holds different numbers of samples: {listing}."
+        raise BadInput(problem, "Stack the same number of samples of every input on the first axis.")
     total = next(iter(counts.values()), 0)
     left_out = {name: array.size - sum(sample.size for sample in split[name]) for name, array in plain.items()}
     notes = tuple(
@@ -330,15 +326,11 @@ def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]
         return list(array)
     batch = (spec.shape[0] if spec.shape else None) or 1
     if array.ndim != len(spec.shape) or array.ndim == 0:
-        raise BadInput(
-            f"{source}: '{spec.name}' has shape {list(array.shape)}.",
-            f"{shape_remedy(array.shape, spec)} The samples stand on the first axis.",
-        )
+        problem = f"{source}: '{spec.name}' has shape {list(array.shape)}."
+        raise BadInput(problem, f"{shape_remedy(array.shape, spec)} The samples stand on the first axis.")
     if 0 < len(array) < batch:
-        raise BadInput(
-            f"{source}: '{spec.name}' holds {len(array)} rows, the network takes {batch} at a time.",
-            f"Give a multiple of {batch} rows.",
-        )
+        problem = f"{source}: '{spec.name}' holds {len(array)} rows, the network takes {batch} at a time."
+        raise BadInput(problem, f"Give a multiple of {batch} rows.")
     return [array[i : i + batch] for i in range(0, len(array) - len(array) % batch, batch)]
 
 
@@ -349,10 +341,8 @@ def _spec_of(name: str, specs: tuple[TensorSpec, ...], source: str = "the data")
     savez = ", ".join(f"{spec.name}=..." for spec in specs)
     if not all(spec.name.isidentifier() for spec in specs):
         savez = "**{" + ", ".join(f"'{spec.name}': ..." for spec in specs) + "}"
-    raise BadInput(
-        f"{source}: the network has no input '{name}'.",
-        f"Its inputs are {', '.join(map(str, specs))}. In a file: numpy.savez(FILE, {savez})",
-    )
+    problem = f"{source}: the network has no input '{name}'."
+    raise BadInput(problem, f"Its inputs are {', '.join(map(str, specs))}. In a file: numpy.savez(FILE, {savez})")
 
 
 def _only_input(specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:

@@ -48,10 +48,8 @@ class Preprocessing:
         if self.scale is not None and not self.scale > 0:
             raise BadInput(f"--scale cannot be {self.scale:g}.", "--scale divides pixels: give 255, or 1.")
         if self.scale is not None and self.scale < 1:
-            raise BadInput(
-                f"--scale {self.scale:g} would make pixels larger: --scale divides pixels.",
-                f"Give --scale {1 / self.scale:.6g}.",
-            )
+            problem = f"--scale {self.scale:g} would make pixels larger: --scale divides pixels."
+            raise BadInput(problem, f"Give --scale {1 / self.scale:.6g}.")
         if self.colors is not None and self.colors not in COLORS:
             raise BadInput(f"--colors cannot be {self.colors!r}.", f"Use one of {', '.join(COLORS)}.")
 

@@ -65,10 +65,8 @@ class ImageInput:
         from PIL import ImageOps
 
         if image.mode.startswith(("I", "F")):
-            raise BadInput(
-                f"It has pixels of the kind '{image.mode}', more than 8 bits a channel.",
-                "Give a function that reads it, as module:function.",
-            )
+            problem = f"It has pixels of the kind '{image.mode}', more than 8 bits a channel."
+            raise BadInput(problem, "Give a function that reads it, as module:function.")
         upright = ImageOps.exif_transpose(image) or image
         if upright.mode == "P":
             upright = upright.convert("RGBA")
@@ -157,10 +155,8 @@ class ImageFiles:
         for _ in range(len(self)):
             rows = [self._read(file) for file in islice(files, self.fed.batch)]
             if len({row.shape for row in rows}) > 1:
-                raise BadInput(
-                    f"The network takes {self.fed.batch} pictures at a time, and those of a batch differ in size.",
-                    "Give the pictures one size with --resize 320x320 --letterbox.",
-                )
+                problem = f"The network takes {self.fed.batch} pictures at a time, and those of a batch differ in size."
+                raise BadInput(problem, "Give the pictures one size with --resize 320x320 --letterbox.")
             yield {name: np.stack(rows) if len(self.fed.spec.shape) == 4 else rows[0]}
 
     def _read(self, file: Path) -> np.ndarray:
@@ -191,10 +187,8 @@ def open_images(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], a
         )
     old = (place if place.is_dir() else place.parent) / _OF_OLD
     if asked == Preprocessing() and old.is_file():
-        raise BadInput(
-            f"'{old}' holds picture options of an earlier version, which this version does not apply by itself.",
-            f"Give --config {old} to prepare the pictures with these options, or remove the file.",
-        )
+        problem = f"'{old}' holds picture options of an earlier version, which this version does not apply by itself."
+        raise BadInput(problem, f"Give --config {old} to prepare the pictures with these options, or remove the file.")
     fed = image_input(specs[0], asked)
     if len(files) < fed.batch:
         raise BadInput(f"'{place}' holds {len(files)} pictures, the network takes {fed.batch} at a time.", "Give more.")

@@ -77,8 +77,7 @@ _FLOAT_NOISE = 1e-4
 class Pass:
     """Plans that leave one trunk, in the order of the pieces where they do, and then follow the plan ``after``.
 
-    Attributes:
-        trunk_wanted: true if the trunk itself is one of the plans.
+    The trunk itself is one of the plans where ``trunk_wanted`` says so.
     """
 
     trunk: PrecisionPlan
@@ -91,10 +90,8 @@ def arrange(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], nothing: Pr
     """Returns the passes that measure ``plans``, those that measure most plans first.
 
     The trunk is the plan with most layers in INT8, or the one with none. *prefix(k)* leaves an INT8 trunk for high
-    precision; *only(k)* leaves a high trunk for one piece; *all but k* leaves an INT8 trunk for one piece.
-
-    Args:
-        nothing: the plan with no layer in INT8.
+    precision; *only(k)* leaves a high trunk for one piece; *all but k* leaves an INT8 trunk for one piece. The plan
+    ``nothing`` has no layer in INT8.
     """
     unmeasured = list(dict.fromkeys(plans))
     passes: list[Pass] = []

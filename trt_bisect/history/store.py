@@ -471,10 +471,8 @@ def _version_of(base: sqlite3.Connection, path: Path) -> int:
     if application != _APPLICATION and (version or application or tables):
         raise BadInput(f"'{path}' is the database of another program.", "Choose another file.")
     if version > _SCHEMA:
-        raise BadInput(
-            f"The history '{path}' has schema {version}; this version of trt-bisect knows {_SCHEMA}.",
-            "Use the newer trt-bisect that wrote it, or another file.",
-        )
+        problem = f"The history '{path}' has schema {version}; this version of trt-bisect knows {_SCHEMA}."
+        raise BadInput(problem, "Use the newer trt-bisect that wrote it, or another file.")
     return int(version)
 
 
@@ -507,10 +505,8 @@ def _check_copy(base: sqlite3.Connection, path: Path, *, read_only: bool) -> Non
     if base.execute("SELECT inode FROM home").fetchone() == (inode,):
         return
     if base.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
-        raise BadInput(
-            f"The history '{path}' is a damaged copy: it was copied while it was written.",
-            "Copy it again with 'trt-bisect history --copy FILE'.",
-        )
+        problem = f"The history '{path}' is a damaged copy: it was copied while it was written."
+        raise BadInput(problem, "Copy it again with 'trt-bisect history --copy FILE'.")
     if not read_only:
         with _transaction(base):
             base.execute("DELETE FROM home")

@@ -111,10 +111,8 @@ def _most_sensitive(network: Network, pattern: str) -> list[str]:
         )
     sensitivity = Sensitivity.load(folder)
     if sensitivity.low != network.low.precision:
-        raise BadInput(
-            f"The sensitivity in '{folder}' is for {sensitivity.low.upper()}, not for {network.low.title}.",
-            f"Give --low {sensitivity.low}, or run 'trt-bisect sensitivity' again.",
-        )
+        problem = f"The sensitivity in '{folder}' is for {sensitivity.low.upper()}, not for {network.low.title}."
+        raise BadInput(problem, f"Give --low {sensitivity.low}, or run 'trt-bisect sensitivity' again.")
     return [op.op_name for op in sensitivity.sorted_by("loss", way="both")[: int(count)]]
 
 
@@ -174,10 +172,8 @@ def fixed_network(
     network = network if plan is None else _with_scales(network, plan)
     full = network.full(precision)
     if network.quantizable and not any(low_of(full.precisions[k]) is low for k in network.quantizable):
-        raise BadInput(
-            f"With these layers in high precision, no layer is in {network.low.title}.",
-            "Give fewer layers with --high.",
-        )
+        problem = f"With these layers in high precision, no layer is in {network.low.title}."
+        raise BadInput(problem, "Give fewer layers with --high.")
     return network
 
 
@@ -209,8 +205,8 @@ def leaving_out(network: Network, only: Sequence[str], precision: Precision) -> 
     """
     if not only:
         return network
-    named = {k for pattern in only for k in _layers_for(network, pattern, network.low.precision)}
-    return network.fixing({k: precision for k in network.quantizable if k not in named})
+    low_layers = {k for pattern in only for k in _layers_for(network, pattern, network.low.precision)}
+    return network.fixing({k: precision for k in network.quantizable if k not in low_layers})
 
 
 def with_one_scale(network: Network, patterns: Sequence[str]) -> Network:
@@ -238,22 +234,16 @@ def _refuse_others(plan: FilePlan, network: Network) -> None:
     """Raises BadInput if a plan is for another low precision, or has a precision that does not go with it."""
     low = network.low.precision
     if plan.low not in (None, low):
-        raise BadInput(
-            f"The recipe '{plan.source}' is for {plan.low.upper()}, not for {network.low.title}.",
-            f"Give --low {plan.low}.",
-        )
+        problem = f"The recipe '{plan.source}' is for {plan.low.upper()}, not for {network.low.title}."
+        raise BadInput(problem, f"Give --low {plan.low}.")
     if plan.wide and not network.low.wide:
-        raise BadInput(
-            f"The recipe '{plan.source}' is for activations in INT16, not for {network.low.title}.",
-            f"Give --low {INT16}.",
-        )
+        problem = f"The recipe '{plan.source}' is for activations in INT16, not for {network.low.title}."
+        raise BadInput(problem, f"Give --low {INT16}.")
     higher = {Precision.FP32, Precision.FP16, Precision.BF16} if low.needs_scale else {Precision.FP32}
     for name, precision in plan.layers.items():
         if low_of(precision) is not low and precision not in higher:
-            raise BadInput(
-                f"'{plan.source}' has '{name}' in {precision}, which {network.low.title} does not allow.",
-                f"Its layers can be in {' or '.join(sorted({str(low), *map(str, higher)}))}.",
-            )
+            problem = f"'{plan.source}' has '{name}' in {precision}, which {network.low.title} does not allow."
+            raise BadInput(problem, f"Its layers can be in {' or '.join(sorted({str(low), *map(str, higher)}))}.")
 
 
 def _with_scales(network: Network, plan: FilePlan) -> Network:
@@ -271,10 +261,8 @@ def _with_scales(network: Network, plan: FilePlan) -> Network:
         if tensor not in rounded:
             near = difflib.get_close_matches(tensor, rounded, 1)
             why = "its Q/DQ pairs hold the scales" if network.has_pairs else "no INT8 layer rounds an activation '{}'"
-            raise BadInput(
-                f"'{plan.source}' has a scale for '{tensor}': {why.format(tensor)}.",
-                f"Did you mean '{near[0]}'?" if near else "Name the tensors that INT8 layers read.",
-            )
+            problem = f"'{plan.source}' has a scale for '{tensor}': {why.format(tensor)}."
+            raise BadInput(problem, f"Did you mean '{near[0]}'?" if near else "Name the tensors that INT8 layers read.")
     low = network.low if network.low.level is not None else INT8
     return replace(network, scales={name: int8_scale(low, scale) for name, scale in plan.scales.items()})
 
@@ -297,10 +285,8 @@ def refuse_emulated_only(network: Network, engine: str) -> None:
         raise BadInput(f"The plan has '{wide}' in int16, and the engine '{engine}' has no 16-bit activations.", remedy)
     name = by_precision.get(Precision.INT8_WEIGHT) or by_precision.get(Precision.INT8_ACTIVATION)
     if name is not None:
-        raise BadInput(
-            f"The plan rounds one side of '{name}' alone, which the engine '{engine}' cannot do.",
-            "Give int8 or a high precision, or add --engine onnxruntime.",
-        )
+        problem = f"The plan rounds one side of '{name}' alone, which the engine '{engine}' cannot do."
+        raise BadInput(problem, "Give int8 or a high precision, or add --engine onnxruntime.")
 
 
 _KEYS = ("layers", "scales", "one_scale", "high", "low", "activations", "model", "changes", BUILD)
@@ -476,10 +462,8 @@ def _with_fixed_layers(
     high = base or Precision.FP32 if isinstance(options, CompareOptions) else options.high_precision
     following = base or high
     if plan is not None and plan.high not in (None, following):
-        raise BadInput(
-            f"In '{plan.source}' layers that can never be low are in {plan.high}, here they are in {following}.",
-            f"Add --base {plan.high}, or take 'high' out of a copy of the plan.",
-        )
+        problem = f"In '{plan.source}' layers that can never be low are in {plan.high}, here they are in {following}."
+        raise BadInput(problem, f"Add --base {plan.high}, or take 'high' out of a copy of the plan.")
     output = getattr(options, "output", None)
     raised, lowered, only = (in_folder(patterns, output) for patterns in (options.high, options.keep_low, options.only))
     network = leaving_out(with_one_scale(network, options.one_scale), only, high)

@@ -82,12 +82,7 @@ class Experiment:
     task: Task | None
 
     def comparison_with(self, references: Sequence[Outputs], *, deciding: bool = False) -> Comparer:
-        """Returns the comparison of outputs for other inputs with FP32's.
-
-        Args:
-            references: FP32's outputs for these inputs.
-            deciding: only by what decides, without the other metrics.
-        """
+        """Returns the comparison of outputs with FP32's for other inputs, or only of what decides about them."""
         metric = self.rule.metric
         only = metric if deciding else None
         return comparison(references, metric, self.classes, self.slices, self.task, only=only, with_facts=not deciding)

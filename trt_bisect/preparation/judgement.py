@@ -69,10 +69,7 @@ class Reference:
 
 
 class SavedOutputs(Reference):
-    """Saved outputs in place of an engine, for the samples that they were saved for.
-
-    Args:
-        samples: the samples in the order of the outputs.
+    """Saved outputs in place of an engine, for the samples that they were saved for, in their order.
 
     Raises:
         BadInput: the run cannot be read, has another number of inferences, or none of the network's outputs.
@@ -158,7 +155,6 @@ class ReferenceNetwork(Reference):
 
     Args:
         network: the network that is judged; the samples have the names of its inputs.
-        reference: the other network.
         on_notes: is called once with notes on the layers that were matched, and on outputs that were not.
 
     Raises:
@@ -183,10 +179,8 @@ class ReferenceNetwork(Reference):
                 self._outputs[spec.name] = other
         missing = ", ".join(repr(spec.name) for spec in network.outputs if spec.name not in self._outputs)
         if not self._outputs:
-            raise BadInput(
-                f"No output of '{network.source}' ({missing}) is one of '{reference.source}'.",
-                "Give a reference with the same outputs, of the same shapes.",
-            )
+            problem = f"No output of '{network.source}' ({missing}) is one of '{reference.source}'."
+            raise BadInput(problem, "Give a reference with the same outputs, of the same shapes.")
         self._on_notes(
             [
                 f"judged by the outputs of '{reference.source}', not by the network's own outputs in FP32",
@@ -207,11 +201,7 @@ class ReferenceNetwork(Reference):
 
 
 class Judgement:
-    """The judgement of one network's outputs.
-
-    Args:
-        source: the network's name, for messages.
-        low: the low precision, which the metric's own threshold depends on.
+    """The judgement of one network's outputs. The metric's own threshold depends on the low precision.
 
     Attributes:
         told: FP32's outputs for other inputs than those judged, which tell too how a task reads outputs.
@@ -237,10 +227,8 @@ class Judgement:
         judged = list(self.options.outputs) or outputs_to_judge(outputs)
         useless = [name for name in judged if name not in numeric_outputs(outputs)]
         if useless or not judged:
-            raise BadInput(
-                f"'{self._source}' has no output that can be judged: all outputs are texts, sequences or maps.",
-                "Cut the network before the nodes that make these outputs.",
-            )
+            problem = f"'{self._source}' has no output that can be judged: all outputs are texts, sequences or maps."
+            raise BadInput(problem, "Cut the network before the nodes that make these outputs.")
         return tuple(judged)
 
     def finite_outputs(self, reference: Sequence[Outputs]) -> tuple[str, ...]:
@@ -256,10 +244,8 @@ class Judgement:
             if any(not outputs[name].size or np.isfinite(outputs[name]).any() for outputs in reference)
         ]
         if not judged:
-            raise NothingMeasured(
-                f"The FP32 reference of '{self._source}' has only NaN or infinite values.",
-                "Give --input with data on which FP32 itself works.",
-            )
+            problem = f"The FP32 reference of '{self._source}' has only NaN or infinite values."
+            raise NothingMeasured(problem, "Give --input with data on which FP32 itself works.")
         return tuple(judged)
 
     def slices(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Slices:

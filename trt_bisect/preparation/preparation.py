@@ -342,13 +342,9 @@ def strategy_for(options: MeasuringOptions, engine: str) -> str:
     if not options.followers_round:
         return options.strategy_on(engine)
     if engine != ONNXRUNTIME:
-        raise BadInput(
-            f"'--followers int8' is an emulation; on the engine '{engine}' TensorRT decides.",
-            "Leave it out, or add --engine onnxruntime.",
-        )
+        problem = f"'--followers int8' is an emulation; on the engine '{engine}' TensorRT decides."
+        raise BadInput(problem, "Leave it out, or add --engine onnxruntime.")
     if options.strategy == BRANCH and not isinstance(options, WithoutRecipeOptions):
-        raise BadInput(
-            "'--followers int8' cannot be measured in pieces: what is rounded depends on the layers after them.",
-            "Leave out --strategy branch; exhaustive and bisect work.",
-        )
+        problem = "'--followers int8' cannot be measured in pieces: what is rounded depends on the layers after them."
+        raise BadInput(problem, "Leave out --strategy branch; exhaustive and bisect work.")
     return EXHAUSTIVE if options.strategy in (AUTO, BRANCH) else options.strategy
