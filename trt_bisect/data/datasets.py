@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from trt_bisect.data.samples import (
     dtype_remedy,
     feeds_of,
     image_files,
-    open_images,
+    picture_input,
     shape_fits,
     shape_remedy,
     with_batch_axis,
@@ -148,9 +148,9 @@ def open_dataset(
     Paths: ``.npz`` with one array for each input, samples stacked on the first axis; ``.npy`` for a network with a
     single input; a folder with one ``.npz`` or ``.npy`` for each sample; the output folder of ``worst``; a folder of
     JPEG, PNG or other pictures, also in folders under it; one picture; ``.json`` as Polygraphy's ``--save-inputs``
-    writes it. ``module:function`` (or
-    ``file.py:function``) names a function that returns an iterable of samples, as Polygraphy's data loader scripts do;
-    ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the forms of a sample.
+    writes it. ``module:function`` (or ``file.py:function``) names a function that returns an iterable of samples, as
+    Polygraphy's data loader scripts do; ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the
+    forms of a sample.
 
     Args:
         once: the data set is iterated only once. Otherwise an iterable is read to its end and its samples are kept,
@@ -257,10 +257,12 @@ def _open_folder(path: Path, specs: tuple[TensorSpec, ...], options: Preprocessi
 
 
 def _open_pictures(path: Path, files: list[Path], specs: tuple[TensorSpec, ...], options: Preprocessing) -> Dataset:
-    opened = open_images(path, files, specs, options)
-    return Dataset(
-        str(path), specs, opened.samples, len(opened), notes=opened.notes, pictures=str(opened.fed), names=opened.names
-    )
+    fed = picture_input(path, files, specs, options)
+    count, left_out = divmod(len(files), fed.batch)
+    notes = [f"the {len(files)} pictures of {path} are fed as {fed}"]
+    notes += [f"the last {left_out} pictures of {path} are left out: they fill no batch"] if left_out else []
+    samples, names = partial(fed.samples, files), fed.names(files)
+    return Dataset(str(path), specs, samples, count, notes=tuple(notes), pictures=str(fed), names=names)
 
 
 def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:

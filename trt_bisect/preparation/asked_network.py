@@ -84,12 +84,8 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     return matched
 
 
-def in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
-    """Returns patterns with ``sensitivity:FOLDER:3`` in place of ``top:3``, the folder being that of the command.
-
-    Raises:
-        BadInput: there is no folder, or no sensitivity in it.
-    """
+def _in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
+    """Returns patterns with ``sensitivity:FOLDER:3`` in place of ``top:3``, the folder being that of the command."""
     tops = [pattern for pattern in patterns if pattern.startswith(TOP)]
     if tops and output is None:
         raise BadInput(f"'{tops[0]}' reads the sensitivity in --output.", "Give --output, or sensitivity:FOLDER:N.")
@@ -131,27 +127,19 @@ def _no_match(network: Network, pattern: str) -> BadInput:
     return BadInput(f"'{network.source}' has no layer '{pattern}'.", remedy)
 
 
-def fixed_network(
+def _fixed_network(
     network: Network, high: Sequence[str], keep_low: Sequence[str], plan: FilePlan | None, precision: Precision
 ) -> Network:
-    """Returns the network with the precisions and scales that the user fixes.
+    """Returns the network with the precisions and scales of a plan and of patterns, for layers that stay high or low.
 
     In a plan the name of a layer counts more than a pattern, and a later pattern more than an earlier one; ``high`` and
     ``keep_low`` count more than a plan.
-
-    Args:
-        high: patterns of layers that stay high.
-        keep_low: patterns of layers that stay low.
-
-    Raises:
-        BadInput: a pattern matches nothing, a layer cannot be low, stands in both lists, or none is left low; or the
-            plan is for another low precision.
     """
     chosen: dict[int, Precision] = {}
     low = network.low.precision
     if plan is not None:
         _refuse_others(plan, network)
-        network = with_one_scale(network, plan.one_scale)
+        network = _with_one_scale(network, plan.one_scale)
         names = {layer.name for layer in network.layers}
         for pattern, fixed in sorted(plan.layers.items(), key=lambda entry: entry[0] in names):
             chosen.update(dict.fromkeys(_layers_for(network, pattern, fixed), fixed))
@@ -177,16 +165,8 @@ def fixed_network(
     return network
 
 
-def scoped(network: Network, last: str, precision: Precision) -> Network:
-    """Returns the network with every layer fixed: those up to one layer in INT8, where they can be, the others high.
-
-    Args:
-        last: the name of that layer, or its number as ``trt-bisect layers`` counts.
-        precision: the precision of the layers that are high.
-
-    Raises:
-        BadInput: there is no such layer.
-    """
+def _scoped(network: Network, last: str, precision: Precision) -> Network:
+    """Returns the network with the layers up to ``last``, a name or a number, low where they can be, others high."""
     names = {layer.name for layer in network.layers}
     is_number = last not in names and last.isdecimal()
     if is_number and int(last) >= len(network.layers):
@@ -197,24 +177,8 @@ def scoped(network: Network, last: str, precision: Precision) -> Network:
     return network.fixing({k: network.low.precision if k <= last_index else precision for k in network.quantizable})
 
 
-def leaving_out(network: Network, only: Sequence[str], precision: Precision) -> Network:
-    """Returns the network with all quantizable layers high but those that patterns name; unchanged without patterns.
-
-    Raises:
-        BadInput: a pattern matches no layer that can be low.
-    """
-    if not only:
-        return network
-    low_layers = {k for pattern in only for k in _layers_for(network, pattern, network.low.precision)}
-    return network.fixing({k: precision for k in network.quantizable if k not in low_layers})
-
-
-def with_one_scale(network: Network, patterns: Sequence[str]) -> Network:
-    """Returns the network with one scale for each weight of the layers that patterns name.
-
-    Raises:
-        BadInput: a pattern matches nothing.
-    """
+def _with_one_scale(network: Network, patterns: Sequence[str]) -> Network:
+    """Returns the network with one scale for each weight of the layers that patterns name."""
     chosen = {layer.index for pattern in patterns for layer in matching(network, pattern)}
     return network.with_one_scale_a_weight(chosen) if chosen else network
 
@@ -414,19 +378,17 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
     Raises:
         BadInput: a library or a file cannot be used, or an option does not fit the network.
     """
-    plan, recipe = None, options.recipe if isinstance(options, CompareOptions) else None
-    if isinstance(options, FixedLayerOptions):
-        if recipe is not None and options.plan is not None:
-            raise BadInput("--recipe and --plan both give a plan.", "Leave out one of the two.")
-        given = options.plan if recipe is None else recipe
-        plan = None if given is None else read_plan(given)
-    base = options.base_precision
+    if not isinstance(options, FixedLayerOptions):
+        return read_network(options, model, shapes, options.low_precision, options.base_precision)
+    recipe = options.recipe if isinstance(options, CompareOptions) else None
+    if recipe is not None and options.plan is not None:
+        raise BadInput("--recipe and --plan both give a plan.", "Leave out one of the two.")
+    given = options.plan if recipe is None else recipe
+    plan, base = None if given is None else read_plan(given), options.base_precision
     if isinstance(options, CompareOptions) and recipe is not None and not options.base and plan is not None:
         base = plan.high or base
     network = read_network(options, model, shapes, options.low_precision, base)
-    if isinstance(options, FixedLayerOptions):
-        network = _with_fixed_layers(network, options, plan, base)
-    return network
+    return _with_fixed_layers(network, options, plan, base)
 
 
 def read_network(
@@ -464,12 +426,15 @@ def _with_fixed_layers(
     if plan is not None and plan.high not in (None, following):
         problem = f"In '{plan.source}' layers that can never be low are in {plan.high}, here they are in {following}."
         raise BadInput(problem, f"Add --base {plan.high}, or take 'high' out of a copy of the plan.")
-    output = getattr(options, "output", None)
-    raised, lowered, only = (in_folder(patterns, output) for patterns in (options.high, options.keep_low, options.only))
-    network = leaving_out(with_one_scale(network, options.one_scale), only, high)
+    patterns = (options.high, options.keep_low, options.only)
+    raised, lowered, only = (_in_folder(names, getattr(options, "output", None)) for names in patterns)
+    network = _with_one_scale(network, options.one_scale)
+    if only:
+        low_layers = {k for pattern in only for k in _layers_for(network, pattern, network.low.precision)}
+        network = network.fixing({k: high for k in network.quantizable if k not in low_layers})
     if options.scoped:
-        network = scoped(network, options.scoped, high)
-    fixed = fixed_network(network, raised, lowered, plan, high)
+        network = _scoped(network, options.scoped, high)
+    fixed = _fixed_network(network, raised, lowered, plan, high)
     notes = [
         f"'{pattern.removeprefix(SENSITIVITY).rpartition(':')[0]}/{SENSITIVITY_FILE}' gives the layers that lose most "
         f"alone: {listed(_most_sensitive(network, pattern))}"
