@@ -25,7 +25,7 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, open_dataset
 from trt_bisect.data.feeds import Feeds, inferences, match_names
 from trt_bisect.data.named import code_digest
-from trt_bisect.errors import BadInput, NothingMeasured
+from trt_bisect.errors import BadInput
 from trt_bisect.model.file import ONNX_TYPES, saved_model
 from trt_bisect.model.matching import match_inputs, match_layers
 from trt_bisect.model.network import Network
@@ -149,13 +149,10 @@ def _under_their_names(names: Sequence[str], tensors: Outputs, source: str, reme
 
 
 class ReferenceNetwork(Reference):
-    """An engine of another network, whose outputs are the reference that a network is judged by.
+    """An engine of another network, as its file says and on ONNX Runtime, whose outputs ``network`` is judged by.
 
-    It runs as its file says, on ONNX Runtime. Layers are matched on the first sample.
-
-    Args:
-        network: the network that is judged; the samples have the names of its inputs.
-        on_notes: is called once with notes on the layers that were matched, and on outputs that were not.
+    Layers are matched on the first sample; ``on_notes`` is told then of those that were matched, and of outputs that
+    were not.
 
     Raises:
         BadInput: their inputs cannot be matched.
@@ -218,6 +215,11 @@ class Judgement:
         """The metric that the options name; with a task, its agreement."""
         return AGREEMENT if self.options.task is not None else find_metric(self.options.metric)
 
+    @property
+    def threshold(self) -> float | None:
+        """The worst value that is still good; None for the metric's own."""
+        return None if self.options.threshold is None else float(self.options.threshold)
+
     def outputs(self, outputs: Outputs) -> tuple[str, ...]:
         """The names of the outputs that are judged: those that the user names, else those that floats come out of.
 
@@ -231,23 +233,6 @@ class Judgement:
             raise BadInput(problem, "Cut the network before the nodes that make these outputs.")
         return tuple(judged)
 
-    def finite_outputs(self, reference: Sequence[Outputs]) -> tuple[str, ...]:
-        """The names of the judged outputs that have a finite value in FP32, for at least one input.
-
-        Raises:
-            BadInput: an output cannot be judged.
-            NothingMeasured: there are none.
-        """
-        judged = [
-            name
-            for name in self.outputs(reference[0])
-            if any(not outputs[name].size or np.isfinite(outputs[name]).any() for outputs in reference)
-        ]
-        if not judged:
-            problem = f"The FP32 reference of '{self._source}' has only NaN or infinite values."
-            raise NothingMeasured(problem, "Give --input with data on which FP32 itself works.")
-        return tuple(judged)
-
     def slices(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Slices:
         """The slices of these outputs, judged apart by a metric that is relative: no slice hides from another one.
 
@@ -258,9 +243,8 @@ class Judgement:
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
         """The rule for these outputs; raises BadInput if the threshold does not fit the metric."""
-        threshold = None if self.options.threshold is None else float(self.options.threshold)
         metric, entries = self.metric(outputs, reference), self.entries(outputs)
-        return make_rule(metric, threshold, DEFAULT_SHARE, entries, self._low)
+        return make_rule(metric, self.threshold, DEFAULT_SHARE, entries, self._low)
 
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
         """The names, among the figures of a trial, of what decides: the judged outputs, or the task alone."""
@@ -268,11 +252,7 @@ class Judgement:
         return outputs if asked_task is None else (asked_task.entry,)
 
     def task(self, reference: Sequence[Outputs]) -> Task | None:
-        """The task that the options name, on these FP32 outputs; None without a task.
-
-        Raises:
-            BadInput: the outputs are not those of the task.
-        """
+        """The task that the options name, on FP32's outputs; None without; raises BadInput if they are not its own."""
         asked_task = self.options.asked_task()
         return None if asked_task is None else find_task(asked_task, self._numbers([*self.told, *reference]))
 
