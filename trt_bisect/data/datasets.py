@@ -417,11 +417,7 @@ class Holdout:
         ]
 
     def without_unseen(self, data: Dataset) -> Dataset:
-        """Returns ``data``, or the kept samples if it is the calibration data again.
-
-        Raises:
-            BadInput: ``data`` is the data that the user named as unseen.
-        """
+        """Returns ``data``, or the kept samples for the calibration data; raises BadInput for data named as unseen."""
         if self.unseen is None:
             return data
         if self.named and _is_same(data, self.unseen):
@@ -438,11 +434,7 @@ def _is_same(first: Dataset, second: Dataset) -> bool:
 
 
 def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout:
-    """Holds out a share of the calibration data (see ``split``), or nothing if there is validation data.
-
-    Raises:
-        BadInput: the validation data is the calibration data.
-    """
+    """Holds out a share (see ``split``), or nothing with validation data; raises BadInput if that is ``data``."""
     if validation is None:
         return Holdout(data, *split(data, share))
     held_out = Holdout(data, data, validation, named=True)

@@ -57,11 +57,7 @@ class ImageInput:
         return ", ".join(steps)
 
     def array(self, image: Image) -> np.ndarray:
-        """Returns a picture as one row of the input, without the batch axis.
-
-        Raises:
-            BadInput: it has more than 8 bits a channel.
-        """
+        """Returns a picture as a row of the input, with no batch axis; raises BadInput for over 8 bits a channel."""
         from PIL import ImageOps
 
         if image.mode.startswith(("I", "F")):

@@ -284,11 +284,7 @@ class PieceRows:
         return self._single
 
     def run(self, rows: Rows, pool: Executor) -> dict[str, Leaf]:
-        """Returns the leaves of the piece in every row.
-
-        Raises:
-            TrialFailed: the inference failed, also with one row at a time.
-        """
+        """Returns the leaves of the piece in every row; raises TrialFailed if it fails with one row at a time too."""
         leaves = self._run_stacked(rows, pool) if rows.height > 1 else None
         if leaves is not None:
             return leaves

@@ -228,11 +228,7 @@ class Setup:
         )
 
     def with_network(self, experiment: Experiment, network: Network, ranges: Ranges) -> Experiment:
-        """Returns an experiment with another network; see ``with_ranges``.
-
-        Raises:
-            BadInput: none of its layers can be in INT8.
-        """
+        """Returns an experiment with another network (``with_ranges``); raises BadInput if no layer can be in INT8."""
         network, _ = keeping_unusable_high(network, ranges)
         return self.with_ranges(experiment, ranges, network)
 

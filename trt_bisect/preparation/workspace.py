@@ -98,11 +98,7 @@ class Removable:
 
 
 def removable(folder: str | Path) -> tuple[Removable, ...]:
-    """Returns what can be removed from a run folder; the journal, the reports and the recipe never are.
-
-    Raises:
-        BadInput: it is no run folder.
-    """
+    """Returns what can be removed from a run folder, never journal, reports or recipe; raises BadInput for others."""
     run_folder = Path(folder)
     if not any((run_folder / name).is_file() for name in _KEPT):
         raise BadInput(
