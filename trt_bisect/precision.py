@@ -132,19 +132,15 @@ class PrecisionPlan:
 
 
 def prefix(layers: int, k: int, high: Precision = Precision.FP32, low: Precision = Precision.INT8) -> PrecisionPlan:
-    """Returns the plan with layers 0..k low and the others high; ``k = -1``: all high.
-
-    Raises:
-        ValueError: ``k`` is not -1 and not the index of one of that many ``layers``.
-    """
+    """Returns the plan with layers 0..k low and the others high, none low for -1; raises ValueError for other ``k``."""
     if not -1 <= k < layers:
         raise ValueError(f"prefix({k}) of a network of {layers} layers: k must lie in -1..{layers - 1}")
     return PrecisionPlan((low,) * (k + 1) + (high,) * (layers - k - 1), low)
 
 
-def only(layers: int, k: int, high: Precision = Precision.FP32, own: Precision = Precision.INT8) -> PrecisionPlan:
-    """Returns the plan with only layer ``k`` in INT8, or in the precision ``own``, and the others high."""
-    return low_set(layers, (), high, low_of(own)).keeping({k}, own)
+def only(layers: int, k: int, high: Precision = Precision.FP32, precision: Precision = Precision.INT8) -> PrecisionPlan:
+    """Returns the plan with only layer ``k`` in INT8, or in ``precision``, and the others high."""
+    return low_set(layers, (), high, low_of(precision)).keeping({k}, precision)
 
 
 def all_but(

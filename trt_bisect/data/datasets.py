@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from trt_bisect.data.samples import (
     dtype_remedy,
     feeds_of,
     image_files,
-    open_images,
+    picture_input,
     shape_fits,
     shape_remedy,
     with_batch_axis,
@@ -148,9 +148,9 @@ def open_dataset(
     Paths: ``.npz`` with one array for each input, samples stacked on the first axis; ``.npy`` for a network with a
     single input; a folder with one ``.npz`` or ``.npy`` for each sample; the output folder of ``worst``; a folder of
     JPEG, PNG or other pictures, also in folders under it; one picture; ``.json`` as Polygraphy's ``--save-inputs``
-    writes it. ``module:function`` (or
-    ``file.py:function``) names a function that returns an iterable of samples, as Polygraphy's data loader scripts do;
-    ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the forms of a sample.
+    writes it. ``module:function`` (or ``file.py:function``) names a function that returns an iterable of samples, as
+    Polygraphy's data loader scripts do; ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the
+    forms of a sample.
 
     Args:
         once: the data set is iterated only once. Otherwise an iterable is read to its end and its samples are kept,
@@ -257,10 +257,12 @@ def _open_folder(path: Path, specs: tuple[TensorSpec, ...], options: Preprocessi
 
 
 def _open_pictures(path: Path, files: list[Path], specs: tuple[TensorSpec, ...], options: Preprocessing) -> Dataset:
-    opened = open_images(path, files, specs, options)
-    return Dataset(
-        str(path), specs, opened.samples, len(opened), notes=opened.notes, pictures=str(opened.fed), names=opened.names
-    )
+    fed = picture_input(path, files, specs, options)
+    count, left_out = divmod(len(files), fed.batch)
+    notes = [f"the {len(files)} pictures of {path} are fed as {fed}"]
+    notes += [f"the last {left_out} pictures of {path} are left out: they fill no batch"] if left_out else []
+    samples, names = partial(fed.samples, files), fed.names(files)
+    return Dataset(str(path), specs, samples, count, notes=tuple(notes), pictures=str(fed), names=names)
 
 
 def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
@@ -294,10 +296,8 @@ def _read_polygraphy(path: Path) -> list[Feeds]:
     except ValueError as error:
         raise _unreadable(path, error) from error
     if not isinstance(loaded, list) or not all(isinstance(feeds, Mapping) for feeds in loaded):
-        raise BadInput(
-            f"The data set '{path}' is JSON, but not a list of Polygraphy's saved inputs.",
-            "Save it with 'polygraphy run ... --save-inputs FILE', or use .npz.",
-        )
+        problem = f"The data set '{path}' is JSON, but not a list of Polygraphy's saved inputs."
+        raise BadInput(problem, "Save it with 'polygraphy run ... --save-inputs FILE', or use .npz.")
     return [{name: np.asarray(array) for name, array in feeds.items()} for feeds in loaded]
 
 
@@ -307,10 +307,8 @@ def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], so
     counts = {name: len(samples) for name, samples in split.items()}
     if len(set(counts.values())) > 1:
         listing = ", ".join(f"'{name}' {count}" for name, count in sorted(counts.items()))
-        raise BadInput(
-            f"{source} holds different numbers of samples: {listing}.",
-            "Stack the same number of samples of every input on the first axis.",
-        )
+        problem = f"{source} holds different numbers of samples: {listing}."
+        raise BadInput(problem, "Stack the same number of samples of every input on the first axis.")
     total = next(iter(counts.values()), 0)
     left_out = {name: array.size - sum(sample.size for sample in split[name]) for name, array in plain.items()}
     notes = tuple(
@@ -330,15 +328,11 @@ def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]
         return list(array)
     batch = (spec.shape[0] if spec.shape else None) or 1
     if array.ndim != len(spec.shape) or array.ndim == 0:
-        raise BadInput(
-            f"{source}: '{spec.name}' has shape {list(array.shape)}.",
-            f"{shape_remedy(array.shape, spec)} The samples stand on the first axis.",
-        )
+        problem = f"{source}: '{spec.name}' has shape {list(array.shape)}."
+        raise BadInput(problem, f"{shape_remedy(array.shape, spec)} The samples stand on the first axis.")
     if 0 < len(array) < batch:
-        raise BadInput(
-            f"{source}: '{spec.name}' holds {len(array)} rows, the network takes {batch} at a time.",
-            f"Give a multiple of {batch} rows.",
-        )
+        problem = f"{source}: '{spec.name}' holds {len(array)} rows, the network takes {batch} at a time."
+        raise BadInput(problem, f"Give a multiple of {batch} rows.")
     return [array[i : i + batch] for i in range(0, len(array) - len(array) % batch, batch)]
 
 
@@ -349,10 +343,8 @@ def _spec_of(name: str, specs: tuple[TensorSpec, ...], source: str = "the data")
     savez = ", ".join(f"{spec.name}=..." for spec in specs)
     if not all(spec.name.isidentifier() for spec in specs):
         savez = "**{" + ", ".join(f"'{spec.name}': ..." for spec in specs) + "}"
-    raise BadInput(
-        f"{source}: the network has no input '{name}'.",
-        f"Its inputs are {', '.join(map(str, specs))}. In a file: numpy.savez(FILE, {savez})",
-    )
+    problem = f"{source}: the network has no input '{name}'."
+    raise BadInput(problem, f"Its inputs are {', '.join(map(str, specs))}. In a file: numpy.savez(FILE, {savez})")
 
 
 def _only_input(specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:
@@ -425,11 +417,7 @@ class Holdout:
         ]
 
     def without_unseen(self, data: Dataset) -> Dataset:
-        """Returns ``data``, or the kept samples if it is the calibration data again.
-
-        Raises:
-            BadInput: ``data`` is the data that the user named as unseen.
-        """
+        """Returns ``data``, or the kept samples for the calibration data; raises BadInput for data named as unseen."""
         if self.unseen is None:
             return data
         if self.named and _is_same(data, self.unseen):
@@ -446,11 +434,7 @@ def _is_same(first: Dataset, second: Dataset) -> bool:
 
 
 def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout:
-    """Holds out a share of the calibration data (see ``split``), or nothing if there is validation data.
-
-    Raises:
-        BadInput: the validation data is the calibration data.
-    """
+    """Holds out a share (see ``split``), or nothing with validation data; raises BadInput if that is ``data``."""
     if validation is None:
         return Holdout(data, *split(data, share))
     held_out = Holdout(data, data, validation, named=True)

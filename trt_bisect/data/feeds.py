@@ -38,10 +38,8 @@ class TensorSpec:
 def size_remedy(shapes: Iterable[Sequence[int | None]], otherwise: str) -> str:
     """Returns the remedy for a sample that a network refuses: one size, if an input takes pictures of any size.
 
-    Such a network may take many sizes, and not all: where it concatenates, those that its strides divide.
-
-    Args:
-        shapes: those of the network's inputs, None or 0 for a dynamic axis.
+    Such a network may take many sizes, and not all: where it concatenates, those that its strides divide. A dynamic
+    axis of an input is None or 0.
     """
     free = any(len(shape) == 4 and (not any(shape[1:3]) or not any(shape[2:])) for shape in shapes)
     return "The pictures differ in size: give them one size with --resize 320x320 --letterbox." if free else otherwise
@@ -121,8 +119,7 @@ def load_saved(path: Path) -> Any:
 class Spill:
     """Keeps arrays until it is closed. It keeps copies: an array of ONNX Runtime keeps its session's arena alive.
 
-    Args:
-        memory: bytes of arrays that stay in memory. Arrays of objects, such as texts, always do.
+    ``memory`` bytes of arrays stay in memory. Arrays of objects, such as texts, always do.
     """
 
     def __init__(self, memory: int) -> None:
@@ -234,10 +231,8 @@ def open_dumps(
         raise BadInput(f"The saved runs '{fp32}' and '{int8}' hold no inference.", "Save at least one.")
     names = match_names(first[0], first[1])
     if not names:
-        raise BadInput(
-            f"No tensor of '{fp32}' ({_some(first[0])}) is in '{int8}' ({_some(first[1])}).",
-            "Save both runs of one network with the same tensors marked as outputs.",
-        )
+        problem = f"No tensor of '{fp32}' ({_some(first[0])}) is in '{int8}' ({_some(first[1])})."
+        raise BadInput(problem, "Save both runs of one network with the same tensors marked as outputs.")
     renamed = (
         (reference, {ours: output[theirs] for ours, theirs in names.items() if theirs in output})
         for reference, output in chain([first], pairs)
@@ -256,10 +251,10 @@ def open_dumps(
 def match_names(reference: Iterable[str], output: Iterable[str]) -> dict[str, str]:
     """Maps names of ``reference`` to equal names of ``output``, else to the only similar one (see ``open_dumps``)."""
     ours, theirs = list(reference), dict.fromkeys(output)
-    same = {name: name for name in ours if name in theirs}
-    plain_ours = _by_plain_name(name for name in ours if name not in same)
-    plain_theirs = _by_plain_name(name for name in theirs if name not in same)
-    matched = dict(same)
+    equal = {name: name for name in ours if name in theirs}
+    plain_ours = _by_plain_name(name for name in ours if name not in equal)
+    plain_theirs = _by_plain_name(name for name in theirs if name not in equal)
+    matched = dict(equal)
     for plain, names in plain_ours.items():
         if len(names) == len(plain_theirs.get(plain, ())) == 1:
             matched[names[0]] = plain_theirs[plain][0]
@@ -305,10 +300,9 @@ def _pairs(paths: tuple[Path, Path], samples: Sequence[Mapping[str, Path]]) -> I
 
 
 def inferences(path: Path, runner: int = 0) -> Iterator[Tensors]:
-    """Yields the tensors of each inference of a saved run, see ``open_dumps``.
+    """Yields the tensors of each inference of a saved run, a file or a folder of files; see ``open_dumps``.
 
     Args:
-        path: a file, or a folder of files.
         runner: the place of the runner that is read, in a JSON file with several.
 
     Raises:
@@ -341,16 +335,12 @@ def _read_json(path: Path, runner: int) -> Iterator[Tensors]:
     except ValueError as error:
         raise _unreadable(path, error) from error
     if not isinstance(results, RunResults):
-        raise BadInput(
-            f"'{path}' is JSON, but not a run that Polygraphy saved.",
-            "Save it with 'polygraphy run ... --save-outputs FILE', or use .npz.",
-        )
+        problem = f"'{path}' is JSON, but not a run that Polygraphy saved."
+        raise BadInput(problem, "Save it with 'polygraphy run ... --save-outputs FILE', or use .npz.")
     runs = list(results.items())
     if runner >= len(runs):
-        raise BadInput(
-            f"'{path}' holds {len(runs)} runners, and was given for both runs.",
-            "Give the other run's file, or save both runners into this one.",
-        )
+        problem = f"'{path}' holds {len(runs)} runners, and was given for both runs."
+        raise BadInput(problem, "Give the other run's file, or save both runners into this one.")
     for inference in runs[runner][1]:
         yield {name: np.asarray(values) for name, values in inference.items()}
 

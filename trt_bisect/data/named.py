@@ -46,10 +46,8 @@ def load_function(text: str, kind: str) -> Callable[..., Any]:
 def code_digest(function: Callable[..., Any], *facts: object) -> str:
     """Returns the digest of a function's source file, so that figures of another function are never used as its own.
 
-    Modules that the file imports and data that the function reads are not covered.
-
-    Args:
-        facts: plain values that change the figures, such as the metric's name.
+    Modules that the file imports and data that the function reads are not covered. ``facts`` are plain values that
+    change the figures, such as the metric's name.
 
     Returns:
         A SHA-256 in hexadecimal. If the file alone does not say what the function does, the text is different for every
@@ -69,10 +67,7 @@ def is_reusable(digest: str) -> bool:
 
 
 def samples_from(function: Callable[[], Any], name: str) -> Iterator[Any]:
-    """Yields the samples of a function that returns an iterable of them.
-
-    Args:
-        function: called at the first sample. An iterator that it returns a second time is empty.
+    """Yields the samples of a function that returns an iterable of them, and that is called at the first sample.
 
     Raises:
         BadInput: the function returns no iterable, or it or its iterable raises an error.

@@ -48,10 +48,8 @@ class Preprocessing:
         if self.scale is not None and not self.scale > 0:
             raise BadInput(f"--scale cannot be {self.scale:g}.", "--scale divides pixels: give 255, or 1.")
         if self.scale is not None and self.scale < 1:
-            raise BadInput(
-                f"--scale {self.scale:g} would make pixels larger: --scale divides pixels.",
-                f"Give --scale {1 / self.scale:.6g}.",
-            )
+            problem = f"--scale {self.scale:g} would make pixels larger: --scale divides pixels."
+            raise BadInput(problem, f"Give --scale {1 / self.scale:.6g}.")
         if self.colors is not None and self.colors not in COLORS:
             raise BadInput(f"--colors cannot be {self.colors!r}.", f"Use one of {', '.join(COLORS)}.")
 
@@ -86,11 +84,7 @@ def preprocessing(values: Mapping[str, Any]) -> Preprocessing:
 
 
 def numbers(value: Any) -> tuple[float, ...]:
-    """Returns numbers from a number, a sequence of numbers, or a text with commas.
-
-    Raises:
-        BadInput: it is none of these.
-    """
+    """Returns numbers from a number, a sequence, or a text with commas; raises BadInput for anything else."""
     parts: Sequence[Any] = value.split(",") if isinstance(value, str) else value if _is_sequence(value) else [value]
     try:
         read = tuple(float(part) for part in parts)
@@ -104,11 +98,7 @@ def numbers(value: Any) -> tuple[float, ...]:
 
 
 def size(value: Any) -> tuple[int, int]:
-    """Returns height and width from a number, two numbers, or a text such as ``480x640``.
-
-    Raises:
-        BadInput: it is none of these, or 0.
-    """
+    """Returns height and width from a number, two, or a text such as ``480x640``; raises BadInput for anything else."""
     text = "x".join(map(str, value)) if _is_sequence(value) else str(value)
     match = _SIZE.fullmatch(text.strip())
     edges = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, permutations
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,18 +57,12 @@ class ImageInput:
         return ", ".join(steps)
 
     def array(self, image: Image) -> np.ndarray:
-        """Returns a picture as one row of the input, without the batch axis.
-
-        Raises:
-            BadInput: it has more than 8 bits a channel.
-        """
+        """Returns a picture as a row of the input, with no batch axis; raises BadInput for over 8 bits a channel."""
         from PIL import ImageOps
 
         if image.mode.startswith(("I", "F")):
-            raise BadInput(
-                f"It has pixels of the kind '{image.mode}', more than 8 bits a channel.",
-                "Give a function that reads it, as module:function.",
-            )
+            problem = f"It has pixels of the kind '{image.mode}', more than 8 bits a channel."
+            raise BadInput(problem, "Give a function that reads it, as module:function.")
         upright = ImageOps.exif_transpose(image) or image
         if upright.mode == "P":
             upright = upright.convert("RGBA")
@@ -92,6 +86,32 @@ class ImageInput:
             return image.resize(target, Resampling.BILINEAR)
         grey = _GREY if image.mode == "L" else (_GREY,) * 3
         return ImageOps.pad(image, target, Resampling.BILINEAR, color=grey)
+
+    def names(self, files: Sequence[Path]) -> tuple[str, ...]:
+        """Returns the names of samples: their pictures', the first and the last one of a batch."""
+        ends = zip(files[:: self.batch], files[self.batch - 1 :: self.batch], strict=False)
+        return tuple(str(first) if self.batch == 1 else f"{first} to {last.name}" for first, last in ends)
+
+    def samples(self, files: Sequence[Path]) -> Iterator[Feeds]:
+        """Reads pictures, one sample at a time; those that fill no batch are left out."""
+        for start in range(0, len(files) - self.batch + 1, self.batch):
+            rows = [self._read(file) for file in files[start : start + self.batch]]
+            if len({row.shape for row in rows}) > 1:
+                problem = f"The network takes {self.batch} pictures at a time, and those of a batch differ in size."
+                raise BadInput(problem, "Give the pictures one size with --resize 320x320 --letterbox.")
+            yield {self.spec.name: np.stack(rows) if len(self.spec.shape) == 4 else rows[0]}
+
+    def _read(self, file: Path) -> np.ndarray:
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            with Image.open(file) as image:
+                return self.array(image)
+        except BadInput as error:
+            raise BadInput(f"The picture '{file}' cannot be used. {error.problem}", error.remedy) from None
+        except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            problem = f"The picture '{file}' cannot be read: {first_line(error)}"
+            raise BadInput(problem, "Remove it, or write it again.") from error
 
 
 def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
@@ -128,57 +148,8 @@ def image_files(folder: Path) -> list[Path]:
     return sorted(path for path in files if not path.name.startswith("."))
 
 
-@dataclass(frozen=True)
-class ImageFiles:
-    """The pictures of a folder as samples.
-
-    Attributes:
-        fed: the way they become the input.
-        notes: remarks for the user, a sentence each.
-    """
-
-    files: tuple[Path, ...]
-    fed: ImageInput
-    notes: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.files) // self.fed.batch
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the samples: their pictures', the first and the last one of a batch."""
-        batch = self.fed.batch
-        firsts, lasts = self.files[::batch][: len(self)], self.files[batch - 1 :: batch]
-        return tuple(str(a) if batch == 1 else f"{a} to {b.name}" for a, b in zip(firsts, lasts, strict=True))
-
-    def samples(self) -> Iterator[Feeds]:
-        """Reads the pictures, one sample at a time."""
-        files, name = iter(self.files), self.fed.spec.name
-        for _ in range(len(self)):
-            rows = [self._read(file) for file in islice(files, self.fed.batch)]
-            if len({row.shape for row in rows}) > 1:
-                raise BadInput(
-                    f"The network takes {self.fed.batch} pictures at a time, and those of a batch differ in size.",
-                    "Give the pictures one size with --resize 320x320 --letterbox.",
-                )
-            yield {name: np.stack(rows) if len(self.fed.spec.shape) == 4 else rows[0]}
-
-    def _read(self, file: Path) -> np.ndarray:
-        from PIL import Image, UnidentifiedImageError
-
-        try:
-            with Image.open(file) as image:
-                return self.fed.array(image)
-        except BadInput as error:
-            raise BadInput(f"The picture '{file}' cannot be used. {error.problem}", error.remedy) from None
-        except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise BadInput(
-                f"The picture '{file}' cannot be read: {first_line(error)}", "Remove it, or write it again."
-            ) from error
-
-
-def open_images(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> ImageFiles:
-    """Opens the pictures of a folder, or one picture, ``place``.
+def picture_input(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> ImageInput:
+    """Returns how the pictures of a folder, or one picture, ``place``, are fed to the network.
 
     Raises:
         BadInput: the network takes no pictures, or more than one input; there are too few for one sample; or nothing
@@ -191,17 +162,12 @@ def open_images(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], a
         )
     old = (place if place.is_dir() else place.parent) / _OF_OLD
     if asked == Preprocessing() and old.is_file():
-        raise BadInput(
-            f"'{old}' holds picture options of an earlier version, which this version does not apply by itself.",
-            f"Give --config {old} to prepare the pictures with these options, or remove the file.",
-        )
+        problem = f"'{old}' holds picture options of an earlier version, which this version does not apply by itself."
+        raise BadInput(problem, f"Give --config {old} to prepare the pictures with these options, or remove the file.")
     fed = image_input(specs[0], asked)
     if len(files) < fed.batch:
         raise BadInput(f"'{place}' holds {len(files)} pictures, the network takes {fed.batch} at a time.", "Give more.")
-    notes = [f"the {len(files)} pictures of {place} are fed as {fed}"]
-    if len(files) % fed.batch:
-        notes.append(f"the last {len(files) % fed.batch} pictures of {place} are left out: they fill no batch")
-    return ImageFiles(tuple(files), fed, tuple(notes))
+    return fed
 
 
 def is_image(value: Any) -> bool:

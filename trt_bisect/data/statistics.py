@@ -177,8 +177,8 @@ class Sketch:
 
     def _with(self, sample: Mapping[str, np.ndarray], position: int, stride: int) -> int:
         """Adds a sample; returns the stride from then on."""
-        for name, given in sample.items():
-            array = np.asarray(given)
+        for name, tensor in sample.items():
+            array = np.asarray(tensor)
             if array.dtype.kind != "f" or not array.size:
                 continue
             least, most = self.reach.get(name, (np.inf, -np.inf))

@@ -76,8 +76,7 @@ def accuracy_by_labels(
     Args:
         samples: one or more rows each; together as many as labels.
         labels: integers, one for each row.
-        output: the output that holds the classes.
-        predicted: from its values to the class of each row, see ``Classes.predicted``.
+        predicted: from the values of the ``output`` to the class of each row, see ``Classes.predicted``.
         how: identifies that function.
     """
 
@@ -101,12 +100,9 @@ def accuracy_by_labels(
 
 
 def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[[int], int]:
-    """Returns the function from the position of a sample to the place of its label.
+    """Returns the function from the position of a sample to the place of its label, which messages call ``what``.
 
-    Args:
-        samples: files are found by their names, see ``places_of``, other samples by their number.
-        names: the name of the file that each label belongs to.
-        what: a label in messages.
+    Files are found by their names, see ``places_of``, other samples by their number.
     """
     places = places_of(samples.names, names, what)
 
@@ -212,10 +208,10 @@ def _named_labels(path: Path) -> Labels | None:
     lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     rows = [_NAME_AND_CLASS.fullmatch(line) for line in lines if line]
     rows = rows[1:] if rows and rows[0] is None else rows
-    named = [(row["name"].strip("\"'"), int(row["label"])) for row in rows if row is not None]
-    if not named or len(named) < len(rows) or (len(named) == 1 and named[0][0].isdecimal()):
+    labels = [(row["name"].strip("\"'"), int(row["label"])) for row in rows if row is not None]
+    if not labels or len(labels) < len(rows) or (len(labels) == 1 and labels[0][0].isdecimal()):
         return None
-    return Labels(np.array([label for _, label in named], np.int64), tuple(name for name, _ in named))
+    return Labels(np.array([label for _, label in labels], np.int64), tuple(name for name, _ in labels))
 
 
 class AccuracyEvaluator:

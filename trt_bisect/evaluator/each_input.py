@@ -63,12 +63,9 @@ class Margin:
     spared: int = 0
 
     def loss(self, losses: Collection[float]) -> float:
-        """Returns the loss to compare with the budget.
+        """Returns the loss to compare with the budget, from the losses by input; infinite without any.
 
         It is the largest loss, or that of the inputs that are not spared, divided by 1 - ``share``, if that is larger.
-
-        Args:
-            losses: the losses by input; infinite without any.
         """
         ranked = sorted(losses, reverse=True)
         counting = ranked[self.spared :]
@@ -138,7 +135,6 @@ class EachInput:
 
         Args:
             among: the places of the inputs that count.
-            on_plan: called with each plan that has to be run.
             to_the_end: every plan is run on all these inputs, even after it missed the budget on one.
         """
         plans = [self._canonical(plan) for plan in plans]

@@ -175,12 +175,7 @@ class BranchEvaluator:
         high: Precision,
         measured_in: str = WHOLE,
     ) -> None:
-        """Prepares the evaluator; nothing is built yet.
-
-        Args:
-            store: keeps the trials; the same as the one of ``whole``.
-            high: the precision of layers not in INT8.
-        """
+        """Prepares the evaluator, with the same store as ``whole``; layers not in INT8 are in ``high``."""
         self.measured_in = measured_in
         self.failures: list[str] = []
         self._network = network

@@ -28,11 +28,7 @@ Infer = Callable[[Feeds], Outputs]
 
 
 class Runner(Protocol):
-    """Runs plans on inputs.
-
-    Attributes:
-        at_once: the number of plans that can be open at the same time.
-    """
+    """Runs plans on inputs; ``at_once`` plans can be open at the same time."""
 
     at_once: int
 
@@ -102,8 +98,7 @@ class SwitchRunner:
 def switch_session(builder: Builder, facts: TensorFacts, memory: int) -> SwitchSession | None:
     """Returns the session that runs any plan, a thread for each inference; None if the engine has none or refuses.
 
-    Args:
-        memory: the bytes that the session may keep of tensors inside the network.
+    It keeps at most ``memory`` bytes of tensors inside the network.
     """
     if not isinstance(builder, OnnxRuntimeBuilder):
         return None
@@ -157,10 +152,7 @@ class Inferences:
     """Runs plans on inputs, as many inferences at a time as the runner allows.
 
     Of each plan the results are taken in the order of its inputs, up to the first miss. So they do not depend on the
-    time that inferences take.
-
-    Args:
-        judge: judges the outputs for one input. It is called in the caller's thread: a metric may be the user's.
+    time that inferences take. ``judge`` is called in the caller's thread: a metric may be the user's.
     """
 
     def __init__(self, feeds: Sequence[Feeds], judge: JudgeAt, runner: Runner) -> None:

@@ -77,8 +77,7 @@ _FLOAT_NOISE = 1e-4
 class Pass:
     """Plans that leave one trunk, in the order of the pieces where they do, and then follow the plan ``after``.
 
-    Attributes:
-        trunk_wanted: true if the trunk itself is one of the plans.
+    The trunk itself is one of the plans where ``trunk_wanted`` says so.
     """
 
     trunk: PrecisionPlan
@@ -91,10 +90,8 @@ def arrange(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], nothing: Pr
     """Returns the passes that measure ``plans``, those that measure most plans first.
 
     The trunk is the plan with most layers in INT8, or the one with none. *prefix(k)* leaves an INT8 trunk for high
-    precision; *only(k)* leaves a high trunk for one piece; *all but k* leaves an INT8 trunk for one piece.
-
-    Args:
-        nothing: the plan with no layer in INT8.
+    precision; *only(k)* leaves a high trunk for one piece; *all but k* leaves an INT8 trunk for one piece. The plan
+    ``nothing`` has no layer in INT8.
     """
     unmeasured = list(dict.fromkeys(plans))
     passes: list[Pass] = []
@@ -218,7 +215,11 @@ def _close(array: np.ndarray, other: np.ndarray) -> bool:
 
 def split_rows(stacked: Any, axis: int | None, rows: int) -> list[Any]:
     """Returns the rows of a stack."""
-    return [stacked] * rows if axis is None or rows == 1 else np.split(stacked, rows, axis=axis)
+    if axis is None or rows == 1:
+        return [stacked] * rows
+    if axis == 0:  # ten times as fast as ``np.split``
+        return list(stacked.reshape(rows, stacked.shape[0] // rows, *stacked.shape[1:]))
+    return np.split(stacked, rows, axis=axis)
 
 
 @dataclass
@@ -283,11 +284,7 @@ class PieceRows:
         return self._single
 
     def run(self, rows: Rows, pool: Executor) -> dict[str, Leaf]:
-        """Returns the leaves of the piece in every row.
-
-        Raises:
-            TrialFailed: the inference failed, also with one row at a time.
-        """
+        """Returns the leaves of the piece in every row; raises TrialFailed if it fails with one row at a time too."""
         leaves = self._run_stacked(rows, pool) if rows.height > 1 else None
         if leaves is not None:
             return leaves

@@ -80,10 +80,7 @@ class HistoryEntry:
 
 
 def entry_of(index: Sequence[Any], report: Report) -> HistoryEntry:
-    """Returns the entry of a report and of values in a file, which may have other types than this program writes.
-
-    Args:
-        index: from ``id`` to ``recorded``, the times in seconds since the epoch.
+    """Returns the entry of a report and of values from ``id`` to ``recorded`` in a file, the times in seconds.
 
     Raises:
         TypeError, ValueError, OverflowError, OSError: a value cannot be converted.

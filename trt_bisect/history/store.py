@@ -118,11 +118,7 @@ def run_folders(places: Iterable[Path]) -> list[Path]:
 
 
 def entries_in(folder: Path) -> list[HistoryEntry]:
-    """Returns the reports in a run folder, finished or not. The run may be running.
-
-    Raises:
-        BadInput: the folder has no readable report.
-    """
+    """Returns the reports in a run folder, finished or not, also of a run under way; raises BadInput without any."""
     entries = list(_reports_in(folder))
     if not entries:
         raise BadInput(f"There is no run in '{folder}'.", "Give the folder that 'run' wrote into.")
@@ -258,11 +254,7 @@ class History:
         return table_of(self.past(selection))
 
     def report(self, entry: int) -> Report:
-        """Returns the whole report of the entry with this id, with its layers.
-
-        Raises:
-            BadInput: there is no such entry.
-        """
+        """Returns the whole report of the entry with this id, with its layers; raises BadInput if there is none."""
         with _sqlite_errors(self.path):
             row = self._base.execute("SELECT report, layers FROM entries WHERE id = ?", [entry]).fetchone()
             if row is None:
@@ -462,19 +454,13 @@ def _open_file(path: Path, *, reading: bool) -> sqlite3.Connection:
 
 
 def _version_of(base: sqlite3.Connection, path: Path) -> int:
-    """Returns the file's schema version; 0 for a new file.
-
-    Raises:
-        BadInput: the file is not a history, or has a newer schema.
-    """
+    """Returns the file's schema version, 0 for a new file; raises BadInput for no history, or one of a newer schema."""
     version, application, tables = base.execute(_STATE).fetchone()
     if application != _APPLICATION and (version or application or tables):
         raise BadInput(f"'{path}' is the database of another program.", "Choose another file.")
     if version > _SCHEMA:
-        raise BadInput(
-            f"The history '{path}' has schema {version}; this version of trt-bisect knows {_SCHEMA}.",
-            "Use the newer trt-bisect that wrote it, or another file.",
-        )
+        problem = f"The history '{path}' has schema {version}; this version of trt-bisect knows {_SCHEMA}."
+        raise BadInput(problem, "Use the newer trt-bisect that wrote it, or another file.")
     return int(version)
 
 
@@ -507,10 +493,8 @@ def _check_copy(base: sqlite3.Connection, path: Path, *, read_only: bool) -> Non
     if base.execute("SELECT inode FROM home").fetchone() == (inode,):
         return
     if base.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
-        raise BadInput(
-            f"The history '{path}' is a damaged copy: it was copied while it was written.",
-            "Copy it again with 'trt-bisect history --copy FILE'.",
-        )
+        problem = f"The history '{path}' is a damaged copy: it was copied while it was written."
+        raise BadInput(problem, "Copy it again with 'trt-bisect history --copy FILE'.")
     if not read_only:
         with _transaction(base):
             base.execute("DELETE FROM home")

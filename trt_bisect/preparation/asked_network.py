@@ -84,12 +84,8 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     return matched
 
 
-def in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
-    """Returns patterns with ``sensitivity:FOLDER:3`` in place of ``top:3``, the folder being that of the command.
-
-    Raises:
-        BadInput: there is no folder, or no sensitivity in it.
-    """
+def _in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
+    """Returns patterns with ``sensitivity:FOLDER:3`` in place of ``top:3``, the folder being that of the command."""
     tops = [pattern for pattern in patterns if pattern.startswith(TOP)]
     if tops and output is None:
         raise BadInput(f"'{tops[0]}' reads the sensitivity in --output.", "Give --output, or sensitivity:FOLDER:N.")
@@ -111,10 +107,8 @@ def _most_sensitive(network: Network, pattern: str) -> list[str]:
         )
     sensitivity = Sensitivity.load(folder)
     if sensitivity.low != network.low.precision:
-        raise BadInput(
-            f"The sensitivity in '{folder}' is for {sensitivity.low.upper()}, not for {network.low.title}.",
-            f"Give --low {sensitivity.low}, or run 'trt-bisect sensitivity' again.",
-        )
+        problem = f"The sensitivity in '{folder}' is for {sensitivity.low.upper()}, not for {network.low.title}."
+        raise BadInput(problem, f"Give --low {sensitivity.low}, or run 'trt-bisect sensitivity' again.")
     return [op.op_name for op in sensitivity.sorted_by("loss", way="both")[: int(count)]]
 
 
@@ -133,27 +127,19 @@ def _no_match(network: Network, pattern: str) -> BadInput:
     return BadInput(f"'{network.source}' has no layer '{pattern}'.", remedy)
 
 
-def fixed_network(
+def _fixed_network(
     network: Network, high: Sequence[str], keep_low: Sequence[str], plan: FilePlan | None, precision: Precision
 ) -> Network:
-    """Returns the network with the precisions and scales that the user fixes.
+    """Returns the network with the precisions and scales of a plan and of patterns, for layers that stay high or low.
 
     In a plan the name of a layer counts more than a pattern, and a later pattern more than an earlier one; ``high`` and
     ``keep_low`` count more than a plan.
-
-    Args:
-        high: patterns of layers that stay high.
-        keep_low: patterns of layers that stay low.
-
-    Raises:
-        BadInput: a pattern matches nothing, a layer cannot be low, stands in both lists, or none is left low; or the
-            plan is for another low precision.
     """
     chosen: dict[int, Precision] = {}
     low = network.low.precision
     if plan is not None:
         _refuse_others(plan, network)
-        network = with_one_scale(network, plan.one_scale)
+        network = _with_one_scale(network, plan.one_scale)
         names = {layer.name for layer in network.layers}
         for pattern, fixed in sorted(plan.layers.items(), key=lambda entry: entry[0] in names):
             chosen.update(dict.fromkeys(_layers_for(network, pattern, fixed), fixed))
@@ -174,23 +160,13 @@ def fixed_network(
     network = network if plan is None else _with_scales(network, plan)
     full = network.full(precision)
     if network.quantizable and not any(low_of(full.precisions[k]) is low for k in network.quantizable):
-        raise BadInput(
-            f"With these layers in high precision, no layer is in {network.low.title}.",
-            "Give fewer layers with --high.",
-        )
+        problem = f"With these layers in high precision, no layer is in {network.low.title}."
+        raise BadInput(problem, "Give fewer layers with --high.")
     return network
 
 
-def scoped(network: Network, last: str, precision: Precision) -> Network:
-    """Returns the network with every layer fixed: those up to one layer in INT8, where they can be, the others high.
-
-    Args:
-        last: the name of that layer, or its number as ``trt-bisect layers`` counts.
-        precision: the precision of the layers that are high.
-
-    Raises:
-        BadInput: there is no such layer.
-    """
+def _scoped(network: Network, last: str, precision: Precision) -> Network:
+    """Returns the network with the layers up to ``last``, a name or a number, low where they can be, others high."""
     names = {layer.name for layer in network.layers}
     is_number = last not in names and last.isdecimal()
     if is_number and int(last) >= len(network.layers):
@@ -201,24 +177,8 @@ def scoped(network: Network, last: str, precision: Precision) -> Network:
     return network.fixing({k: network.low.precision if k <= last_index else precision for k in network.quantizable})
 
 
-def leaving_out(network: Network, only: Sequence[str], precision: Precision) -> Network:
-    """Returns the network with all quantizable layers high but those that patterns name; unchanged without patterns.
-
-    Raises:
-        BadInput: a pattern matches no layer that can be low.
-    """
-    if not only:
-        return network
-    named = {k for pattern in only for k in _layers_for(network, pattern, network.low.precision)}
-    return network.fixing({k: precision for k in network.quantizable if k not in named})
-
-
-def with_one_scale(network: Network, patterns: Sequence[str]) -> Network:
-    """Returns the network with one scale for each weight of the layers that patterns name.
-
-    Raises:
-        BadInput: a pattern matches nothing.
-    """
+def _with_one_scale(network: Network, patterns: Sequence[str]) -> Network:
+    """Returns the network with one scale for each weight of the layers that patterns name."""
     chosen = {layer.index for pattern in patterns for layer in matching(network, pattern)}
     return network.with_one_scale_a_weight(chosen) if chosen else network
 
@@ -238,22 +198,16 @@ def _refuse_others(plan: FilePlan, network: Network) -> None:
     """Raises BadInput if a plan is for another low precision, or has a precision that does not go with it."""
     low = network.low.precision
     if plan.low not in (None, low):
-        raise BadInput(
-            f"The recipe '{plan.source}' is for {plan.low.upper()}, not for {network.low.title}.",
-            f"Give --low {plan.low}.",
-        )
+        problem = f"The recipe '{plan.source}' is for {plan.low.upper()}, not for {network.low.title}."
+        raise BadInput(problem, f"Give --low {plan.low}.")
     if plan.wide and not network.low.wide:
-        raise BadInput(
-            f"The recipe '{plan.source}' is for activations in INT16, not for {network.low.title}.",
-            f"Give --low {INT16}.",
-        )
+        problem = f"The recipe '{plan.source}' is for activations in INT16, not for {network.low.title}."
+        raise BadInput(problem, f"Give --low {INT16}.")
     higher = {Precision.FP32, Precision.FP16, Precision.BF16} if low.needs_scale else {Precision.FP32}
     for name, precision in plan.layers.items():
         if low_of(precision) is not low and precision not in higher:
-            raise BadInput(
-                f"'{plan.source}' has '{name}' in {precision}, which {network.low.title} does not allow.",
-                f"Its layers can be in {' or '.join(sorted({str(low), *map(str, higher)}))}.",
-            )
+            problem = f"'{plan.source}' has '{name}' in {precision}, which {network.low.title} does not allow."
+            raise BadInput(problem, f"Its layers can be in {' or '.join(sorted({str(low), *map(str, higher)}))}.")
 
 
 def _with_scales(network: Network, plan: FilePlan) -> Network:
@@ -271,10 +225,8 @@ def _with_scales(network: Network, plan: FilePlan) -> Network:
         if tensor not in rounded:
             near = difflib.get_close_matches(tensor, rounded, 1)
             why = "its Q/DQ pairs hold the scales" if network.has_pairs else "no INT8 layer rounds an activation '{}'"
-            raise BadInput(
-                f"'{plan.source}' has a scale for '{tensor}': {why.format(tensor)}.",
-                f"Did you mean '{near[0]}'?" if near else "Name the tensors that INT8 layers read.",
-            )
+            problem = f"'{plan.source}' has a scale for '{tensor}': {why.format(tensor)}."
+            raise BadInput(problem, f"Did you mean '{near[0]}'?" if near else "Name the tensors that INT8 layers read.")
     low = network.low if network.low.level is not None else INT8
     return replace(network, scales={name: int8_scale(low, scale) for name, scale in plan.scales.items()})
 
@@ -297,10 +249,8 @@ def refuse_emulated_only(network: Network, engine: str) -> None:
         raise BadInput(f"The plan has '{wide}' in int16, and the engine '{engine}' has no 16-bit activations.", remedy)
     name = by_precision.get(Precision.INT8_WEIGHT) or by_precision.get(Precision.INT8_ACTIVATION)
     if name is not None:
-        raise BadInput(
-            f"The plan rounds one side of '{name}' alone, which the engine '{engine}' cannot do.",
-            "Give int8 or a high precision, or add --engine onnxruntime.",
-        )
+        problem = f"The plan rounds one side of '{name}' alone, which the engine '{engine}' cannot do."
+        raise BadInput(problem, "Give int8 or a high precision, or add --engine onnxruntime.")
 
 
 _KEYS = ("layers", "scales", "one_scale", "high", "low", "activations", "model", "changes", BUILD)
@@ -428,19 +378,17 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
     Raises:
         BadInput: a library or a file cannot be used, or an option does not fit the network.
     """
-    plan, recipe = None, options.recipe if isinstance(options, CompareOptions) else None
-    if isinstance(options, FixedLayerOptions):
-        if recipe is not None and options.plan is not None:
-            raise BadInput("--recipe and --plan both give a plan.", "Leave out one of the two.")
-        given = options.plan if recipe is None else recipe
-        plan = None if given is None else read_plan(given)
-    base = options.base_precision
+    if not isinstance(options, FixedLayerOptions):
+        return read_network(options, model, shapes, options.low_precision, options.base_precision)
+    recipe = options.recipe if isinstance(options, CompareOptions) else None
+    if recipe is not None and options.plan is not None:
+        raise BadInput("--recipe and --plan both give a plan.", "Leave out one of the two.")
+    given = options.plan if recipe is None else recipe
+    plan, base = None if given is None else read_plan(given), options.base_precision
     if isinstance(options, CompareOptions) and recipe is not None and not options.base and plan is not None:
         base = plan.high or base
     network = read_network(options, model, shapes, options.low_precision, base)
-    if isinstance(options, FixedLayerOptions):
-        network = _with_fixed_layers(network, options, plan, base)
-    return network
+    return _with_fixed_layers(network, options, plan, base)
 
 
 def read_network(
@@ -476,16 +424,17 @@ def _with_fixed_layers(
     high = base or Precision.FP32 if isinstance(options, CompareOptions) else options.high_precision
     following = base or high
     if plan is not None and plan.high not in (None, following):
-        raise BadInput(
-            f"In '{plan.source}' layers that can never be low are in {plan.high}, here they are in {following}.",
-            f"Add --base {plan.high}, or take 'high' out of a copy of the plan.",
-        )
-    output = getattr(options, "output", None)
-    raised, lowered, only = (in_folder(patterns, output) for patterns in (options.high, options.keep_low, options.only))
-    network = leaving_out(with_one_scale(network, options.one_scale), only, high)
+        problem = f"In '{plan.source}' layers that can never be low are in {plan.high}, here they are in {following}."
+        raise BadInput(problem, f"Add --base {plan.high}, or take 'high' out of a copy of the plan.")
+    patterns = (options.high, options.keep_low, options.only)
+    raised, lowered, only = (_in_folder(names, getattr(options, "output", None)) for names in patterns)
+    network = _with_one_scale(network, options.one_scale)
+    if only:
+        low_layers = {k for pattern in only for k in _layers_for(network, pattern, network.low.precision)}
+        network = network.fixing({k: high for k in network.quantizable if k not in low_layers})
     if options.scoped:
-        network = scoped(network, options.scoped, high)
-    fixed = fixed_network(network, raised, lowered, plan, high)
+        network = _scoped(network, options.scoped, high)
+    fixed = _fixed_network(network, raised, lowered, plan, high)
     notes = [
         f"'{pattern.removeprefix(SENSITIVITY).rpartition(':')[0]}/{SENSITIVITY_FILE}' gives the layers that lose most "
         f"alone: {listed(_most_sensitive(network, pattern))}"

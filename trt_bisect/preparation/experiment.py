@@ -82,12 +82,7 @@ class Experiment:
     task: Task | None
 
     def comparison_with(self, references: Sequence[Outputs], *, deciding: bool = False) -> Comparer:
-        """Returns the comparison of outputs for other inputs with FP32's.
-
-        Args:
-            references: FP32's outputs for these inputs.
-            deciding: only by what decides, without the other metrics.
-        """
+        """Returns the comparison of outputs with FP32's for other inputs, or only of what decides about them."""
         metric = self.rule.metric
         only = metric if deciding else None
         return comparison(references, metric, self.classes, self.slices, self.task, only=only, with_facts=not deciding)
@@ -233,11 +228,7 @@ class Setup:
         )
 
     def with_network(self, experiment: Experiment, network: Network, ranges: Ranges) -> Experiment:
-        """Returns an experiment with another network; see ``with_ranges``.
-
-        Raises:
-            BadInput: none of its layers can be in INT8.
-        """
+        """Returns an experiment with another network (``with_ranges``); raises BadInput if no layer can be in INT8."""
         network, _ = keeping_unusable_high(network, ranges)
         return self.with_ranges(experiment, ranges, network)
 

@@ -150,12 +150,7 @@ class GivenData:
 
 
 class DataCalibration:
-    """Ranges from data. Each result is computed when it is first asked for, or read from the run folder.
-
-    Args:
-        data: the samples to calibrate with.
-        folder: the run folder; None to keep nothing.
-    """
+    """Ranges from data. Each result is computed when it is first asked for, or read from the run folder, if any."""
 
     def __init__(
         self, network: Network, data: Dataset, options: MeasuringOptions, folder: Path | None, progress: Progress
@@ -219,11 +214,7 @@ class DataCalibration:
 
 
 class FedData:
-    """Collects what a network is fed.
-
-    Args:
-        say: shows a warning at once, so that a long run can be stopped.
-    """
+    """Collects what a network is fed. Warnings are shown at once, so that a long run can be stopped."""
 
     def __init__(self, network: Network, say: Callable[[str], None]) -> None:
         self._network, self._say = network, say

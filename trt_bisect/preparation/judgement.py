@@ -25,7 +25,7 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, open_dataset
 from trt_bisect.data.feeds import Feeds, inferences, match_names
 from trt_bisect.data.named import code_digest
-from trt_bisect.errors import BadInput, NothingMeasured
+from trt_bisect.errors import BadInput
 from trt_bisect.model.file import ONNX_TYPES, saved_model
 from trt_bisect.model.matching import match_inputs, match_layers
 from trt_bisect.model.network import Network
@@ -69,10 +69,7 @@ class Reference:
 
 
 class SavedOutputs(Reference):
-    """Saved outputs in place of an engine, for the samples that they were saved for.
-
-    Args:
-        samples: the samples in the order of the outputs.
+    """Saved outputs in place of an engine, for the samples that they were saved for, in their order.
 
     Raises:
         BadInput: the run cannot be read, has another number of inferences, or none of the network's outputs.
@@ -152,14 +149,10 @@ def _under_their_names(names: Sequence[str], tensors: Outputs, source: str, reme
 
 
 class ReferenceNetwork(Reference):
-    """An engine of another network, whose outputs are the reference that a network is judged by.
+    """An engine of another network, as its file says and on ONNX Runtime, whose outputs ``network`` is judged by.
 
-    It runs as its file says, on ONNX Runtime. Layers are matched on the first sample.
-
-    Args:
-        network: the network that is judged; the samples have the names of its inputs.
-        reference: the other network.
-        on_notes: is called once with notes on the layers that were matched, and on outputs that were not.
+    Layers are matched on the first sample; ``on_notes`` is told then of those that were matched, and of outputs that
+    were not.
 
     Raises:
         BadInput: their inputs cannot be matched.
@@ -183,10 +176,8 @@ class ReferenceNetwork(Reference):
                 self._outputs[spec.name] = other
         missing = ", ".join(repr(spec.name) for spec in network.outputs if spec.name not in self._outputs)
         if not self._outputs:
-            raise BadInput(
-                f"No output of '{network.source}' ({missing}) is one of '{reference.source}'.",
-                "Give a reference with the same outputs, of the same shapes.",
-            )
+            problem = f"No output of '{network.source}' ({missing}) is one of '{reference.source}'."
+            raise BadInput(problem, "Give a reference with the same outputs, of the same shapes.")
         self._on_notes(
             [
                 f"judged by the outputs of '{reference.source}', not by the network's own outputs in FP32",
@@ -207,11 +198,7 @@ class ReferenceNetwork(Reference):
 
 
 class Judgement:
-    """The judgement of one network's outputs.
-
-    Args:
-        source: the network's name, for messages.
-        low: the low precision, which the metric's own threshold depends on.
+    """The judgement of one network's outputs. The metric's own threshold depends on the low precision.
 
     Attributes:
         told: FP32's outputs for other inputs than those judged, which tell too how a task reads outputs.
@@ -228,6 +215,11 @@ class Judgement:
         """The metric that the options name; with a task, its agreement."""
         return AGREEMENT if self.options.task is not None else find_metric(self.options.metric)
 
+    @property
+    def threshold(self) -> float | None:
+        """The worst value that is still good; None for the metric's own."""
+        return None if self.options.threshold is None else float(self.options.threshold)
+
     def outputs(self, outputs: Outputs) -> tuple[str, ...]:
         """The names of the outputs that are judged: those that the user names, else those that floats come out of.
 
@@ -237,29 +229,8 @@ class Judgement:
         judged = list(self.options.outputs) or outputs_to_judge(outputs)
         useless = [name for name in judged if name not in numeric_outputs(outputs)]
         if useless or not judged:
-            raise BadInput(
-                f"'{self._source}' has no output that can be judged: all outputs are texts, sequences or maps.",
-                "Cut the network before the nodes that make these outputs.",
-            )
-        return tuple(judged)
-
-    def finite_outputs(self, reference: Sequence[Outputs]) -> tuple[str, ...]:
-        """The names of the judged outputs that have a finite value in FP32, for at least one input.
-
-        Raises:
-            BadInput: an output cannot be judged.
-            NothingMeasured: there are none.
-        """
-        judged = [
-            name
-            for name in self.outputs(reference[0])
-            if any(not outputs[name].size or np.isfinite(outputs[name]).any() for outputs in reference)
-        ]
-        if not judged:
-            raise NothingMeasured(
-                f"The FP32 reference of '{self._source}' has only NaN or infinite values.",
-                "Give --input with data on which FP32 itself works.",
-            )
+            problem = f"'{self._source}' has no output that can be judged: all outputs are texts, sequences or maps."
+            raise BadInput(problem, "Cut the network before the nodes that make these outputs.")
         return tuple(judged)
 
     def slices(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Slices:
@@ -272,9 +243,8 @@ class Judgement:
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
         """The rule for these outputs; raises BadInput if the threshold does not fit the metric."""
-        threshold = None if self.options.threshold is None else float(self.options.threshold)
         metric, entries = self.metric(outputs, reference), self.entries(outputs)
-        return make_rule(metric, threshold, DEFAULT_SHARE, entries, self._low)
+        return make_rule(metric, self.threshold, DEFAULT_SHARE, entries, self._low)
 
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
         """The names, among the figures of a trial, of what decides: the judged outputs, or the task alone."""
@@ -282,11 +252,7 @@ class Judgement:
         return outputs if asked_task is None else (asked_task.entry,)
 
     def task(self, reference: Sequence[Outputs]) -> Task | None:
-        """The task that the options name, on these FP32 outputs; None without a task.
-
-        Raises:
-            BadInput: the outputs are not those of the task.
-        """
+        """The task that the options name, on FP32's outputs; None without; raises BadInput if they are not its own."""
         asked_task = self.options.asked_task()
         return None if asked_task is None else find_task(asked_task, self._numbers([*self.told, *reference]))
 

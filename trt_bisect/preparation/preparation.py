@@ -268,10 +268,7 @@ def _remedy(builder: Builder, network: Network, otherwise: str) -> str:
 def _judged(
     setup: Setup, network: Network, first: Feeds, references: Sequence[Outputs], engine: str
 ) -> tuple[Rule, dict[str, Classes], Slices, Task | None]:
-    """Returns how outputs are judged, as an experiment has it, from FP32's.
-
-    What is not plain is noted, and how the file itself computes.
-    """
+    """Returns how outputs are judged; what is not plain is noted, and how the file itself computes."""
     judgement, options = setup.judgement, setup.options
     outputs = _finite_outputs(setup, network, references)
     prepared_outputs = references[0] if engine == ONNXRUNTIME and setup.judged_by is None else None
@@ -288,12 +285,17 @@ def _judged(
 
 
 def _finite_outputs(setup: Setup, network: Network, references: Sequence[Outputs]) -> tuple[str, ...]:
-    """Returns the outputs that are judged; those left out are noted."""
-    try:
-        judged = setup.judgement.finite_outputs(references)
-    except NothingMeasured as error:
+    """Returns the judged outputs that have a finite value in FP32 for at least one input; those left out are noted."""
+    judged = tuple(
+        name
+        for name in setup.judgement.outputs(references[0])
+        if any(not outputs[name].size or np.isfinite(outputs[name]).any() for outputs in references)
+    )
+    if not judged:
         why = non_finite_weight(network)
-        raise NothingMeasured(f"{why}: {error.problem}" if why else error.problem, error.remedy) from error
+        problem = f"The FP32 reference of '{setup.read.source}' has only NaN or infinite values."
+        remedy = "Give --input with data on which FP32 itself works."
+        raise NothingMeasured(f"{why}: {problem}" if why else problem, remedy)
     left_out = [repr(name) for name in references[0] if name not in judged]
     if left_out and not setup.options.outputs:
         text = "outputs of integers are not judged unless --outputs names them"
@@ -335,20 +337,13 @@ def strategy_for(options: MeasuringOptions, engine: str) -> str:
     """Returns the strategy; with rounded followers ``auto``, and that of commands without a choice, is ``exhaustive``.
 
     A layer that goes to INT8 changes what the followers before it round, so that pieces do not add up to the whole.
-
-    Raises:
-        BadInput: the engine, or the strategy asked for, does not go together with rounded followers.
     """
     if not options.followers_round:
         return options.strategy_on(engine)
     if engine != ONNXRUNTIME:
-        raise BadInput(
-            f"'--followers int8' is an emulation; on the engine '{engine}' TensorRT decides.",
-            "Leave it out, or add --engine onnxruntime.",
-        )
+        problem = f"'--followers int8' is an emulation; on the engine '{engine}' TensorRT decides."
+        raise BadInput(problem, "Leave it out, or add --engine onnxruntime.")
     if options.strategy == BRANCH and not isinstance(options, WithoutRecipeOptions):
-        raise BadInput(
-            "'--followers int8' cannot be measured in pieces: what is rounded depends on the layers after them.",
-            "Leave out --strategy branch; exhaustive and bisect work.",
-        )
+        problem = "'--followers int8' cannot be measured in pieces: what is rounded depends on the layers after them."
+        raise BadInput(problem, "Leave out --strategy branch; exhaustive and bisect work.")
     return EXHAUSTIVE if options.strategy in (AUTO, BRANCH) else options.strategy

@@ -94,14 +94,14 @@ def same_tensors(
         ours: the tensors of ``first`` on a sample.
         others: those of ``second``.
     """
-    same = {name: name for name, values in ours.items() if name in others and values.shape == others[name].shape}
+    shared = {name: name for name, values in ours.items() if name in others and values.shape == others[name].shape}
     for read, made in first.activated.items():
-        if read in same and made in ours and made not in others:
-            same[made] = same.pop(read)
+        if read in shared and made in ours and made not in others:
+            shared[made] = shared.pop(read)
     for read, made in second.activated.items():
-        if same.get(read) == read and made in others and made not in ours:
-            same[read] = made
-    return same
+        if shared.get(read) == read and made in others and made not in ours:
+            shared[read] = made
+    return shared
 
 
 def activated_in(graph: onnx.GraphProto) -> dict[str, str]:
@@ -181,9 +181,9 @@ def _session(session: Any) -> AsItRuns:
 def _integer_network(path: Path) -> AsItRuns:
     model = onnx.load(str(path))
     levels, activated, graph = _levels(model.graph), activated_in(model.graph), model.graph
-    known = {value.name for value in graph.output}
+    output_names = {value.name for value in graph.output}
     names = [name for node in graph.node for name in node.output if name]
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in output_names)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:

@@ -74,9 +74,6 @@ def refuse_another_network(folder: Path | None, network: Network) -> None:
     """Raises BadInput if a folder holds the run of another network: another file, with other content.
 
     The same file with other content is a new version of the network, and a file with the same content was moved.
-
-    Args:
-        folder: the run folder; None for none.
     """
     if folder is None:
         return
@@ -86,10 +83,8 @@ def refuse_another_network(folder: Path | None, network: Network) -> None:
         if not isinstance(before, str) or Path(before).resolve() == Path(network.source).resolve():
             continue
         if record.get("network") != network.digest():
-            raise BadInput(
-                f"The folder '{folder}' has the run of another network, '{before}'.",
-                "Give another folder with --output, or remove this one.",
-            )
+            problem = f"The folder '{folder}' has the run of another network, '{before}'."
+            raise BadInput(problem, "Give another folder with --output, or remove this one.")
         return
 
 
@@ -103,11 +98,7 @@ class Removable:
 
 
 def removable(folder: str | Path) -> tuple[Removable, ...]:
-    """Returns what can be removed from a run folder; the journal, the reports and the recipe never are.
-
-    Raises:
-        BadInput: it is no run folder.
-    """
+    """Returns what can be removed from a run folder, never journal, reports or recipe; raises BadInput for others."""
     run_folder = Path(folder)
     if not any((run_folder / name).is_file() for name in _KEPT):
         raise BadInput(

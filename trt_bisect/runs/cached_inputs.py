@@ -42,9 +42,7 @@ class Form(Generic[Value]):
 def kept(folder: Path | None, form: Form[Value], key: str, compute: Callable[[], Value]) -> Value:
     """Returns the result that a folder stores under ``key``; computes it, and stores it, if there is none.
 
-    Args:
-        folder: None to store nothing.
-        key: a digest of everything that decides the result.
+    The key is a digest of everything that decides the result. Without a folder nothing is stored.
     """
     if folder is None:
         return compute()

@@ -97,11 +97,7 @@ class Heartbeat:
 
 
 def is_running(progress: Mapping[str, Any], silent: float) -> bool:
-    """Returns true if the run that wrote a progress file is running.
-
-    Args:
-        silent: seconds since the file was written.
-    """
+    """Returns true if the run that wrote a progress file, ``silent`` seconds ago, is running."""
     if progress.get("host") != socket.gethostname():
         return silent < _TIMEOUT
     pid = progress.get("pid")

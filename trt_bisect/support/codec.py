@@ -87,11 +87,7 @@ def encode_lines(record: Any) -> bytes:
 
 
 def decode(kind: type[Kind], text: bytes | str) -> Kind:
-    """Returns the value of JSON. Fields that ``kind`` does not have are left out.
-
-    Raises:
-        Malformed: the text is no JSON, or a field is missing or of another type.
-    """
+    """Returns the value of JSON, without fields that ``kind`` lacks; raises Malformed if it is not of that type."""
     try:
         return msgspec.json.decode(text, type=kind)
     except UnicodeDecodeError as error:

@@ -24,10 +24,7 @@ _ON_DISK = Path("/var/tmp")
 
 
 def make_folder(folder: Path, option: str = "--output") -> Path:
-    """Makes a folder if it does not exist, and returns it.
-
-    Args:
-        option: the option that names it, for the message.
+    """Makes a folder, which ``option`` named, if it does not exist, and returns it.
 
     Raises:
         BadInput: the folder cannot be made, or not be written to.
@@ -106,10 +103,7 @@ def unwritable(folder: Path, error: OSError, option: str = "--output") -> BadInp
 
 @contextmanager
 def locked(folder: Path, option: str = "--output") -> Iterator[None]:
-    """Locks an existing folder. There is no lock file, and the system releases the lock when the process ends.
-
-    Args:
-        option: the option that named it, for messages.
+    """Locks an existing folder, which ``option`` named. The system releases the lock when the process ends.
 
     Raises:
         BadInput: another process has locked the folder, or it cannot be opened.
@@ -142,11 +136,7 @@ class ScratchFolder:
     """
 
     def __init__(self, parent: Path | None = None) -> None:
-        """Makes nothing yet.
-
-        Args:
-            parent: the folder that it will be in; None for that of temporary files.
-        """
+        """Makes nothing yet; it will be in ``parent``, or in the folder of temporary files."""
         self._parent = parent or Path(tempfile.gettempdir())
         self.path = self._parent / f"{_LOCKED}{secrets.token_hex(8)}" / "files"
         self._removal: weakref.finalize[[Path, int, int], ScratchFolder] | None = None
@@ -154,12 +144,12 @@ class ScratchFolder:
     def open(self) -> Path:
         """Makes the folder, empty, and returns its path."""
         _remove_left_behind(self._parent)
-        made = Path(tempfile.mkdtemp(prefix=_NEW, dir=self._parent))
-        lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+        new_folder = Path(tempfile.mkdtemp(prefix=_NEW, dir=self._parent))
+        lock = os.open(new_folder, os.O_RDONLY | os.O_DIRECTORY)
         with suppress(OSError):  # a file system without locks: then nobody removes what is left behind
             fcntl.flock(lock, fcntl.LOCK_EX)
-        (made / self.path.name).mkdir()
-        made.rename(self.path.parent)
+        (new_folder / self.path.name).mkdir()
+        new_folder.rename(self.path.parent)
         self._removal = weakref.finalize(self, _remove, self.path.parent, lock, os.getpid())
         return self.path
 

@@ -151,11 +151,7 @@ class InstalledGpu:
 
 
 def find_gpu() -> InstalledGpu:
-    """Returns the first GPU, in the order of ``CUDA_VISIBLE_DEVICES``.
-
-    Raises:
-        EngineUnavailable: there is no driver or no GPU; the message names the call that failed.
-    """
+    """Returns the first GPU of ``CUDA_VISIBLE_DEVICES``; raises EngineUnavailable, which names the call that failed."""
     try:
         cuda = ctypes.CDLL(_LIBRARY)
     except OSError as error:

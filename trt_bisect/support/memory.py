@@ -119,12 +119,7 @@ def parts(size: int, row: int = 1, most: int = _PART) -> Iterator[slice]:
 
 
 def channel_parts(shape: Sequence[int], axis: int | None) -> Iterator[tuple[slice, ...]]:
-    """Splits a tensor into parts of whole channels; each is a slice along every axis.
-
-    Args:
-        shape: the shape of the tensor.
-        axis: the axis of its channels; None if it has none, and is one part.
-    """
+    """Splits a tensor into parts of whole channels, each a slice along every axis. Without an axis it is one part."""
     everything = [slice(None)] * len(shape)
     if axis is None:
         yield tuple(everything)

@@ -124,9 +124,7 @@ class RichProgress:
     """A bar with the step, the count and the times left, on stderr; plain lines if stderr is no terminal.
 
     A plain line tells the time left of the whole job: that of each stage, and at most one a minute between stages.
-
-    Args:
-        verbose: each stage and each step is a line of its own, with the seconds since the start.
+    With ``verbose`` each stage and each step is a line of its own, with the seconds since the start.
     """
 
     def __init__(self, *, verbose: bool = False) -> None:

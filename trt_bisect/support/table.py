@@ -82,11 +82,7 @@ class NestedColumns:
 
 @dataclass(frozen=True)
 class TableColumn(Column):
-    """A column of a table.
-
-    Attributes:
-        path: the fields that lead from a row to its value, from the row on.
-    """
+    """A column of a table; ``path`` has the fields that lead from a row to its value."""
 
     path: tuple[str, ...] = ()
 
