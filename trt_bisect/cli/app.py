@@ -100,8 +100,7 @@ def application() -> App:
 def parsed(words: Sequence[str]) -> Callable[[], int | None]:
     """Returns the call that a command line asks for.
 
-    Raises:
-        BadInput: there is no such command, or an option or a value is unknown, missing or too many.
+    Raises BadInput if there is no such command, or an option or a value is unknown, missing or too many.
     """
     if not words or words[0] in _HELP:
         return lambda: print(overview())

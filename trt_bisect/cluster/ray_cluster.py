@@ -152,15 +152,11 @@ class RayCluster(AbstractContextManager["RayCluster"]):
             if event.places:
                 had_room = monotonic()
             elif event.refused:
-                raise EngineUnavailable(
-                    f"No node of '{self._address}' can be used: {event.refused}",
-                    "Install on them the same versions as here, or leave out --cluster.",
-                )
+                problem = f"No node of '{self._address}' can be used: {event.refused}"
+                raise EngineUnavailable(problem, "Install on them the same versions as here, or leave out --cluster.")
             elif monotonic() - had_room > _FULL_SECONDS:
-                raise EngineUnavailable(
-                    f"No node of '{self._address}' has had room for a task for {_FULL_SECONDS:g} s.",
-                    "A task needs a GPU where the engine is NVIDIA's, else a processor.",
-                )
+                problem = f"No node of '{self._address}' has had room for a task for {_FULL_SECONDS:g} s."
+                raise EngineUnavailable(problem, "A task needs a GPU where the engine is NVIDIA's, else a processor.")
 
     def abandon(self) -> None:
         """Ends the tasks that have not ended."""
@@ -171,9 +167,8 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         try:
             return self._process.ask((request, *arguments), _ANSWER_SECONDS)
         except TrialFailed as failure:
-            raise EngineUnavailable(
-                f"The cluster '{self._address}' does not answer any more: {first_line(failure)}", GOES_ON
-            ) from failure
+            problem = f"The cluster '{self._address}' does not answer any more: {first_line(failure)}"
+            raise EngineUnavailable(problem, GOES_ON) from failure
 
     def __exit__(self, *_: object) -> None:
         if self._process.alive:
@@ -204,7 +199,7 @@ class RayWorkerPool:
         return self._cluster.size
 
     def begin(self, plan: PrecisionPlan) -> None:
-        """Begins to try a plan; the first one also sends the ``TrialSpec``, with this machine's timing cache."""
+        """Begins to try a plan; the first call also sends the ``TrialSpec``, with this machine's timing cache."""
         content = b""
         if self._cluster.holder is not self:
             cache = self._timing_cache
@@ -223,10 +218,10 @@ class RayWorkerPool:
             raise result
         worker_name, tried, timings = result
         if timings and self._timing_cache is not None:
-            kept = timings_of(self._timing_cache, worker_name)
+            file = timings_of(self._timing_cache, worker_name)
             with suppress(OSError):
-                if not kept.exists() or len(timings) > kept.stat().st_size:  # results of a worker may come out of order
-                    kept.write_bytes(timings)
+                if not file.exists() or len(timings) > file.stat().st_size:  # results of a worker may come out of order
+                    file.write_bytes(timings)
         return plan, tried
 
 
@@ -347,10 +342,7 @@ class RayProcess:
         return _Event(name, result, written, notes, places, refused)
 
     def _result(self, reference: Any, task: _Task) -> Any:
-        """Returns what a task returned or raised; None if it is begun again.
-
-        That is where its node is not used, or its run was lost.
-        """
+        """Returns what a task returned or raised; None if it is begun again, as its node is not used or was lost."""
         try:
             node, refusal, result = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
@@ -477,10 +469,7 @@ def do_run(content: Any, files: Mapping[str, bytes], queue: Any, key: tuple[str,
 
 
 def _send(folder: Path, queue: Any, key: tuple[str, int], over: Event) -> None:
-    """Puts what a run writes into a queue, once a second and at the end.
-
-    That is the new lines of its journal, and its progress and its report so far if they have changed.
-    """
+    """Puts new lines of a run's journal, and its progress and report so far if they have changed, into a queue."""
     sent, before, is_over = (folder / JOURNAL).stat().st_size, dict[str, bytes](), False
     while not is_over:
         is_over = over.wait(_WAIT_SECONDS)

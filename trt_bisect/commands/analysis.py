@@ -36,8 +36,7 @@ class Analysis:
     The keywords of a method count more than those of the object.
 
     Args:
-        network: as ``run`` takes it.
-        calibration: as ``run`` takes it.
+        network: as ``run`` takes it; so is ``calibration``.
         output: a folder; each result is saved in a folder in it, by the name of its method.
         dataset: the data that ``worst`` searches; None for the calibration data.
         other: a second network, which ``compare`` compares with the first one.
@@ -61,13 +60,13 @@ class Analysis:
         other: Any = None,
         **options: Any,
     ) -> None:
-        known = {key for command in COMMANDS.values() for key in by_key(declared(command))}
+        keys = {key for command in COMMANDS.values() for key in by_key(declared(command))}
         for key in options:
-            if key not in known:
+            if key not in keys:
                 raise TypeError(f"Analysis() got an unexpected keyword argument '{key}'")
         self._data, self._dataset, self._other, self._options = calibration, dataset, other, options
         self._output = None if output is None else Path(output)
-        self._found: dict[str, Any] = {}
+        self._results: dict[str, Any] = {}
         if isinstance(network, Network):
             self.network = network
         else:
@@ -87,12 +86,12 @@ class Analysis:
     @property
     def bad_case(self) -> tuple[Feeds, ...]:
         """The worst inputs, worst first, as the last ``worst`` found them; searched for if none did."""
-        worst_report: WorstReport = self._found["worst"] if "worst" in self._found else self.worst()
+        worst_report: WorstReport = self._results["worst"] if "worst" in self._results else self.worst()
         return worst_report.inputs
 
     def top(self, count: int) -> tuple[str, ...]:
         """Returns the layers that lose most alone, as the last ``sensitivity`` measured; measured if none did."""
-        measured: Sensitivity = self._found["sensitivity"] if "sensitivity" in self._found else self.sensitivity()
+        measured: Sensitivity = self._results["sensitivity"] if "sensitivity" in self._results else self.sensitivity()
         return tuple(op.op_name for op in measured.sorted_by("loss", way="both")[:count])
 
     def worst(self, **options: Any) -> WorstReport:
@@ -102,19 +101,16 @@ class Analysis:
 
     def compare(self, **options: Any) -> Comparison:
         """Compares every tensor on the worst inputs: in FP32 and in low precision, or with the other network."""
-        other = {} if self._other is None else {"other": self._other}
-        known = {**({} if other else self._scales), **self._inputs(options), **other}
-        return self._kept("compare", compare, known, options)  # type: ignore[no-any-return]
+        source = self._scales if self._other is None else {"other": self._other}
+        return self._kept("compare", compare, {**source, **self._inputs(options)}, options)  # type: ignore[no-any-return]
 
     def sensitivity(self, **options: Any) -> Sensitivity:
         """Measures each layer alone, on the worst inputs."""
-        known = {**self._scales, **self._inputs(options)}
-        return self._kept("sensitivity", sensitivity, known, options)  # type: ignore[no-any-return]
+        return self._kept("sensitivity", sensitivity, {**self._scales, **self._inputs(options)}, options)  # type: ignore[no-any-return]
 
     def profile(self, **options: Any) -> Profile:
         """Lists the tensors of the layers, over the calibration data."""
-        known = {**self._scales, "inputs": self._data}
-        return self._kept("profile", profile, known, options)  # type: ignore[no-any-return]
+        return self._kept("profile", profile, {**self._scales, "inputs": self._data}, options)  # type: ignore[no-any-return]
 
     def run(self, **options: Any) -> Report:
         """Finds the culprits and the recipe."""
@@ -123,7 +119,7 @@ class Analysis:
     def check(self, **options: Any) -> CheckReport:
         """Checks the file of the network."""
         output = {} if self._output is None else {"output": self._output / "check"}
-        self._found["check"] = report = check(self.network, **{**output, **options})
+        self._results["check"] = report = check(self.network, **{**output, **options})
         return report
 
     @property
@@ -131,22 +127,23 @@ class Analysis:
         return {"calibration": self._data if self.ranges is None else self.ranges}
 
     def _inputs(self, options: dict[str, Any]) -> dict[str, Any]:
-        given = {"input", "inputs"} & {*options, *self._options}
-        return {} if given else {"inputs": self.bad_case}
+        has_inputs = {"input", "inputs"} & {*options, *self._options}
+        return {} if has_inputs else {"inputs": self.bad_case}
 
     def _for(self, kind: Any) -> dict[str, Any]:
         """The keywords of the object that a command has; the threshold of ``compare`` is another one."""
-        known = by_key(declared(kind)).keys() - ({"threshold"} if kind is CompareOptions else set())
-        return {key: value for key, value in self._options.items() if key in known}
+        keys = by_key(declared(kind)).keys() - ({"threshold"} if kind is CompareOptions else set())
+        return {key: value for key, value in self._options.items() if key in keys}
 
-    def _kept(self, name: str, function: Any, known: dict[str, Any], options: dict[str, Any]) -> Any:
+    def _kept(self, name: str, function: Any, facts: dict[str, Any], options: dict[str, Any]) -> Any:
         output = {} if self._output is None else {"output": self._output / name}
-        given = {**known, **output, **self._for(COMMANDS[name]), **options}
-        self._found[name] = result = function(self.network, **given)
+        self._results[name] = result = function(
+            self.network, **{**facts, **output, **self._for(COMMANDS[name]), **options}
+        )
         return result
 
     def __repr__(self) -> str:
         """Returns the network and the results so far, a line each."""
         lines = [f"Analysis of '{self.network.source}'"]
-        lines += [f"  {name}: {str(result).splitlines()[0]}" for name, result in self._found.items()]
+        lines += [f"  {name}: {str(result).splitlines()[0]}" for name, result in self._results.items()]
         return "\n".join(lines)

@@ -98,8 +98,7 @@ def _with_engine(
         written = PlanWriter(network, dict(zip(network.activations, scales, strict=True)), GraphTarget.TENSORRT)
         graph = _written(written, network.full(Precision.FP32))
     try:
-        layers = _layers(process, graph, shapes)
-        without = None
+        layers, without = _layers(process, graph, shapes), None
         if network is not None:
             writer = PlanWriter(network, {}, GraphTarget.TENSORRT)
             without = _layers(process, _written(writer, network.free_plan()), shapes)

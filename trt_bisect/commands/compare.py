@@ -287,10 +287,10 @@ class _Comparing:
                 "Compare their outputs: give both the same output names.",
             )
         plain = AsInFile.of(network) if network else None
-        known = plain.origins() if plain else {}
+        of_network = plain.origins() if plain else {}
         levels = {name: (second_run.levels[pair],) if pair in second_run.levels else () for name, pair in pairs.items()}
         origins = {
-            name: replace(known.get(name, Origin(tensor=name)), quantizers=levels[name], readers=())
+            name: replace(of_network.get(name, Origin(tensor=name)), quantizers=levels[name], readers=())
             for name in mine
             if name in pairs
         }
@@ -566,15 +566,12 @@ def _chosen(network: Network, prefixes: Sequence[str], op_types: Sequence[str]) 
     present = {layer.op_type for layer in network.layers}
     for op_type in op_types:
         if op_type not in present:
-            raise BadInput(
-                f"'{network.source}' has no layer of operator '{op_type}'.", f"It has {', '.join(sorted(present))}."
-            )
+            problem = f"'{network.source}' has no layer of operator '{op_type}'."
+            raise BadInput(problem, f"It has {', '.join(sorted(present))}.")
     for prefix in prefixes:
         if not any(layer.name.startswith(prefix) for layer in network.layers):
-            raise BadInput(
-                f"'{network.source}' has no layer whose name begins with '{prefix}'.",
-                f"'trt-bisect layers {network.source}' lists them.",
-            )
+            problem = f"'{network.source}' has no layer whose name begins with '{prefix}'."
+            raise BadInput(problem, f"'trt-bisect layers {network.source}' lists them.")
     layers = [
         layer
         for layer in network.layers

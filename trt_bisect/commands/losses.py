@@ -98,11 +98,12 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
     total = sum(cost.values()) or 1
     followers = [*_followers(experiment, progress)] if "followers" in experiment.parts and chosen is None else []
     gains = {k: _difference(full, rule.loss(trials[plan])) for k, plan in without.items()}
-    alone = [(k, part, trials[plan], gains.get(k)) for (k, part), plan in plans.items()]
-    alone += [(k, _BOTH, trial, _difference(full, rule.loss(rest))) for k, trial, rest in followers]
+    alone = [(k, part, trials[plan], gains.get(k) if part == _BOTH else None) for (k, part), plan in plans.items()]
+    alone += [(k, _BOTH, trial, _difference(full, rule.loss(others))) for k, trial, others in followers]
     ops = []
-    for k, part, trial, gain_of_both in alone:
-        gain, share = gain_of_both if part == _BOTH else None, cost[k] / total
+    for k, part, trial, gain in alone:
+        share, judged = cost[k] / total, rule.judged(trial)
+        worst = max(judged, key=lambda name: rule.output_loss(judged[name]), default="")
         ops.append(
             SensitiveOp(
                 index=k,
@@ -114,7 +115,7 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
                 worth=None if gain is None or not share else gain / share,
                 macs=cost[k],
                 share=share,
-                metrics=_worst_metrics(rule, trial),
+                metrics=dict(judged[worst].values) if judged else {},
             )
         )
     ops.sort(key=lambda op: (-(op.loss if op.loss is not None else float("inf")), op.index))
@@ -156,9 +157,9 @@ def _holding(experiment: Experiment, plan: PrecisionPlan, tensors: frozenset[str
     """Returns the trial of a plan with these tensors rounded where they are made; its key has a digest of them."""
     rounded = hashlib.sha256("\n".join(sorted(tensors)).encode()).hexdigest()[:16]
     key = TrialKey(plan.key(), f"followers {rounded}").text
-    known = experiment.store.find(key)
-    if known is not None:
-        return known
+    stored = experiment.store.find(key)
+    if stored is not None:
+        return stored
     writer = PlanWriter(experiment.network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME, held=tensors)
     cost = Cost(0.0, 0.0, len(experiment.feeds))
     try:
@@ -171,9 +172,9 @@ def _holding(experiment: Experiment, plan: PrecisionPlan, tensors: frozenset[str
     return trial
 
 
-def _difference(full: float | None, rest: float | None) -> float | None:
+def _difference(full: float | None, without: float | None) -> float | None:
     """The gain: infinite if only ``full`` is, None if both are."""
-    return None if full is None or rest is None or math.isinf(rest) else full - rest
+    return None if full is None or without is None or math.isinf(without) else full - without
 
 
 def _trials(experiment: Experiment, plans: Sequence[PrecisionPlan], progress: Progress) -> dict[PrecisionPlan, Trial]:
@@ -187,12 +188,6 @@ def _trials(experiment: Experiment, plans: Sequence[PrecisionPlan], progress: Pr
         progress.step(plan.key())
         trials[plan] = evaluator.measure(plan)
     return trials
-
-
-def _worst_metrics(rule: Rule, trial: Trial) -> dict[str, float]:
-    """The metrics of the output that decides."""
-    judged = rule.judged(trial)
-    return dict(judged[max(judged, key=lambda name: rule.output_loss(judged[name]))].values) if judged else {}
 
 
 ASCENDING, DESCENDING = "ascending", "descending"
@@ -242,8 +237,8 @@ def _search(setup: Setup, options: WorstOptions) -> WorstReport:
     setup.progress.stage("Searching for the worst inputs", source.length)
     builder = setup.builder_for(network, engine, ranges, source)
     result = find_worst(setup, network, builder, source, options.keep, keep=True)
-    known, low = math.isfinite(result.rule.threshold), network.low.precision
-    allowed = result.rule.budget if known else None
+    has_threshold, low = math.isfinite(result.rule.threshold), network.low.precision
+    allowed = result.rule.budget if has_threshold else None
     distribution = distribution_of(result.similarities, result.losses, allowed, result.faint)
     values, losses = (
         tuple(figure if math.isfinite(figure) else None for figure in figures)
@@ -256,7 +251,7 @@ def _search(setup: Setup, options: WorstOptions) -> WorstReport:
         arithmetic=EMULATED if engine == ONNXRUNTIME else MEASURED,
         metric=result.rule.metric.name,
         order=ASCENDING if setup.judgement.asked_metric.higher else DESCENDING,
-        threshold=result.rule.threshold if known else None,
+        threshold=result.rule.threshold if has_threshold else None,
         allowed=allowed,
         high=tuple(layer.name for layer in network.layers if layer.fixed and low_of(layer.fixed) is not low),
         source=source.source,
@@ -275,10 +270,8 @@ def _search(setup: Setup, options: WorstOptions) -> WorstReport:
 def _ranges_and_samples(setup: Setup, engine: str, options: WorstOptions) -> tuple[Network, Ranges, Dataset]:
     dataset, read = options.dataset, setup.read
     if engine != ONNXRUNTIME and not read.is_static and isinstance(dataset, Iterator):
-        raise BadInput(
-            f"{engine} must know the shapes of all samples first, and an iterator gives them only once.",
-            "Fix the shapes, or give a list, or a function that makes the iterator.",
-        )
+        problem = f"{engine} must know the shapes of all samples first, and an iterator gives them only once."
+        raise BadInput(problem, "Fix the shapes, or give a list, or a function that makes the iterator.")
     ranges, data = setup.data.ranges(options.calibration)
     network = usable(setup, read, ranges)
     pictures = options.preprocessing()

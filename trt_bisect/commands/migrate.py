@@ -99,19 +99,19 @@ class Deployment:
     gone: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_deployment(given: str | Path | Mapping[str, Any]) -> Deployment:
+def read_deployment(source: str | Path | Mapping[str, Any]) -> Deployment:
     """Returns how an engine was built.
 
     Args:
-        given: a trtexec command line or a file with one; a list as ``--layerPrecisions`` takes it; a JSON or TOML file,
-            or a mapping, with a table of layers and precisions; empty if nothing is known.
+        source: a trtexec command line or a file with one; a list as ``--layerPrecisions`` takes it; a JSON or TOML
+            file, or a mapping, with a table of layers and precisions; empty if nothing is known.
 
     Raises:
         BadInput: it is none of these, or the engine was not in INT8.
     """
-    if isinstance(given, Mapping):
-        return Deployment("the layer precisions", _table(given, "the layer precisions"))
-    text = str(given).strip()
+    if isinstance(source, Mapping):
+        return Deployment("the layer precisions", _table(source, "the layer precisions"))
+    text = str(source).strip()
     if not text:
         return Deployment()
     path = Path(text)
@@ -154,21 +154,12 @@ def _of_text(text: str, source: str) -> Deployment:
             name, equals, value = word[2:].partition("=")
             follows = words[position + 1] if position + 1 < len(words) else "--"
             options[name] = value if equals or follows.startswith("-") else follows
-    return _of_options(options, source)
-
-
-def _of_options(options: Mapping[str, str], source: str) -> Deployment:
-    """Returns how trtexec built an engine, from its options by name without dashes."""
     if "stronglyTyped" in options:
-        raise BadInput(
-            f"The engine of {source} is strongly typed: its network is what TensorRT 11 takes.",
-            "Nothing is to migrate.",
-        )
+        problem = f"The engine of {source} is strongly typed: its network is what TensorRT 11 takes."
+        raise BadInput(problem, "Nothing is to migrate.")
     if not {"int8", "best"} & set(options) and "layerPrecisions" not in options:
-        raise BadInput(
-            f"The command line of {source} builds no engine in INT8: it has neither --int8 nor --best.",
-            "Give the command line of the INT8 engine.",
-        )
+        problem = f"The command line of {source} builds no engine in INT8: it has neither --int8 nor --best."
+        raise BadInput(problem, "Give the command line of the INT8 engine.")
     layers = dict(_entries(options.get("layerPrecisions", ""), source))
     constrained = options.get("precisionConstraints", "none") in _CONSTRAINED
     shapes = options.get("optShapes", options.get("shapes", ""))
@@ -255,9 +246,8 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
     # without a base, layers in INT8 read and make float32 tensors, and the scales are float32 too, bit for bit
     network = model if isinstance(model, Network) else load_network(model, options.shapes)
     if network.has_pairs:
-        raise BadInput(
-            f"'{network.source}' has Q/DQ pairs: TensorRT 11 takes it as it is.", "Give the network without pairs."
-        )
+        problem = f"'{network.source}' has Q/DQ pairs: TensorRT 11 takes it as it is."
+        raise BadInput(problem, "Give the network without pairs.")
     notes = _Choices()
     data = content_of(options.inputs)
     feeds = [] if data is None else list(open_dataset(data, network.inputs, pictures=options.preprocessing()))

@@ -81,14 +81,13 @@ class NightlyRun:
 
     def finish(self, status: str, is_baseline: bool) -> NightlyRun:
         """Returns the nightly run with its result, and writes it to disk; raises BadInput if it cannot be written."""
-        finished = replace(self, status=status, is_baseline=is_baseline)
-        finished.save()
-        return finished
+        return replace(self, status=status, is_baseline=is_baseline).saved()
 
-    def save(self) -> None:
+    def saved(self) -> NightlyRun:
         """Writes ``night.json``; raises BadInput if it cannot be written."""
         record = {name: value for name, value in vars(self).items() if name != "folder"}
         write_whole(self.folder / NIGHTLY_RUN, encode_lines(record))
+        return self
 
     def is_resumable(self, suite: str, now: datetime) -> bool:
         """Returns true if it was interrupted, not long ago, and is of the suite with that digest."""
@@ -142,17 +141,14 @@ class NightlyRuns:
                 continue
             except OSError as error:
                 raise unwritable(self.folder, error, _OPTION) from error
-        night = NightlyRun(number, now.isoformat(timespec="seconds"), suite, folder=folder)
-        night.save()
-        return night, False
+        return NightlyRun(number, now.isoformat(timespec="seconds"), suite, folder=folder).saved(), False
 
 
 @contextmanager
 def nightly_runs_in(folder: Path) -> Iterator[NightlyRuns]:
     """Locks a folder and gives its nightly runs; creates the folder if there is none.
 
-    Raises:
-        BadInput: the folder cannot be written, or another process has locked it.
+    Raises BadInput if the folder cannot be written, or another process has locked it.
     """
     with locked(make_folder(folder, _OPTION), _OPTION):
         yield NightlyRuns(folder)
@@ -198,18 +194,14 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
     path = Path(baseline)
     report, is_night = path / REPORT if path.is_dir() else path, (path / NIGHTLY_RUN).is_file()
     if update and (report.is_file() or is_night):
-        raise BadInput(
-            f"'{path}' is a run or a nightly run, and is not overwritten.",
-            "Give --update-baseline with 'latest', or with a --baseline folder of its own.",
-        )
+        problem = f"'{path}' is a run or a nightly run, and is not overwritten."
+        raise BadInput(problem, "Give --update-baseline with 'latest', or with a --baseline folder of its own.")
     if report.is_file():
         return NightlyReference(str(path), _of_run(report, suite))
     networks = nightly.read_baselines(path / BASELINE if is_night else path, replacing=update)
     if not networks and not update:
-        raise BadInput(
-            f"There is no baseline in '{path}'.",
-            "Make one with --update-baseline, or give a run folder, a report.json, or 'latest'.",
-        )
+        problem = f"There is no baseline in '{path}'."
+        raise BadInput(problem, "Make one with --update-baseline, or give a run folder, a report.json, or 'latest'.")
     return NightlyReference(str(path) if networks else "", networks, None if is_night else path)
 
 
@@ -221,16 +213,14 @@ def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
         metric_of(report, task.direction)
         return {task.name: nightly.Baseline(task.name, 1, "", (compared_part(report),))}
     except (OSError, Malformed, RecursionError) as error:
-        raise BadInput(
-            f"'{path}' is not a report: {first_line(error)}", "Give a report.json that 'run' wrote."
-        ) from error
+        problem = f"'{path}' is not a report: {first_line(error)}"
+        raise BadInput(problem, "Give a report.json that 'run' wrote.") from error
 
 
 def _task_of(report: Report, path: Path, suite: Suite) -> NetworkTask:
     """Returns the network of a report, found by the name of the model file or of the run folder.
 
-    Raises:
-        BadInput: none or several networks of the suite have that model.
+    Raises BadInput if none or several networks of the suite have that model.
     """
     if len(suite.networks) == 1:
         return suite.networks[0]
@@ -238,10 +228,8 @@ def _task_of(report: Report, path: Path, suite: Suite) -> NetworkTask:
     tasks = [task for task in suite.networks if Path(task.keywords["model"]).name == model]
     tasks = [task for task in tasks if path.parent.name == task.stem] or tasks
     if len(tasks) != 1:
-        raise BadInput(
-            f"The model '{model}' of '{path}' is the model of {len(tasks) or 'none'} of the suite's networks.",
-            "Give a baseline of the whole suite; --update-baseline makes one.",
-        )
+        problem = f"The model '{model}' of '{path}' is the model of {len(tasks) or 'none'} of the suite's networks."
+        raise BadInput(problem, "Give a baseline of the whole suite; --update-baseline makes one.")
     return tasks[0]
 
 
@@ -255,8 +243,7 @@ Runner = Callable[[NetworkTask, Path, Progress], Report]
 def run_network(task: NetworkTask, folder: Path, progress: Progress, cluster: str = "") -> Report:
     """Measures one network. The folder gets all files that ``trt-bisect run`` writes.
 
-    Raises:
-        TrtBisectError: the network, its data or its engine cannot be used, or nothing could be measured.
+    Raises TrtBisectError if the network, its data or its engine cannot be used, or nothing could be measured.
     """
     return run(**task.keywords, output=folder, progress=progress, history=NONE, cluster=cluster)
 
@@ -364,37 +351,37 @@ class _Night:
 
     def _network(self, task: NetworkTask) -> tuple[nightly.NetworkResult, nightly.Baseline | None]:
         """Returns the result of one network, and its baseline for the next nightly runs."""
-        known, began = self.reference.networks.get(task.name), perf_counter()
+        baseline, began = self.reference.networks.get(task.name), perf_counter()
         blank = nightly.NetworkResult(task.name, f"{RUNS}/{task.stem}", accepted=self.accepts, targets=task.targets)
-        if known is not None:
-            outlines = tuple(replace(report, layers=()) for report in known.runs)
-            blank = replace(blank, baseline=replace(known, runs=outlines))
+        if baseline is not None:
+            outlines = tuple(replace(report, layers=()) for report in baseline.runs)
+            blank = replace(blank, baseline=replace(baseline, runs=outlines))
         runs = _NetworkRuns(task, self.nightly_run.folder, self.runner, PrefixedProgress(self.progress, task.name))
         try:
-            result = self._compared(blank, known, runs)
-            baseline = self._next_baseline(result, known, runs)
+            result = self._compared(blank, baseline, runs)
+            renewed = self._next_baseline(result, baseline, runs)
         except Exception as error:
             message = str(error) if isinstance(error, TrtBisectError) else own_fault(error)
-            result, baseline = replace(blank, message=message.replace("\n", " ")), known
-        return replace(result, seconds=max(perf_counter() - began, runs.seconds)), baseline
+            result, renewed = replace(blank, message=message.replace("\n", " ")), baseline
+        return replace(result, seconds=max(perf_counter() - began, runs.seconds)), renewed
 
     def _compared(
-        self, blank: nightly.NetworkResult, known: nightly.Baseline | None, runs: _NetworkRuns
+        self, blank: nightly.NetworkResult, baseline: nightly.Baseline | None, runs: _NetworkRuns
     ) -> nightly.NetworkResult:
         """Returns the result of a network: its first run against the targets and the baseline."""
         now, task = runs.report(1), runs.task
         noise: list[Change] = []
-        if known is None:
+        if baseline is None:
             moved, differs = missed_thresholds(now, task.direction), None
         else:
-            before = known.runs[0]
+            before = baseline.runs[0]
             if before.metric != now.metric and not self.accepts:
                 raise BadInput(
                     f"The network is judged by '{now.metric}' and its baseline by '{before.metric}': their figures "
                     "cannot be compared.",
                     "Run it once with --update-baseline.",
                 )
-            moved, noise = self._confirmed(known, runs) if before.metric == now.metric else ((), [])
+            moved, noise = self._confirmed(baseline, runs) if before.metric == now.metric else ((), [])
             differs = differences(before, now)
         moved = (*missed_targets(now, task.targets, task.direction), *moved)
         failures = tuple(change for change in moved if change.fails(self.accepts))
@@ -408,17 +395,17 @@ class _Night:
             differs=differs,
         )
 
-    def _confirmed(self, known: nightly.Baseline, runs: _NetworkRuns) -> tuple[tuple[Change, ...], list[Change]]:
+    def _confirmed(self, baseline: nightly.Baseline, runs: _NetworkRuns) -> tuple[tuple[Change, ...], list[Change]]:
         """Returns the changes that a run in a fresh folder shows again, and the others, which are noise."""
-        seen = runs.changes(1, known)
+        seen = runs.changes(1, baseline)
         if not seen:
             return (), []
-        self.progress.say(f"{known.name}: {len(seen)} figures are outside the baseline's range; measuring again")
-        again = {change.key for change in runs.changes(2, known)}
+        self.progress.say(f"{baseline.name}: {len(seen)} figures are outside the baseline's range; measuring again")
+        again = {change.key for change in runs.changes(2, baseline)}
         return tuple(change for change in seen if change.key in again), [c for c in seen if c.key not in again]
 
     def _next_baseline(
-        self, result: nightly.NetworkResult, known: nightly.Baseline | None, runs: _NetworkRuns
+        self, result: nightly.NetworkResult, baseline: nightly.Baseline | None, runs: _NetworkRuns
     ) -> nightly.Baseline | None:
         """Returns the baseline of a network for the next nightly runs.
 
@@ -426,18 +413,18 @@ class _Night:
         seen as soon as its sum is larger than the noise.
         """
         if not self.accepts and not (self.reference.is_latest and result.status == nightly.PASSED):
-            return known
+            return baseline
         is_renewed = any(
             (change.effect == BETTER and change.kind in FAILING) or change.kind == LAYER for change in result.changes
         )
-        if self.accepts or known is None or is_renewed:
+        if self.accepts or baseline is None or is_renewed:
             repeats = runs.task.repeats
             reports = [runs.report(number) for number in range(1, repeats + 1)]
             unique = tuple(report for k, report in enumerate(reports) if report not in reports[:k])
             return nightly.Baseline(result.name, repeats, self.nightly_run.title, unique)
         parts = ("made_of", "threshold", "budget", "share", "strategy")
         tonight = {name: getattr(runs.report(1), name) for name in parts}
-        return replace(known, runs=tuple(replace(report, **tonight) for report in known.runs))
+        return replace(baseline, runs=tuple(replace(report, **tonight) for report in baseline.runs))
 
     def _regression(self, results: tuple[nightly.NetworkResult, ...]) -> nightly.Regression:
         """Returns the result of the whole nightly run."""
@@ -492,9 +479,9 @@ class _NetworkRuns:
             self.reports[number] = compared_part(report)
         return self.reports[number]
 
-    def changes(self, number: int, known: nightly.Baseline) -> tuple[Change, ...]:
+    def changes(self, number: int, baseline: nightly.Baseline) -> tuple[Change, ...]:
         """Returns the changes of run ``number`` from the baseline."""
-        return changes(self.report(number), known.runs, self.task.tolerances, self.task.direction)
+        return changes(self.report(number), baseline.runs, self.task.tolerances, self.task.direction)
 
 
 def _folder(nightly_run: Path, task: NetworkTask, number: int) -> Path:

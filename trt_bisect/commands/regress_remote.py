@@ -61,13 +61,13 @@ class RunElsewhere:
     """A run that was sent to another machine; called there.
 
     Attributes:
-        asked: the other arguments of ``trt_bisect.run``; files are ``StagedFile``.
+        keywords: the other arguments of ``trt_bisect.run``; files are ``StagedFile``.
         facts: the versions on the machine that asks for it; a node with others is not used.
         fixing: the precisions of layers that the user fixed, for suggested commands; the network has them already.
     """
 
     network: Network
-    asked: Mapping[str, Any]
+    keywords: Mapping[str, Any]
     engine: str
     folder: str
     facts: Mapping[str, str]
@@ -77,7 +77,7 @@ class RunElsewhere:
         """Does the run in a folder of this machine."""
         if self.engine == ONNXRUNTIME:
             use_at_most(1)
-        keywords = {**self.asked, "output": StagedFile(self.folder, folder), "progress": Silent()}
+        keywords = {**self.keywords, "output": StagedFile(self.folder, folder), "progress": Silent()}
         options = replace(RunOptions.given("run", keywords), engine=self.engine, history=NONE)
         return run.job(self.network, options, asked=RunOptions.given("run", {**keywords, **self.fixing}))
 
@@ -132,44 +132,40 @@ def _engine(job: WantedRun) -> str:
 def pickled(job: WantedRun) -> bytes:
     """Returns a job as a ``RunElsewhere``, pickled with all that it needs.
 
-    Raises:
-        BadInput: something of the job cannot be used, or cannot be sent.
+    Raises BadInput if something of the job cannot be used, or cannot be sent.
     """
-    given = dict(job.keywords)
-    given.pop("history", None)
-    here_only = [name for name in _NOT_ELSEWHERE if given.pop(name, None)]
+    keywords = dict(job.keywords)
+    keywords.pop("history", None)
+    here_only = [name for name in _NOT_ELSEWHERE if keywords.pop(name, None)]
     if here_only:
         raise BadInput(f"A run elsewhere takes no '{here_only[0]}'.", "Leave it out.")
-    model, shapes = given.pop("model"), given.pop("shapes", None)
-    fixing = {name: given.pop(name) for name in FIXING if name in given}
-    kept = {name: given[name] for name in _OF_NETWORK if name in given}
-    network = asked_network(RunOptions(**kept, **fixing), model, shapes)
+    model, shapes = keywords.pop("model"), keywords.pop("shapes", None)
+    fixing = {name: keywords.pop(name) for name in FIXING if name in keywords}
+    of_network = {name: keywords[name] for name in _OF_NETWORK if name in keywords}
+    network = asked_network(RunOptions(**of_network, **fixing), model, shapes)
     refuse_another_network(job.folder, network)
-    if isinstance(given.get("labels"), (str, Path)):
-        given["labels"] = read_labels(Path(given["labels"]))
-    pictures = preprocessing({name: given.get(name) for name in PICTURE_OPTIONS})
+    if isinstance(keywords.get("labels"), (str, Path)):
+        keywords["labels"] = read_labels(Path(keywords["labels"]))
+    pictures = preprocessing({name: keywords.get(name) for name in PICTURE_OPTIONS})
     for name in ("calibration", "inputs", "dataset", "validation"):
-        given[name] = _carried(given.get(name), network, pictures)
-    elsewhere = RunElsewhere(replace(network, has_file=False), given, _engine(job), str(job.folder), versions(), fixing)
+        keywords[name] = _carried(keywords.get(name), network, pictures)
+    network, facts = replace(network, has_file=False), versions()
     try:
-        return pickle.dumps(elsewhere, protocol=5)
+        job_elsewhere = RunElsewhere(network, keywords, _engine(job), str(job.folder), facts, fixing)
+        return pickle.dumps(job_elsewhere, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise BadInput(
-            f"The arguments of the run '{job.folder}' cannot be sent to the cluster: {first_line(error)}",
-            "Name functions as module:function, and give data as files.",
-        ) from error
+        problem = f"The arguments of the run '{job.folder}' cannot be sent to the cluster: {first_line(error)}"
+        raise BadInput(problem, "Name functions as module:function, and give data as files.") from error
 
 
-def _carried(given: Any, network: Network, pictures: Preprocessing) -> Any:
+def _carried(value: Any, network: Network, pictures: Preprocessing) -> Any:
     """Data or a calibration cache as what it holds, under its name; objects as they are."""
-    name = name_of(given)
+    name = name_of(value)
     if not name:
-        return given
-    if is_cache_path(given):
-        if network.has_pairs:
-            return StagedFile(name, Ranges({}, {}, ""))
-        return StagedFile(name, ranges_of_cache(Path(name), network))
-    data = open_dataset(given, network.inputs, pictures=pictures)
+        return value
+    if is_cache_path(value):
+        return StagedFile(name, Ranges({}, {}, "") if network.has_pairs else ranges_of_cache(Path(name), network))
+    data = open_dataset(value, network.inputs, pictures=pictures)
     return StagedFile(name, replace(data, samples=partial(list, list(data.samples()))))
 
 

@@ -25,11 +25,11 @@ from trt_bisect.runs.cached_inputs import fingerprint
 REPEATS = 3
 
 
-def _name(given: Any, flag: str) -> Any:
+def _name(value: Any, flag: str) -> Any:
     """A text in one line, without the control characters that a terminal obeys."""
-    if not TEXT.read(given, flag).isprintable():
-        raise BadInput(f"{flag} cannot be {shown(given)}.", "Write a name that can be printed.")
-    return given
+    if not TEXT.read(value, flag).isprintable():
+        raise BadInput(f"{flag} cannot be {shown(value)}.", "Write a name that can be printed.")
+    return value
 
 
 _NAME = OptionKind("NAME", _name)
@@ -104,8 +104,7 @@ class Suite:
 def read_suite(path: str | Path) -> Suite:
     """The suite in a TOML file; relative paths in it are relative to its folder.
 
-    Raises:
-        BadInput: the file cannot be read, or names the table and key that cannot be used, and why.
+    Raises BadInput if the file cannot be read, or names the table and key that cannot be used, and why.
     """
     file = Path(path)
     table = declare.read_toml(file, "suite", _NO_SUITE)
@@ -115,40 +114,29 @@ def read_suite(path: str | Path) -> Suite:
         raise BadInput(f"{file}: 'defaults' is not a table.", "Write [defaults].")
     if not isinstance(networks, list) or not networks or not all(isinstance(entry, dict) for entry in networks):
         raise BadInput(f"{file}: it has no network.", "Write a table [[network]] for each, with its model.")
-    declare.read_table(
-        file,
-        "[defaults]",
-        defaults,
-        {key: known for key, known in NETWORK_KEYS.items() if key not in ("name", "model")},
-    )
+    default_keys = {key: option for key, option in NETWORK_KEYS.items() if key not in ("name", "model")}
+    declare.read_table(file, "[defaults]", defaults, default_keys)
     tasks = [_task(file, ordinal, entry, defaults) for ordinal, entry in enumerate(networks, 1)]
     names = [task.name.casefold() for task in tasks]
     twice = next((task.name for k, task in enumerate(tasks) if names[k] in names[:k]), None)
     if twice is not None:
-        raise BadInput(
-            f"{file}: two networks are called {twice!r}, case aside.", "Give each [[network]] a 'name' of its own."
-        )
+        problem = f"{file}: two networks are called {twice!r}, case aside."
+        raise BadInput(problem, "Give each [[network]] a 'name' of its own.")
     output = declare.read_value(file, "", "output", table.get("output", "nightly"), TEXT)
-    return Suite(file, file.parent / output, tuple(tasks), _cluster(file, table))
-
-
-def _cluster(file: Path, table: Mapping[str, Any]) -> str:
-    if "cluster" not in table:
-        return ""
-    address: str = declare.read_value(file, "", "cluster", table["cluster"], TEXT)
+    address = declare.read_value(file, "", "cluster", table["cluster"], TEXT) if "cluster" in table else ""
     try:
         check_address(address)
     except BadInput as error:
         raise BadInput(f"{file}: {error.problem}", error.remedy) from error
-    return address
+    return Suite(file, file.parent / output, tuple(tasks), address)
 
 
 def _states(keywords: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     """Name, size and time of change of the files that a network and its data are read from."""
     model = Path(keywords["model"])
     files = [*model.parent.glob(f"{glob.escape(model.stem)}*"), *model.parent.glob("*.data")]
-    given = (keywords.get(key) for key in ("calibration", "inputs", "dataset", "validation"))
-    for path in (Path(value) for value in given if isinstance(value, str)):
+    data = (keywords.get(key) for key in ("calibration", "inputs", "dataset", "validation"))
+    for path in (Path(value) for value in data if isinstance(value, str)):
         files += path.iterdir() if path.is_dir() else [path]
     states = {path: path.stat() for path in sorted(set(files)) if path.is_file()}
     return [(str(path), state.st_size, state.st_mtime_ns) for path, state in states.items()]
@@ -172,8 +160,8 @@ def _task(file: Path, ordinal: int, entry: Mapping[str, Any], defaults: Mapping[
     except TrtBisectError as error:
         raise BadInput(f"{file}: {where}: {error.problem}", error.remedy) from error
     targets = {plan: values[key] for plan, key in ((INT8, "target"), (RECIPE, "target_recipe")) if key in values}
-    given = {part: values[key] for part in ("similarity", "latency") if (key := f"{part}_tolerance") in values}
-    return NetworkTask(name, stem_of(name), keywords, targets, Tolerances(**given), values.get("repeats", REPEATS))
+    most = {part: values[key] for part in ("similarity", "latency") if (key := f"{part}_tolerance") in values}
+    return NetworkTask(name, stem_of(name), keywords, targets, Tolerances(**most), values.get("repeats", REPEATS))
 
 
 def stem_of(name: str) -> str:

@@ -10,7 +10,9 @@ from trt_bisect.options.concerns import (
     BRANCH,
     DATA,
     ENGINE_CHOICES,
+    INPUT,
     LAYERS,
+    OUTPUT,
     PRECISION,
     RESULTS,
     CalibrationOptions,
@@ -75,7 +77,7 @@ class WorstOptions(WithoutRecipeOptions):
     )
     steps: Annotated[int | None, DATA(kinds.whole(least=1), without="all")] = None
     keep: Annotated[int, DATA(kinds.whole(least=1))] = 10
-    output: Annotated[kinds.Place | None, RESULTS(kinds.PLACE, *("--output", "-o"), repeated=False)] = None
+    output: Annotated[kinds.Place | None, OUTPUT()] = None
     inputs: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
     samples: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
     precision: Annotated[str, NOT_HERE] = field(default="", init=False)
@@ -90,13 +92,10 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
         output: Write the tables as JSON and CSV, and a page, to this folder.
     """
 
-    inputs: Annotated[
-        kinds.Data,
-        DATA(
-            kinds.named("DATA", "INPUT.npz"), *("--input", "--inputs", "--load-inputs"), without="the calibration data"
-        ),
-    ] = field(default=None, kw_only=False)
-    output: Annotated[kinds.Place | None, RESULTS(kinds.PLACE, *("--output", "-o"), repeated=False)] = None
+    inputs: Annotated[kinds.Data, INPUT("--load-inputs", without="the calibration data")] = field(
+        default=None, kw_only=False
+    )
+    output: Annotated[kinds.Place | None, OUTPUT()] = None
 
     def calibrating(self) -> "Calibrating":
         """Returns the options for ranges from data."""
@@ -182,12 +181,8 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions):
     base: Annotated[
         str, PRECISION(kinds.choice("fp32", "fp16"), without="fp16 if the command line allows FP16, else fp32")
     ] = ""
-    inputs: Annotated[
-        kinds.Data, DATA(kinds.named("DATA", "INPUT.npz"), *("--input", "--inputs"), without="not measured")
-    ] = None
-    output: Annotated[
-        kinds.Place | None, RESULTS(kinds.PLACE, *("--output", "-o"), without="trt-bisect-migrated", repeated=False)
-    ] = None
+    inputs: Annotated[kinds.Data, INPUT(without="not measured")] = None
+    output: Annotated[kinds.Place | None, OUTPUT(without="trt-bisect-migrated")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ The names of engines, calibrators, tasks and so on stand here again: their modul
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,6 +51,8 @@ DATA, PICTURES, JUDGEMENT = map(panel, ("Data", "Pictures", "Judgement"))
 PRECISION, SEARCH, LAYERS, RESULTS = map(panel, ("Precision", "Search", "Layers", "Results"))
 TENSORRT, RESOURCES = panel("TensorRT", expert=True), panel("Resources", expert=True)
 GOAL = panel("Goal")
+INPUT = partial(DATA, kinds.named("DATA", "INPUT.npz"), "--input", "--inputs")
+OUTPUT = partial(RESULTS, kinds.PLACE, "--output", "-o", repeated=False)
 PANELS = (
     *("Data", "Pictures", "Judgement", "Goal", "Precision", "Layers", "Search", "Results"),
     *("Comparison", "Runs", "Night", "Server", "TensorRT", "Resources", "Display"),
@@ -79,14 +82,9 @@ class DataOptions(ShapeOptions):
     """
 
     calibration: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
-    inputs: Annotated[
-        kinds.Data,
-        DATA(
-            kinds.named("DATA", "INPUT.npz"),
-            *("--input", "--inputs", "--load-inputs"),
-            without="the worst inputs of --dataset",
-        ),
-    ] = field(default=None, kw_only=False)
+    inputs: Annotated[kinds.Data, INPUT("--load-inputs", without="the worst inputs of --dataset")] = field(
+        default=None, kw_only=False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,10 +231,8 @@ class LowOptions(NetworkOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.low in FLOAT_LOWS and self.base not in ("", Precision.FP32):
-            raise BadInput(
-                f"--low {self.low} and --base {self.base} leave no layer in FP32.",
-                f"Leave out --base: with --low {self.low} all other layers are in FP32.",
-            )
+            problem = f"--low {self.low} and --base {self.base} leave no layer in FP32."
+            raise BadInput(problem, f"Leave out --base: with --low {self.low} all other layers are in FP32.")
 
     @property
     def base_precision(self) -> Precision:
@@ -353,9 +349,7 @@ class OutputOptions(Options):
         progress: Show progress.
     """
 
-    output: Annotated[
-        kinds.Place | None, RESULTS(kinds.PLACE, *("--output", "-o"), without="trt-bisect-<model>", repeated=False)
-    ] = None
+    output: Annotated[kinds.Place | None, OUTPUT(without="trt-bisect-<model>")] = None
     tensorboard: Annotated[kinds.File | None, RESULTS(kinds.PLACE, expert=True, repeated=False)] = None
     tensorboard_detail: Annotated[
         kinds.Counts | None, RESULTS(kinds.counts(channels=256, samples=1000, plans=1000), expert=True, repeated=False)
@@ -416,15 +410,11 @@ class MeasuringOptions(
         super().__post_init__()
         check_address(self.cluster)
         if self.low in FLOAT_LOWS and self.precision not in ("", Precision.FP32):
-            raise BadInput(
-                f"--low {self.low} and --precision {self.precision} leave no layer in FP32.",
-                f"Leave out --precision: with --low {self.low} the high precision is fp32.",
-            )
+            problem = f"--low {self.low} and --precision {self.precision} leave no layer in FP32."
+            raise BadInput(problem, f"Leave out --precision: with --low {self.low} the high precision is fp32.")
         if self.base not in ("", Precision.FP16) and self.precision == Precision.FP16:
-            raise BadInput(
-                f"--precision {self.precision} does not raise layers above a base of {self.base}.",
-                f"Give --precision fp32, or leave it out: then they are in {self.base}.",
-            )
+            problem = f"--precision {self.precision} does not raise layers above a base of {self.base}."
+            raise BadInput(problem, f"Give --precision fp32, or leave it out: then they are in {self.base}.")
         if self.dla is not None and self.asked_typing != "weak":
             object.__setattr__(self, "one_scale", self.one_scale or ("*",))
             if self.low not in FLOAT_LOWS:

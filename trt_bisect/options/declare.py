@@ -283,10 +283,9 @@ def takes(
     begins with ``options:`` is replaced by a line for each option. Errors name keywords in place of flags.
     """
     cls: Any = options
-    taken = declared(cls)
-    keywords = {flag: option.keyword for option in taken for flag in option.flags}
+    keywords = {flag: option.keyword for option in declared(cls) for flag in option.flags}
     folded = partial(textwrap.fill, width=116, initial_indent=" " * 8, subsequent_indent=" " * 12)
-    help_lines = [folded(f"{option.keyword}: {option.described}", break_on_hyphens=False) for option in taken]
+    help_lines = [folded(f"{option.keyword}: {option.described}", break_on_hyphens=False) for option in declared(cls)]
     parameters = [param.replace(annotation=param.empty) for param in inspect.signature(cls).parameters.values()]
     places = [param for param in parameters if param.kind is param.POSITIONAL_OR_KEYWORD]
 
@@ -320,30 +319,24 @@ def takes(
 def read_toml(file: Path, kind: str, remedy: str) -> dict[str, Any]:
     """Returns the table in a TOML file, of a ``kind`` as messages name it; ``remedy``: if the file does not exist.
 
-    Raises:
-        BadInput: the file does not exist or cannot be read.
+    Raises BadInput if the file does not exist or cannot be read.
     """
     try:
         table: dict[str, Any] = tomllib.loads(file.read_bytes().decode())
     except FileNotFoundError:
         raise BadInput(f"The {kind} '{file}' does not exist.", remedy) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(
-            f"The {kind} '{file}' cannot be read: {first_line(error)}",
-            "Write TOML: one 'key = value' per line, texts in quotes.",
-        ) from error
+        problem = f"The {kind} '{file}' cannot be read: {first_line(error)}"
+        raise BadInput(problem, "Write TOML: one 'key = value' per line, texts in quotes.") from error
     return table
 
 
-def refuse_unknown(file: Path, where: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raises BadInput for a key that is not known, with the nearest one that is."""
-    keys = list(known)
+def refuse_unknown(file: Path, where: str, table: Mapping[str, Any], keys: Collection[str]) -> None:
+    """Raises BadInput for a key that is none of the keys, with the nearest one that is."""
     for key in table:
         if key not in keys:
-            raise BadInput(
-                f"{file}: {where + ' has' if where else 'there is'} no key {key!r}.",
-                _instead_of(key, keys) or f"The keys are {', '.join(keys)}.",
-            )
+            problem = f"{file}: {where + ' has' if where else 'there is'} no key {key!r}."
+            raise BadInput(problem, _instead_of(key, keys) or f"The keys are {', '.join(keys)}.")
 
 
 def read_value(file: Path, where: str, key: str, value: Any, kind: OptionKind) -> Any:
@@ -359,21 +352,20 @@ def read_value(file: Path, where: str, key: str, value: Any, kind: OptionKind) -
         raise BadInput(f"{prefix}{error.problem}", error.remedy) from error
 
 
-def read_table(file: Path, where: str, table: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
+def read_table(file: Path, where: str, table: Mapping[str, Any], options: Mapping[str, Option]) -> dict[str, Any]:
     """Returns the values of a file's table, called ``where``, by the names of their options; paths are relative to it.
 
-    Raises:
-        BadInput: a key or a value cannot be used, or an option is there under two names.
+    Raises BadInput if a key or a value cannot be used, or an option is there under two names.
     """
-    refuse_unknown(file, where, table, known)
+    refuse_unknown(file, where, table, options)
     values: dict[str, Any] = {}
     keys: dict[str, str] = {}
     for key, value in table.items():
-        name = known[key].keyword
+        name = options[key].keyword
         if name in keys:
             raise BadInput(f"{file}: '{keys[name]}' and '{key}' are the same.", "Leave out one of the two.")
         keys[name] = key
-        values[name] = read_value(file, where, key, value, known[key].kind)
+        values[name] = read_value(file, where, key, value, options[key].kind)
     return values
 
 
@@ -408,8 +400,7 @@ def read_config(file: Path, command: str, others: Sequence[str], options: Sequen
 def asked_gpu(text: str) -> Gpu:
     """Returns a GPU by its name in the model's table, or as a TOML file of the user's describes it.
 
-    Raises:
-        BadInput: the name is not known, or the file cannot be used.
+    Raises BadInput if the name is not known, or the file cannot be used.
     """
     file = Path(text)
     if file.suffix.lower() != ".toml":

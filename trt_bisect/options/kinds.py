@@ -220,8 +220,7 @@ def _drop(value: Any, flag: str) -> Any:
 def parse_time(value: str | float) -> float:
     """Returns a duration in seconds: ``90s``, ``10m``, ``1h``, or a number of seconds.
 
-    Raises:
-        BadInput: it is of another form, or 0.
+    Raises BadInput if it is of another form, or 0.
     """
     match = _DURATION.fullmatch(str(value).strip())
     seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
@@ -233,8 +232,7 @@ def parse_time(value: str | float) -> float:
 def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | None:
     """Returns ``name:1x3x224x224`` as a name and a shape; names may hold colons.
 
-    Raises:
-        BadInput: a text is of another form, or a size is 0.
+    Raises BadInput if a text is of another form, or a size is 0.
     """
     shapes = {}
     for text in texts or ():

@@ -102,11 +102,10 @@ class Snapshot:
     """The state of a run at one moment.
 
     Attributes:
-        report: the report so far of a run that has not ended, else the finished report;
-            without layers while the first run in a folder still prepares.
+        report: the report so far of a run that has not ended, else the finished report; without layers while the first
+            run in a folder still prepares.
         status: ``finished``, ``running`` or ``interrupted``.
-        progress: the progress of a running run: ``stage``, ``done``, ``total``, ``seconds``, ``what``; ``left`` for
-            the seconds left of the whole run, None if they are not known.
+        progress: of a running run, by ``_SHOWN``; ``left`` are the seconds left of the whole run, None if not known.
         when: the start of the run, in seconds since the epoch; the end for an old folder.
         whole: true for a finished report, with its explanation in the folder.
     """
@@ -120,12 +119,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class State:
-    """The data of a page between two changes.
-
-    Attributes:
-        zipped: ``body``, compressed by gzip.
-        etag: a digest of ``body``.
-    """
+    """The data of a page between two changes: ``body``, the same compressed by gzip, and a digest of it."""
 
     data: PageData
     body: bytes
@@ -156,29 +150,32 @@ class RunFolder:
     def snapshot(self) -> Snapshot:
         """Returns the current state. A run removes its report so far when it has saved the finished one.
 
-        Raises:
-            Gone: no file of a run can be read.
+        Raises Gone if no file of a run can be read.
         """
-        so_far, report, running = self._so_far.value(), self._report.value(), self._running()
+        so_far, report, running = self._so_far.value(), self._report.value(), self._progress.value()
+        if running is not None and not (
+            {*_SHOWN, "began"} <= set(running)
+            and isinstance(running["began"], (int, float))
+            and is_running(running, time.time() - self._progress.when)
+        ):
+            running = None
         if so_far is not None and report is not None and so_far.started == report.started:
             so_far = None
         shown = so_far or report
         if shown is None and running is None:
             raise Gone(self.path)
-        progress = (
-            None if running is None else {**{name: running[name] for name in _SHOWN}, "left": running.get("left")}
-        )
+        progress = running and {**{name: running[name] for name in _SHOWN}, "left": running.get("left")}
         whole = shown is not None and shown is not so_far
         status = RUNNING if running is not None else shown.state if shown is not None and whole else INTERRUPTED
         when = max(shown.started if shown is not None else 0.0, running["began"] if running is not None else 0.0)
-        return Snapshot(shown or _unread(self.path.name), status, progress, when or self._report.when, whole)
+        if shown is None:
+            limits = DEFAULT_THRESHOLDS["cosine"], DEFAULT_SHARE
+            versions = {"trt_bisect": __version__}
+            shown = Report(self.path.name, "", "", "", "", "cosine", *limits, "fp32", versions, "")
+        return Snapshot(shown, status, progress, when or self._report.when, whole)
 
     def state(self) -> State:
-        """Returns the data of the page; the same object as before if nothing changed.
-
-        Raises:
-            Gone: as for ``snapshot``.
-        """
+        """Returns the data of the page; the same object as before if nothing changed. Raises Gone as ``snapshot``."""
         snapshot = self.snapshot()
         graph, explanation, pictures = self._graph.value(), self._explanation.value(), self._pictures.value()
         layers = (self._plan.value() or {}).get("layers")
@@ -203,19 +200,6 @@ class RunFolder:
             self._state, self._made_of = State(data, body, gzip.compress(body, 1, mtime=0), etag), made_of
         return self._state
 
-    def _running(self) -> dict[str, Any] | None:
-        """Returns the progress file of a running run, None if no run is running."""
-        record = self._progress.value()
-        if record is None or not {*_SHOWN, "began"} <= set(record) or not isinstance(record["began"], (int, float)):
-            return None
-        return record if is_running(record, time.time() - self._progress.when) else None
-
-
-def _unread(model: str) -> Report:
-    """Returns the report of a run that has nothing but the name of its folder."""
-    limits = DEFAULT_THRESHOLDS["cosine"], DEFAULT_SHARE
-    return Report(model, "", "", "", "", "cosine", *limits, "fp32", {"trt_bisect": __version__}, "")
-
 
 RESULTS: tuple[type[Result], ...] = (Comparison, Sensitivity, WorstReport, Profile, CheckReport)
 """The kinds of results that have a page of tables."""
@@ -234,12 +218,11 @@ class Row:
         name: the path of its folder or page, below the folder that is listed.
         address: of its page, relative to the list.
         command: the command that made it; empty if not known yet.
-        model_path: the network's file as it was given.
         when: the start of the run, or the time of the result's file, in seconds since the epoch; 0 if not known.
-        seconds: the time that a finished run took; None if not known.
+        seconds: the time that a finished run took.
         values: by plan, ``int8`` or ``recipe``, its figure.
-        culprits: the names of the culprits; None for a command that names none.
-        engine: the engine and its arithmetic; empty if not known.
+        culprits: None for a command that names none.
+        engine: with its arithmetic; empty if not known.
         metric: the metric that decides.
         history: the figures of full INT8 in the runs of the same model and metric, the oldest first, up to this run.
     """
@@ -298,7 +281,6 @@ class Row:
 
 
 def _row(name: str, snapshot: Snapshot, history: tuple[float, ...]) -> Row:
-    """Returns the row of a run; ``history`` is that of the row."""
     report, finished = snapshot.report, snapshot.status == FINISHED
     return Row(
         name,
@@ -306,7 +288,7 @@ def _row(name: str, snapshot: Snapshot, history: tuple[float, ...]) -> Row:
         "run" if report.strategy else "",
         report.model,
         snapshot.when,
-        verdict=_stage(snapshot) if snapshot.status == RUNNING else _verdict(report, finished=finished),
+        verdict=_verdict(snapshot),
         status=snapshot.status,
         tone=TONES[report.verdict] if finished else "",
         seconds=report.seconds.total if finished else None,
@@ -318,15 +300,13 @@ def _row(name: str, snapshot: Snapshot, history: tuple[float, ...]) -> Row:
     )
 
 
-def _stage(snapshot: Snapshot) -> str:
-    progress = snapshot.progress or {}
-    count = "" if progress.get("total") is None else f", {progress['done']} of {progress['total']}"
-    remaining = "" if progress.get("left") is None else f", about {duration(progress['left'])} left"
-    return f"{progress.get('stage') or 'starting'}{count}{remaining}"
-
-
-def _verdict(report: Report, *, finished: bool) -> str:
-    if not finished:
+def _verdict(snapshot: Snapshot) -> str:
+    report, progress = snapshot.report, snapshot.progress or {}
+    if snapshot.status == RUNNING:
+        count = "" if progress.get("total") is None else f", {progress['done']} of {progress['total']}"
+        remaining = "" if progress.get("left") is None else f", about {duration(progress['left'])} left"
+        return f"{progress.get('stage') or 'starting'}{count}{remaining}"
+    if snapshot.status != FINISHED:
         return f"interrupted after {counted(report.plans, 'plan')}"
     if report.verdict == UNMEASURED or not report.has_recipe:
         return spoken(report.verdict)
@@ -356,7 +336,7 @@ class Runs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._found: dict[str, RunFolder] = {}
+        self._runs: dict[str, RunFolder] = {}
         self._results: dict[str, Replaced[TablePage]] = {}
         self._search = Throttled(self._find)
 
@@ -391,23 +371,16 @@ class Runs:
         return sorted(rows, key=lambda row: row.when, reverse=True)
 
     def _find(self) -> dict[str, RunFolder]:
-        names = list(_folders_under(self.folder))
-        kept = sorted(name for name in names if is_run_folder(self.folder / name))
-        files = {
-            f"{name}/{kind.COMMAND}.html".lstrip("/"): (
-                self.folder / name / f"{kind.COMMAND}.json",
-                partial(_page_in, kind),
-            )
-            for name in ("", *names)
-            for kind in RESULTS
-        }
-        self._results = {
-            path: self._results.get(path) or Replaced(*made_of)
-            for path, made_of in files.items()
-            if made_of[0].is_file() and not made_of[0].is_symlink()
-        }
-        self._found = {name: self._found.get(name) or RunFolder(self.folder / name) for name in kept}
-        return self._found
+        names, results = list(_folders_under(self.folder)), {}
+        for name in ("", *names):
+            for kind in RESULTS:
+                file, path = self.folder / name / f"{kind.COMMAND}.json", f"{name}/{kind.COMMAND}.html".lstrip("/")
+                if file.is_file() and not file.is_symlink():
+                    results[path] = self._results.get(path) or Replaced(file, partial(_page_in, kind))
+        self._results = results
+        run_folders = sorted(name for name in names if is_run_folder(self.folder / name))
+        self._runs = {name: self._runs.get(name) or RunFolder(self.folder / name) for name in run_folders}
+        return self._runs
 
 
 def _folders_under(folder: Path) -> Iterator[str]:

@@ -59,11 +59,7 @@ _DAYS_LEFT = 7
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate and its key, both in PEM; the key may be in the same file.
-
-    Attributes:
-        fingerprint: SHA-256 of the certificate, as browsers show it.
-    """
+    """A certificate and its key, both in PEM, maybe in one file; and its SHA-256, as browsers show it."""
 
     path: Path
     key: Path
@@ -73,8 +69,7 @@ class Certificate:
 def given_certificate(path: Path, key: Path | None) -> Certificate:
     """Returns the user's certificate.
 
-    Raises:
-        BadInput: certificate or key cannot be read, they do not match, or the key has a passphrase.
+    Raises BadInput if certificate or key cannot be read, they do not match, or the key has a passphrase.
     """
 
     def no_passphrase() -> str:
@@ -105,10 +100,8 @@ def own_certificate(host: str, folder: Path | None = None) -> Certificate:
     try:
         import cryptography  # noqa: F401
     except ImportError as error:
-        raise BadInput(
-            "--tls needs the package 'cryptography' to make a certificate.",
-            f"{install('view')}, or give --certificate and --key.",
-        ) from error
+        problem = "--tls needs the package 'cryptography' to make a certificate."
+        raise BadInput(problem, f"{install('view')}, or give --certificate and --key.") from error
     names = sorted({host, socket.gethostname(), "localhost", "127.0.0.1", "::1"} - {"", "0.0.0.0", "::"})
     names = [name for name in names if name.isascii()]
     home = folder or Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "trt-bisect"
@@ -130,15 +123,15 @@ def _fingerprint(path: Path) -> str:
 
 
 def _is_usable(home: Path, names: list[str]) -> bool:
-    """Returns true if a folder has a certificate that covers these names and has more than 7 days left."""
+    """Returns true if a folder has a certificate that covers these names and has days left."""
     from cryptography import x509
 
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(home / _CERTIFICATE, home / _KEY)
         certificate = x509.load_pem_x509_certificate((home / _CERTIFICATE).read_bytes())
-        known = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        covered = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         remaining = certificate.not_valid_after_utc - datetime.now(timezone.utc)
-        return {str(name.value) for name in known} >= set(names) and remaining > timedelta(days=_DAYS_LEFT)
+        return {str(name.value) for name in covered} >= set(names) and remaining > timedelta(days=_DAYS_LEFT)
     except (OSError, ValueError, x509.ExtensionNotFound):
         return False
 
@@ -211,18 +204,21 @@ class TokenAuth:
                 this blocks pages of other sites whose names resolve to this machine (DNS rebinding).
             secure: the cookie is sent over TLS only.
         """
-        self._app = app
-        self._token = token.encode()
-        self._names = names
-        self._secret = secrets.token_urlsafe()
-        self._cookie = f"trt-bisect-{secrets.token_hex(4)}"
+        self._app, self._token, self._names = app, token.encode(), names
+        self._secret, self._cookie = secrets.token_urlsafe(), f"trt-bisect-{secrets.token_hex(4)}"
         self._secure = "; Secure" if secure else ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
         request = Request(scope)
-        known = _equal(request.cookies.get(self._cookie, ""), self._secret.encode())
-        if not (known or self._has_token(request)) or not self._has_right_host(request):
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "token":
+            token = request.query_params.get("token", "")
+        has_cookie = _equal(request.cookies.get(self._cookie, ""), self._secret.encode())
+        name = request.headers.get("host", "").lower()
+        host, colon, port = name.rpartition(":")
+        is_right_host = not self._names or (host if colon and port.isdecimal() else name) in self._names
+        if not (has_cookie or _equal(token.strip(), self._token)) or not is_right_host:
             await Response(status_code=403, headers=_HEADERS)(scope, receive, send)
             return
 
@@ -231,28 +227,17 @@ class TokenAuth:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-                if not known:
-                    kept = f"{self._cookie}={self._secret}; HttpOnly; SameSite=Strict; Path=/{self._secure}"
-                    headers.append("set-cookie", kept)
+                if not has_cookie:
+                    cookie = f"{self._cookie}={self._secret}; HttpOnly; SameSite=Strict; Path=/{self._secure}"
+                    headers.append("set-cookie", cookie)
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
 
-    def _has_token(self, request: Request) -> bool:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "token":
-            given = request.query_params.get("token", "")
-        return _equal(given.strip(), self._token)
 
-    def _has_right_host(self, request: Request) -> bool:
-        name = request.headers.get("host", "").lower()
-        host, colon, port = name.rpartition(":")
-        return not self._names or (host if colon and port.isdecimal() else name) in self._names
-
-
-def _equal(given: str, right: bytes) -> bool:
+def _equal(text: str, right: bytes) -> bool:
     """Compares in constant time."""
-    return secrets.compare_digest(given.encode(errors="replace"), right)
+    return secrets.compare_digest(text.encode(errors="replace"), right)
 
 
 FindState = Callable[[Request], State]
@@ -339,8 +324,7 @@ def _unless_cached(request: Request, etag: str, body: bytes, media_type: str, he
 
 
 async def _nothing(_: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 404)
-    return PlainTextResponse("There is nothing here.\n", status)
+    return PlainTextResponse("There is nothing here.\n", getattr(error, "status_code", 404))
 
 
 async def _fault(_: Request, error: Exception) -> Response:
@@ -355,8 +339,7 @@ _NICE = 10
 def check_folder(folder: Path) -> None:
     """Checks that a folder is a run folder, has one directly under it, or is empty: then a run may begin there.
 
-    Raises:
-        BadInput: it is neither, or it cannot be read.
+    Raises BadInput if it is neither, or it cannot be read.
     """
     if folder.is_file():
         raise BadInput(f"'{folder}' is a file.", f"Give its folder: trt-bisect view {shlex.quote(str(folder.parent))}")
@@ -368,9 +351,8 @@ def check_folder(folder: Path) -> None:
     try:
         entries = [path for path in folder.iterdir() if not path.name.startswith(".")]
     except OSError as error:
-        raise BadInput(
-            f"The folder '{folder}' cannot be read: {error.strerror}.", "Give a folder that can be read."
-        ) from error
+        problem = f"The folder '{folder}' cannot be read: {error.strerror}."
+        raise BadInput(problem, "Give a folder that can be read.") from error
     inside = [path for path in entries if path.is_dir() and not path.is_symlink()]
     if entries and not is_run_folder(folder) and not any(map(is_run_folder, inside)):
         raise BadInput(
@@ -382,15 +364,13 @@ def check_folder(folder: Path) -> None:
 def listen(host: str, port: int | None) -> socket.socket:
     """Returns a listening socket: on ``port``, on any free port for 0, on 8765 or the next free port for None.
 
-    Raises:
-        BadInput: the host is not this machine's, or the port is taken or not allowed.
+    Raises BadInput if the host is not this machine's, or the port is taken or not allowed.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
-        raise BadInput(
-            f"There is no host '{host}'.", "Give --host an address of this machine, such as 0.0.0.0."
-        ) from error
+        remedy = "Give --host an address of this machine, such as 0.0.0.0."
+        raise BadInput(f"There is no host '{host}'.", remedy) from error
     for tried in [port] if port is not None else range(PORT, PORT + _NEXT_PORTS):
         bound = socket.socket(family)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -401,14 +381,10 @@ def listen(host: str, port: int | None) -> socket.socket:
         except OSError as error:
             bound.close()
             if error.errno != errno.EADDRINUSE:
-                raise BadInput(
-                    f"'{host}' port {tried} cannot be listened on: {error.strerror or error}.",
-                    "Give another --host or --port, from 1024 to 65535.",
-                ) from error
-    raise BadInput(
-        f"Port {port if port is not None else f'{PORT} and the next {_NEXT_PORTS}'} of '{host}' is taken.",
-        "Give another --port, or 0 for any free port.",
-    )
+                problem = f"'{host}' port {tried} cannot be listened on: {error.strerror or error}."
+                raise BadInput(problem, "Give another --host or --port, from 1024 to 65535.") from error
+    problem = f"Port {port if port is not None else f'{PORT} and the next {_NEXT_PORTS}'} of '{host}' is taken."
+    raise BadInput(problem, "Give another --port, or 0 for any free port.")
 
 
 def is_loopback(bound: socket.socket) -> bool:

@@ -222,12 +222,12 @@ def build_report(
     """
     answer, curve = searched.answer, searched.curve
     assert answer is not None
-    own = answer.of_user
-    experiment, full = own.experiment, own.full
+    of_user = answer.of_user
+    experiment, full, members = of_user.experiment, of_user.full, of_user.members
     rule, network = experiment.rule, experiment.network
     stores = {**first.store.trials, **searched.of_curve.store.trials}
     trials = RunTrials(stores, curve.measured_in, experiment.whole.canonical)
-    reasons = {k: reason_for(own, k, searched.gains.get(k)) for k in curve.findings.suspects if k not in own.members}
+    reasons = {k: reason_for(of_user, k, searched.gains.get(k)) for k in curve.findings.suspects if k not in members}
     rows = layer_rows(blank.layers, trials, curve, rule, reasons)
     plans, builds, inferences = counts(all_trials(first, searched.of_curve, experiment, answer.experiment))
     notes = [*blank.notes, *_notes(answer, curve, trials)]
@@ -236,7 +236,7 @@ def build_report(
         blank,
         state=FINISHED if searched.stopped in ("", TIME_LIMIT) else INTERRUPTED,
         layers=_answered_rows(rows, answer, searched.gains),
-        culprits=tuple(network.layers[k].name for k in own.members),
+        culprits=tuple(network.layers[k].name for k in members),
         similarity=ByPlan(rule.similarity(full), rule.similarity(answer.restored)),
         by_input=ByPlan(rule.by_input(full), rule.by_input(answer.restored)),
         outputs=ByPlan(figures_of(full), figures_of(answer.restored)),
@@ -371,13 +371,13 @@ def _judged(
 
 def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int, float]) -> tuple[LayerRow, ...]:
     """Returns the rows with what the answer says of each layer."""
-    own, experiment = answer.of_user, answer.of_user.experiment
-    network, back = experiment.network, {**taken_back(answer), **taken_back(own)}
+    of_user, experiment = answer.of_user, answer.of_user.experiment
+    network, back = experiment.network, {**taken_back(answer), **taken_back(of_user)}
     kept = {answer.experiment.network.layers[k].name: str(answer.plan.precisions[k]) for k in answer.high}
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.TENSORRT)
     shapes: dict[str, Shape] = {spec.name: spec.shape for spec in network.outputs}
     shapes |= {name: layer.shape for layer in network.layers for name in layer.outputs[:1] if layer.shape}
-    culprits = set(own.members)
+    culprits = set(of_user.members)
     return tuple(
         replace(
             row,
@@ -401,19 +401,19 @@ def _on_whole_engines(run_trials: RunTrials, curve: Curve, layer: int, rule: Rul
 
 def _notes(answer: Answer, curve: Curve, trials: RunTrials) -> list[Note]:
     """Returns the notes on the trials: memory, pieces, and precisions that were not obeyed."""
-    own = answer.of_user
-    network, rule = own.experiment.network, own.experiment.rule
+    of_user = answer.of_user
+    network, rule = of_user.experiment.network, of_user.experiment.rule
     low = network.low
     outputs = [
         Note(OUTPUTS, f"output '{name}' in {where}: {figures.note}")
-        for where, trial in ((f"full {low.precision.upper()}", own.full), ("the recipe", answer.restored))
+        for where, trial in ((f"full {low.precision.upper()}", of_user.full), ("the recipe", answer.restored))
         for name, figures in rule.judged(trial).items()
         if figures.note
     ]
     steps = {step.layers[-1]: step.plan for step in curve.findings.steps if step.suspect}
+    alone = {k: of_user.plan.keeping({k}, of_user.plan.low) for k in of_user.members}
     deciding = {
-        k: trials.that_ran(own.plan.keeping({k}, own.plan.low)) or (trials.whole(steps[k]) if k in steps else None)
-        for k in own.members
+        k: trials.that_ran(plan) or (trials.whole(steps[k]) if k in steps else None) for k, plan in alone.items()
     }
     worth = f"mean loss of {low.title} on your inputs: {losses_in_words(answer.changes)}"
     return [
@@ -422,7 +422,7 @@ def _notes(answer: Answer, curve: Curve, trials: RunTrials) -> list[Note]:
         *memory_notes(trials.trials.values()),
         *overruled(curve, network, rule),
         *obedience_notes(network, trials.trials.values(), deciding),
-        *dla_notes(network, own.full),
+        *dla_notes(network, of_user.full),
     ]
 
 

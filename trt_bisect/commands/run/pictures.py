@@ -61,11 +61,10 @@ def pictured(answer: Answer, report: Report, folder: Path | None, progress: Prog
 def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> Pictures | None:
     """Returns the pictures of the inputs on which full INT8 loses most, then the recipe; at most ``MOST``.
 
+    None without a task that can be shown, without image inputs, or if nothing was lost.
+
     Args:
         folder: the run folder with the tensors of ``--save-tensors``; None without one.
-
-    Returns:
-        None without a task that can be shown, without image inputs, or if nothing was lost.
 
     Raises:
         TrialFailed: a plan cannot be built or run.
@@ -74,30 +73,25 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
     task = experiment.task
     if task is None or task.looks is None or not len(given) or not frames_of(given.feeds[0]):
         return None
-    places = _worst_places(answer)
-    if not places:
+    losses = list(zip(*(_losses(answer, trial) for trial in (answer.of_user.full, answer.restored)), strict=True))
+    with_losses = [input_index for input_index, pair in enumerate(losses) if max(pair) > 0.0]
+    worst = sorted(with_losses, key=losses.__getitem__, reverse=True)[:MOST]
+    if not worst:
         return None
     progress.stage("Drawing the worst images", None)
     of_user, full = answer.of_user, experiment.network.full(experiment.whole.high)
     plans = {"int8": (of_user, full), "recipe": (answer, answer.plan)}
     if of_user is answer and answer.plan == full:
         del plans["recipe"]
-    made = {name: list(_outputs(of, name, plan, places, folder)) for name, (of, plan) in plans.items()}
-    looks, references = task.looks, [given.references[input_index] for input_index in places]
+    by_name = {name: list(_outputs(of, name, plan, worst, folder)) for name, (of, plan) in plans.items()}
+    looks, references = task.looks, [given.references[input_index] for input_index in worst]
     scaling = None if looks.scaling is None else looks.scaling(references)
     letters = letters_in(task, experiment.network)
     pictures: list[Picture] = []
-    for number, input_index in enumerate(places):
-        by_plan = {FP32: references[number], **{name: outputs[number] for name, outputs in made.items()}}
+    for number, input_index in enumerate(worst):
+        by_plan = {FP32: references[number], **{name: outputs[number] for name, outputs in by_name.items()}}
         pictures += pictures_of(given.labels[input_index], given.feeds[input_index], by_plan, task, scaling, letters)
     return Pictures(task.entry.removeprefix("task "), task.note, tuple(pictures[:MOST])) if pictures else None
-
-
-def _worst_places(answer: Answer) -> list[int]:
-    """Returns the places of the inputs on which full INT8 or the recipe loses anything, the worst first."""
-    losses = list(zip(*(_losses(answer, trial) for trial in (answer.of_user.full, answer.restored)), strict=True))
-    lost = [input_index for input_index, pair in enumerate(losses) if max(pair) > 0.0]
-    return sorted(lost, key=losses.__getitem__, reverse=True)[:MOST]
 
 
 def _losses(answer: Answer, trial: Trial) -> list[float]:
@@ -106,20 +100,19 @@ def _losses(answer: Answer, trial: Trial) -> list[float]:
     figures = None if task is None else trial.outputs.get(task.entry)
     if figures is None:
         return [0.0] * len(answer.given)
-    whole = figures.values.get(name, math.nan)
-    values = figures.inputs.get(name, (whole,) * len(answer.given))
+    values = figures.inputs.get(name, (figures.values.get(name, math.nan),) * len(answer.given))
     return [0.0 if value is None else 1.0 - value if math.isfinite(value) else 1.0 for value in values]
 
 
 def _outputs(
-    answer: Answer, name: str, plan: PrecisionPlan, places: list[int], folder: Path | None
+    answer: Answer, name: str, plan: PrecisionPlan, indices: list[int], folder: Path | None
 ) -> Iterator[Outputs]:
     """Yields the outputs of a plan for some inputs: as they are saved, else of an engine that is built at need."""
     saved = Path() if folder is None else folder / TENSORS / name
     experiment = answer.experiment
     with ExitStack() as stack:
         engine: Engine | None = None
-        for input_index in places:
+        for input_index in indices:
             path = saved / SAMPLE.format(input_index)
             if folder is not None and path.is_file():
                 yield read_archive(path)
@@ -156,10 +149,9 @@ def _as_bytes(values: np.ndarray) -> np.ndarray:
 
 
 def data_uri(image: np.ndarray, *, smooth: bool = True) -> str:
-    """Returns an image ``[H, W, 3]`` or ``[H, W, 4]`` as PNG in a data URI, no side longer than ``_SIDE`` pixels.
+    """Returns an image, bytes ``[H, W, 3 or 4]``, as PNG in a data URI, no side longer than ``_SIDE`` pixels.
 
     Args:
-        image: bytes.
         smooth: pixels that become one are averaged; else one of them stands for all.
     """
     from PIL import Image
@@ -181,12 +173,15 @@ def pictures_of(
     Args:
         plans: by plan its outputs, FP32's first.
         scaling: see ``Looks``; None for a task without boxes.
-        letters: the characters of a text's classes; empty if they are not known.
+        letters: the characters of a text's classes, if they are known.
     """
     frames, looks = frames_of(feeds), task.looks
     assert looks is not None
     judge = task.judge([plans[FP32]])
-    seen = {plan: looks.read(outputs) if _finite(task, outputs) else None for plan, outputs in plans.items()}
+    seen = {
+        plan: looks.read(outputs) if all(np.isfinite(outputs[name]).all() for name in task.reads) else None
+        for plan, outputs in plans.items()
+    }
     before = seen[FP32]
     most = max((len(images) for images in seen.values() if images is not None), default=0)
     if not before or most > len(frames) or (most < len(frames) and not isinstance(before[0], Detections)):
@@ -198,27 +193,23 @@ def pictures_of(
         scale = np.ones(2) if scaling is None else scaling(plans[FP32], (width, height))
         drawn = []
         for plan, images in seen.items():
-            known = None if plan == FP32 else agreements[plan]
+            agreement = None if plan == FP32 else agreements[plan]
             if images is None:
-                drawn.append(Drawing(plan, known, {}, text=_NOT_FINITE))
+                drawn.append(Drawing(plan, agreement, {}, text=_NOT_FINITE))
                 continue
             image, reference = _at(images, k), _at(before, k)
             if isinstance(image, Detections):
-                drawn.append(_detections(plan, known, reference, image, task, scale))
+                drawn.append(_detections(plan, agreement, reference, image, task, scale))
             elif isinstance(image, np.ndarray):
                 overlay = _classes if image.dtype.kind in "iu" else _depths
-                drawn.append(Drawing(plan, known, {}, overlay=overlay(reference, image)))
+                drawn.append(Drawing(plan, agreement, {}, overlay=overlay(reference, image)))
             else:
                 text = image if isinstance(image, str) else spelled(image, letters)
-                drawn.append(Drawing(plan, known, {}, text=text))
+                drawn.append(Drawing(plan, agreement, {}, text=text))
         pictures.append(
             Picture(name if len(frames) == 1 else f"{name}, image {k}", width, height, data_uri(frame), (*drawn,))
         )
     return pictures
-
-
-def _finite(task: Task, outputs: Outputs) -> bool:
-    return all(np.isfinite(outputs[name]).all() for name in task.reads)
 
 
 def _at(images: Sequence[Any], image_index: int) -> Any:
@@ -273,12 +264,12 @@ def _masks(detections: Detections, kinds: Sequence[str]) -> str:
 
 def _classes(before: np.ndarray, after: np.ndarray) -> str:
     """Returns the classes of pixels as an image; FP32's most frequent one has no colour, other ones than FP32's red."""
-    known, counts = np.unique(before, return_counts=True)
+    labels, counts = np.unique(before, return_counts=True)
     image = np.zeros((*after.shape, 4), np.uint8)
     for label in np.unique(after).tolist():
         hue = 1 / 6 + 2 / 3 * (label * 0.618 % 1)
         red, green, blue = (round(255 * part) for part in colorsys.hsv_to_rgb(hue, 0.9, 0.9))
-        if label != known[counts.argmax()]:
+        if label != labels[counts.argmax()]:
             image[after == label] = (red, green, blue, _CLASS)
     image[after != before if after.shape == before.shape else ...] = _APART
     return data_uri(image, smooth=False)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trt_bisect.analyzer.origins import Origin, activation_origins, plan_observer
+from trt_bisect.analyzer.origins import activation_origins, plan_observer
 from trt_bisect.answer.result import Answer
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.data.feeds import Feeds, read_archive, write_archive
@@ -48,10 +48,8 @@ def refuse_tensors(options: RunOptions, folder: Path | None, engine: str) -> Non
     if folder is None:
         raise BadInput("There is no folder to save tensors in.", "Give --output.")
     if options.save_tensors == ALL_LAYERS and engine != ONNXRUNTIME:
-        raise BadInput(
-            f"The engine '{engine}' fuses layers and gives final outputs only.",
-            "Give --save-tensors outputs, or --engine onnxruntime.",
-        )
+        problem = f"The engine '{engine}' fuses layers and gives final outputs only."
+        raise BadInput(problem, "Give --save-tensors outputs, or --engine onnxruntime.")
 
 
 def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
@@ -65,9 +63,9 @@ def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Pr
     """
     if options.save_tensors == NO_TENSORS:
         return []
-    own = answer.of_user.experiment
-    plans = {_FP32: _nothing_low(own), "int8": own.network.full(own.whole.high), _RECIPE: answer.plan}
-    writing = _Writing(own, plans, options.save_tensors == ALL_LAYERS, answer.experiment)
+    of_user = answer.of_user.experiment
+    plans = {_FP32: _nothing_low(of_user), "int8": of_user.network.full(of_user.whole.high), _RECIPE: answer.plan}
+    writing = _Writing(of_user, plans, options.save_tensors == ALL_LAYERS, answer.experiment)
     held_out, as_json = answer.unseen_inputs, options.save_tensors == AS_JSON
     feeds = [*answer.given.feeds, *(held_out.feeds if held_out else ())]
     labels = [*answer.given.labels, *(held_out.labels if held_out else ())]
@@ -108,7 +106,7 @@ class _Writing:
     """The plans whose tensors are saved, and the way to run them.
 
     Args:
-        plans: the plans by name; that of FP32 is among them.
+        plans: by name; that of FP32 is among them.
         layers: every layer's tensors, not only the outputs.
         recipe: the network and ranges of the recipe, where they are others.
     """
@@ -116,9 +114,7 @@ class _Writing:
     def __init__(
         self, experiment: Experiment, plans: Mapping[str, PrecisionPlan], layers: bool, recipe: Experiment | None = None
     ) -> None:
-        self._experiment, self.plans, self._layers = experiment, plans, layers
-        self._network = experiment.network
-        self._recipe = recipe or experiment
+        self._experiment, self.plans, self._layers, self._recipe = experiment, plans, layers, recipe or experiment
 
     def save(
         self, folder: Path, feeds: Sequence[Feeds], labels: Sequence[str], progress: Progress, *, as_json: bool = False
@@ -150,38 +146,30 @@ class _Writing:
                     progress.step(f"{name} {labels[number]}")
                     with whole_file(directory / SAMPLE.format(number)) as file:
                         write_archive(file, run(feeds[number]))
-        if count == len(feeds):
-            return count, []
-        room = f"more do not fit into {MOST >> 20} MiB"
-        return count, [f"tensors of {count} of {len(feeds)} inputs were saved: {room}"]
+        note = f"tensors of {count} of {len(feeds)} inputs were saved: more do not fit into {MOST >> 20} MiB"
+        return count, [] if count == len(feeds) else [note]
 
     def begin(self, folder: Path, labels: Sequence[str], given: int) -> None:
         """Writes the index into the folder; removes the samples of another fingerprint, and those that are too many."""
         plans = {name: plan.key() for name, plan in self.plans.items()}
         if self._recipe is not self._experiment:
             plans[_RECIPE] += f" {self._recipe.key}"
-        outputs = {spec.name for spec in self._network.outputs}
-        index_of_layers = {
-            tensor: {"layer": layer.name, "op_type": layer.op_type}
-            for tensor, layer in self._network.producers.items()
-            if self._layers or tensor in outputs
-        }
+        network = self._experiment.network
+        outputs = {spec.name for spec in network.outputs}
         made_of = {"fingerprint": self._experiment.key, "tensors": "layers" if self._layers else "outputs"}
-        index = {
-            "schema": 1,
-            **made_of,
-            "plans": plans,
-            "samples": list(labels),
-            "given": given,
-            "layers": index_of_layers,
+        index = {"schema": 1, **made_of, "plans": plans, "samples": list(labels), "given": given}
+        index["layers"] = {
+            tensor: {"layer": layer.name, "op_type": layer.op_type}
+            for tensor, layer in network.producers.items()
+            if self._layers or tensor in outputs
         }
         before = read(dict, folder / INDEX) or {}
         is_same = all(before.get(key) == value for key, value in made_of.items())
-        known = before.get("plans") if is_same else {}
+        plans_before = (before.get("plans") or {}) if is_same else {}
         names = {SAMPLE.format(number) for number in range(len(labels))}
         for path in folder.glob("*/*.npz"):
             name = path.parent.name
-            if path.name not in names or name not in plans or (known or {}).get(name) != plans[name]:
+            if path.name not in names or name not in plans or plans_before.get(name) != plans[name]:
                 path.unlink()
         write_whole(folder / INDEX, (json.dumps(index, indent=1) + "\n").encode())
 
@@ -193,16 +181,14 @@ class _Writing:
     @contextmanager
     def _observed(self, experiment: Experiment, plan: PrecisionPlan) -> Iterator[Run]:
         writer = PlanWriter(experiment.network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
-        origins: Mapping[str, Origin] = activation_origins(experiment.network, writer, plan.int8)
-        observe = plan_observer(writer, plan, origins)
+        observe = plan_observer(writer, plan, activation_origins(experiment.network, writer, plan.int8))
         yield lambda feeds: next(observe(feeds, 0))
 
     @contextmanager
     def _built(self, experiment: Experiment, plan: PrecisionPlan) -> Iterator[Run]:
         builder = experiment.builder
-        is_reference = plan == self.plans[_FP32]
         try:
-            with builder.reference() if is_reference else builder.build(plan) as engine:
+            with builder.reference() if plan == self.plans[_FP32] else builder.build(plan) as engine:
                 yield engine.infer
         except TrialFailed as failure:
             raise BadInput(f"Tensors cannot be saved: {failure.message}", "Leave out --save-tensors.") from failure
@@ -211,10 +197,7 @@ class _Writing:
 def write_polygraphy(folder: Path, plans: Iterable[str], feeds: Sequence[Feeds]) -> None:
     """Writes the samples, and for each plan its run with one runner, named ``trt-bisect-`` and the plan's name.
 
-    The arrays of one plan are held at a time.
-
-    Args:
-        folder: the folder of the tensors; it has an ``.npz`` for each plan and sample.
+    The arrays of one plan are held at a time. ``folder`` has an ``.npz`` for each plan and sample.
     """
     from polygraphy.comparator import IterationResult, RunResults
     from polygraphy.json import to_json
