@@ -136,10 +136,7 @@ def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command
 
     In the run's own high precision: the recipe, for each tool, and the front of accuracy against cost. In another
     precision: the run that finds the recipe in that precision. ModelOpt is told each layer by name, unless there are
-    very many.
-
-    Args:
-        setting: the run; without a recipe ``layer`` is left high alone.
+    very many. Without a recipe ``layer`` is left high alone.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)
