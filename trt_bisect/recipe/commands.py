@@ -45,6 +45,15 @@ class Command:
     text: str
 
 
+EQUALISING = (
+    Command(AIMET, "from aimet_onnx.cross_layer_equalization import equalize_model; equalize_model(onnx_model)"),
+    Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_SMOOTHQUANT_CFG, forward_loop)  # matrix products"),
+)
+"""The commands that equalise channels: of convolutions (AIMET), of matrix products (SmoothQuant)."""
+TRAINING = (Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)  # then train on"),)
+"""The command for quantization-aware training."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """The run that commands are made for.
@@ -59,7 +68,6 @@ class Setting:
         folder: the run folder; empty where there is none.
         build: the facts that the recipe's engine is built with.
         options: the options of the command line that ask for this run, the data among them.
-        low: the low precision.
         fixed: the shapes of inputs that the user fixed: of his own file, they are dynamic.
         kept: the layers that the recipe keeps high.
     """
@@ -224,16 +232,3 @@ def requantizing(setting: Setting) -> tuple[Command, ...]:
             "extra_options={'ActivationSymmetric': True, 'WeightSymmetric': True, 'QuantizeBias': False})",
         ),
     )
-
-
-def equalising() -> tuple[Command, ...]:
-    """Returns the commands that equalise channels: of convolutions (AIMET), of matrix products (SmoothQuant)."""
-    return (
-        Command(AIMET, "from aimet_onnx.cross_layer_equalization import equalize_model; equalize_model(onnx_model)"),
-        Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_SMOOTHQUANT_CFG, forward_loop)  # matrix products"),
-    )
-
-
-def training() -> tuple[Command, ...]:
-    """Returns the commands for quantization-aware training."""
-    return (Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)  # then train on"),)

@@ -106,11 +106,9 @@ class RecipeFiles:
     Attributes:
         texts: the texts by file name.
         network: the network with Q/DQ pairs or Casts, without any at the layers left high.
-        network_name: the name of its file.
         measured: the float network that was measured, for the flags and the script; None where the network came with
             Q/DQ pairs.
         notes: the notes for the report.
-        build: the facts that the engine is built with.
         properties: the properties of the user's file (``metadata_props``): Ultralytics and PaddleOCR read classes and
             characters there.
     """

@@ -280,7 +280,6 @@ def _types_outputs(constraint: Constraint) -> bool:
 
 
 def _types(constraint: Constraint, type_names: Mapping[str, str]) -> str:
-    """Returns the types of a layer's outputs: one for all if they are the same."""
     kinds = [type_names.get(str(kind), "") for kind in constraint.outputs]
     return kinds[0] if len(set(kinds)) == 1 else "+".join(kinds)
 

@@ -13,13 +13,13 @@ from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.commands import (
+    EQUALISING,
+    TRAINING,
     Setting,
     calibrating,
-    equalising,
     keeping_high,
     requantizing,
     running_moved,
-    training,
     with_cache,
     with_moved,
 )
@@ -78,7 +78,7 @@ def advice_on(
             *_weight_remedies(evidence, setting, per_tensor),
             *_move_remedies(evidence, setting, best),
             *_high_remedies(evidence, setting, reach, share),
-            Remedy(QAT, _WHY_QAT, "none; it takes training", training()),
+            Remedy(QAT, _WHY_QAT, "none; it takes training", TRAINING),
         ]
     else:
         remedies = list(_high_remedies(evidence, setting, reach, share))
@@ -192,14 +192,13 @@ def _weight_remedies(evidence: blame.Evidence, setting: Setting, per_tensor: boo
 
 
 def _move_remedies(evidence: blame.Evidence, setting: Setting, best: Mapping[str, Tried]) -> Iterator[Remedy]:
-    """Yields equalisation where a channel is to blame, and each move that was measured to help."""
     why = "Factors moved between this layer and the layer before it make the channels alike; FP32 does not change."
     tried = best.get(EQUALISATION)
     if tried is not None and tried.network:
         commands = (running_moved(setting, tried.network), *with_moved(setting, tried.network, tried.cache))
         yield Remedy(EQUALISATION, why, commands=commands)
     elif evidence.has(blame.ONE_CHANNEL) or evidence.has(blame.STARVED):
-        yield Remedy(EQUALISATION, why, commands=equalising())
+        yield Remedy(EQUALISATION, why, commands=EQUALISING)
     for remedy, why in _MOVES.items():
         tried = best.get(remedy)
         if tried is not None and tried.network:

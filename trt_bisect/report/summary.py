@@ -104,8 +104,10 @@ def _on_plans(
     report: Report, answer: AnswerFacts, network: Network, rule: Rule, findings: Findings, nothing: Trial, full: Trial
 ) -> Iterator[Line]:
     recipe, text, low = report.recipe, report.text, network.low.title
+    chosen = [row.calibrator for row in answer.calibrators if row.chosen and len(answer.calibrators) > 1]
     int8, restored = _plan_texts(report)
-    figure = f"{int8}; {FIGURES.get(report.figure, report.figure)}{with_ranges(answer)}."
+    calibrator = f", calibrator {chosen[0]}" if chosen else ""
+    figure = f"{int8}; {FIGURES.get(report.figure, report.figure)}{calibrator}."
     threshold = f"the {_asked(report)} of {_least(report)}"
     if recipe.meets:
         yield from doubt_lines(answer)
@@ -152,7 +154,6 @@ def _on_plans(
 
 
 def _asked(report: Report) -> str:
-    """The name of the figure that full INT8 and the recipe have to meet."""
     return "accuracy target" if report.goal.drop else "threshold"
 
 
@@ -221,7 +222,6 @@ def accuracy_line(accuracy: Accuracies) -> Line:
 
 
 def _share(value: float | None) -> str:
-    """An accuracy as text: a share in per cent, another number as it is."""
     if value is None:
         return "not measured"
     return percent(value) if 0.0 <= value <= 1.0 else f"{value:.6g}"
@@ -251,12 +251,6 @@ def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
     if len(missing) == len(deciding):
         return ""
     return f", but {' and '.join(f'{figure} with {name}' for name, figure in missing.items())}"
-
-
-def with_ranges(answer: AnswerFacts) -> str:
-    """Returns the words on the chosen calibrator; empty if no other was tried."""
-    chosen = [row.calibrator for row in answer.calibrators if row.chosen]
-    return f", calibrator {chosen[0]}" if chosen and len(answer.calibrators) > 1 else ""
 
 
 def _other_ranges(answer: AnswerFacts, text: Callable[[float], str], low: str) -> Iterator[Line]:
@@ -302,7 +296,6 @@ def base_misses(network: Network, rule: Rule, nothing: Trial) -> bool:
 
 
 def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) -> Iterator[Line]:
-    """Yields the lines on the culprits, the suspects, and the layers that could not be judged."""
     recipe, low = report.recipe, network.low.title
     if report.culprits:
         yield Line(CULPRITS, _culprits(report, rule, low), report.culprits)
@@ -328,7 +321,6 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) ->
 
 
 def _culprits(report: Report, rule: Rule, low: str) -> str:
-    """Returns the text on the culprits, those that lose most first, each with the figure if it is put back in INT8."""
     (main, weak), parts = report.ranked_culprits, []
     if main:
         goal = "accuracy" if report.goal.drop else "threshold"
@@ -342,7 +334,6 @@ def _culprits(report: Report, rule: Rule, low: str) -> str:
 
 
 def _put_back(rows: Sequence[LayerRow], report: Report, low: str) -> str:
-    """Returns the names of culprits, and what the network measures if each of them is put back in INT8."""
     figures = ["no figure" if row.taken_back is None else report.text(row.taken_back) for row in rows[:_NAMED]]
     return f"{listed([row.name for row in rows], _NAMED)}. If put back in {low}: {', '.join(figures)}"
 
@@ -361,7 +352,6 @@ def _missed_by_weak(report: Report, rule: Rule) -> str:
 
 
 def _price(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> str:
-    """Returns the sentences on the recipe's price, and on its layers in the other high precision."""
     price, subject = f"It gives up {percent(answer.cost)} of {low}'s gain in speed", _subject(report)
     price += f", {percent(answer.unchanged.cost)} without changes" if answer.unchanged is not None else ""
     figures, name, option = answer.in_fp16, "FP16", "mixed"
@@ -389,7 +379,6 @@ def _subject(report: Report) -> str:
 
 
 def _other_figure(figures: PlanFigures, rule: Rule, low: str = "fp16") -> str:
-    """Returns the similarity of a recipe in another high precision, and that it misses if it does."""
     figure = "no figure" if figures.similarity is None else rule.text(figures.similarity)
     if figures.similarity is not None and rule.metric.loss(figures.similarity) <= rule.budget:
         return figure

@@ -122,7 +122,6 @@ def _parts(report: Report, console: Console) -> Iterator[ScreenPart]:
 
 
 def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iterator[ScreenPart]:
-    """Yields the calibrators, and the recipe on given and unseen inputs and in other settings."""
     if len(answer.calibrators) > 1:
         usable = [row for row in answer.calibrators if row.chosen or row.meets or row.cost is not None]
         rows = (answer.calibrators, usable) if len(usable) > 1 else (answer.calibrators,)
@@ -215,7 +214,6 @@ def _suspects(report: Report) -> list[str]:
 
 
 def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console) -> Table:
-    """Returns calibrators: all low with each on the inputs tried, and the recipe that its ranges lead to."""
     full = f"Full {report.low.upper()}>"
     table = titled("Calibrator", full, "inputs>", "passes", "first recipe>", "layers>", "mean loss>", "")
     for row in rows:
