@@ -121,6 +121,7 @@ _COMMON = {
     "producer": "the layer that makes the tensor.",
     "quantizable": "TensorRT can run the layer in INT8.",
     "samples": "the number of samples.",
+    "schema": "the version of this form; keys may be added without a new number.",
     "shape": "the shape of the output.",
     "share": "a suspect costs at least this share of the budget.",
     "std": "the standard deviation.",

@@ -206,10 +206,7 @@ def _modelopt(setting: Setting, *options: str, high: Precision | None = None) ->
 
 
 def _with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
-    """Returns the commands that build the network of ``setting`` in INT8 with a calibration cache.
-
-    They are empty where the target does not read one.
-    """
+    """Returns the commands that build the network in INT8 with a calibration cache, none if the target reads none."""
     if not setting.build.target.weak:
         return ()
     network, build = setting.float_network, setting.build

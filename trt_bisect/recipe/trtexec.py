@@ -124,10 +124,7 @@ _IN_JSON: Mapping[str, Any] = {
 
 
 def options_in(flags: str) -> dict[str, Any]:
-    """Returns the options of a build that flags of trtexec ask for, by their names in ``BuildOptions``.
-
-    Raises BadInput for a flag that is none of those that ``engine_flags`` writes for them.
-    """
+    """Returns the ``BuildOptions`` in flags of trtexec; raises BadInput for one that ``engine_flags`` never writes."""
     options: dict[str, Any] = {}
     for flag in flags.split():
         name, _, value = flag.partition("=")

@@ -167,10 +167,7 @@ def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, directi
     Args:
         now: the later report, as ``compared_part`` returns it.
         runs: the earlier reports likewise, one for each repeat that is not equal to another.
-        direction: which values of a metric of the user's own are better, ``higher`` or ``lower``.
-
-    Raises:
-        BadInput: see ``metric_of``.
+        direction: as ``metric_of`` takes it, whose errors are raised.
     """
     allowed = min(metric_of(report, direction).loss(report.threshold) for report in (now, *runs))
     metric, floor = metric_of(now, direction), tolerances.similarity * allowed
@@ -249,8 +246,8 @@ def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
 def metric_of(report: Report, direction: str) -> Metric:
     """Returns the metric that judged a report, which can judge its figures but not measure new ones.
 
-    The direction says which values of a metric of the user's own are better. Raises BadInput if the report is an older
-    version's and lacks the budget of such a metric.
+    The direction, ``higher`` or ``lower``, is that of better values of a metric of the user's own. Raises BadInput if
+    the report is an older version's and lacks the budget of such a metric.
     """
     if report.metric in JUDGING:
         return JUDGING[report.metric]

@@ -182,11 +182,7 @@ class Comparison(Result):
 
 
 def sort_column(name: str) -> TableColumn:
-    """Returns the column that ``name`` asks for; ``atol`` and ``rtol`` are the earlier names of two.
-
-    Raises:
-        BadInput: rows cannot be sorted by it.
-    """
+    """Returns the column of numbers of a name, new or old (``atol``, ``rtol``); raises BadInput if there is none."""
     columns = {column.key: column for column in columns_of(ComparedTensor) if column.is_number}
     key = {"atol": "max_abs", "rtol": "max_rel"}.get(name, name)
     if key not in columns:
@@ -195,13 +191,9 @@ def sort_column(name: str) -> TableColumn:
 
 
 def sorted_rows(rows: Sequence[Any], column: str, descending: bool | None = None) -> tuple[Any, ...]:
-    """Returns rows with the worst by a column first, those without a figure last; ``index`` keeps their order.
+    """Returns rows with the worst, or the largest if ``descending``, first, those without a figure last.
 
-    Args:
-        descending: the largest first; None for the worst first.
-
-    Raises:
-        BadInput: there is no such column of numbers.
+    The column ``index`` keeps their order. Raises BadInput if there is no such column of numbers.
     """
     about = sort_column(column)
     if about.key == INDEX and not descending:

@@ -289,7 +289,6 @@ class Explanation:
         advice: the advice on each culprit, in the report's order.
         tried: the remedies that were measured, for culprits or for the whole network.
         causes: the culprits grouped by cause, with what was measured against each; the largest group first.
-        schema: the version of the form of this file; keys may be added without a new number.
     """
 
     samples: int

@@ -304,7 +304,6 @@ class Report(Shown):
     """The result of a run.
 
     Attributes:
-        schema: the version of this form; fields may be added without a new number.
         state: ``running``, ``interrupted`` or ``finished``: a run under way writes what it knows so far.
         verdict: the verdict on full INT8: a word of ``report.model``.
         lines: the verdict in lines.
@@ -505,12 +504,7 @@ class Report(Shown):
         return timed.mean_ms if timed else None
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
-        """Returns the time of the engine layers that contain a layer, in milliseconds; None if not known.
-
-        Args:
-            plan: ``fp32``, ``fp16``, ``int8`` or ``recipe``.
-            layer: its name; fused layers share one time.
-        """
+        """Returns the milliseconds of the engine layers with a layer, as fused layers share one; None if not known."""
         timed = (self.latency or {}).get(plan)
         parts = [part.milliseconds for part in (timed.layers if timed else ()) if layer in part.layers]
         return sum(parts) if parts else None

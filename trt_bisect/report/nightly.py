@@ -112,7 +112,6 @@ class Regression:
         gone: networks of the baseline that the suite no longer has.
         baseline_folder: the folder that ``--baseline`` named and that can be updated; None for ``latest``, a run, a
             report or a nightly run.
-        schema: the version of the form of this file; keys may be added without a new number.
     """
 
     suite: str

@@ -94,7 +94,6 @@ def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies
     """Returns a note on the layers whose inputs are rounded to the low precision, and which compute in float.
 
     TensorRT fuses their Q/DQ pairs into a float kernel: the accuracy is that of the low precision, the speed is not.
-    The latencies of the plans tell what each layer computed in.
     """
     low, notes = str(network.low.precision), []
     for name, trial in {restored.plan: ("recipe", restored), full.plan: ("int8", full)}.values():
@@ -119,10 +118,7 @@ def _plan_of(trial: Trial) -> PrecisionPlan:
 
 
 def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping[int, Trial | None]) -> list[Note]:
-    """Returns the notes on trials whose precisions were not obeyed, or may not have been.
-
-    ``deciding`` has, by culprit, the trial that shows it to be one.
-    """
+    """Returns the notes on precisions that were not obeyed, or perhaps not; ``deciding`` trials show the culprits."""
     tried = [trial for trial in trials if trial.ran and TrialKey.from_text(trial.plan).has_plan]
     shown = {culprit: trial for culprit, trial in deciding.items() if trial is not None}
     of_culprits = (note for culprit, trial in shown.items() for note in _deciding_notes(network, culprit, trial))
@@ -130,10 +126,7 @@ def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping
 
 
 def dla_notes(network: Network, full: Trial) -> list[Note]:
-    """Returns a note on the layers that the DLA took in full INT8, and on those that fell back to the GPU.
-
-    Empty if it took none, or if the engine has no DLA.
-    """
+    """Returns a note on the layers that the DLA took in full INT8, and that fell back to the GPU; none without any."""
     took = [k for k in network.quantizable if full.ran.get(k) == ON_DLA]
     fell_back = [k for k in network.quantizable if k in full.ran and full.ran[k] != ON_DLA]
     if not took:

@@ -268,9 +268,7 @@ SCHEMA = 2
 class Result(Shown, ABC):
     """Base of the results that are tables.
 
-    Attributes:
-        COMMAND: the command that makes the result, and the name of its JSON file and its page.
-        schema: the version of the form of the JSON file.
+    ``COMMAND`` is the command that makes the result, and the name of its JSON file and its page.
     """
 
     COMMAND: ClassVar[str]

@@ -80,7 +80,7 @@ def layer_tags(names: Iterable[str]) -> dict[str, str]:
 def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str, str]:
     """Returns the tag of each tensor: ``<layer>/output``, ``<layer>/output_1`` for the second, ``<input>/input``.
 
-    A tensor without a layer stands for it in ``layers``, which has the beginnings of the layers' tags.
+    ``layers`` has the beginnings of the tags, by layer; a tensor without a layer is there by its own name.
     """
     tags, counts = {}, dict.fromkeys(layers, 0)
     for origin in origins:
@@ -383,10 +383,7 @@ class Weight:
 
 
 def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> list[Weight]:
-    """Returns the floating-point constants that INT8 can round, or with at least two axes, and biases.
-
-    It returns those of the layers in ``layers``, which has the beginnings of their tags.
-    """
+    """Returns the float constants of ``layers`` that INT8 can round, or of two axes or more, and the biases."""
     types, kept = TensorTypes.of(network.skeleton.graph), []
     for layer in network.layers:
         node, number = network.skeleton.graph.node[layer.index], 0

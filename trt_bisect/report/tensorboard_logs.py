@@ -127,10 +127,7 @@ def _similarity(trial: Trial, rule: Rule) -> float | None:
 def spread_over_front(
     steps: Iterable[MeasuredPlan], cost: Callable[[PrecisionPlan], float], most: int
 ) -> list[MeasuredPlan]:
-    """Returns at most so many plans, in order of cost: evenly of those that no other beats in cost and similarity.
-
-    If these are fewer, then evenly of the others too.
-    """
+    """Returns at most so many plans by cost: evenly of those that none beats in cost and similarity, then of others."""
     by_cost = sorted(steps, key=lambda step: (cost(step.plan), -_known(step)))
     front: list[MeasuredPlan] = []
     for step in by_cost:

@@ -241,10 +241,7 @@ def _why_chosen(answer: AnswerFacts, metric: str) -> str:
 
 
 def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
-    """Returns the cells of a calibrator; ``-`` where it was given up because another is better.
-
-    A figure of some of the inputs, of which the others may be worse, says so.
-    """
+    """Returns the cells of a calibrator; ``-`` where it was given up, ``or worse`` where not all inputs were run."""
     metric, all_given = report.metric, report.answer.given if report.answer else None
     cut = all_given is not None and row.similarity is not None and row.inputs < all_given.inputs
     cost = "-" if row.cost is None else percent(row.cost)
@@ -379,10 +376,7 @@ _CAUSES_UP_TO = _MEETING_UP_TO = _MISSING_UP_TO = 3
 
 
 def print_advice(explanation: Explanation, metric: str, console: Console) -> None:
-    """Prints the advice in full: the causes, and for each culprit the evidence and the remedies.
-
-    Names are printed as they are, never as markup.
-    """
+    """Prints the advice in full: causes, and for each culprit evidence and remedies; names are never markup."""
     for cause in explanation.causes:
         console.print(Text(_title(cause, explanation), style="bold"))
         for line in _measured_lines(cause.measured, metric):
