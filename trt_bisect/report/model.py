@@ -670,7 +670,7 @@ _READ = (1, 2, SCHEMA)
 
 
 def report_of(text: bytes | str) -> Report:
-    """Returns the report of the content of ``report.json``; raises Malformed for a text or a schema that is none."""
+    """Returns the report of the content of ``report.json``; raises Malformed for no report or an unknown schema."""
     schema = decode(FileHead, text).schema
     if schema == SCHEMA:
         return decode(Report, text)

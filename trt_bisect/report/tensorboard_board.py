@@ -385,23 +385,23 @@ class Weight:
 def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> list[Weight]:
     """Returns the float constants of ``layers`` that INT8 can round, or of two axes or more, and the biases."""
     types, kept = TensorTypes.of(network.skeleton.graph), []
-    for layer in network.layers:
-        node, number = network.skeleton.graph.node[layer.index], 0
+    for layer in [layer for layer in network.layers if layer.name in layers]:
+        node, tag, number = network.skeleton.graph.node[layer.index], layers[layer.name], 0
         roundings = {rounding.slot: rounding for rounding in layer.roundings if rounding.is_weight}
-        biases = bias_names(network, layer, types) if layer.name in layers else []
-        for slot, name in enumerate(node.input if layer.name in layers else ()):
+        biases = bias_names(network, layer, types)
+        for slot, name in enumerate(node.input):
+            rounding = roundings.get(slot)
             if not writer.context.is_constant(name) or types.dtypes[name].kind != "f":
                 continue
-            if slot not in roundings and (len(types.shapes[name]) < 2 or name in biases):
+            if rounding is None and (len(types.shapes[name]) < 2 or name in biases):
                 continue
-            rounding = roundings.get(slot)
             quantizers = writer.quantizers(layer, rounding) if rounding and layer.quantizable else ()
             axis = rounding.axis if rounding and rounding.axis is not None else weight_axis(node, slot, types)
-            kept.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/weights", number), quantizers, axis))
+            kept.append(Weight(layer.index, name, numbered(f"{tag}/weights", number), quantizers, axis))
             number += 1
         for k, name in enumerate(biases):
             if types.dtypes[name].kind == "f":
-                kept.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/bias", k), (), None))
+                kept.append(Weight(layer.index, name, numbered(f"{tag}/bias", k), (), None))
     return kept
 
 

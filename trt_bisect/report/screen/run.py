@@ -51,7 +51,7 @@ def console_for_reports() -> Console:
 def print_report(report: Report, console: Console, *, every_layer: bool = False, around: int = _AROUND) -> None:
     """Prints the verdict and what it rests on, the most important first; names as they are, never as markup.
 
-    It prints as much as fits on a screen beside the lines ``around`` it; with ``every_layer`` all, and every layer.
+    It prints as much as fits on a screen beside the lines ``around`` it, or everything with ``every_layer``.
     """
     print_verdict(report, console)
     parts = [*_parts(report, console), *_note_parts(report)]

@@ -5,7 +5,7 @@ Names are printed as they are, never as markup.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from rich.console import Console
@@ -221,7 +221,7 @@ def _of_weights(rows: Sequence[_Named], sides: tuple[str, str]) -> Table:
 
 
 def print_profile(profile: Profile, console: Console, *, top: int = 0, columns: Sequence[str] = ()) -> None:
-    """Prints tensors of the selected layers, and notes; ``top`` rows, all for 0; BadInput for an unknown column."""
+    """Prints the selected layers' tensors, and notes; ``top`` rows, all for 0; BadInput for an unknown column."""
     if profile.samples:
         console.print(Text(f"{counted(profile.samples, 'sample')} of {profile.source}:"))
     console.print(fitted(ProfiledTensor, profile.tensors[: top or None], console, only=columns))
@@ -280,19 +280,17 @@ def print_worst(report: WorstReport, console: Console) -> None:
     _print_notes(console, remarks(report)[:NOTES_UP_TO])
 
 
-def histogram_lines(report: WorstReport) -> list[str]:
-    """Returns one line for each bar; a bar that is not empty has at least one block."""
+def histogram_lines(report: WorstReport) -> Iterator[str]:
+    """Yields one line for each bar; a bar that is not empty has at least one block."""
     bins = report.distribution.bins
     most = max((bar.count for bar in bins), default=0)
     edges = [[figure_text(report.metric, edge) for edge in (bar.low, bar.high)] for bar in bins]
     width = max((len(edge) for pair in edges for edge in pair), default=0)
-    lines = []
     for bar, (low, high) in zip(bins, edges, strict=True):
         blocks = max(round(_BAR * bar.count / most), int(bar.count > 0))
-        lines.append(f"{low:>{width}} to {high:>{width}}  {'█' * blocks:<{_BAR}} {bar.count}".rstrip())
+        yield f"{low:>{width}} to {high:>{width}}  {'█' * blocks:<{_BAR}} {bar.count}".rstrip()
     if report.distribution.not_finite:
-        lines.append(f"{'not finite':>{2 * width + 4}}  {report.distribution.not_finite}")
-    return lines
+        yield f"{'not finite':>{2 * width + 4}}  {report.distribution.not_finite}"
 
 
 def remarks(report: WorstReport) -> list[str]:
