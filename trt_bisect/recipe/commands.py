@@ -45,6 +45,15 @@ class Command:
     text: str
 
 
+EQUALISING = (
+    Command(AIMET, "from aimet_onnx.cross_layer_equalization import equalize_model; equalize_model(onnx_model)"),
+    Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_SMOOTHQUANT_CFG, forward_loop)  # matrix products"),
+)
+"""The commands that equalise channels: of convolutions (AIMET), of matrix products (SmoothQuant)."""
+TRAINING = (Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)  # then train on"),)
+"""The command for quantization-aware training."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """The run that commands are made for.
@@ -59,7 +68,6 @@ class Setting:
         folder: the run folder; empty where there is none.
         build: the facts that the recipe's engine is built with.
         options: the options of the command line that ask for this run, the data among them.
-        low: the low precision.
         fixed: the shapes of inputs that the user fixed: of his own file, they are dynamic.
         kept: the layers that the recipe keeps high.
     """
@@ -136,10 +144,7 @@ def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command
 
     In the run's own high precision: the recipe, for each tool, and the front of accuracy against cost. In another
     precision: the run that finds the recipe in that precision. ModelOpt is told each layer by name, unless there are
-    very many.
-
-    Args:
-        setting: the run; without a recipe ``layer`` is left high alone.
+    very many. Without a recipe ``layer`` is left high alone.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)
@@ -201,10 +206,7 @@ def _modelopt(setting: Setting, *options: str, high: Precision | None = None) ->
 
 
 def _with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
-    """Returns the commands that build the network of ``setting`` in INT8 with a calibration cache.
-
-    They are empty where the target does not read one.
-    """
+    """Returns the commands that build the network in INT8 with a calibration cache, none if the target reads none."""
     if not setting.build.target.weak:
         return ()
     network, build = setting.float_network, setting.build
@@ -227,16 +229,3 @@ def requantizing(setting: Setting) -> tuple[Command, ...]:
             "extra_options={'ActivationSymmetric': True, 'WeightSymmetric': True, 'QuantizeBias': False})",
         ),
     )
-
-
-def equalising() -> tuple[Command, ...]:
-    """Returns the commands that equalise channels: of convolutions (AIMET), of matrix products (SmoothQuant)."""
-    return (
-        Command(AIMET, "from aimet_onnx.cross_layer_equalization import equalize_model; equalize_model(onnx_model)"),
-        Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_SMOOTHQUANT_CFG, forward_loop)  # matrix products"),
-    )
-
-
-def training() -> tuple[Command, ...]:
-    """Returns the commands for quantization-aware training."""
-    return (Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)  # then train on"),)

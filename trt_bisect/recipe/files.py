@@ -106,11 +106,9 @@ class RecipeFiles:
     Attributes:
         texts: the texts by file name.
         network: the network with Q/DQ pairs or Casts, without any at the layers left high.
-        network_name: the name of its file.
         measured: the float network that was measured, for the flags and the script; None where the network came with
             Q/DQ pairs.
         notes: the notes for the report.
-        build: the facts that the engine is built with.
         properties: the properties of the user's file (``metadata_props``): Ultralytics and PaddleOCR read classes and
             characters there.
     """
@@ -161,7 +159,6 @@ class RecipeFiles:
             (beside / PLAN).replace(folder / PLAN)
 
     def _described(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Returns a model with the properties of the user's file."""
         described = onnx.ModelProto()
         described.CopyFrom(model)
         onnx.helper.set_model_props(described, dict(self.properties))
@@ -244,10 +241,7 @@ def recipe_files(
 def recipe_commands(folder: str, build: trtexec.Build, network: str) -> dict[str, str]:
     """Returns by file of a recipe the complete command that uses it: strong typing first, weak typing last.
 
-    Args:
-        folder: the folder of the recipe; empty for commands to run in that folder.
-        build: the facts that the engine is built with.
-        network: the name of the file with Q/DQ pairs or Casts.
+    The folder is that of the recipe, empty for commands to run in it; ``network`` is the file with Q/DQ pairs or Casts.
     """
     beside = f"{folder}/" if folder else ""
     commands = {network: shlex.join(trtexec.strong_command(build, beside + network))}
@@ -258,7 +252,7 @@ def recipe_commands(folder: str, build: trtexec.Build, network: str) -> dict[str
     convert = trtexec.polygraphy_command(
         build, beside + FLOAT_NETWORK, *trtexec.allowing(build.precisions), *cache, *script
     )
-    weak = trtexec.weak_command(FLOAT_NETWORK, TRTEXEC)
+    weak = f"grep -v '^#' {TRTEXEC} | xargs trtexec --onnx={FLOAT_NETWORK}"
     commands[POLYGRAPHY] = shlex.join(convert)
     commands[TRTEXEC] = f"(cd {shlex.quote(folder)} && {weak})" if folder else weak
     return commands
@@ -302,10 +296,8 @@ def modelopt_list(kept: list[str]) -> str:
 def polygraphy_script(weak: WeakPlan, named: list[str]) -> str:
     """Returns a script for Polygraphy's ``--trt-network-postprocess-script``, with ``--precision-constraints obey``.
 
-    Args:
-        weak: the plan under weak typing.
-        named: the layers that the plan leaves high. The script fails if TensorRT's network lacks one of them, or any
-            constrained layer if the constraints name TensorRT's own layers.
+    The plan leaves the ``named`` layers high. The script fails if TensorRT's network lacks one of them, or any
+    constrained layer if the constraints name TensorRT's own layers.
     """
     constraints = [
         (rule.layer, _trt_type(rule.precision), [_trt_type(kind) for kind in rule.outputs]) for rule in weak.constraints
@@ -315,7 +307,7 @@ def polygraphy_script(weak: WeakPlan, named: list[str]) -> str:
 
 
 def _python_list(items: Sequence[object]) -> str:
-    return "".join(["[", *(f"\n    {item!r}," for item in items), "\n]"])
+    return "".join(["[", *(f"\n    {entry!r}," for entry in items), "\n]"])
 
 
 def _trt_type(kind: Precision | str | None) -> str | None:
@@ -331,9 +323,9 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: trtexec.
     alone = network.has_pairs or low is FP8
     rows = [f"| `{name}` | the network with {pairs}: its graph says what is rounded |"]
     if not alone:
-        made = f"the network that was measured, in floats, made from `{_in_table(network.source)}`"
-        made += f", with {network.changes}; `{PLAN}` is for this file" if network.changes else ""
-        rows.append(f"| `{FLOAT_NETWORK}` | {made}{': the next files are for it' if build.weak else ''} |")
+        use = f"the network that was measured, in floats, made from `{_in_table(network.source)}`"
+        use += f", with {network.changes}; `{PLAN}` is for this file" if network.changes else ""
+        rows.append(f"| `{FLOAT_NETWORK}` | {use}{': the next files are for it' if build.weak else ''} |")
     if build.weak:
         rows.append(f"| `{TRTEXEC}` | weak typing: trtexec's flags |")
         rows.append(f"| `{POLYGRAPHY}` | weak typing: the same constraints for Polygraphy |")
@@ -341,16 +333,16 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: trtexec.
         rows.append(f"| `{CACHE}` | the scales for {build.target.title} |")
     rows.append(f"| `{MODELOPT}` | the layers for ModelOpt to leave alone: `{_modelopt(low.precision)}` |")
     rows.append(f"| `{PLAN}` | the precision of every layer that {title} would round |")
-    what = "to look at in Netron: drop, culprit, scales and precision stand on each node; made by `run`"
-    rows.append(f"| `{ANNOTATED}` | {what}. Its weights are those in `{QDQ_NETWORK if alone else FLOAT_NETWORK}` |")
+    use = "to look at in Netron: drop, culprit, scales and precision stand on each node; made by `run`"
+    rows.append(f"| `{ANNOTATED}` | {use}. Its weights are those in `{QDQ_NETWORK if alone else FLOAT_NETWORK}` |")
     parts = [
         f"# Recipe\n\nFor {build.target.title} ({build.target.why}); `--trt-version` names another version. Run "
         "the commands in this folder.",
         "\n".join(["| file | use |", "| --- | --- |", *rows]),
         f"## {'Strong typing' if build.target.strong else f'The network with {pairs}'}",
-        _about_building(commands[name], build),
+        *_about_building(commands[name], build),
     ]
-    if network.has_pairs or low is FP8:
+    if alone:
         came = f"`{_in_table(network.source)}` came with Q/DQ pairs" if network.has_pairs else "The network is in FP8"
         parts.append(
             f"{came}: TensorRT takes precisions and scales from pairs alone. So the recipe\n"
@@ -368,23 +360,19 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: trtexec.
     return "\n\n".join(parts) + "\n"
 
 
-def _about_building(command: str, build: trtexec.Build) -> str:
-    parts, unsaid = [_fenced(command)], trtexec.missing(build)
+def _about_building(command: str, build: trtexec.Build) -> Iterator[str]:
+    yield _fenced(command)
     if build.dynamic:
-        parts.append(
-            "The shapes are those of the data that the recipe was measured on. Give your own shapes for other data."
-        )
+        yield "The shapes are those of the data that the recipe was measured on. Give your own shapes for other data."
     if "--useDLACore" in command:
-        parts.append(_ABOUT_THE_DLA)
-    if unsaid:
-        parts.append(f"The command cannot express all settings of the measured engine. It lacks {'; '.join(unsaid)}.")
-    return "\n\n".join(parts)
+        yield _ABOUT_THE_DLA
+    if unsaid := trtexec.missing(build):
+        yield f"The command cannot express all settings of the measured engine. It lacks {'; '.join(unsaid)}."
 
 
 def _about_weak(
     weak: WeakPlan, refused: list[str], build: trtexec.Build, commands: Mapping[str, str], *, cached: bool
 ) -> str:
-    """Returns the section on the files for weak typing."""
     names = (
         f"Both name the layers of {weak.parser}'s parser, with all constraints of the measured engine."
         if weak.parser
@@ -429,7 +417,6 @@ x86 processors without VNNI, because their 16-bit sums saturate."""
 
 
 def _modelopt(low: Precision) -> str:
-    """The command of ModelOpt that takes the list."""
     if low in FLOAT_TYPES:
         return f"python -m modelopt.onnx.autocast --low_precision_type {low} --nodes_to_exclude ..."
     return f"python -m modelopt.onnx.quantization --quantize_mode {low} --nodes_to_exclude ..."

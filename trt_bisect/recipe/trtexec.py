@@ -78,9 +78,9 @@ class Build:
         shapes = {name: [*map(_joined, three)] for name, three in self.shapes.items()}
         more: dict[str, Any] = {"shapes": shapes, "dynamic": self.dynamic} if self.dynamic else {}
         more |= {name: getattr(self.options, name) for name in _IN_JSON}
-        given = {name: value for name, value in more.items() if value is not None and value != () and value != {}}
+        changed = {name: value for name, value in more.items() if value is not None and value != () and value != {}}
         kinds = sorted(map(str, self.precisions))
-        return {"target": str(self.target), "precisions": kinds, "weak": self.weak, **given}
+        return {"target": str(self.target), "precisions": kinds, "weak": self.weak, **changed}
 
     @classmethod
     def from_json(cls, record: Any) -> Build | None:
@@ -124,11 +124,7 @@ _IN_JSON: Mapping[str, Any] = {
 
 
 def options_in(flags: str) -> dict[str, Any]:
-    """Returns the options of a build that flags of trtexec ask for, by their names in ``BuildOptions``.
-
-    Raises:
-        BadInput: a flag is none of those that ``engine_flags`` writes for them.
-    """
+    """Returns the ``BuildOptions`` in flags of trtexec; raises BadInput for one that ``engine_flags`` never writes."""
     options: dict[str, Any] = {}
     for flag in flags.split():
         name, _, value = flag.partition("=")
@@ -152,11 +148,6 @@ def strong_command(build: Build, network: str) -> list[str]:
     typed = [] if build.target.rtx else ["--stronglyTyped"]
     typing = typed if build.target.strong else allowing(build.precisions)
     return [tool, f"--onnx={network}", *typing, *engine_flags(build)]
-
-
-def weak_command(network: str, flags: str) -> str:
-    """Returns the command line that builds a network with a file of flags beside it."""
-    return f"grep -v '^#' {flags} | xargs trtexec --onnx={network}"
 
 
 def allowing(precisions: frozenset[Precision]) -> list[str]:
@@ -187,10 +178,9 @@ def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
 
 def missing(build: Build) -> list[str]:
     """Returns the clauses on what the engine was measured with and ``strong_command`` cannot say."""
-    options, target, clauses = build.options, build.target, []
-    clauses += [
-        f"the shapes of the input '{name}', whose name trtexec splits" for name in filter(_unsayable, build.dynamic)
-    ]
+    options, target = build.options, build.target
+    unsayable = filter(_unsayable, build.dynamic)
+    clauses = [f"the shapes of the input '{name}', whose name trtexec splits" for name in unsayable]
     clauses += [
         f"the values of the input '{name}', if {target.title} takes it for sizes: give them in place of its shape, "
         f"{_joined(values[0])} to {_joined(values[2])}"
@@ -198,8 +188,8 @@ def missing(build: Build) -> list[str]:
     ]
     if options.optimization_level is not None and not _has_level(target):
         clauses.append(f"the optimisation level {options.optimization_level}, which came with TensorRT 8.6")
-    known = _sources(target)
-    clauses += [f"the tactic source {name}" for name in options.tactic_sources or () if name not in known]
+    sources = _sources(target)
+    clauses += [f"the tactic source {name}" for name in options.tactic_sources or () if name not in sources]
     if target.rtx and options.plugins:
         clauses.append(f"the plugins {', '.join(options.plugins)}")
     if options.operators and not options.plugins:
@@ -220,7 +210,6 @@ def _has_dla(target: TensorRTVersion, *, weak: bool) -> bool:
 
 
 def _sources(target: TensorRTVersion) -> tuple[str, ...]:
-    """The names of tactic sources that trtexec of the target knows."""
     return _OLD_SOURCES if target.weak else _SOURCES
 
 
@@ -257,9 +246,9 @@ def flags_of(weak: WeakPlan, build: Build, cache: str) -> list[str]:
     flags = [*engine_flags(build, weak=True), *allowing(build.precisions)]
     if Precision.INT8 in build.precisions:
         flags += calibrated(build, cache)
-    known = _types_of(build)
+    type_names = _types_of(build)
     layers = [f"{rule.layer}:{rule.precision}" for rule in weak.constraints if rule.precision is not None]
-    types = [f"{rule.layer}:{_types(rule, known)}" for rule in weak.constraints if _types_outputs(rule)]
+    types = [f"{rule.layer}:{_types(rule, type_names)}" for rule in weak.constraints if _types_outputs(rule)]
     if layers or types:
         flags.append("--precisionConstraints=obey")
     if layers:
@@ -287,61 +276,49 @@ def _types_outputs(constraint: Constraint) -> bool:
     return any(isinstance(kind, Precision) for kind in constraint.outputs)
 
 
-def _types(constraint: Constraint, known: Mapping[str, str]) -> str:
-    """Returns the types of a layer's outputs: one for all if they are the same."""
-    kinds = [known.get(str(kind), "") for kind in constraint.outputs]
+def _types(constraint: Constraint, type_names: Mapping[str, str]) -> str:
+    kinds = [type_names.get(str(kind), "") for kind in constraint.outputs]
     return kinds[0] if len(set(kinds)) == 1 else "+".join(kinds)
 
 
 def flags_file(flags: list[str], refused: list[str]) -> str:
-    """Returns the text of a file of flags, one a line, quoted for ``xargs``.
+    """Returns the text of a file of flags (``flags_of``), one a line, quoted for ``xargs``.
 
-    Args:
-        flags: from ``flags_of``.
-        refused: from ``refusals``. If there are any, the file holds one line that makes trtexec fail and print them.
+    If there are ``refusals``, the file holds one line that makes trtexec fail and print them.
     """
     if refused:
-        return shlex.quote(f"{REFUSED}={'; '.join(_plain(why) for why in refused)}") + "\n"
+        # xargs takes a line end, even in quotes, for the end of an argument
+        text = "".join(letter if letter.isprintable() else "?" for letter in "; ".join(refused))
+        return shlex.quote(f"{REFUSED}={text}") + "\n"
     return "\n".join(map(shlex.quote, flags)) + "\n"
-
-
-def _plain(text: str) -> str:
-    """Returns ``text`` without line ends, which ``xargs`` takes even in quotes for the end of an argument."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def refusals(weak: WeakPlan, build: Build, flags: list[str]) -> list[str]:
     """Returns the reasons why trtexec cannot express a plan, a clause for each layer; empty if it can."""
-    known = _types_of(build)
-    reasons = [f"layer '{rule.layer}': {why}" for rule in weak.constraints for why in _why_not(rule, weak, known)]
-    length = sum(len(flag.encode()) for flag in flags)
+    type_names, length = _types_of(build), sum(len(flag.encode()) for flag in flags)
+    reasons = [f"layer '{rule.layer}': {why}" for rule in weak.constraints for why in _why_not(rule, weak, type_names)]
     if not reasons and length > _MOST_BYTES:
-        reasons.append(
-            f"{len(weak.constraints)} layers: their names take {length >> 10} KiB, too much for a command line"
-        )
+        size = f"their names take {length >> 10} KiB, too much for a command line"
+        reasons.append(f"{len(weak.constraints)} layers: {size}")
     return reasons
 
 
-def _why_not(constraint: Constraint, weak: WeakPlan, known: Mapping[str, str]) -> Iterator[str]:
+def _why_not(constraint: Constraint, weak: WeakPlan, type_names: Mapping[str, str]) -> Iterator[str]:
     name = constraint.layer
+    start, star, end = name.partition("*")
     letters = [letter for letter in _SPLITS if letter in name]
     if letters:
         yield f"its name holds {' and '.join(map(repr, letters))}"
-    if any(other != name and _matches(name, other) for other in weak.layers):
+    longer = (layer for layer in weak.layers if layer != name and len(layer) >= len(start) + len(end))
+    if star and any(layer.startswith(start) and layer.endswith(end) for layer in longer):
         yield "its name holds '*' and stands for other layers too"
     if Counter(weak.layers)[name] != weak.constraints.count(constraint):
         yield "other layers have the same name"
     if _types_outputs(constraint):
-        unknown = sorted({str(kind).lower() for kind in constraint.outputs if kind and str(kind) not in known})
+        unknown = sorted({str(kind).lower() for kind in constraint.outputs if kind and str(kind) not in type_names})
         if unknown:
             yield f"trtexec of the target does not know the type {' and '.join(unknown)} of its outputs"
         if None in constraint.outputs:
             yield "some of its outputs have a type and some are left to TensorRT"
-    elif constraint.precision is not None and str(constraint.precision) not in known:
+    elif constraint.precision is not None and str(constraint.precision) not in type_names:
         yield f"trtexec of the target does not know the precision {constraint.precision}"
-
-
-def _matches(pattern: str, name: str) -> bool:
-    """Returns true if a name matches a pattern, whose first ``*`` is its only wildcard."""
-    start, star, end = pattern.partition("*")
-    return bool(star) and len(name) >= len(start) + len(end) and name.startswith(start) and name.endswith(end)

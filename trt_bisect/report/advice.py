@@ -13,13 +13,13 @@ from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.commands import (
+    EQUALISING,
+    TRAINING,
     Setting,
     calibrating,
-    equalising,
     keeping_high,
     requantizing,
     running_moved,
-    training,
     with_cache,
     with_moved,
 )
@@ -44,6 +44,7 @@ _MOVES = {
     ROUNDING: f"Errors of weights cancel at the outputs. {_INT8_ONLY}",
 }
 """The reasons for the moves that are advised only where they were measured to help."""
+_WHY_QAT = "Training with INT8 rounding moves the weights to values that INT8 can express."
 _FP16_LARGEST = 65504.0
 _BITS = {Precision.INT8: "eight", Precision.FP8: "four"}
 """The significant bits of a value, in words."""
@@ -56,11 +57,7 @@ def advice_on(
     explained: ExplainedLayer | None,
     around: Sequence[ExplainedTensor],
 ) -> CulpritAdvice:
-    """Returns the advice on one culprit.
-
-    Args:
-        around: its inputs and outputs.
-    """
+    """Returns the advice on one culprit, whose inputs and outputs are the tensors ``around``."""
     weights, share = (explained.weights, explained.share) if explained else ((), 0.0)
     per_tensor = any(weight.scale is not None and weight.scales is None for weight in weights)
     ends = [abs(end) for tensor in around for end in (tensor.fp32.min, tensor.fp32.max) if end is not None]
@@ -81,12 +78,7 @@ def advice_on(
             *_weight_remedies(evidence, setting, per_tensor),
             *_move_remedies(evidence, setting, best),
             *_high_remedies(evidence, setting, reach, share),
-            Remedy(
-                QAT,
-                "Training with INT8 rounding moves the weights to values that INT8 can express.",
-                "none; it takes training",
-                training(),
-            ),
+            Remedy(QAT, _WHY_QAT, "none; it takes training", TRAINING),
         ]
     else:
         remedies = list(_high_remedies(evidence, setting, reach, share))
@@ -122,22 +114,17 @@ def cause_of(
     tried: Sequence[Tried],
     calibrator: str,
 ) -> Cause:
-    """Returns the culprits of one cause with their remedies.
-
-    Args:
-        cause: a key of ``by_cause``.
-        evidence: its value.
-    """
+    """Returns the culprits of one cause with their remedies; cause and evidence are an item of ``by_cause``."""
     culprits = tuple(facts.layer.name for facts in evidence)
 
     def cheapest_first(tried: Tried) -> tuple[bool, float, float]:
         return not tried.meets, tried.cost if tried.meets else 0.0, math.inf if tried.loss is None else tried.loss
 
     measured = sorted((attempt for attempt in tried if set(attempt.culprits) <= set(culprits)), key=cheapest_first)
-    known = {attempt.remedy for attempt in measured}
+    names = {attempt.remedy for attempt in measured}
     unmeasured: dict[str, Remedy] = {}
     for remedy in (remedy for name in culprits for remedy in advice[name].remedies):
-        if remedy.tried is None and remedy.remedy not in known:
+        if remedy.tried is None and remedy.remedy not in names:
             unmeasured.setdefault(remedy.remedy, remedy)
     causes = [blamed for facts in evidence for blamed in facts.causes if blamed.reason == cause]
     words = blame.in_short(cause, causes, evidence[0].low, calibrator)
@@ -205,14 +192,13 @@ def _weight_remedies(evidence: blame.Evidence, setting: Setting, per_tensor: boo
 
 
 def _move_remedies(evidence: blame.Evidence, setting: Setting, best: Mapping[str, Tried]) -> Iterator[Remedy]:
-    """Yields equalisation where a channel is to blame, and each move that was measured to help."""
     why = "Factors moved between this layer and the layer before it make the channels alike; FP32 does not change."
     tried = best.get(EQUALISATION)
     if tried is not None and tried.network:
         commands = (running_moved(setting, tried.network), *with_moved(setting, tried.network, tried.cache))
         yield Remedy(EQUALISATION, why, commands=commands)
     elif evidence.has(blame.ONE_CHANNEL) or evidence.has(blame.STARVED):
-        yield Remedy(EQUALISATION, why, commands=equalising())
+        yield Remedy(EQUALISATION, why, commands=EQUALISING)
     for remedy, why in _MOVES.items():
         tried = best.get(remedy)
         if tried is not None and tried.network:

@@ -99,7 +99,6 @@ class DearLayer:
     """One of the layers that make most of a recipe's cost.
 
     Attributes:
-        name: its name.
         cost: a share of INT8's gain in speed.
         alone: the similarity on the worst judged input with this layer low and every other layer high; None if there
             is none.

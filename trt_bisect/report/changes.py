@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ _DIGESTS = ("model", "ranges", "inputs", "metric code")
 _DIGITS = 8
 _ULPS = 1e-9
 _Moved = Callable[[str, str, tuple[float | None, ...], float | None], Iterator["Change"]]
-"""Yields the change of a value of the metric, if there is one; its kind and its subject come first."""
+"""Yields the change of a value of the metric whose loss moved by more than noise, from its kind and its subject."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +96,7 @@ class Change:
     now: Any
 
     def fails(self, accepted: bool = False) -> bool:
-        """Returns true if this change fails a nightly run.
-
-        Args:
-            accepted: the user accepts all changes; then only a missed target fails.
-        """
+        """Returns true if this change fails a nightly run; where the user accepts all, only a missed target does."""
         return self.kind == TARGET if accepted else self.effect == WORSE and self.kind in FAILING
 
     @property
@@ -147,20 +142,15 @@ class RunChanges:
         """Returns a sentence for each change, the worse ones first, and what else is different."""
         from trt_bisect.report.nightly import made_of_text, sentence
 
-        ordered = sorted(self.changes, key=lambda change: change.effect != WORSE)
         lines = [
             f"{'changed' if change.effect == NEUTRAL else change.effect}: {sentence(change, self.metric)}"
-            for change in ordered
+            for change in sorted(self.changes, key=lambda change: change.effect != WORSE)
         ]
         return "\n".join([*(lines or ["Nothing changed."]), f"different: {made_of_text(self.differs)}"])
 
 
 def compared(before: Report, now: Report, direction: str) -> RunChanges:
-    """Returns the changes from one report to another, see ``Report.compare``.
-
-    Raises:
-        BadInput: the two were judged by different metrics.
-    """
+    """Returns the changes from one report to another; see ``Report.compare``."""
     if before.metric != now.metric:
         raise BadInput(
             f"The reports were judged by '{before.metric}' and by '{now.metric}': their figures cannot be compared.",
@@ -177,14 +167,17 @@ def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, directi
     Args:
         now: the later report, as ``compared_part`` returns it.
         runs: the earlier reports likewise, one for each repeat that is not equal to another.
-        direction: which values of a metric of the user's own are better, ``higher`` or ``lower``.
-
-    Raises:
-        BadInput: see ``metric_of``.
+        direction: as ``metric_of`` takes it, whose errors are raised.
     """
     allowed = min(metric_of(report, direction).loss(report.threshold) for report in (now, *runs))
-    floor = tolerances.similarity * allowed
-    moved = partial(_moved, loss=metric_of(now, direction).loss, floor=floor)
+    metric, floor = metric_of(now, direction), tolerances.similarity * allowed
+
+    def moved(kind: str, subject: str, before: tuple[float | None, ...], now: float | None) -> Iterator[Change]:
+        *earlier, later = (None if value is None else metric.loss(value) for value in (*before, now))
+        effect = _effect(earlier, later, floor)
+        if effect:
+            yield Change(kind, effect, subject, before, now)
+
     return (
         *_overall(now, runs, moved),
         *_bound(now, runs),
@@ -234,12 +227,7 @@ def compared_part(report: Report) -> Report:
 def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
     """Returns the differences between two runs in model, ranges, data, engine, GPU and options.
 
-    Args:
-        before: the earlier report, as it is read from a file.
-        now: the later one likewise.
-
-    Returns:
-        None if one of the reports is too old to have the parts of its run.
+    Both reports are as they are read from files; None if one is too old to have the parts of its run.
     """
     if "model" not in before.made_of or "model" not in now.made_of:
         return None
@@ -258,11 +246,8 @@ def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
 def metric_of(report: Report, direction: str) -> Metric:
     """Returns the metric that judged a report, which can judge its figures but not measure new ones.
 
-    Args:
-        direction: for a metric of the user's own, which values are better, ``higher`` or ``lower``.
-
-    Raises:
-        BadInput: the metric is the user's own, and an older version wrote the report, which lacks the metric's budget.
+    The direction, ``higher`` or ``lower``, is that of better values of a metric of the user's own. Raises BadInput if
+    the report is an older version's and lacks the budget of such a metric.
     """
     if report.metric in JUDGING:
         return JUDGING[report.metric]
@@ -274,21 +259,6 @@ def metric_of(report: Report, direction: str) -> Metric:
     higher = direction == "higher"
     perfect = report.threshold + report.budget if higher else report.threshold - report.budget
     return metric_of_facts({"name": report.metric, "perfect": perfect, "higher": higher, "own": True})
-
-
-def _moved(
-    kind: str,
-    what: str,
-    before: tuple[float | None, ...],
-    now: float | None,
-    loss: Callable[[float], float],
-    floor: float,
-) -> Iterator[Change]:
-    """Yields the change of a value of the metric whose loss moved by more than ``floor`` and noise."""
-    losses = [None if value is None else loss(value) for value in (*before, now)]
-    effect = _effect(losses[:-1], losses[-1], floor)
-    if effect:
-        yield Change(kind, effect, what, before, now)
 
 
 def _effect(before: Sequence[float | None], now: float | None, floor: float) -> str:
@@ -324,13 +294,12 @@ def _overall(now: Report, runs: Sequence[Report], moved: _Moved) -> Iterator[Cha
 
 def _bound(now: Report, runs: Sequence[Report]) -> Iterator[Change]:
     """Yields the change of the bound on unseen inputs, if it is more than that of one more or one less miss."""
-    known = [(run.bound.inputs, run.bound.missed) for run in runs if run.bound is not None]
-    if not known:
+    bounds = [run.bound for run in runs if run.bound is not None]
+    if not bounds:
         return
     before = tuple(None if run.bound is None else run.bound.most for run in runs)
-    one_miss = max(
-        upper_bound(inputs, max(missed, 1)) - upper_bound(inputs, max(missed - 1, 0)) for inputs, missed in known
-    )
+    around = [(bound.inputs, max(bound.missed, 1), max(bound.missed - 1, 0)) for bound in bounds]
+    one_miss = max(upper_bound(inputs, more) - upper_bound(inputs, fewer) for inputs, more, fewer in around)
     most = None if now.bound is None else now.bound.most
     effect = _effect(before, most, one_miss + _ULPS)
     if effect:
@@ -338,7 +307,6 @@ def _bound(now: Report, runs: Sequence[Report]) -> Iterator[Change]:
 
 
 def _latencies(now: Report, runs: Sequence[Report], tolerance: float) -> Iterator[Change]:
-    """Yields the plans whose median latency changed, or that cannot be built any more."""
     earlier = [_medians(run) for run in runs]
     for plan, milliseconds in _medians(now).items() if any(earlier) else ():
         before = tuple(medians.get(plan) for medians in earlier)
@@ -352,17 +320,15 @@ def _medians(report: Report) -> dict[str, float | None]:
 
 
 def _layers(now: Report, runs: Sequence[Report], moved: _Moved, floor: float) -> Iterator[Change]:
-    """Yields the layers that came and went, and the changes of each layer's figures."""
     rows, *earlier = ({row.name: row for row in report.layers if row.quantizable} for report in (now, *runs))
-    known = dict.fromkeys(name for layers in earlier for name in layers)
-    yield from (Change(LAYER, NEUTRAL, name, (), "new") for name in rows if name not in known)
-    yield from (Change(LAYER, NEUTRAL, name, (), "gone") for name in known if name not in rows)
+    names = dict.fromkeys(name for layers in earlier for name in layers)
+    yield from (Change(LAYER, NEUTRAL, name, (), "new") for name in rows if name not in names)
+    yield from (Change(LAYER, NEUTRAL, name, (), "gone") for name in names if name not in rows)
     for name, row in rows.items():
         yield from _layer(row, [layers[name] for layers in earlier if name in layers], moved, floor)
 
 
 def _layer(now: LayerRow, before: Sequence[LayerRow], moved: _Moved, floor: float) -> Iterator[Change]:
-    """Yields the changes of one layer: of its drop or as a culprit, on the curve, of its outcome and its precision."""
     drops = tuple(row.drop for row in before)
     is_known = now.drop is not None and any(drop is not None for drop in drops)
     kind, effect = DROP, _effect(drops, now.drop, floor) if is_known else ""

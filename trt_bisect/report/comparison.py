@@ -54,12 +54,10 @@ class Comparison(Result):
         model: the network's file; empty where two saved runs were compared without it.
         arithmetic: the arithmetic of the run in low precision: ``emulated`` or ``saved``, or ``as it runs``.
         source: a description of where the samples come from.
-        samples: their number.
         tensors: the tensors in execution order.
         weights: as a whole.
         advice: the findings, in execution order.
         channels: the channels of the weights, one a row.
-        notes: further remarks, a sentence each.
         low: the low precision; ``int8`` in the names of columns stands for it.
         other: the file of the second network, if two were compared: ``fp32`` in the names of columns stands for the
             first network, and ``int8`` for the second one.
@@ -172,8 +170,8 @@ class Comparison(Result):
         )
 
     def _headline(self) -> str:
-        known = [row for row in self.tensors if math.isfinite(row.figures.cosine)]
-        worst = min(known, key=lambda row: row.figures.cosine, default=None)
+        finite = (row for row in self.tensors if math.isfinite(row.figures.cosine))
+        worst = min(finite, key=lambda row: row.figures.cosine, default=None)
         least = f" The lowest cosine is {percent(worst.figures.cosine)}, of '{worst.origin.tensor}'." if worst else ""
         if not self.advice:
             return f"No layer is abnormal.{least}"
@@ -184,26 +182,18 @@ class Comparison(Result):
 
 
 def sort_column(name: str) -> TableColumn:
-    """Returns the column that ``name`` asks for; ``atol`` and ``rtol`` are the earlier names of two.
-
-    Raises:
-        BadInput: rows cannot be sorted by it.
-    """
-    known = {column.key: column for column in columns_of(ComparedTensor) if column.is_number}
+    """Returns the column of numbers of a name, new or old (``atol``, ``rtol``); raises BadInput if there is none."""
+    columns = {column.key: column for column in columns_of(ComparedTensor) if column.is_number}
     key = {"atol": "max_abs", "rtol": "max_rel"}.get(name, name)
-    if key not in known:
-        raise BadInput(f"There is no column '{name}' to sort by.", f"Use one of {', '.join(known)}.")
-    return known[key]
+    if key not in columns:
+        raise BadInput(f"There is no column '{name}' to sort by.", f"Use one of {', '.join(columns)}.")
+    return columns[key]
 
 
 def sorted_rows(rows: Sequence[Any], column: str, descending: bool | None = None) -> tuple[Any, ...]:
-    """Returns rows with the worst by a column first, those without a figure last; ``index`` keeps their order.
+    """Returns rows with the worst, or the largest if ``descending``, first, those without a figure last.
 
-    Args:
-        descending: the largest first; None for the worst first.
-
-    Raises:
-        BadInput: there is no such column of numbers.
+    The column ``index`` keeps their order. Raises BadInput if there is no such column of numbers.
     """
     about = sort_column(column)
     if about.key == INDEX and not descending:
@@ -259,8 +249,6 @@ class Profile(Result):
 
     Attributes:
         source: a description of where the samples come from.
-        samples: their number.
-        notes: further remarks, a sentence each.
     """
 
     COMMAND = "profile"

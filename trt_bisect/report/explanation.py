@@ -92,7 +92,6 @@ class ExplainedTensor:
     """A tensor or a weight in FP32 and in full INT8: as its layer makes it, a weight as it is rounded.
 
     Attributes:
-        tensor: its name.
         kind: ``input``, ``activation``, ``weight`` or ``bias``.
         shape: the shape on the first input.
         dtype: the dtype in FP32.
@@ -135,11 +134,10 @@ class ExplainedTensor:
     @classmethod
     def of(cls, compared: Compared, channels: Channels | None = None) -> ExplainedTensor:
         """Returns a tensor from its comparison."""
-        origin = compared.origin
+        origin, cosine = compared.origin, compared.figures.cosine
         first = origin.quantizers[0] if origin.quantizers else None
         scales = None if first is None or first.axis is None else tuple(map(_short, first.scale.reshape(-1).tolist()))
         figures = {name: _short(value) for name, value in asdict(compared.figures).items()}
-        cosine = compared.figures.cosine
         return cls(
             tensor=origin.tensor,
             kind=ACTIVATION if origin.kind == RESULT else origin.kind,
@@ -291,7 +289,6 @@ class Explanation:
         advice: the advice on each culprit, in the report's order.
         tried: the remedies that were measured, for culprits or for the whole network.
         causes: the culprits grouped by cause, with what was measured against each; the largest group first.
-        schema: the version of the form of this file; keys may be added without a new number.
     """
 
     samples: int

@@ -53,10 +53,7 @@ class SensitiveOp:
 
     def figure(self, name: str) -> float | None:
         """Returns ``loss``, ``gain``, ``worth``, ``macs``, or a metric by its name; None if there is none."""
-        if name in OWN:
-            value: float | None = getattr(self, name)
-            return value
-        return self.metrics.get(name)
+        return getattr(self, name) if name in OWN else self.metrics.get(name)
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,8 +90,8 @@ class Sensitivity(Result):
         """
         rows = [op for op in self.ops if way in (None, op.sensitive_type)]
         if not any(op.figure(figure) is not None for op in rows):
-            known = [*OWN, *dict.fromkeys(name for op in self.ops for name in op.metrics)]
-            raise BadInput(f"There is no column '{figure}' to sort by.", f"Use one of {', '.join(known)}.")
+            names = [*OWN, *dict.fromkeys(name for op in self.ops for name in op.metrics)]
+            raise BadInput(f"There is no column '{figure}' to sort by.", f"Use one of {', '.join(names)}.")
         if descending is None and figure == self.metric:
             figure = "loss"
         higher = figure in JUDGING and JUDGING[figure].higher if descending is None else not descending
@@ -136,10 +133,9 @@ class Sensitivity(Result):
         )
 
     def _headline(self) -> str:
-        known = [op for op in self.ops if op.loss is not None]
-        if not known:
+        worst = max((op for op in self.ops if op.loss is not None), key=lambda op: op.loss or 0.0, default=None)
+        if worst is None:
             return "No layer could be measured."
-        worst = max(known, key=lambda op: op.loss or 0.0)
         part = "" if worst.sensitive_type == "both" else f" ({worst.sensitive_type} alone)"
         return (
             f"'{worst.op_name}'{part} is the most sensitive layer: alone in {self.low.upper()} it loses "
@@ -176,8 +172,6 @@ class WorstReport(Result):
     """The worst inputs of a data set, and the distribution of the metric over it.
 
     Attributes:
-        arithmetic: ``emulated`` or ``measured``.
-        metric: its name.
         order: the order of the metric's values from the worst to the best: ``ascending`` or ``descending``.
         threshold: the worst value that is still good; None where the metric has none.
         allowed: the loss that the threshold allows.
@@ -190,7 +184,6 @@ class WorstReport(Result):
         stopped: the search was stopped before the end of the data set.
         distribution: the distribution over the samples that are not faint; over all samples if all are faint.
         verdict: a sentence that says if the inputs or the network cause the loss.
-        notes: further remarks, a sentence each.
         low: the low precision.
         inputs: the worst samples, worst first; no part of the JSON file.
     """

@@ -6,6 +6,7 @@ documentation of the file is made of the docstrings. A float that is not finite 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -43,16 +44,11 @@ if TYPE_CHECKING:
 PASSES, WITH_DOUBTS, FAILS = "passes", "passes with doubts", "fails"
 UNMEASURED = "not measured"
 """No verdict: nothing could be measured."""
-STYLES: Mapping[str, str] = {
-    PASSES: "bold green",
-    WITH_DOUBTS: "bold yellow",
-    FAILS: "bold red",
-    UNMEASURED: "bold yellow",
-}
+STYLES = {PASSES: "bold green", WITH_DOUBTS: "bold yellow", FAILS: "bold red", UNMEASURED: "bold yellow"}
 """The styles on the screen."""
-TONES: Mapping[str, str] = {PASSES: "good", WITH_DOUBTS: "doubted", FAILS: "bad", UNMEASURED: ""}
+TONES = {PASSES: "good", WITH_DOUBTS: "doubted", FAILS: "bad", UNMEASURED: ""}
 """The CSS classes on the pages."""
-COLOURS: Mapping[str, str] = {PASSES: "green", WITH_DOUBTS: "darkgoldenrod", FAILS: "crimson", UNMEASURED: "grey"}
+COLOURS = {PASSES: "green", WITH_DOUBTS: "darkgoldenrod", FAILS: "crimson", UNMEASURED: "grey"}
 """The colours in a notebook, which has no styles of its own."""
 
 
@@ -62,30 +58,11 @@ def spoken(verdict: str) -> str:
 
 
 def verdict_of(*, meets: bool, doubted: bool) -> str:
-    """Returns the verdict on a plan.
+    """Returns the verdict on a plan that meets the threshold on all inputs given or not.
 
-    Args:
-        meets: the plan meets the threshold on all inputs given.
-        doubted: something speaks against it that the user has not accepted.
+    It is doubted if something speaks against it that the user has not accepted.
     """
     return FAILS if not meets else WITH_DOUBTS if doubted else PASSES
-
-
-def code_of(verdict: str) -> int:
-    """Returns the exit code of a verdict: 0 for a pass without doubts, 1 for any other, 3 if nothing was measured."""
-    return {PASSES: 0, UNMEASURED: NothingMeasured.exit_code}.get(verdict, 1)
-
-
-def verdict_in(exit_code: int | None, *, meets: bool) -> str:
-    """Returns the verdict that a saved exit code stands for.
-
-    Args:
-        exit_code: of a finished run; None for a run that is not finished.
-        meets: the plan that was asked for meets the threshold: full INT8.
-    """
-    if exit_code not in (0, 1):
-        return UNMEASURED
-    return verdict_of(meets=meets or exit_code == 0, doubted=exit_code == 1)
 
 
 SCHEMA = 3
@@ -116,10 +93,6 @@ class ByPlan(Generic[Value]):
     def items(self) -> Iterator[tuple[str, Value]]:
         """Yields the names of the plans with the values."""
         yield from (("int8", self.int8), ("recipe", self.recipe))
-
-
-NO_INPUTS: ByPlan[ByInput | None] = ByPlan(None, None)
-"""Without figures of each input."""
 
 
 @dataclass(frozen=True)
@@ -317,15 +290,7 @@ class NextStep:
 
 @dataclass(frozen=True)
 class Attached:
-    """The facts of a run beyond its report, no fields of it; a report that was read from a file has none of them.
-
-    Attributes:
-        files: the files of the recipe.
-        graph: the network's layers and tensors.
-        explanation: the reasons for the culprits; None where none was made.
-        remedy_files: the caches and networks of its remedies.
-        pictures: the worst images; None where none were drawn.
-    """
+    """The facts of a run beyond its report, no fields of it; a report that was read from a file has none of them."""
 
     files: RecipeFiles | None = None
     graph: Graph | None = None
@@ -339,7 +304,6 @@ class Report(Shown):
     """The result of a run.
 
     Attributes:
-        schema: the version of this form; fields may be added without a new number.
         state: ``running``, ``interrupted`` or ``finished``: a run under way writes what it knows so far.
         verdict: the verdict on full INT8: a word of ``report.model``.
         lines: the verdict in lines.
@@ -363,7 +327,6 @@ class Report(Shown):
             without a GPU.
         predicted: the predicted times of the same plans; None where no GPU is known.
         overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
-        notes: further remarks.
         next: the step to go on with; None without one.
         stopped: ``interrupted``, ``time limit`` or ``no room`` for a run that was stopped before its end; the same
             command goes on. Its verdict is ``not measured`` if full INT8 was not measured on all inputs until then.
@@ -401,7 +364,7 @@ class Report(Shown):
     culprits: tuple[str, ...] = ()
     similarity: ByPlan[float | None] = ByPlan(None, None)
     outputs: ByPlan[Mapping[str, Mapping[str, float | None]]] = field(default_factory=lambda: ByPlan({}, {}))
-    by_input: ByPlan[ByInput | None] = NO_INPUTS
+    by_input: ByPlan[ByInput | None] = ByPlan(None, None)
     recipe: RecipeLayers = field(default_factory=RecipeLayers)
     ranges: RangesFacts = field(default_factory=RangesFacts)
     inputs: JudgedInputs = field(default_factory=JudgedInputs)
@@ -437,8 +400,8 @@ class Report(Shown):
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command: 0, 1 or 3."""
-        return code_of(self.verdict)
+        """The exit code of the command: 0 for a pass without doubts, 1 for any other, 3 if nothing was measured."""
+        return {PASSES: 0, UNMEASURED: NothingMeasured.exit_code}.get(self.verdict, 1)
 
     @property
     def passed(self) -> bool:
@@ -541,12 +504,7 @@ class Report(Shown):
         return timed.mean_ms if timed else None
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
-        """Returns the time of the engine layers that contain a layer, in milliseconds; None if not known.
-
-        Args:
-            plan: ``fp32``, ``fp16``, ``int8`` or ``recipe``.
-            layer: its name; fused layers share one time.
-        """
+        """Returns the milliseconds of the engine layers with a layer, as fused layers share one; None if not known."""
         timed = (self.latency or {}).get(plan)
         parts = [part.milliseconds for part in (timed.layers if timed else ()) if layer in part.layers]
         return sum(parts) if parts else None
@@ -600,31 +558,30 @@ class Report(Shown):
         from trt_bisect.report.network_graph import write_annotated
         from trt_bisect.report.page import write_page
 
-        path, made = make_folder(Path(folder)), self.attached
-        text = encode_lines(self)
-        if made.explanation is not None:
-            write(path / EXPLANATION, made.explanation)
-            for beside in made.remedy_files:
-                beside.write(path)
+        path, attached, text = make_folder(Path(folder)), self.attached, encode_lines(self)
+        if attached.explanation is not None:
+            write(path / EXPLANATION, attached.explanation)
+            for remedy_file in attached.remedy_files:
+                remedy_file.write(path)
         elif not (path / REPORT).is_file() or (path / REPORT).read_bytes() != text:
             (path / EXPLANATION).unlink(missing_ok=True)
             (path / PICTURES).unlink(missing_ok=True)
-        if made.pictures is not None:
-            write(path / PICTURES, made.pictures)
-        elif made.explanation is not None:
+        if attached.pictures is not None:
+            write(path / PICTURES, attached.pictures)
+        elif attached.explanation is not None:
             (path / PICTURES).unlink(missing_ok=True)
-        if made.files is not None and recipe:
-            made.files.write(path / FOLDER)
-        if made.graph is not None:
-            write(path / NETWORK, made.graph)
+        if attached.files is not None and recipe:
+            attached.files.write(path / FOLDER)
+        if attached.graph is not None:
+            write(path / NETWORK, attached.graph)
         write_whole(path / LAYERS, self.to_csv().encode())
         if self.front:
             write_whole(path / FRONT, csv_of(FrontPoint, self.front, **self.names).encode())
         else:
             (path / FRONT).unlink(missing_ok=True)
         write_whole(path / REPORT, text)
-        if made.files is not None and made.graph is not None:
-            write_annotated(made.files, self.layers, made.graph, path)
+        if attached.files is not None and attached.graph is not None:
+            write_annotated(attached.files, self.layers, attached.graph, path)
         write_page(self, path)
         return path
 
@@ -673,8 +630,7 @@ class Report(Shown):
         from trt_bisect.report.summary import headline
 
         verdict, reasons = verdict_first(self)
-        sentence, *command = next_lines(self) or [""]
-        rows = [row for rows in self.ranked_culprits for row in rows]
+        steps = next_lines(self)
         return Overview(
             headline(self, self.state),
             f"Full {self.low.upper()} {self.text(self.figures.int8)} · recipe {self.text(self.figures.recipe)} · "
@@ -690,12 +646,12 @@ class Report(Shown):
                     loss_text(self.metric, row.drop),
                     loss_text(self.metric, row.gain),
                 )
-                for row in rows
+                for row in itertools.chain(*self.ranked_culprits)
             ],
             [
                 *(line.text for line in verdict),
-                *([sentence] if sentence else []),
-                *(f"  {line}" for line in command),
+                *steps[:1],
+                *(f"  {command}" for command in steps[1:]),
                 *(line.text for line in reasons),
             ],
             [note.text for note in self.notes],
@@ -714,11 +670,7 @@ _READ = (1, 2, SCHEMA)
 
 
 def report_of(text: bytes | str) -> Report:
-    """Returns the report of the content of ``report.json``.
-
-    Raises:
-        Malformed: the text is no report, or one of a schema that this version does not know.
-    """
+    """Returns the report of the content of ``report.json``; raises Malformed for no report or an unknown schema."""
     schema = decode(FileHead, text).schema
     if schema == SCHEMA:
         return decode(Report, text)
@@ -740,13 +692,15 @@ def read_report(path: Path) -> Report | None:
 
 def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
     """Returns a record of schema 1 or 2 in the form of schema 3; it keeps its own number."""
-    recipe, answer, inputs = record["recipe"], record.get("answer"), record["inputs"]
-    by_input = record.get("by_input", {})
+    recipe, inputs, answer, exit_code = record["recipe"], record["inputs"], record.get("answer"), record["exit_code"]
+    by_input, meets = record.get("by_input", {}), bool(recipe["meets"] and not recipe["high"])
     step = {name: record.get(f"next_{'step' if name == 'what' else name}", "") for name in ("kind", "what", "command")}
     return {
         **record,
         "state": INTERRUPTED if record.get("stopped") == INTERRUPTED else FINISHED,
-        "verdict": verdict_in(record["exit_code"], meets=bool(recipe["meets"] and not recipe["high"])),
+        "verdict": verdict_of(meets=meets or exit_code == 0, doubted=exit_code == 1)
+        if exit_code in (0, 1)
+        else UNMEASURED,
         "lines": [{"kind": line.partition(":")[0].lower(), "text": line} for line in record["summary"].splitlines()],
         "notes": [{"kind": OLDER, "text": text} for text in record["notes"]],
         "by_input": {plan: by_input.get(plan) for plan in ("int8", "recipe")},

@@ -78,21 +78,20 @@ class Graph:
 
 
 def graph_of(network: Network, scales: Mapping[str, np.float32]) -> Graph:
-    """Returns the graph of a network.
-
-    Args:
-        scales: the scales of activations, by tensor name; not needed for Q/DQ pairs that the network holds itself.
-    """
-    nodes = network.skeleton.graph.node
+    """Returns the graph of a network; scales are those of activations that no Q/DQ pair of the network has."""
+    nodes, by_tensor = network.skeleton.graph.node, {name: float(scale) for name, scale in scales.items()}
     layers = tuple(_layer(layer, nodes[layer.index]) for layer in network.layers)
+    for rounding in (rounding for layer in network.layers for rounding in layer.roundings):
+        for quantizer in rounding.fixed:
+            by_tensor[rounding.tensor] = max(by_tensor.get(rounding.tensor, 0.0), float(quantizer.scale.max()))
     used = dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs))
     used.update(dict.fromkeys(spec.name for spec in (*network.inputs, *network.outputs)))
-    types, known = TensorTypes.of(network.skeleton.graph), _scales(network, scales)
+    types = TensorTypes.of(network.skeleton.graph)
     shapes = {**types.shapes, **{layer.outputs[0]: layer.shape for layer in network.layers if layer.outputs}}
     dtypes = {name: str(dtype) for name, dtype in types.dtypes.items() if dtype is not None}
     return Graph(
         layers,
-        {name: GraphTensor(shapes.get(name), dtypes.get(name, ""), known.get(name)) for name in used},
+        {name: GraphTensor(shapes.get(name), dtypes.get(name, ""), by_tensor.get(name)) for name in used},
         tuple(spec.name for spec in network.inputs),
         tuple(spec.name for spec in network.outputs),
     )
@@ -101,30 +100,19 @@ def graph_of(network: Network, scales: Mapping[str, np.float32]) -> Graph:
 def _layer(layer: Layer, node: onnx.NodeProto) -> GraphLayer:
     read = dict.fromkeys((*(name for name in node.input if name), *layer.inputs))
     attributes = {attribute.name: _text(attribute) for attribute in node.attribute}
-    return GraphLayer(
-        layer.index, layer.name, layer.op_type, tuple(read), tuple(layer.outputs), attributes, layer.module, layer.code
-    )
+    tensors = tuple(read), tuple(layer.outputs)
+    return GraphLayer(layer.index, layer.name, layer.op_type, *tensors, attributes, layer.module, layer.code)
 
 
 def _text(attribute: AttributeProto) -> str:
     """Returns an attribute as text: a tensor as its type and shape, a subgraph as its number of nodes."""
     if attribute.type == AttributeProto.TENSOR:
-        dtype = helper.tensor_dtype_to_np_dtype(attribute.t.data_type)
-        return f"{dtype} {list(attribute.t.dims)}"
+        return f"{helper.tensor_dtype_to_np_dtype(attribute.t.data_type)} {list(attribute.t.dims)}"
     if attribute.type == AttributeProto.GRAPH:
         return f"a body of {len(attribute.g.node)} nodes"
     value = helper.get_attribute_value(attribute)
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
-
-
-def _scales(network: Network, scales: Mapping[str, np.float32]) -> dict[str, float]:
-    by_tensor = {name: float(scale) for name, scale in scales.items()}
-    for layer in network.layers:
-        for rounding in layer.roundings:
-            for quantizer in rounding.fixed:
-                by_tensor[rounding.tensor] = max(by_tensor.get(rounding.tensor, 0.0), float(quantizer.scale.max()))
-    return by_tensor
 
 
 PREFIX = "trt-bisect."
@@ -139,10 +127,7 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph) ->
     Every node that is a layer gets the keys ``trt-bisect.`` and ``precision`` (in the recipe), ``similarity``, ``drop``
     and ``gain`` (where measured), ``culprit`` and ``suspect`` (where it is one), ``why_not`` (where it cannot be INT8)
     and ``scales`` (of the tensors that it reads and makes). The same stands in its ``doc_string``, which older viewers
-    show.
-
-    Args:
-        model: a model; its nodes have the names of the layers.
+    show. The nodes of ``model`` have the names of the layers.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -153,8 +138,7 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph) ->
         if node.name in by_name:
             facts = _facts(by_name[node.name], tensors.get(node.name, ()), graph.tensors)
             for key, value in facts.items():
-                entry = node.metadata_props.add()
-                entry.key, entry.value = f"{PREFIX}{key}", value
+                node.metadata_props.add(key=f"{PREFIX}{key}", value=value)
             node.doc_string = "\n".join(f"{key}: {value}" for key, value in facts.items())
     return copy
 
@@ -167,9 +151,8 @@ def write_annotated(files: RecipeFiles, rows: Iterable[LayerRow], graph: Graph, 
     write_whole(folder / FOLDER / ANNOTATED, of_layers.SerializeToString())
 
 
-def _facts(row: LayerRow, tensors: Iterable[str], known: Mapping[str, GraphTensor]) -> dict[str, str]:
-    """Returns the metadata for the node of a layer."""
-    scales = {name: known[name].scale for name in tensors if name in known and known[name].scale is not None}
+def _facts(row: LayerRow, names: Iterable[str], tensors: Mapping[str, GraphTensor]) -> dict[str, str]:
+    scales = {name: tensors[name].scale for name in names if name in tensors and tensors[name].scale is not None}
     figures = {"similarity": row.similarity, "drop": row.drop, "gain": row.gain, "taken_back": row.taken_back}
     return {
         "precision": row.recipe or row.asked,

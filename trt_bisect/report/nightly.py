@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -111,7 +112,6 @@ class Regression:
         gone: networks of the baseline that the suite no longer has.
         baseline_folder: the folder that ``--baseline`` named and that can be updated; None for ``latest``, a run, a
             report or a nightly run.
-        schema: the version of the form of this file; keys may be added without a new number.
     """
 
     suite: str
@@ -151,11 +151,7 @@ class Regression:
 def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseline]:
     """Returns the baselines in a folder by the networks' names; empty where there is no folder.
 
-    Args:
-        replacing: baselines of other versions are left out, since new ones replace them.
-
-    Raises:
-        BadInput: a JSON file in it is no baseline, or one that this version cannot read.
+    Raises BadInput for JSON that is no baseline, or one of another version, which is left out when ``replacing``.
     """
     baselines = {}
     for path in sorted(folder.glob("*.json")):
@@ -185,13 +181,12 @@ def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseli
 def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
     """Writes baselines by the stems of their files, and removes the baselines of other networks from the folder.
 
-    Raises:
-        BadInput: the folder cannot be written, or it holds JSON that is no baseline.
+    Raises BadInput if it cannot be written, or holds JSON that is no baseline.
     """
     read_baselines(folder, replacing=True)
     make_folder(folder, "--baseline")
     for stem, baseline in baselines.items():
-        runs = b",\n".join(encode_lines(_given(run)).strip() for run in baseline.runs)
+        runs = b",\n".join(encode_lines(_changed(run)).strip() for run in baseline.runs)
         head = encode_lines({"kind": baseline.kind, "schema": baseline.schema, **vars(baseline), "runs": ()})
         write_whole(folder / f"{stem}.json", head.replace(b' "runs": []', b' "runs": [\n%s\n ]' % runs))
     for path in folder.glob("*.json"):
@@ -199,15 +194,15 @@ def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
             path.unlink()
 
 
-def _given(record: Any) -> dict[str, Any]:
+def _changed(record: Any) -> dict[str, Any]:
     """Returns the fields of a dataclass that are not as its class has them by default, and those of its layers."""
-    given = {
+    changed = {
         declared.name: value
         for declared in fields(record)
         if (value := getattr(record, declared.name))
         != (declared.default if declared.default_factory is MISSING else declared.default_factory())
     }
-    return {**given, "layers": list(map(_given, record.layers))} if isinstance(record, Report) else given
+    return {**changed, "layers": list(map(_changed, record.layers))} if isinstance(record, Report) else changed
 
 
 _PLANS = {changes.INT8: "full INT8", changes.RECIPE: "the recipe"}
@@ -222,13 +217,7 @@ _MOST_NAMES = 4
 
 def sentence(change: Change, metric: str) -> str:
     """Returns the sentence on one change."""
-
-    def figure(value: float) -> str:
-        return figure_text(metric, value)
-
-    def drop(value: float) -> str:
-        return loss_text(metric, value)
-
+    figure, drop = partial(figure_text, metric), partial(loss_text, metric)
     kind, what, is_worse, now = change.kind, change.what, change.effect == changes.WORSE, change.now
     if kind == changes.SIMILARITY:
         return f"{_PLANS[what]} is {change.effect}: {_moved(change, figure)}"
@@ -248,12 +237,10 @@ def sentence(change: Change, metric: str) -> str:
     if kind == changes.OBEYED:
         return f"'{what}' {'no longer runs' if is_worse else 'runs again'} in the requested precision"
     if kind == changes.RECIPE_LAYERS:
-        means = {
-            changes.WORSE: ", and no longer meets the threshold",
-            changes.BETTER: ", and meets the threshold again",
-        }
+        means = {changes.WORSE: "no longer meets the threshold", changes.BETTER: "meets the threshold again"}
+        meets = f", and {means[change.effect]}" if change.effect in means else ""
         after, *before = (listed(high, most=6) or "no layer" for high in (now, *change.before))
-        return f"the recipe keeps {after} in high precision, was {' or '.join(before)}{means.get(change.effect, '')}"
+        return f"the recipe keeps {after} in high precision, was {' or '.join(before)}{meets}"
     if kind == changes.LAYER:
         return f"layer '{what}' is {now}"
     if kind == changes.PART and not now:
@@ -364,11 +351,7 @@ def _row(result: NetworkResult) -> tuple[str, ...]:
     report = result.tonight
     if report is None:
         return (result.name, result.status, *[""] * 5)
-
-    def figure(value: float | None) -> str:
-        return figure_text(report.metric, value)
-
-    runs = result.baseline.runs if result.baseline else ()
+    figure, runs = partial(figure_text, report.metric), result.baseline.runs if result.baseline else ()
     cells = []
     for plan, value in report.similarity.items():
         was = [earlier for run in runs if (earlier := getattr(run.similarity, plan)) is not None]
@@ -377,20 +360,15 @@ def _row(result: NetworkResult) -> tuple[str, ...]:
 
 
 def _headline(regression: Regression) -> str:
-    """Returns the nightly run in a sentence."""
     statuses = [result.status for result in regression.networks]
-    counts = [
-        f"{statuses.count(status)} {word}"
-        for status, word in ((FAILED, "failed"), (ERROR, "not measured"), (PASSED, "passed"))
-        if status in statuses
-    ]
+    words = {FAILED: "failed", ERROR: "not measured", PASSED: "passed"}
+    counts = [f"{statuses.count(status)} {word}" for status, word in words.items() if status in statuses]
     against = f"against {regression.baseline}" if regression.baseline else "with nothing to compare with"
     accepted = "; this run is the new baseline" if regression.accepted else ""
     return f"{', '.join(counts)}, {against}{accepted}"
 
 
 def _accept_command(regression: Regression) -> str:
-    """Returns the command that makes the figures of this nightly run the baseline."""
     folder = regression.baseline_folder
     options = ["--config", regression.suite, *(["--baseline", str(folder)] if folder else []), "--update-baseline"]
     return shlex.join(["trt-bisect", "regress", *options])
@@ -402,14 +380,12 @@ def _moved(change: Change, text: Callable[[float], str]) -> str:
 
 
 def _range(values: Sequence[float | None], text: Callable[[float], str]) -> str:
-    """Returns the range of the values that were measured, as text."""
-    known = sorted(value for value in values if value is not None)
-    if not known:
-        return "not measured"
-    return " to ".join(dict.fromkeys((text(known[0]), text(known[-1]))))
+    measured = sorted(value for value in values if value is not None)
+    return " to ".join(dict.fromkeys(map(text, (measured[0], measured[-1])))) if measured else "not measured"
 
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""The characters that XML 1.0 cannot hold, even escaped."""
 _CASES = {
     "similarity": (changes.SIMILARITY, changes.RECIPE_LAYERS, changes.PART, changes.BOUND),
     "target": (changes.TARGET,),
@@ -428,8 +404,7 @@ _LONGEST = 2000
 def junit_xml(regression: Regression) -> bytes:
     """Returns the document, in UTF-8."""
     root = Element("testsuites", name="trt-bisect")
-    for result in regression.networks:
-        root.append(_suite(result, regression.began))
+    root.extend(_suite(result, regression.began) for result in regression.networks)
     for count in ("tests", "failures", "errors"):
         root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
     ElementTree.indent(root)
@@ -438,19 +413,12 @@ def junit_xml(regression: Regression) -> bytes:
 
 
 def _suite(result: NetworkResult, began: str) -> Element:
-    cases = list(_cases(result))
-    suite = Element(
-        "testsuite",
-        name=_attribute(result.name),
-        tests=str(len(cases)),
-        failures=str(sum(case.find("failure") is not None for case in cases)),
-        errors=str(sum(case.find("error") is not None for case in cases)),
-        skipped=str(sum(case.find("skipped") is not None for case in cases)),
-        time=f"{result.seconds:.3f}",
-        timestamp=began[:19],
-    )
+    cases, lines = list(_cases(result)), sentences(result)
+    tags = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    counts = {name: str(sum(case.find(tag) is not None for case in cases)) for name, tag in tags.items()}
+    attributes = {"name": _attribute(result.name), "tests": str(len(cases)), **counts}
+    suite = Element("testsuite", attributes, time=f"{result.seconds:.3f}", timestamp=began[:19])
     suite.extend(cases)
-    lines = sentences(result)
     if result.tonight is not None and result.baseline is not None:
         lines.append(f"What differs from the baseline: {made_of_text(result.differs)}.")
     SubElement(suite, "system-out").text = _xml_text("\n".join(lines))
@@ -485,10 +453,8 @@ def _case(result: NetworkResult, name: str, seconds: float = 0.0) -> Element:
 
 
 def _failing(case: Element, tag: str, messages: list[str]) -> Element:
-    problem = SubElement(
-        case, tag, message=_attribute(messages[0]), type="regression" if tag == "failure" else "not measured"
-    )
-    problem.text = _xml_text("\n".join(messages))
+    kind = "regression" if tag == "failure" else "not measured"
+    SubElement(case, tag, message=_attribute(messages[0]), type=kind).text = _xml_text("\n".join(messages))
     return case
 
 
@@ -497,5 +463,4 @@ def _attribute(text: str) -> str:
 
 
 def _xml_text(text: str) -> str:
-    """Returns a text without the characters that XML 1.0 cannot hold, even escaped."""
     return _NOT_XML.sub("\ufffd", text)

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,18 +37,14 @@ class PageData:
 
     Attributes:
         report: the report of a finished run, or of one under way.
-        graph: the network; None if not known.
-        explanation: the reasons and the remedies; None without them.
         headline: the verdict in a sentence.
         fragile: the reasons why the verdict on the recipe could be another one, a clause each.
         status: ``finished``, ``running`` or ``interrupted``.
         tones: the CSS classes of the verdicts: of the run, on ``int8`` and on ``recipe``.
         progress: the progress of a running run, ``stage``, ``done``, ``total``, ``seconds`` and ``left``.
         recipe: the value of ``recipe_texts``.
-        command: the command line of the run.
         commands: by file of the recipe, the command that uses it.
         columns: the columns of the table of layers that their class describes.
-        pictures: the worst images; None without them.
     """
 
     report: Report
@@ -110,26 +107,22 @@ def _commands(recipe: Mapping[str, Any], folder: str, low: str) -> dict[str, str
     build = Build.from_json(plan.get(BUILD)) if isinstance(plan, dict) else None
     if build is None:
         return {}
-    known = recipe_commands(f"{folder}/{FOLDER}" if folder else FOLDER, build, network_file(Precision(low)))
-    return {name: command for name, command in known.items() if name in recipe}
+    commands = recipe_commands(f"{folder}/{FOLDER}" if folder else FOLDER, build, network_file(Precision(low)))
+    return {name: command for name, command in commands.items() if name in recipe}
 
 
 def recipe_texts(folder: Path) -> dict[str, str | dict[str, int]]:
     """Returns the files of a recipe by name: the text, or ``{"bytes": size}`` for a binary or long file."""
-    texts: dict[str, str | dict[str, int]] = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
-            texts[path.name] = _text(path)
-    return texts
+    paths = sorted(folder.iterdir()) if folder.is_dir() else ()
+    files = [path for path in paths if path.is_file() and not path.is_symlink() and not path.name.startswith(".")]
+    return {path.name: _text(path) for path in files}
 
 
 def _text(path: Path) -> str | dict[str, int]:
     size = path.stat().st_size
-    if size <= _LARGEST_TEXT and path.suffix != ".onnx":
-        try:
+    with suppress(ValueError):
+        if size <= _LARGEST_TEXT and path.suffix != ".onnx":
             return path.read_text(encoding="utf-8")
-        except ValueError:
-            pass
     return {"bytes": size}
 
 
@@ -146,11 +139,7 @@ _ICON = (
 
 
 def render_page(data: PageData, live: str = "") -> str:
-    """Returns the page of a run as HTML.
-
-    Args:
-        live: the relative address of newer data; empty for a page that does not change.
-    """
+    """Returns the page of a run as HTML; ``live`` is the relative address of newer data, empty if there is none."""
     report = data.report
     return _rendered(
         "page.html.j2",
@@ -238,27 +227,15 @@ def environment() -> Environment:
 
 def _policy(digests: list[str], live: str) -> str:
     """Returns a content security policy that allows the scripts with these digests only, and no other host."""
-    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src {hashes}",
-            "style-src 'unsafe-inline'",
-            "img-src data: blob:",
-            "worker-src blob:",
-            *(["connect-src 'self'"] if live else []),
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
+    hashes, connect = " ".join(f"'sha256-{digest}'" for digest in digests), "connect-src 'self'; " if live else ""
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; worker-src blob:; "
+        f"{connect}base-uri 'none'; form-action 'none'"
     )
 
 
 def write_page(report: Report, folder: Path) -> None:
-    """Writes ``report.html``, with the network, the explanation and the recipe that the folder holds.
-
-    Raises:
-        BadInput: the folder cannot be written.
-    """
+    """Writes ``report.html`` with what the folder holds: network, explanation, recipe; raises BadInput if it cannot."""
     data = page_data(
         report,
         read(Graph, folder / NETWORK),

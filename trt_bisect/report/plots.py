@@ -33,11 +33,7 @@ _EXACT = 1e-9
 def curve(report: Report, *, log: bool = True) -> Figure:
     """Returns the similarity over k: a line without the culprits, diamonds for culprits, bands for failed layers.
 
-    Args:
-        log: for cosine and top-1, draws 1 - similarity on a logarithmic axis, reversed.
-
-    Raises:
-        BadInput: Plotly is not installed.
+    ``log`` draws 1 - similarity for cosine and top-1, on a logarithmic axis, reversed. See ``Report.plot`` for errors.
     """
     go = graph_objects()
     log = log and report.metric in FRACTIONS
@@ -47,7 +43,6 @@ def curve(report: Report, *, log: bool = True) -> Figure:
     standing = [row for row in tried if not (row.culprit or row.suspect)]
     suspects = [row for row in tried if row.suspect and row.similarity is not None]
     culprits = [row for row in tried if row.culprit and row.similarity is not None]
-    failed = [row for row in tried if row.message]
     figure = go.Figure(
         [
             _trace(go, report, standing, log, "suspects in high precision", mode="lines+markers", marker={"size": 5}),
@@ -59,7 +54,7 @@ def curve(report: Report, *, log: bool = True) -> Figure:
             ),
         ]
     )
-    for row in failed:
+    for row in (row for row in tried if row.message):
         figure.add_vrect(row.index - 0.5, row.index + 0.5, fillcolor="#8a5a00", opacity=0.2, line_width=0)
     words = FIGURES.get(report.metric, report.metric)
     title = f"{words[:1].upper()}{words[1:]} of the final outputs, with layers 0 to k in {report.low.upper()}"
@@ -119,11 +114,9 @@ def _tick(power: int) -> str:
 
 
 def _hover(report: Report, row: LayerRow) -> str:
-    lines = [f"<b>{escape(row.name)}</b>", f"{row.index} {escape(row.op_type)}"]
-    lines.append(figure_text(report.metric, row.similarity))
-    if row.drop is not None:
-        lines.append(f"loss here {loss_text(report.metric, row.drop)}")
-    return "<br>".join(lines)
+    figure = figure_text(report.metric, row.similarity)
+    lost = [] if row.drop is None else [f"loss here {loss_text(report.metric, row.drop)}"]
+    return "<br>".join([f"<b>{escape(row.name)}</b>", f"{row.index} {escape(row.op_type)}", figure, *lost])
 
 
 _MOST_LAYERS = 5
@@ -132,11 +125,7 @@ _MOST_LAYERS = 5
 def front(report: Report, *, log: bool = True) -> Figure:
     """Returns the figure over the cost in per cent: a diamond is a plan with a name, the dashed line the target.
 
-    Args:
-        log: for cosine and top-1, draws 1 - similarity on a logarithmic axis, reversed.
-
-    Raises:
-        BadInput: the front was not measured, or Plotly is not installed.
+    ``log`` is that of ``curve``. See ``Report.plot_front`` for errors.
     """
     go = graph_objects()
     if not report.front:
@@ -197,13 +186,11 @@ class LayerTable(pd.DataFrame):
         def text(value: Any) -> str:
             return figure_text(metric, None if pd.isna(value) else value)
 
-        known: dict[Any, Any] = {"similarity": text} if "similarity" in self.columns else {}
+        def cell_styles(row: pd.Series[Any]) -> list[str]:
+            style = _CULPRIT if row.get("culprit") is True else _QUIET if row.get("outcome") == "follows" else ""
+            return [style] * len(row)
+
+        texts: dict[Any, Any] = {"similarity": text} if "similarity" in self.columns else {}
         styler: Styler = super().style
-        styler.format(known, escape="html", na_rep="", precision=6).apply(_cell_styles, axis=1)
+        styler.format(texts, escape="html", na_rep="", precision=6).apply(cell_styles, axis=1)
         return styler
-
-
-def _cell_styles(row: pd.Series[Any]) -> list[str]:
-    """Returns the CSS of each cell of a row."""
-    style = _CULPRIT if row.get("culprit") is True else _QUIET if row.get("outcome") == "follows" else ""
-    return [style] * len(row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from trt_bisect.builder.base import IN_REGION, ON_DLA, UNPROVEN
 from trt_bisect.evaluator.speed import Latencies
@@ -56,20 +56,17 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> tu
     """Returns the doubt on a pass whose engine ran low layers in something else, or tells of none; empty without it.
 
     A layer that is fused so that the engine does not tell of it is not enough for a doubt, nor is one on the DLA.
-
-    Args:
-        layers: the quantizable layers by index.
-        trial: of the plan, on a whole engine.
+    ``layers`` are the quantizable ones by index; the trial is on a whole engine.
     """
     if trial.failed:
         return ()
     low = str(_plan_of(trial).low)
     lowered = _plan_of(trial).lowered & layers.keys()
-    told = {k: trial.ran[k] for k in sorted(lowered) if k in trial.ran}
-    not_low = {k: ran for k, ran in told.items() if ran not in (low, ON_DLA)}
-    if not lowered or (told and not not_low):
+    reported = {k: trial.ran[k] for k in sorted(lowered) if k in trial.ran}
+    not_low = {k: ran for k, ran in reported.items() if ran not in (low, ON_DLA)}
+    if not lowered or (reported and not not_low):
         return ()
-    if not told:
+    if not reported:
         return (
             f"The engine reports the precision of no layer: how many of the {len(lowered)} layers ran in {low.upper()} "
             f"is unknown. {_QDQ}",
@@ -97,13 +94,9 @@ def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies
     """Returns a note on the layers whose inputs are rounded to the low precision, and which compute in float.
 
     TensorRT fuses their Q/DQ pairs into a float kernel: the accuracy is that of the low precision, the speed is not.
-
-    Args:
-        latencies: of these plans, with what each layer computed in; None without a GPU.
     """
-    low, trials = str(network.low.precision), {"recipe": restored, "int8": full}
-    notes = []
-    for name, trial in {trials[name].plan: (name, trials[name]) for name in trials}.values():
+    low, notes = str(network.low.precision), []
+    for name, trial in {restored.plan: ("recipe", restored), full.plan: ("int8", full)}.values():
         timed = (latencies or {}).get(name)
         computed = {} if timed is None else timed.computed
         rounded = [k for k in network.quantizable if trial.ran.get(k) == low]
@@ -125,70 +118,56 @@ def _plan_of(trial: Trial) -> PrecisionPlan:
 
 
 def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping[int, Trial | None]) -> list[Note]:
-    """Returns the notes on trials whose precisions were not obeyed, or may not have been; empty if there are none.
-
-    Args:
-        deciding: for each culprit, the trial that shows it to be one.
-    """
+    """Returns the notes on precisions that were not obeyed, or perhaps not; ``deciding`` trials show the culprits."""
     tried = [trial for trial in trials if trial.ran and TrialKey.from_text(trial.plan).has_plan]
-    notes = [*_disobeyed_notes(network, tried), *_unproven_notes(network, tried)]
-    for culprit, trial in deciding.items():
-        notes += [] if trial is None else _deciding_notes(network, culprit, trial)
-    return noted(OBEDIENCE, notes)
+    shown = {culprit: trial for culprit, trial in deciding.items() if trial is not None}
+    of_culprits = (note for culprit, trial in shown.items() for note in _deciding_notes(network, culprit, trial))
+    return noted(OBEDIENCE, [*_disobeyed_notes(network, tried), *_unproven_notes(network, tried), *of_culprits])
 
 
 def dla_notes(network: Network, full: Trial) -> list[Note]:
-    """Returns a note on the layers that the DLA took in full INT8, and on those that fell back to the GPU.
-
-    Empty if it took none, or if the engine has no DLA.
-    """
+    """Returns a note on the layers that the DLA took in full INT8, and that fell back to the GPU; none without any."""
     took = [k for k in network.quantizable if full.ran.get(k) == ON_DLA]
     fell_back = [k for k in network.quantizable if k in full.ran and full.ran[k] != ON_DLA]
     if not took:
         return []
-    rest = f"; {_names(network.layers, fell_back)} ran on the GPU" if fell_back else ""
-    text = f"in full INT8 the DLA took {len(took)} of {len(network.quantizable)} layers that can be in INT8{rest}"
+    on_gpu = f"; {_names(network.layers, fell_back)} ran on the GPU" if fell_back else ""
+    text = f"in full INT8 the DLA took {len(took)} of {len(network.quantizable)} layers that can be in INT8{on_gpu}"
     return [Note(DLA, text)]
 
 
-def _disobeyed_notes(network: Network, tried: Sequence[Trial]) -> list[str]:
-    counted = Counter((k, *change) for trial in tried for k, change in disobeyed(network, trial).items())
-    if not counted:
-        return []
+def _disobeyed_notes(network: Network, tried: Sequence[Trial]) -> Iterator[str]:
+    counts = Counter((k, *change) for trial in tried for k, change in disobeyed(network, trial).items())
     named = [
         f"'{network.layers[k].name}' was asked for {precision} and ran in {ran} ({count} of {len(tried)} trials)"
-        for (k, precision, ran), count in counted.most_common(NAMED)
+        for (k, precision, ran), count in counts.most_common(NAMED)
     ]
-    more = f", and {len(counted) - NAMED} more" if len(counted) > NAMED else ""
-    return [f"the engine did not obey every precision: {'; '.join(named)}{more}"]
+    more = f", and {len(counts) - NAMED} more" if len(counts) > NAMED else ""
+    if named:
+        yield f"the engine did not obey every precision: {'; '.join(named)}{more}"
 
 
-def _unproven_notes(network: Network, tried: Sequence[Trial]) -> list[str]:
-    """Returns a note for each reason why the precision of layers is unproven, with the layers."""
-    notes = []
+def _unproven_notes(network: Network, tried: Sequence[Trial]) -> Iterator[str]:
     of_trials = [unproven(network, trial) for trial in tried]
     for reason, why in _WHY_UNPROVEN.items():
         layers = sorted({k for of_trial in of_trials for k, shown in of_trial.items() if shown == reason})
         count = sum(reason in of_trial.values() for of_trial in of_trials)
         if layers:
             names = _names(network.layers, layers)
-            notes.append(f"in {count} of {len(tried)} trials the precision of {names} is unproven: {why}")
-    return notes
+            yield f"in {count} of {len(tried)} trials the precision of {names} is unproven: {why}"
 
 
-def _deciding_notes(network: Network, culprit: int, trial: Trial) -> list[str]:
-    name, differing, unknown = network.layers[culprit].name, disobeyed(network, trial), unproven(network, trial)
-    notes = []
+def _deciding_notes(network: Network, culprit: int, trial: Trial) -> Iterator[str]:
+    name, differing = network.layers[culprit].name, disobeyed(network, trial)
     if differing:
         others = ", ".join(f"'{network.layers[k].name}' in {ran}" for k, (_, ran) in list(differing.items())[:NAMED])
-        notes.append(
+        yield (
             f"the engine did not obey the trial that makes '{name}' a culprit: it ran "
             f"{others}; '--typing weak-int8' or strong typing is stricter"
         )
-    if culprit in unknown:
-        notes.append(f"in the trial that makes '{name}' a culprit, the precision of the layer is unproven")
-    return notes
+    if culprit in unproven(network, trial):
+        yield f"in the trial that makes '{name}' a culprit, the precision of the layer is unproven"
 
 
-def _names(known: Mapping[int, Layer | LayerRow] | Sequence[Layer], layers: Collection[int]) -> str:
-    return listed([known[k].name for k in layers], NAMED)
+def _names(layers: Mapping[int, Layer | LayerRow] | Sequence[Layer], indices: Collection[int]) -> str:
+    return listed([layers[k].name for k in indices], NAMED)

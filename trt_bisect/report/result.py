@@ -1,10 +1,8 @@
 """Results: in short, as text and in a notebook, and those that are tables, with their page.
 
-A section of a page has a table, its plots, and the pictures of its rows; the page's script reads these dataclasses as
-JSON.
 The results of ``compare``, ``profile``, ``sensitivity``, ``worst``, ``check`` and ``migrate`` are one tree of
 dataclasses each, the content of the JSON file. CSV files, the page and the tables on the screen follow from the
-descriptions on the fields of its rows.
+descriptions on the fields of its rows. The page's script reads ``Section`` and what it holds as JSON.
 """
 
 from __future__ import annotations
@@ -47,11 +45,9 @@ class Overview:
         headline: the result in a sentence.
         facts: a line on what it is of.
         colour: the CSS colour of the verdict; empty without one.
-        titles: of the columns of the table, the most important first.
-        rows: the cells of its rows, the most important first.
+        titles, rows: a table; columns and rows have the most important first.
         lines: the result in sentences, which the text has in place of the headline. A command is indented, and stays
             in one line.
-        notes: further remarks.
         methods: by method of the result, what it gives.
     """
 
@@ -77,7 +73,15 @@ class Shown:
 
     def __str__(self) -> str:
         """Returns the result in at most 20 lines."""
-        return "\n".join(_text(self.overview))
+        overview = self.overview
+        lines: list[str] = []
+        for line in overview.lines or [overview.headline]:
+            wrapped = textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False)
+            lines += [line] if line.startswith(" ") else wrapped or [""]
+        if len(lines) >= LINES:
+            return "\n".join([*lines[: LINES - 1], "..."])
+        lines += [textwrap.shorten(overview.facts, _WIDTH, placeholder=" ...")] if overview.facts else []
+        return "\n".join([*lines, *_rows(overview, LINES - len(lines) - 2)][:LINES])
 
     __repr__ = __str__
 
@@ -85,20 +89,8 @@ class Shown:
         """Returns the HTML that a notebook shows; names are escaped."""
         from trt_bisect.report.page import environment
 
-        shown = self.overview
-        more = max(0, len(shown.rows) - _ROWS)
-        return environment().get_template("notebook.html.j2").render(shown=shown, rows=shown.rows[:_ROWS], more=more)
-
-
-def _text(shown: Overview) -> list[str]:
-    lines: list[str] = []
-    for line in shown.lines or [shown.headline]:
-        wrapped = textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False)
-        lines += [line] if line.startswith(" ") else wrapped or [""]
-    if len(lines) >= LINES:
-        return [*lines[: LINES - 1], "..."]
-    lines += [textwrap.shorten(shown.facts, _WIDTH, placeholder=" ...")] if shown.facts else []
-    return [*lines, *_rows(shown, LINES - len(lines) - 2)][:LINES]
+        shown, template = self.overview, environment().get_template("notebook.html.j2")
+        return template.render(shown=shown, rows=shown.rows[:_ROWS], more=max(0, len(shown.rows) - _ROWS))
 
 
 def _rows(shown: Overview, room: int) -> Iterator[str]:
@@ -199,16 +191,13 @@ class Section:
 
 @dataclass(frozen=True)
 class TablePage:
-    """A page of tables.
+    """A page of tables; ``headline`` is the result in one sentence.
 
     Attributes:
         command: the command that made the result.
-        model: the network's file.
-        headline: the result in one sentence.
         sections: the tables that have rows.
         facts: by title, facts of the whole.
         notes: further remarks, a sentence each.
-        low: the low precision.
         metric: the metric of the columns of figures and losses.
     """
 
@@ -250,12 +239,14 @@ def section_of(
         sort: see ``Section``; a key without a column keeps the order of the rows.
         more: the other attributes of the section.
     """
-    columns = [column for column in columns_of(kind, rows, raised, **(names or {})) if column.title]
     columns = [
-        column for column in columns if any(cell not in (None, "") and cell == cell for cell in map(column.cell, rows))
+        column
+        for column in columns_of(kind, rows, raised, **(names or {}))
+        if column.title and any(cell not in (None, "") and cell == cell for cell in map(column.cell, rows))
     ]
-    field_names = {declared.name for declared in fields(kind)}
-    drawn = [name for name in ("histogram", "map") if name in field_names]
+    keys = {column.key for column in columns}
+    names_of_fields = {declared.name for declared in fields(kind)}
+    drawn = [name for name in ("histogram", "map") if name in names_of_fields]
     section = Section(
         id,
         title,
@@ -263,8 +254,8 @@ def section_of(
         tuple(map(PageColumn.of, columns)),
         [[column.cell(row) for column in columns] for row in rows],
         [{name: getattr(row, name) for name in drawn} for row in rows] if drawn else (),
-        filters=tuple(key for key in filters if any(column.key == key for column in columns)),
-        sort=sort if any(column.key == sort for column in columns) else "",
+        filters=tuple(key for key in filters if key in keys),
+        sort=sort if sort in keys else "",
         **more,
     )
     return [section] if rows else []
@@ -277,9 +268,7 @@ SCHEMA = 2
 class Result(Shown, ABC):
     """Base of the results that are tables.
 
-    Attributes:
-        COMMAND: the command that makes the result, and the name of its JSON file and its page.
-        schema: the version of the form of the JSON file.
+    ``COMMAND`` is the command that makes the result, and the name of its JSON file and its page.
     """
 
     COMMAND: ClassVar[str]
@@ -317,8 +306,8 @@ class Result(Shown, ABC):
         rows = section.rows
         if section.sort:
             by = [column.key for column in section.columns].index(section.sort)
-            known = [row for row in rows if row[by] is not None and row[by] == row[by]]
-            rows = sorted(known, key=lambda row: row[by], reverse=section.descending)
+            measured = [row for row in rows if row[by] is not None and row[by] == row[by]]
+            rows = sorted(measured, key=lambda row: row[by], reverse=section.descending)
 
         def text(column: PageColumn, value: Any) -> str:
             return texts[column.kind](value) if column.kind in texts else cell_text(column.kind, value)

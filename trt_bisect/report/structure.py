@@ -24,7 +24,6 @@ class CheckReport(Result):
     """The findings of a structure check.
 
     Attributes:
-        model: the file.
         opset: the opset of the ONNX operators.
         nodes: the number of nodes in the main graph.
         pairs: the number of Q/DQ pairs among them.
@@ -55,8 +54,8 @@ class CheckReport(Result):
     @property
     def summary(self) -> str:
         """A sentence with the number of findings of each severity."""
-        seen = Counter(finding.severity for finding in self.findings)
-        counts = ", ".join(counted(seen[severity], severity) for severity in SEVERITIES)
+        number = Counter(finding.severity for finding in self.findings)
+        counts = ", ".join(counted(number[severity], severity) for severity in SEVERITIES)
         graph = f"{self.nodes} nodes, opset {self.opset}, {self.pairs or 'no'} Q/DQ pairs"
         return f"{self.model} ({graph}): {counts}."
 
@@ -188,7 +187,6 @@ class Migration(Result):
     """A deployment with weak typing, as one strongly typed network.
 
     Attributes:
-        model: the network's file.
         cache: the calibration cache, and its first line.
         search: the command that names the layers to blame, if the network fails.
         deployment: where the layer precisions come from; empty if nothing was given.

@@ -19,7 +19,7 @@ from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
-from trt_bisect.recipe.commands import Command, Setting, calibrating, running, using_recipe
+from trt_bisect.recipe.commands import Setting, calibrating, running, using_recipe
 from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.answer import DECIDING, Accuracies, AnswerFacts, PlanFigures, setting_text
 from trt_bisect.report.explanation import Tried
@@ -83,32 +83,31 @@ def verdict_lines(
 ) -> tuple[Line, ...]:
     """Returns the lines: what speaks against a pass, full INT8, the culprits, the recipe and the data that it holds on.
 
-    Args:
-        report: the report, but for its lines.
-        nothing: the trial with no layer low.
-        full: the trial of all layers low.
+    ``nothing`` is the trial with no layer low, ``full`` that of all layers low; the report lacks its lines.
     """
-    lines, given = above_verdict(report.inputs), report.answer.given if report.answer is not None else None
-    if given is not None and given.inputs == 1:
+    lines, answer = above_verdict(report.inputs), report.answer
+    assert answer is not None
+    if answer.given is not None and answer.given.inputs == 1:
         text = "the verdict rests on a single sample (copies do not count): give more, such as you have in production"
         lines.append(Line(FEW_INPUTS, f"FEW INPUTS: {text}."))
-    lines += [*fixed_lines(network), *_on_plans(report, network, rule, findings, nothing, full)]
+    lines += [*fixed_lines(network), *_on_plans(report, answer, network, rule, findings, nothing, full)]
     if report.bound is not None and report.recipe.meets:
         lines.append(bound_line(report.bound))
     if report.accuracy is not None:
         lines.append(accuracy_line(report.accuracy))
-    if report.stopped and report.answer is not None:
-        lines.append(stopped_line(report.stopped, report.answer.not_done))
+    if report.stopped:
+        lines.append(stopped_line(report.stopped, answer.not_done))
     return tuple(lines)
 
 
 def _on_plans(
-    report: Report, network: Network, rule: Rule, findings: Findings, nothing: Trial, full: Trial
+    report: Report, answer: AnswerFacts, network: Network, rule: Rule, findings: Findings, nothing: Trial, full: Trial
 ) -> Iterator[Line]:
-    answer, recipe, text, low = report.answer, report.recipe, report.text, network.low.title
-    assert answer is not None
+    recipe, text, low = report.recipe, report.text, network.low.title
+    chosen = [row.calibrator for row in answer.calibrators if row.chosen and len(answer.calibrators) > 1]
     int8, restored = _plan_texts(report)
-    figure = f"{int8}; {FIGURES.get(report.figure, report.figure)}{with_ranges(answer)}."
+    calibrator = f", calibrator {chosen[0]}" if chosen else ""
+    figure = f"{int8}; {FIGURES.get(report.figure, report.figure)}{calibrator}."
     threshold = f"the {_asked(report)} of {_least(report)}"
     if recipe.meets:
         yield from doubt_lines(answer)
@@ -125,12 +124,11 @@ def _on_plans(
         if answer.around_fp16 is not None and not recipe.high:
             yield Line(HOLDS, _with_fp16_around(report, answer.around_fp16, rule))
         return
-    missed = (
-        f"meets {threshold}, but misses it in another setting of the engine"
-        if rule.meets(full) and not report.goal.drop
-        else f"misses {threshold}"
-    )
-    misses = "could not be built or run." if full.failed else f"{missed}: {figure}"
+    misses = f"misses {threshold}: {figure}"
+    if full.failed:
+        misses = "could not be built or run."
+    elif rule.meets(full) and not report.goal.drop:
+        misses = f"meets {threshold}, but misses it in another setting of the engine: {figure}"
     yield Line(FAILS, f"{FAILS.upper()}: full {low} {misses}")
     yield from _base_alone(report, network, rule, nothing)
     if not recipe.meets:
@@ -156,7 +154,6 @@ def _on_plans(
 
 
 def _asked(report: Report) -> str:
-    """The name of the figure that full INT8 and the recipe have to meet."""
     return "accuracy target" if report.goal.drop else "threshold"
 
 
@@ -225,7 +222,6 @@ def accuracy_line(accuracy: Accuracies) -> Line:
 
 
 def _share(value: float | None) -> str:
-    """An accuracy as text: a share in per cent, another number as it is."""
     if value is None:
         return "not measured"
     return percent(value) if 0.0 <= value <= 1.0 else f"{value:.6g}"
@@ -257,12 +253,6 @@ def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
     return f", but {' and '.join(f'{figure} with {name}' for name, figure in missing.items())}"
 
 
-def with_ranges(answer: AnswerFacts) -> str:
-    """Returns the words on the chosen calibrator; empty if no other was tried."""
-    chosen = [row.calibrator for row in answer.calibrators if row.chosen]
-    return f", calibrator {chosen[0]}" if chosen and len(answer.calibrators) > 1 else ""
-
-
 def _other_ranges(answer: AnswerFacts, text: Callable[[float], str], low: str) -> Iterator[Line]:
     """Yields a line if the first calibrator misses the threshold and another one restores the accuracy."""
     first = answer.calibrators[0] if answer.calibrators else None
@@ -277,26 +267,20 @@ def _other_ranges(answer: AnswerFacts, text: Callable[[float], str], low: str) -
 
 def _base_alone(report: Report, network: Network, rule: Rule, nothing: Trial) -> Iterator[Line]:
     """Yields a line if the network misses what is asked with no layer low, because of its base in FP16 or BF16."""
+    accuracy, measured = report.accuracy, ""
     if report.goal.drop:
-        accuracy = report.accuracy
         if accuracy is not None and accuracy.base is not None and accuracy.base < (accuracy.least or 0.0):
-            yield base_line(network, _asked(report), report.text(accuracy.base))
-        return
-    if not base_misses(network, rule, nothing):
-        return
-    value = rule.similarity(nothing)
-    figure = "no figure (not finite)" if value is None else rule.text(value)
-    yield base_line(network, _asked(report), f"{figure} on the inputs used in the search")
-
-
-def base_line(network: Network, asked: str, figure: str) -> Line:
-    """Returns the line on a network that misses what is asked of it in its base, FP16 or BF16, with no layer low."""
-    names = "" if network.has_pairs else f"'trt-bisect run --low {network.base}' names the layers; "
-    return Line(
-        BASE,
-        f"BASE: {str(network.base).upper()} alone misses the {asked}: with no layer in {network.low.title} the "
-        f"network measures {figure}. {names}--base fp32 avoids it.",
-    )
+            measured = report.text(accuracy.base)
+    elif base_misses(network, rule, nothing):
+        value = rule.similarity(nothing)
+        measured = f"{'no figure (not finite)' if value is None else rule.text(value)} on the inputs used in the search"
+    if measured:
+        names = "" if network.has_pairs else f"'trt-bisect run --low {network.base}' names the layers; "
+        sentence = (
+            f"BASE: {str(network.base).upper()} alone misses the {_asked(report)}: with no layer in "
+            f"{network.low.title} the network measures {measured}. {names}--base fp32 avoids it."
+        )
+        yield Line(BASE, sentence)
 
 
 def base_misses(network: Network, rule: Rule, nothing: Trial) -> bool:
@@ -312,7 +296,6 @@ def base_misses(network: Network, rule: Rule, nothing: Trial) -> bool:
 
 
 def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) -> Iterator[Line]:
-    """Yields the lines on the culprits, the suspects, and the layers that could not be judged."""
     recipe, low = report.recipe, network.low.title
     if report.culprits:
         yield Line(CULPRITS, _culprits(report, rule, low), report.culprits)
@@ -328,8 +311,8 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) ->
         yield Line(
             FOR_FP16, f"FOR FP16: {listed(recipe.for_fp16, _NAMED)} also in high precision: {why}.", recipe.for_fp16
         )
-    known = {row.name for row in report.layers if row.taken_back is not None}.union(recipe.for_fp16)
-    unbuilt = tuple(name for name in recipe.added if name not in recipe.untested and name not in known)
+    judged = {row.name for row in report.layers if row.taken_back is not None}.union(recipe.for_fp16)
+    unbuilt = tuple(name for name in recipe.added if name not in recipe.untested and name not in judged)
     if unbuilt:
         text = f"NOT JUDGED: no engine with {listed(unbuilt, _NAMED)} in {low} could be measured."
         yield Line(UNJUDGED, text, unbuilt)
@@ -338,7 +321,6 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) ->
 
 
 def _culprits(report: Report, rule: Rule, low: str) -> str:
-    """Returns the text on the culprits, those that lose most first, each with the figure if it is put back in INT8."""
     (main, weak), parts = report.ranked_culprits, []
     if main:
         goal = "accuracy" if report.goal.drop else "threshold"
@@ -352,7 +334,6 @@ def _culprits(report: Report, rule: Rule, low: str) -> str:
 
 
 def _put_back(rows: Sequence[LayerRow], report: Report, low: str) -> str:
-    """Returns the names of culprits, and what the network measures if each of them is put back in INT8."""
     figures = ["no figure" if row.taken_back is None else report.text(row.taken_back) for row in rows[:_NAMED]]
     return f"{listed([row.name for row in rows], _NAMED)}. If put back in {low}: {', '.join(figures)}"
 
@@ -371,7 +352,6 @@ def _missed_by_weak(report: Report, rule: Rule) -> str:
 
 
 def _price(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> str:
-    """Returns the sentences on the recipe's price, and on its layers in the other high precision."""
     price, subject = f"It gives up {percent(answer.cost)} of {low}'s gain in speed", _subject(report)
     price += f", {percent(answer.unchanged.cost)} without changes" if answer.unchanged is not None else ""
     figures, name, option = answer.in_fp16, "FP16", "mixed"
@@ -399,7 +379,6 @@ def _subject(report: Report) -> str:
 
 
 def _other_figure(figures: PlanFigures, rule: Rule, low: str = "fp16") -> str:
-    """Returns the similarity of a recipe in another high precision, and that it misses if it does."""
     figure = "no figure" if figures.similarity is None else rule.text(figures.similarity)
     if figures.similarity is not None and rule.metric.loss(figures.similarity) <= rule.budget:
         return figure
@@ -413,15 +392,15 @@ def _dear(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator
     if 0 < len(dear) < len(report.recipe.high):
         share, price = (percent(cost) for cost in (min(sum(layer.cost for layer in dear), answer.cost), answer.cost))
         part = "nearly all" if share == price else share
-        makes = "causes" if len(dear) == 1 else "cause"
-        sentences.append(f"{listed([layer.name for layer in dear])} {makes} {part} of the {price} given up.")
+        cause = "causes" if len(dear) == 1 else "cause"
+        sentences.append(f"{listed([layer.name for layer in dear])} {cause} {part} of the {price} given up.")
     figures = {layer.name: layer.alone for layer in dear if layer.alone is not None}
     needed = {name: rule.text(value) for name, value in figures.items() if rule.metric.loss(value) > rule.budget}
     if needed:
-        which, them = ("either layer", "both layers") if len(needed) > 1 else (listed([*needed]), "it")
+        which, pronoun = ("either layer", "both layers") if len(needed) > 1 else (listed([*needed]), "it")
         sentences.append(
             f"With {which} in {low} the network misses the threshold even if every other layer is in high precision "
-            f"({', '.join(needed.values())}): with these scales every recipe must keep {them}."
+            f"({', '.join(needed.values())}): with these scales every recipe must keep {pronoun}."
         )
     if sentences:
         yield Line(PRICE, f"PRICE: {' '.join(sentences)}", tuple(layer.name for layer in dear))
@@ -430,8 +409,8 @@ def _dear(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator
 def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
     """Yields a sentence on the inputs on which a plan passes."""
     parts = [
-        f"{held.holds} of {held.inputs} {what} (worst {'no figure' if held.worst is None else text(held.worst)})"
-        for held, what in ((answer.given, "of your inputs"), (answer.unseen, "held-out inputs"))
+        f"{held.holds} of {held.inputs} {inputs} (worst {'no figure' if held.worst is None else text(held.worst)})"
+        for held, inputs in ((answer.given, "of your inputs"), (answer.unseen, "held-out inputs"))
         if held is not None
     ]
     if parts:
@@ -452,8 +431,9 @@ def bound_line(bound: Bound) -> Line:
     most = percent(math.ceil(round(bound.most * 10**digits, 9)) / 10**digits)
     single, several, alike, none = _MISSES[bound.by]
     miss = f"{bound.missed} of {bound.inputs} held-out inputs {single if bound.missed == 1 else several}"
-    more = f"; {bound.more} more {alike if bound.missed else none} would make it" if bound.next is not None else ""
-    more += "" if bound.next is None else f" {percent(bound.next)}"
+    more = ""
+    if bound.next is not None:
+        more = f"; {bound.more} more {alike if bound.missed else none} would make it {percent(bound.next)}"
     text = f"at most {most} of inputs like these {several}, {percent(bound.sure)} sure: {miss}{more}"
     return Line(UNSEEN, f"UNSEEN: {text}.")
 
@@ -466,14 +446,16 @@ def _too_dear(answer: AnswerFacts, low: str, text: Callable[[float], str]) -> It
         return
     if answer.cost <= TOO_DEAR:
         return
-    half, known = answer.half_gain, ""
+    half, alternative = answer.half_gain, ""
     if half is not None and half.similarity is not None:
         layers = counted(len(half.high), "layer")
-        known = f"With {layers} in high precision, {percent(half.cost)} given up, it measures {text(half.similarity)}. "
+        alternative = (
+            f"With {layers} in high precision, {percent(half.cost)} given up, it measures {text(half.similarity)}. "
+        )
     yield Line(
         TOO_EXPENSIVE,
         f"TOO EXPENSIVE: the recipe gives up more than half of {low}'s gain in speed: {low} does not suit this network "
-        f"as it is. {known}'--budget {percent(TOO_DEAR)}' searches for the most accurate plan at "
+        f"as it is. {alternative}'--budget {percent(TOO_DEAR)}' searches for the most accurate plan at "
         "that price.",
     )
 
@@ -492,12 +474,7 @@ def means(report: Report) -> str:
 
 
 def stopped_line(stopped: str, not_done: Sequence[str]) -> Line:
-    """Returns the line on a run that was stopped.
-
-    Args:
-        stopped: see ``Report.stopped``.
-        not_done: what was not done, a clause each.
-    """
+    """Returns the line on a run that was stopped, see ``Report.stopped``, with a clause on each thing not done."""
     return Line(STOPPED, f"STOPPED: {_BY[stopped]}: {'; '.join(not_done)}. The same command continues from here.")
 
 
@@ -540,25 +517,21 @@ def _accumulates(network: Network, rule: Rule, findings: Findings) -> str:
     )
 
 
-_OF_THE_PART = " of the part that was judged"
-
-
 def headline(report: Report, status: str = "finished") -> str:
-    """Returns the verdict in one sentence, or the progress of a run that is not finished.
-
-    Args:
-        status: ``finished``, ``running`` or ``interrupted``.
-    """
+    """Returns the verdict in one sentence, or the progress of a run whose status is ``running`` or ``interrupted``."""
+    verdict, is_running, threshold = report.verdict, status == "running", _least(report)
+    if status != "finished" and report.answer is not None:
+        return f"{'Still running' if is_running else 'Interrupted'}. So far: {headline(report)}"
     if status != "finished":
-        word = "Still running" if status == "running" else "Interrupted"
-        return _so_far(report, status) if report.answer is None else f"{word}. So far: {headline(report)}"
-    verdict = report.verdict
+        tried = [row for row in report.layers if row.quantizable]
+        judged = f"{sum(row.outcome != 'not tried' for row in tried)} of {len(tried)} layers judged"
+        suspects = counted(sum(bool(row.suspect) for row in report.layers), "suspect")
+        return f"{'Measuring' if is_running else 'Interrupted'}: {judged}, {suspects} so far."
     if verdict == UNMEASURED and report.stopped:
         return f"Stopped before full {report.low.upper()} was measured on all inputs."
     if verdict == UNMEASURED:
         return "Nothing could be measured: no engine could be built and run."
-    threshold = "-" if report.least is None else threshold_text(report.figure, report.least)
-    full = f"Full {report.low.upper()}{_OF_THE_PART if report.inputs.part else ''}"
+    full = f"Full {report.low.upper()}{' of the part that was judged' if report.inputs.part else ''}"
     if verdict == PASSES:
         return f"{full} passes: it meets {threshold}, and no layer has to stay in high precision."
     if verdict == WITH_DOUBTS:
@@ -584,14 +557,6 @@ def fragile(report: Report) -> tuple[str, ...]:
             figure = figure_text(report.metric, value, report.threshold)
             clauses.append(f"with {setting_text(name)} the network misses the threshold ({figure})")
     return tuple(clauses)
-
-
-def _so_far(report: Report, status: str) -> str:
-    tried = [row for row in report.layers if row.quantizable]
-    done = sum(row.outcome != "not tried" for row in tried)
-    suspects = sum(bool(row.suspect) for row in report.layers)
-    word = "Measuring" if status == "running" else "Interrupted"
-    return f"{word}: {done} of {len(tried)} layers judged, {counted(suspects, 'suspect')} so far."
 
 
 def _blame(report: Report) -> str:
@@ -629,14 +594,14 @@ _FIRST = {
 
 
 def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | None:
-    """Returns the step to go on with; None if nothing was measured.
-
-    Args:
-        accept: the user takes a doubted plan as it is.
-    """
+    """Returns the step to go on with, ``accept`` if a doubted plan is taken as it is; None if nothing was measured."""
     if report.verdict == UNMEASURED:
         return None
-    kind = "" if accept else _before_trust(report)
+    answer, goal, effort = report.answer, report.goal, setting.options.get("--effort")
+    kinds = {_OF_DOUBTS.get(doubt.kind, DOUBT) for doubt in (answer.doubts if answer else ())}
+    kinds |= {DATA} if report.inputs.warnings else set()
+    kinds |= {WHOLE} if report.inputs.part else set()
+    kind = "" if accept else next((kind for kind in _FIRST if kind in kinds), "")
     cheaper = _cheaper(report, setting) if kind in ("", DOUBT) else None
     if cheaper is not None:
         return cheaper
@@ -644,43 +609,21 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         return NextStep(kind, _FIRST[kind], running(setting, {"--accept": ()} if kind == DOUBT else {}).text)
     if report.stopped and not report.recipe.meets:
         return NextStep(GO_ON, "continue with the same command", report.command)
-    if not report.recipe.meets:
-        return _search_further(report, setting)
-    if report.answer is not None and report.answer.cost > TOO_DEAR and report.goal.most is None:
-        return _within_budget(report, setting)
+    if not report.recipe.meets and goal.most is not None:
+        free = {name: values for name, values in setting.options.items() if name != "--budget"}
+        command = running(replace(setting, options=free)).text
+        return NextStep(SEARCH, "search for the cheapest plan that meets the threshold, whatever it gives up", command)
+    if not report.recipe.meets and not goal.drop and effort != ("thorough",):
+        command = running(setting, {"--effort": ("thorough",)}).text
+        return NextStep(SEARCH, "search further: no plan tried meets the threshold", command)
+    if not report.recipe.meets or (answer is not None and answer.cost > TOO_DEAR and goal.most is None):
+        most = f"for at most {percent(TOO_DEAR)} of {report.low.upper()}'s gain in speed"
+        command = running(setting, {"--budget": (percent(TOO_DEAR).replace(" ", ""),)}).text
+        return NextStep(SEARCH, f"search for the most accurate plan {most}", command)
     command = using_recipe(setting, report.typing).text
     if not report.has_recipe:
         return NextStep(BUILD, f"build full {report.low.upper()}", command)
     return NextStep(RECIPE, f"build the recipe: {means(report)}", command)
-
-
-def _search_further(report: Report, setting: Setting) -> NextStep:
-    """The search to make where no plan tried meets what is asked: without a budget, else longer, else within one.
-
-    Where an accuracy decides, the search was thorough.
-    """
-    if report.goal.most is not None:
-        free = {name: values for name, values in setting.options.items() if name != "--budget"}
-        command = running(replace(setting, options=free)).text
-        return NextStep(SEARCH, "search for the cheapest plan that meets the threshold, whatever it gives up", command)
-    if not report.goal.drop and setting.options.get("--effort") != ("thorough",):
-        command = running(setting, {"--effort": ("thorough",)}).text
-        return NextStep(SEARCH, "search further: no plan tried meets the threshold", command)
-    return _within_budget(report, setting)
-
-
-def _within_budget(report: Report, setting: Setting) -> NextStep:
-    most = f"for at most {percent(TOO_DEAR)} of {report.low.upper()}'s gain in speed"
-    command = running(setting, {"--budget": (percent(TOO_DEAR).replace(" ", ""),)}).text
-    return NextStep(SEARCH, f"search for the most accurate plan {most}", command)
-
-
-def _before_trust(report: Report) -> str:
-    """The step before any plan can be trusted: the first in order of what speaks against the data or the plan."""
-    kinds = {_OF_DOUBTS.get(doubt.kind, DOUBT) for doubt in (report.answer.doubts if report.answer else ())}
-    kinds |= {DATA} if report.inputs.warnings else set()
-    kinds |= {WHOLE} if report.inputs.part else set()
-    return next((kind for kind in _FIRST if kind in kinds), "")
 
 
 def _cheaper(report: Report, setting: Setting) -> NextStep | None:
@@ -688,29 +631,23 @@ def _cheaper(report: Report, setting: Setting) -> NextStep | None:
     if report.goal.drop or report.goal.most is not None:
         return None
     least = report.answer.cost if report.answer and report.recipe.meets else float("inf")
-    known = [
+    measured = [
         Tried((), CALIBRATOR, row.calibrator, row.similarity, None, True, row.by)
         for row in (report.answer.free_ranges if report.answer and report.recipe.high else ())
         if row.by is not None
     ]
-    known += [
+    measured += [
         tried
         for tried in (report.explanation.tried if report.explanation else ())
-        if tried.meets and (tried.culprits or tried.high or tried.calibrator is None or known)
+        if tried.meets and (tried.culprits or tried.high or tried.calibrator is None or measured)
     ]
-    by_cost = sorted((tried for tried in known if tried.cost < least), key=lambda row: (row.cost, row.loss or 0.0))
-    for best in by_cost:
-        command = _command_of(best, report, setting)
-        if command is not None:
-            price = f"with {counted(best.high, 'layer')} in high precision" if best.high else "at no cost in speed"
-            figure = figure_text(report.metric, best.similarity, report.threshold)
-            return NextStep(CHEAPER, f"use {best.title}: {figure} {price}", command.text)
+    remedies = [remedy for advice in report.advice for remedy in advice.remedies if remedy.commands]
+    for tried in sorted(measured, key=lambda row: (row.cost, row.loss or 0.0)):
+        commands = [remedy.commands[0] for remedy in remedies if remedy.tried == tried]
+        if not commands and tried.calibrator is not None and not tried.culprits:
+            commands = [*calibrating(setting, tried.calibrator)]
+        if commands and tried.cost < least:
+            price = f"with {counted(tried.high, 'layer')} in high precision" if tried.high else "at no cost in speed"
+            figure = figure_text(report.metric, tried.similarity, report.threshold)
+            return NextStep(CHEAPER, f"use {tried.title}: {figure} {price}", commands[0].text)
     return None
-
-
-def _command_of(tried: Tried, report: Report, setting: Setting) -> Command | None:
-    remedies = (remedy for advice in report.advice for remedy in advice.remedies)
-    known = next((remedy.commands[0] for remedy in remedies if remedy.tried == tried and remedy.commands), None)
-    if known is None and tried.calibrator is not None and not tried.culprits:
-        return calibrating(setting, tried.calibrator)[0]
-    return known

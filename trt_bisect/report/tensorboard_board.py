@@ -80,9 +80,7 @@ def layer_tags(names: Iterable[str]) -> dict[str, str]:
 def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str, str]:
     """Returns the tag of each tensor: ``<layer>/output``, ``<layer>/output_1`` for the second, ``<input>/input``.
 
-    Args:
-        origins: the origins of the tensors; one without a layer is named by the tensor.
-        layers: the beginnings of the layers' tags.
+    ``layers`` has the beginnings of the tags, by layer; a tensor without a layer is there by its own name.
     """
     tags, counts = {}, dict.fromkeys(layers, 0)
     for origin in origins:
@@ -97,18 +95,14 @@ def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[st
 
 
 def input_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
-    """Returns by tensor each layer that reads it, with its tag there: ``<layer>/input``, ``<layer>/input_1``.
-
-    Args:
-        layers: the beginnings of the layers' tags; other layers are ignored.
-    """
-    known = {origin.tensor: origin for origin in origins}
-    taken = {f"{name.lstrip('/')}/input" for name, origin in known.items() if origin.kind == INPUT}
+    """Returns by tensor each of ``layers`` that reads it, with its tag: ``<layer>/input``, ``<layer>/input_1``."""
+    by_tensor = {origin.tensor: origin for origin in origins}
+    taken = {f"{name.lstrip('/')}/input" for name, origin in by_tensor.items() if origin.kind == INPUT}
     readers: dict[str, list[tuple[str, str]]] = {}
-    for layer, read in {origin.layer: origin.inputs for origin in known.values() if origin.layer in layers}.items():
+    for layer, read in {origin.layer: origin.inputs for origin in by_tensor.values() if origin.layer in layers}.items():
         tags = (tag for tag in (numbered(f"{layers[layer]}/input", k) for k in count()) if tag not in taken)
         for tensor in read:
-            if tensor in known:
+            if tensor in by_tensor:
                 readers.setdefault(tensor, []).append((layer, next(tags)))
     return readers
 
@@ -140,11 +134,7 @@ class Board:
     plans: int = 20
 
     def clear(self) -> None:
-        """Removes the runs that earlier commands wrote here; other files stay.
-
-        Raises:
-            BadInput: they cannot be removed.
-        """
+        """Removes the runs that earlier commands wrote here, and no other file; raises BadInput if it cannot."""
         try:
             for run in [path for path in self.folder.iterdir() if path.is_dir() and RUN.fullmatch(path.name)]:
                 for file in run.glob(f"events.out.tfevents.*{SUFFIX}"):
@@ -156,13 +146,9 @@ class Board:
 
 
 def open_board(folder: str | Path | None, detail: Mapping[str, int] | None = None) -> Board | None:
-    """Returns the board, None without a folder.
+    """Returns the board with the numbers in ``detail``, None without a folder.
 
-    Args:
-        detail: the numbers of ``Board``.
-
-    Raises:
-        BadInput: the package is not installed, or the folder is missing or cannot be written.
+    Raises BadInput if the package is not installed, or the folder is missing or cannot be written.
     """
     if folder is None:
         if detail:
@@ -211,27 +197,23 @@ class LogRun:
         """Writes a figure at a step, as float32."""
         self._add_value(step, tag=tag, simple_value=value)
 
-    def text(self, tag: str, markdown: str) -> None:
-        """Writes a text in Markdown; text from strangers must be escaped by ``markdown.literal``."""
+    def texts(self, **texts: str) -> None:
+        """Writes texts in Markdown that are not empty, each under its name; ``literal`` must escape users' text."""
         from tensorboard.plugins.text.summary_v2 import text_pb
 
-        self._add(0, summary=text_pb(tag, markdown))
-
-    def texts(self, **texts: str) -> None:
-        """Writes the texts that are not empty, each under its name."""
         for tag, text in texts.items():
             if text:
-                self.text(tag, text)
+                self._add(0, summary=text_pb(tag, text))
 
-    def histogram(self, tag: str, seen: Histogram, step: int = 0) -> None:
+    def histogram(self, tag: str, histogram: Histogram, step: int = 0) -> None:
         """Writes a histogram at a step; one without values stays empty."""
         from tensorboard.compat.proto.summary_pb2 import HistogramProto
 
-        histogram = HistogramProto(bucket_limit=seen.edges[1:], bucket=seen.counts)
-        if seen.edges.size:
-            histogram.min, histogram.max = seen.edges[0], seen.edges[-1]
-            histogram.num, histogram.sum, histogram.sum_squares = seen.counts.sum(), seen.sum, seen.squares
-        self._add_value(step, tag=tag, histo=histogram)
+        proto = HistogramProto(bucket_limit=histogram.edges[1:], bucket=histogram.counts)
+        if histogram.edges.size:
+            proto.min, proto.max = histogram.edges[0], histogram.edges[-1]
+            proto.num, proto.sum, proto.sum_squares = histogram.counts.sum(), histogram.sum, histogram.squares
+        self._add_value(step, tag=tag, histo=proto)
 
     def graph(self, graph: Any) -> None:
         """Writes the network, a GraphDef."""
@@ -255,11 +237,7 @@ _BUCKETS, _CHANNEL_BINS, _CHANNEL_BUCKETS = 64, 128, 32
 
 
 class LoudChannels:
-    """Chooses the channels of a tensor that get histograms: those with the largest magnitudes on its first sample.
-
-    Args:
-        most: the number of channels of a tensor; 0 for none.
-    """
+    """Chooses at most ``most`` channels of a tensor for histograms: the largest magnitudes on its first sample."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -268,7 +246,7 @@ class LoudChannels:
     def of(self, tag: str, values: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray] | None:
         """Returns the indices of the channels, ascending, and their values ``[channels, values]``.
 
-        Returns None if there are no channels, or not as many as on the first sample.
+        None if there are no channels, or not as many as on the first sample.
         """
         if not self._most or axis is None or values.ndim < 2:
             return None
@@ -282,15 +260,11 @@ class LoudChannels:
 
 
 class ChannelHistograms:
-    """One tensor's histogram, and those of its channels and of its first samples.
-
-    Args:
-        samples: the number of samples with a histogram of their own.
-    """
+    """One tensor's histogram, and those of its channels and of so many first samples."""
 
     def __init__(self, samples: int = 0) -> None:
         self._most, self._samples = samples, list[Histogram]()
-        self._whole = GrowingHistogram()
+        self.whole = GrowingHistogram()
         self._channels: GrowingHistogram | None = None
         self._numbers = np.zeros(0, np.int64)
 
@@ -299,7 +273,7 @@ class ChannelHistograms:
         flat = values.reshape(1, -1)
         of_sample = [GrowingHistogram()] if len(self._samples) < self._most else []
         for part in parts(values.size):
-            for histogram in (self._whole, *of_sample):
+            for histogram in (self.whole, *of_sample):
                 histogram.add(flat[:, part])
         self._samples += [histogram.seen(most=_BUCKETS) for histogram in of_sample]
         if channels is not None:
@@ -307,16 +281,11 @@ class ChannelHistograms:
             self._channels = self._channels or GrowingHistogram(len(rows), _CHANNEL_BINS)
             self._channels.add(rows)
 
-    @property
-    def nonfinite(self) -> int:
-        """The number of values that were NaN or infinite; no histogram counts them."""
-        return self._whole.nonfinite
-
     def write(self, run: LogRun, tag: str) -> None:
         """Writes the histogram under ``tag``; under ``<tag>/channels`` and ``<tag>/samples`` each of them is a step."""
-        run.histogram(tag, self._whole.seen(most=_BUCKETS))
-        for step, seen in enumerate(self._samples):
-            run.histogram(f"{tag}/samples", seen, step)
+        run.histogram(tag, self.whole.seen(most=_BUCKETS))
+        for step, histogram in enumerate(self._samples):
+            run.histogram(f"{tag}/samples", histogram, step)
         if self._channels is not None:
             for group, number in enumerate(self._numbers):
                 run.histogram(f"{tag}/channels", self._channels.seen(group, _CHANNEL_BUCKETS), int(number))
@@ -343,7 +312,7 @@ class TensorHistograms:
         samples: int = 0,
     ) -> None:
         self._kind, self._origins, self._channels, self._samples = kind, origins, channels, samples
-        named = [each for each in origins.values() if each.kind == INPUT or (each.layer or each.tensor) in layers]
+        named = [maker for maker in origins.values() if maker.kind == INPUT or (maker.layer or maker.tensor) in layers]
         self._tags, self._reads = output_tags(named, layers), input_tags(origins.values(), layers)
         self._seen: dict[tuple[str, str], ChannelHistograms] = {}
         self._pool = ThreadsIfLong(cores())
@@ -366,27 +335,26 @@ class TensorHistograms:
 
     def write(self, run: LogRun) -> None:
         """Writes the histograms; an input of a layer is shown as that layer reads it."""
-        for tag, seen in sorted(self._tagged(), key=lambda item: item[0]):
-            seen.write(run, tag)
+        for tag, histograms in sorted(self._tagged(), key=lambda tagged: tagged[0]):
+            histograms.write(run, tag)
 
     def _tagged(self) -> Iterator[tuple[str, ChannelHistograms]]:
-        """Yields the histograms with their tags."""
-        for (name, kind), seen in self._seen.items():
+        for (name, kind), histograms in self._seen.items():
             if name in self._tags:
-                yield f"{self._tags[name]}/{kind}", seen
+                yield f"{self._tags[name]}/{kind}", histograms
             readers = self._origins[name].readers if self._kind != FP32 else ()
             for layer, tag in self._reads.get(name, ()):
                 if (kind == ROUNDED) == (layer in readers):
-                    yield f"{tag}/{FP32 if kind == FP32 else INT8}", seen
+                    yield f"{tag}/{FP32 if kind == FP32 else INT8}", histograms
 
     def not_finite(self) -> list[str]:
         """Returns a sentence on each tensor with NaN or infinite values."""
+        of_tensors = ((key, histograms.whole) for key, histograms in self._seen.items() if key[0] in self._tags)
+        counts = {f"{self._tags[name]}/{kind}": whole.nonfinite for (name, kind), whole in of_tensors}
         return [
-            f"{tag}: {seen.nonfinite} values are NaN or infinite, and in no histogram"
-            for tag, seen in sorted(
-                (f"{self._tags[name]}/{kind}", seen) for (name, kind), seen in self._seen.items() if name in self._tags
-            )
-            if seen.nonfinite
+            f"{tag}: {count} values are NaN or infinite, and in no histogram"
+            for tag, count in sorted(counts.items())
+            if count
         ]
 
 
@@ -415,29 +383,25 @@ class Weight:
 
 
 def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> list[Weight]:
-    """Returns the floating-point constants of each layer that INT8 can round, or with at least two axes, and biases.
-
-    Args:
-        layers: the beginnings of the layers' tags; other layers are ignored.
-    """
+    """Returns the float constants of ``layers`` that INT8 can round, or of two axes or more, and the biases."""
     types, kept = TensorTypes.of(network.skeleton.graph), []
-    for layer in network.layers:
-        node, number = network.skeleton.graph.node[layer.index], 0
+    for layer in [layer for layer in network.layers if layer.name in layers]:
+        node, tag, number = network.skeleton.graph.node[layer.index], layers[layer.name], 0
         roundings = {rounding.slot: rounding for rounding in layer.roundings if rounding.is_weight}
-        biases = bias_names(network, layer, types) if layer.name in layers else []
-        for slot, name in enumerate(node.input if layer.name in layers else ()):
+        biases = bias_names(network, layer, types)
+        for slot, name in enumerate(node.input):
+            rounding = roundings.get(slot)
             if not writer.context.is_constant(name) or types.dtypes[name].kind != "f":
                 continue
-            if slot not in roundings and (len(types.shapes[name]) < 2 or name in biases):
+            if rounding is None and (len(types.shapes[name]) < 2 or name in biases):
                 continue
-            rounding = roundings.get(slot)
             quantizers = writer.quantizers(layer, rounding) if rounding and layer.quantizable else ()
             axis = rounding.axis if rounding and rounding.axis is not None else weight_axis(node, slot, types)
-            kept.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/weights", number), quantizers, axis))
+            kept.append(Weight(layer.index, name, numbered(f"{tag}/weights", number), quantizers, axis))
             number += 1
         for k, name in enumerate(biases):
             if types.dtypes[name].kind == "f":
-                kept.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/bias", k), (), None))
+                kept.append(Weight(layer.index, name, numbered(f"{tag}/bias", k), (), None))
     return kept
 
 

@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasuredPlan:
-    """One plan that was measured.
+    """One plan that was measured; None for a figure that was not.
 
     Attributes:
-        similarity: by the metric of the run, on the worst input; None where it was not measured or is not finite.
-        accuracy: the accuracy on labelled data; None where it was not measured.
-        latency: the mean time of an inference, in milliseconds; None where it was not measured.
+        similarity: by the metric of the run, on the worst input; None where it is not finite, too.
+        accuracy: the accuracy on labelled data.
+        latency: the mean time of an inference, in milliseconds.
         what: a description of one with a run of its own.
     """
 
@@ -65,22 +65,23 @@ class MeasuredPlan:
     what: str = ""
 
     def figures(self) -> dict[str, float]:
-        """Returns what is known, by name, with the number of layers in the low precision."""
-        known = {"similarity": self.similarity, "accuracy": self.accuracy, "latency in ms": self.latency}
-        return {
-            "layers in low precision": float(len(self.plan.lowered)),
-            **{name: value for name, value in known.items() if value is not None and math.isfinite(value)},
-        }
+        """Returns the figures that were measured, by name, with the number of layers in the low precision."""
+        layers = float(len(self.plan.lowered))
+        figures = {"similarity": self.similarity, "accuracy": self.accuracy, "latency in ms": self.latency}
+        measured = {name: value for name, value in figures.items() if value is not None and math.isfinite(value)}
+        return {"layers in low precision": layers, **measured}
 
 
-def steps_of(own: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, ranges: str) -> list[MeasuredPlan]:
+def steps_of(
+    of_ranges: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, ranges: str
+) -> list[MeasuredPlan]:
     """Returns each plan that was measured with some ranges once, in the order in which they were measured first.
 
     Its similarity is the one on most inputs: of all of them on whole engines, else in the search, else of the judged
     ones. Trials that failed, and those in another setting, are left out.
 
     Args:
-        own: the trials of the ranges' own store.
+        of_ranges: the trials of the ranges' own store.
         shared: the trials of the store that has those on each input, with any ranges.
         ranges: the digest of the ranges (``Ranges.digest``).
     """
@@ -88,7 +89,7 @@ def steps_of(own: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, 
     plans: dict[str, PrecisionPlan] = {}
     best: dict[str, tuple[int, Trial]] = {}
     accuracies: dict[str, float | None] = {}
-    for trial in {**on_inputs, **own}.values():
+    for trial in {**on_inputs, **of_ranges}.values():
         key = TrialKey.from_text(trial.plan)
         if trial.failed or not key.has_plan:
             continue
@@ -126,10 +127,7 @@ def _similarity(trial: Trial, rule: Rule) -> float | None:
 def spread_over_front(
     steps: Iterable[MeasuredPlan], cost: Callable[[PrecisionPlan], float], most: int
 ) -> list[MeasuredPlan]:
-    """Returns at most so many plans, in order of cost: evenly of those that no other beats in cost and similarity.
-
-    If these are fewer, then evenly of the others too.
-    """
+    """Returns at most so many plans by cost: evenly of those that none beats in cost and similarity, then of others."""
     by_cost = sorted(steps, key=lambda step: (cost(step.plan), -_known(step)))
     front: list[MeasuredPlan] = []
     for step in by_cost:
@@ -150,26 +148,12 @@ def _evenly(steps: Sequence[MeasuredPlan], most: int) -> list[MeasuredPlan]:
     return [steps[k] for k in places]
 
 
-def write_steps(run: logs.LogRun, steps: Iterable[MeasuredPlan]) -> None:
-    """Writes the figures of all plans as scalars; the step is the plan's number, from 1 on."""
-    for number, step in enumerate(steps, 1):
-        for name, value in step.figures().items():
-            run.scalar(name, value, number)
-
-
 INPUT, OUTPUT = "Input", "Output"
 FOLLOWS = "follows"
 """The device of a layer whose precision no plan decides."""
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-/]")
-_PLAIN = (
-    AttributeProto.INT,
-    AttributeProto.FLOAT,
-    AttributeProto.STRING,
-    AttributeProto.INTS,
-    AttributeProto.FLOATS,
-    AttributeProto.STRINGS,
-)
+_PLAIN = ("int", "float", "string", "ints", "floats", "strings")
 _FIELDS: dict[type, str] = {int: "i", float: "f", bytes: "s"}
 Value = bytes | int | float | Sequence[bytes] | Sequence[int] | Sequence[float]
 """The types of a node's attributes."""
@@ -179,18 +163,15 @@ def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
     """Returns the GraphDef of a network.
 
     A node has its operator, its attributes as ONNX has them, the layer's own name (``layer_name``), its constants and
-    ``_output_shapes``. Its device is its precision in ``plan``, so that the page can colour by it.
-
-    Args:
-        plan: the precisions; without it all layers are in FP32.
+    ``_output_shapes``. Its device is its precision in ``plan``, or FP32 without one, so that the page can colour by it.
     """
     from tensorboard.compat.proto.graph_pb2 import GraphDef
 
     graph, types = GraphDef(), TensorTypes.of(network.skeleton.graph)
-    given, results = [spec.name for spec in network.inputs], [f"{spec.name}_output" for spec in network.outputs]
-    names = iter(legal_names([*given, *(layer.name for layer in network.layers), *results]))
+    inputs, outputs = [spec.name for spec in network.inputs], [f"{spec.name}_output" for spec in network.outputs]
+    names = iter(legal_names([*inputs, *(layer.name for layer in network.layers), *outputs]))
     on_judged = {layer.outputs[0]: layer.shape for layer in network.layers if layer.outputs and layer.shape is not None}
-    known = {**types.shapes, **on_judged}
+    known_shapes = {**types.shapes, **on_judged}
     sources: dict[str, str] = {}
     for spec in network.inputs:
         sources[spec.name] = next(names)
@@ -198,7 +179,7 @@ def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
     for layer in network.layers:
         node, name = network.skeleton.graph.node[layer.index], next(names)
         device = FOLLOWS if not layer.quantizable else str(plan.precisions[layer.index] if plan else Precision.FP32)
-        shapes = [known.get(tensor) for tensor in node.output]
+        shapes = [known_shapes.get(tensor) for tensor in node.output]
         read = [sources[tensor] for tensor in layer.inputs if tensor in sources]
         _add(graph, name, layer.op_type, read, device, _layer_attributes(layer, node, types), shapes)
         sources.update({tensor: f"{name}:{slot}" if slot else name for slot, tensor in enumerate(node.output)})
@@ -246,19 +227,16 @@ def _add(
     node = graph.node.add(name=name, op=op_type, device=device)
     node.input.extend(inputs)
     for key, value in attributes.items():
-        _set(node.attr[key], value)
+        entry = node.attr[key]
+        if isinstance(value, (bytes, int, float)):
+            setattr(entry, _FIELDS[type(value)], value)
+            continue
+        for element in value:
+            getattr(entry.list, _FIELDS[type(element)]).append(element)
     for shape in shapes:
-        entry = node.attr["_output_shapes"].list.shape.add(unknown_rank=shape is None)
+        sizes = node.attr["_output_shapes"].list.shape.add(unknown_rank=shape is None)
         for size in shape or ():
-            entry.dim.add(size=size if isinstance(size, int) else -1, name=size if isinstance(size, str) else "")
-
-
-def _set(attribute: Any, value: Value) -> None:
-    if isinstance(value, (bytes, int, float)):
-        setattr(attribute, _FIELDS[type(value)], value)
-        return
-    for item in value:
-        getattr(attribute.list, _FIELDS[type(item)]).append(item)
+            sizes.dim.add(size=size if isinstance(size, int) else -1, name=size if isinstance(size, str) else "")
 
 
 def _boundary_attributes(spec: TensorSpec) -> dict[str, Value]:
@@ -281,12 +259,10 @@ def _typed(dtype: np.dtype[Any] | None, shape: Shape) -> str:
 
 
 def _attribute_value(attribute: AttributeProto) -> Value:
-    value = onnx.helper.get_attribute_value(attribute)
+    value, kind = onnx.helper.get_attribute_value(attribute), AttributeProto.AttributeType.Name(attribute.type).lower()
     if attribute.type == AttributeProto.TENSOR:
         return _typed(onnx.helper.tensor_dtype_to_np_dtype(value.data_type), tuple(value.dims)).encode()
-    if attribute.type in _PLAIN:
-        return value  # type: ignore[no-any-return]
-    return AttributeProto.AttributeType.Name(attribute.type).lower().encode()
+    return value if kind in _PLAIN else kind.encode()
 
 
 @dataclass(frozen=True)
@@ -295,8 +271,6 @@ class RunLogs:
 
     Attributes:
         experiment: that of the user's network.
-        findings: the suspects.
-        recipe: the recipe's plan.
         trials: all of the run, by plan key.
         reported: the trials of full INT8 and of the recipe, on all inputs, as the report has them.
         measured: returns the plans that were measured, in their order.
@@ -326,8 +300,8 @@ class RunLogs:
         others = [step for step in self.measured() if canonical(step.plan) not in words]
         others = spread_over_front(others, self.price, max(0, self.board.plans - len(words)))
         words |= {canonical(step.plan): ["measured in the search"] for step in others}
-        known = {canonical(plan): trial for plan, trial in self.reported.items()}
-        figures = {plan: rule.similarity(known.get(plan) or self.trials.get(plan.key())) for plan in words}
+        reported = {canonical(plan): trial for plan, trial in self.reported.items()}
+        figures = {plan: rule.similarity(reported.get(plan) or self.trials.get(plan.key())) for plan in words}
         full = self.experiment.network.full(self.experiment.whole.high)
         names = {canonical(self.recipe): "recipe", canonical(full): "int8"}
         accuracies = {plan: getattr(report.accuracy, name, None) for plan, name in names.items()}
@@ -374,8 +348,7 @@ class RunLogs:
     def write(self, progress: Progress) -> None:
         """Runs FP32 and the plans to show again in emulation, for their tensors, and writes the logs.
 
-        Raises:
-            BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
+        Raises BadInput if it cannot write them, or ONNX Runtime cannot run the network with its tensors as outputs.
         """
         report, network, feeds = self.report, self.experiment.network, self.experiment.feeds
         fp32 = report.accuracy.fp32 if report.accuracy else None
@@ -391,7 +364,9 @@ class RunLogs:
         for name, step in zip(names, shown, strict=True):
             plan_logs.write(name, step, feeds, is_fp32=step is reference, on_input=partial(progress.step, name))
         with logs.LogRun(self.board.folder / logs.PLANS) as run:
-            write_steps(run, self.measured())
+            for number, step in enumerate(self.measured(), 1):
+                for name, value in step.figures().items():
+                    run.scalar(name, value, number)
         emulation = (
             f"the similarities were measured on {report.engine}; the histograms are of the emulation on ONNX Runtime, "
             "since TensorRT fuses layers and gives final outputs only"
@@ -420,14 +395,7 @@ class PlanLogs:
     def write(
         self, name: str, shown: MeasuredPlan, feeds: Sequence[Feeds], *, is_fp32: bool, on_input: Callable[[], None]
     ) -> None:
-        """Runs a plan on each input and writes its run.
-
-        Args:
-            is_fp32: the plan is FP32 itself, not a plan with INT8 layers.
-
-        Raises:
-            BadInput: the run cannot be written, or ONNX Runtime cannot run the plan with its tensors as outputs.
-        """
+        """Runs a plan on each input and writes its run; raises BadInput as ``RunLogs.write`` does."""
         network, plan = self._network, shown.plan
         origins = activation_origins(network, self._writer, plan.lowered)
         kind = logs.FP32 if is_fp32 else logs.INT8
@@ -503,13 +471,10 @@ class ComparisonLogs:
             del reference, output
 
     def write(self, result: Comparison, writer: PlanWriter | None, plan: PrecisionPlan | None) -> None:
-        """Writes the FP32 run and the INT8 run.
+        """Writes the FP32 run, and the INT8 run with cosine and SQNR of each tensor at the index of its layer.
 
-        Args:
-            writer: the writer of the network's plans; None where its scales are not known: then there are no weights.
-
-        Raises:
-            BadInput: the folder cannot be written.
+        Without a ``writer`` of the network's plans, whose scales are not known then, there are no weights. Raises
+        BadInput if the folder cannot be written.
         """
         network, weights = self._network, None
         if network is not None and writer is not None:
@@ -530,20 +495,15 @@ class ComparisonLogs:
                 run.graph(graph_of(network, plan))
             if weights is not None and plan is not None:
                 weights.write(run, plan.lowered)
-            _write_figures(run, result)
+            for row in result.tensors:
+                if row.origin.index is not None and row.origin.tensor:
+                    for name in ("cosine", "sqnr"):
+                        value = getattr(row.figures, name)
+                        if math.isfinite(value):
+                            run.scalar(f"tensor {name}", value, row.origin.index)
             rows = [(", ".join(advice.layers), advice.reason, advice.tensor, advice.words) for advice in result.advice]
             advice = table(["layer", "reason", "tensor", "evidence"], rows) if rows else ""
             run.texts(advice=advice, notes=bullets(result.notes), not_finite=bullets(self._int8.not_finite()))
-
-
-def _write_figures(run: logs.LogRun, result: Comparison) -> None:
-    """Writes cosine and SQNR of each tensor; the step is the index of its layer."""
-    for row in result.tensors:
-        if row.origin.index is not None and row.origin.tensor:
-            for name in ("cosine", "sqnr"):
-                value = getattr(row.figures, name)
-                if math.isfinite(value):
-                    run.scalar(f"tensor {name}", value, row.origin.index)
 
 
 class ProfileLogs:

@@ -91,11 +91,11 @@ def fitted(
     Raises:
         BadInput: there is no such column as one of ``only``.
     """
-    known = {column.key: column for column in columns_of(kind, rows, raised, **(names or {}))}
-    if unknown := [name for name in only if name not in known]:
-        raise BadInput(f"There is no column '{unknown[0]}'.", f"Use some of {', '.join(known)}.")
-    columns = [known[name] for name in only] or [
-        column for column in known.values() if column.rank is not None and column.key not in without
+    by_key = {column.key: column for column in columns_of(kind, rows, raised, **(names or {}))}
+    if unknown := [name for name in only if name not in by_key]:
+        raise BadInput(f"There is no column '{unknown[0]}'.", f"Use some of {', '.join(by_key)}.")
+    columns = [by_key[name] for name in only] or [
+        column for column in by_key.values() if column.rank is not None and column.key not in without
     ]
     texts = metric_texts((names or {}).get("metric", "")) if texts is None else texts
     cells = {column.key: [_text(column, row, texts) for row in rows] for column in columns}

@@ -24,7 +24,7 @@ from trt_bisect.report.model import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, Lay
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
 from trt_bisect.report.summary import DOUBTING, FEW_INPUTS
 from trt_bisect.support.table import DECIDING
-from trt_bisect.support.text import Line, Note, counted, listed, number, percent
+from trt_bisect.support.text import Line, counted, listed, number, percent
 
 NOTES_UP_TO = 5
 LINES = 40
@@ -44,19 +44,14 @@ _PIPED = 100
 def console_for_reports() -> Console:
     """Returns the console: as wide as the terminal; where there is none, as COLUMNS says, or 100 columns."""
     console = Console(highlight=False)
-    if console.is_terminal or "COLUMNS" in os.environ:
-        return console
-    return Console(highlight=False, width=_PIPED)
+    is_sized = console.is_terminal or "COLUMNS" in os.environ
+    return console if is_sized else Console(highlight=False, width=_PIPED)
 
 
 def print_report(report: Report, console: Console, *, every_layer: bool = False, around: int = _AROUND) -> None:
-    """Prints the verdict and what it rests on: as much as fits on a screen, the most important first.
+    """Prints the verdict and what it rests on, the most important first; names as they are, never as markup.
 
-    Names are printed as they are, never as markup.
-
-    Args:
-        every_layer: print all, and the curve with a row for each layer.
-        around: lines that the command prints before and after the report.
+    It prints as much as fits on a screen beside the lines ``around`` it, or everything with ``every_layer``.
     """
     print_verdict(report, console)
     parts = [*_parts(report, console), *_note_parts(report)]
@@ -64,13 +59,8 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
     if tried or every_layer:
         table = layer_table(report, report.layers if every_layer else tried, console)
         parts.append(ScreenPart(f"curve of {counted(len(tried), 'layer')}", 9, [spaced(table)]))
-    room = (
-        LINES
-        - 1
-        - around
-        - height(verdict_lines(report.lines, report.verdict), console)
-        - height(_next(report), console)
-    )
+    head = (verdict_lines(report.lines, report.verdict), _next(report))
+    room = LINES - 1 - around - sum(height(text, console) for text in head)
     shown = dict.fromkeys(range(len(parts)), 0) if every_layer else fitting(parts, console, room)
     for index, version in sorted(shown.items()):
         console.print(parts[index].versions[version])
@@ -115,30 +105,23 @@ def _parts(report: Report, console: Console) -> Iterator[ScreenPart]:
     if report.explanation is not None:
         short = causes_in_short(report.explanation, report.metric)
         yield from (ScreenPart("causes", 2, [short]),) if short else ()
-    suspects = _suspects(report)
-    if suspects:
-        yield ScreenPart(
-            "suspects", 5, [spaced(Text("\n".join(suspects[:count]))) for count in range(len(suspects), 0, -1)]
-        )
+    if suspects := _suspects(report):
+        lengths = range(len(suspects), 0, -1)
+        yield ScreenPart("suspects", 5, [spaced(Text("\n".join(suspects[:length]))) for length in lengths])
     if any(len(figures) > 1 for _, figures in report.outputs.items()):
         yield ScreenPart("outputs", 4, [spaced(table) for table in output_tables(report)])
     if report.answer is not None:
         yield from _answer_parts(report, report.answer, console)
-    fed = _fed(report)
-    if fed is not None:
+    if (fed := _fed(report)) is not None:
         yield ScreenPart("input values", 6, [spaced(fed)])
     if report.answer is not None and report.answer.confidence:
         yield ScreenPart("confidence", 1, [Text(f"Confidence: {report.answer.rests_on}")])
-    timed = latency_lines(report)
-    if timed:
-        yield ScreenPart("latency", 2, [Text("\n".join(timed)), Text(timed[0])])
-    predicted = predicted_lines(report)
-    if predicted:
-        yield ScreenPart("predicted", 2, [Text("\n".join(predicted)), Text(predicted[0])])
+    for name, lines in (("latency", latency_lines(report)), ("predicted", predicted_lines(report))):
+        if lines:
+            yield ScreenPart(name, 2, [Text("\n".join(lines)), Text(lines[0])])
 
 
 def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iterator[ScreenPart]:
-    """Yields the calibrators, and the recipe on given and unseen inputs and in other settings."""
     if len(answer.calibrators) > 1:
         usable = [row for row in answer.calibrators if row.chosen or row.meets or row.cost is not None]
         rows = (answer.calibrators, usable) if len(usable) > 1 else (answer.calibrators,)
@@ -152,30 +135,31 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
     if report.moves:
         moves = [fitted(Move, report.moves[:most], console) for most in (len(report.moves), _FEW_ROWS)]
         yield ScreenPart("scales of other calibrators", 4, [spaced(table) for table in moves])
-    table = _inputs(report, answer, console)
-    if table is not None:
-        yield ScreenPart("inputs", 0, [spaced(table)])
+    if sets := sets_of_inputs(answer):
+        table = titled("Recipe on", "passes>", "mean>", "5th perc.>", "worst>", "which")
+        for name, held in sets:
+            style = "" if held.holds == held.inputs else "yellow"
+            table.add_row(*map(Text, held_cells(report, name, held)), style=style)
+        yield ScreenPart("inputs", 0, [spaced(with_columns_that_fit(table, console, ("which", "mean")))])
     text = partial(figure_text, report.metric, threshold=report.threshold)
     settings = ", ".join(f"{setting_text(name)} {text(value)}" for name, value in answer.settings.items())
     if len(answer.settings) > 1:
         yield ScreenPart("other settings", 7, [Text(f"Worst input in other settings: {settings}.")])
     if answer.equals:
-        sets = " or ".join(listed(names, 4) for names in answer.equals[:2])
-        yield ScreenPart("other recipes", 8, [Text(f"Equally good sets of layers: {sets}.")])
+        equals = " or ".join(listed(names, 4) for names in answer.equals[:2])
+        yield ScreenPart("other recipes", 8, [Text(f"Equally good sets of layers: {equals}.")])
 
 
 def _note_parts(report: Report) -> Iterator[ScreenPart]:
     """Yields the notes, at most five, as many as fit."""
-    notes, count = report.notes[:NOTES_UP_TO], len(report.notes)
-    if notes:
-        yield ScreenPart(counted(count, "note"), 5, [_notes(notes, count, shown) for shown in range(len(notes), 0, -1)])
-
-
-def _notes(notes: Sequence[Note], count: int, shown: int) -> Text:
-    lines = [f"Note: {note.text}" for note in notes[:shown]]
-    hidden = count - shown
-    lines += [f"{hidden} more {'note is' if hidden == 1 else 'notes are'} in report.json."] if hidden else []
-    return Text("\n".join(lines), style="yellow")
+    notes, count, versions = report.notes[:NOTES_UP_TO], len(report.notes), []
+    for shown in range(len(notes), 0, -1):
+        lines = [f"Note: {note.text}" for note in notes[:shown]]
+        if count > shown:
+            lines.append(f"{count - shown} more {'note is' if count == shown + 1 else 'notes are'} in report.json.")
+        versions.append(Text("\n".join(lines), style="yellow"))
+    if versions:
+        yield ScreenPart(counted(count, "note"), 5, versions)
 
 
 def verdict_lines(lines: Sequence[Line], verdict: str) -> Text:
@@ -221,19 +205,15 @@ def _cause(advice: CulpritAdvice) -> str:
 
 
 def _suspects(report: Report) -> list[str]:
-    """Returns lines on the layers with a large loss that are no culprits, with reasons, the largest loss first."""
     rows = sorted((row for row in report.layers if row.suspect), key=lambda row: -(row.drop or 0.0))
-    lines = [
-        f"Suspect '{row.name}' (loss here {loss_text(report.metric, row.drop)}): {row.suspect}."
-        for row in rows[:_SUSPECTS]
-    ]
+    losses = [(row, loss_text(report.metric, row.drop)) for row in rows[:_SUSPECTS]]
+    lines = [f"Suspect '{row.name}' (loss here {loss}): {row.suspect}." for row, loss in losses]
     if len(rows) > _SUSPECTS:
         lines.append(f"{len(rows) - _SUSPECTS} more suspects are in report.html.")
     return lines
 
 
 def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console) -> Table:
-    """Returns calibrators: all low with each on the inputs tried, and the recipe that its ranges lead to."""
     full = f"Full {report.low.upper()}>"
     table = titled("Calibrator", full, "inputs>", "passes", "first recipe>", "layers>", "mean loss>", "")
     for row in rows:
@@ -261,12 +241,9 @@ def _why_chosen(answer: AnswerFacts, metric: str) -> str:
 
 
 def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
-    """Returns the cells of a calibrator; ``-`` where it was given up because another is better.
-
-    A figure of some of the inputs, of which the others may be worse, says so.
-    """
-    metric, given = report.metric, report.answer.given if report.answer else None
-    cut = given is not None and row.similarity is not None and row.inputs < given.inputs
+    """Returns the cells of a calibrator; ``-`` where it was given up, ``or worse`` where not all inputs were run."""
+    metric, all_given = report.metric, report.answer.given if report.answer else None
+    cut = all_given is not None and row.similarity is not None and row.inputs < all_given.inputs
     cost = "-" if row.cost is None else percent(row.cost)
     layers = "-" if row.high is None else str(row.high)
     figure = figure_text(metric, row.similarity, report.threshold) + (" or worse" if cut else "")
@@ -275,24 +252,13 @@ def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
     return row.calibrator, figure, str(row.inputs), meets, cost, layers, mean, chosen
 
 
-def _inputs(report: Report, answer: AnswerFacts, console: Console) -> Table | None:
-    """Returns the recipe on the user's and held-out inputs; None without inputs."""
-    sets = sets_of_inputs(answer)
-    if not sets:
-        return None
-    table = titled("Recipe on", "passes>", "mean>", "5th perc.>", "worst>", "which")
-    for name, held in sets:
-        table.add_row(*map(Text, held_cells(report, name, held)), style="" if held.holds == held.inputs else "yellow")
-    return with_columns_that_fit(table, console, ("which", "mean"))
-
-
 def _fed(report: Report) -> Text | None:
     """Returns lines on the way pictures are fed, and on the values of each input; None without any."""
-    fed = report.inputs.fed
-    names = list(dict.fromkeys(name for inputs in fed.values() for name in inputs))
+    by_source = report.inputs.fed
+    names = dict.fromkeys(name for inputs in by_source.values() for name in inputs)
     lines = [f"Pictures of {source}: {way}." for source, way in report.inputs.pictures.items()]
-    for name in names[:_FED]:
-        spreads = [f"{SEEN_BY.get(by, by)} {_spread(inputs[name])}" for by, inputs in fed.items() if name in inputs]
+    for name in [*names][:_FED]:
+        spreads = [f"{SEEN_BY.get(by, by)} {_spread(fed[name])}" for by, fed in by_source.items() if name in fed]
         lines.append(f"Values of input '{name}': {'; '.join(spreads)}.")
     return Text("\n".join(lines)) if lines else None
 
@@ -316,27 +282,18 @@ def held_cells(report: Report, name: str, held: Held) -> tuple[str, ...]:
 
 def layer_table(report: Report, rows: Sequence[LayerRow], console: Console) -> Table:
     """Returns the curve, a row for each layer: its figures are those with it and all layers before it in INT8."""
-    return fitted(
-        LayerRow,
-        rows,
-        console,
-        names=report.names,
-        without=[report.metric],
-        style=_style,
-        texts={**metric_texts(report.metric, report.threshold), DECIDING: report.text},
-    )
+    texts = {**metric_texts(report.metric, report.threshold), DECIDING: report.text}
+    return fitted(LayerRow, rows, console, names=report.names, without=[report.metric], style=_style, texts=texts)
 
 
 def front_table(report: Report, points: Sequence[FrontPoint], console: Console) -> Table:
     """Returns plans of the front of accuracy against cost, a row a plan."""
-    return fitted(
-        FrontPoint,
-        points,
-        console,
-        names=report.names,
-        style=lambda point: "bold" if RECIPE in point.names else "",
-        texts=metric_texts(report.figure, report.least),
-    )
+
+    def style(point: FrontPoint) -> str:
+        return "bold" if RECIPE in point.names else ""
+
+    texts = metric_texts(report.figure, report.least)
+    return fitted(FrontPoint, points, console, names=report.names, style=style, texts=texts)
 
 
 def output_tables(report: Report) -> list[Table]:
@@ -347,8 +304,8 @@ def output_tables(report: Report) -> list[Table]:
     of_task, figures = report.metric == AGREEMENT.name, report.outputs.int8
     shown = list(dict.fromkeys(name for _, of_plan in report.outputs.items() for name in of_plan))
     if len(shown) > _OUTPUTS:
-        known = {name: figures.get(name, {}).get("sqnr") for name in shown}
-        shown.sort(key=lambda name: -math.inf if (value := known[name]) is None else value)
+        sqnrs = {name: figures.get(name, {}).get("sqnr") for name in shown}
+        shown.sort(key=lambda name: -math.inf if (sqnr := sqnrs[name]) is None else sqnr)
         del shown[_OUTPUTS:]
     judged = [name for name in shown if any(AGREEMENT.name in plan.get(name, {}) for _, plan in report.outputs.items())]
     return [_output_table(report, names, of_task=of_task) for names in ([shown, judged] if of_task else [shown])]
@@ -366,13 +323,13 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
     for plan, outputs in report.outputs.items():
         for name, values in ((name, outputs[name]) for name in shown if name in outputs):
             is_task = AGREEMENT.name in values
-            known = {AGREEMENT.name: values[AGREEMENT.name]} if is_task else values
-            figures = [
-                figure_text(metric, known.get(metric), report.threshold if metric == report.metric else None)
+            figures = {AGREEMENT.name: values[AGREEMENT.name]} if is_task else values
+            texts = [
+                figure_text(metric, figures.get(metric), report.threshold if metric == report.metric else None)
                 for metric in metrics
             ]
-            counts = ", ".join(f"{key} {value:.6g}" for key, value in values.items() if is_task and key not in known)
-            table.add_row(*map(Text, (name, plan, *figures, *([counts] if of_task else []))))
+            counts = ", ".join(f"{key} {value:.6g}" for key, value in values.items() if is_task and key not in figures)
+            table.add_row(*map(Text, (name, plan, *texts, *([counts] if of_task else []))))
     return table
 
 
@@ -419,10 +376,7 @@ _CAUSES_UP_TO = _MEETING_UP_TO = _MISSING_UP_TO = 3
 
 
 def print_advice(explanation: Explanation, metric: str, console: Console) -> None:
-    """Prints the advice in full: the causes, and for each culprit the evidence and the remedies.
-
-    Names are printed as they are, never as markup.
-    """
+    """Prints the advice in full: causes, and for each culprit evidence and remedies; names are never markup."""
     for cause in explanation.causes:
         console.print(Text(_title(cause, explanation), style="bold"))
         for line in _measured_lines(cause.measured, metric):
@@ -443,10 +397,10 @@ def print_advice(explanation: Explanation, metric: str, console: Console) -> Non
         console.print(Text(f"{more} more culprits are in {EXPLANATION}.", style="dim"))
     if explanation.advice:
         console.print(Text(f"{EXPLANATION} has the commands for every tool.", style="dim"))
-    whole = [attempt for attempt in explanation.tried if not attempt.culprits]
-    if whole:
+    of_network = [attempt for attempt in explanation.tried if not attempt.culprits]
+    if of_network:
         console.print(Text("Measured on all inputs, for the whole network:", style="bold"))
-    for attempt in whole:
+    for attempt in of_network:
         console.print(Text(f"  {_sentence(attempt, metric)}.", style="green" if attempt.meets else ""))
 
 
@@ -480,21 +434,16 @@ def _remedy_text(rank: int, remedy: Remedy, metric: str) -> Text:
     text = Text.assemble(f"{rank}. ", (remedy.remedy, "bold"), f" (cost in speed: {remedy.speed}). {remedy.why}")
     if remedy.tried is None:
         return text.append(" Not measured.", style="dim")
-    return text.append(
-        f" Measured: {_sentence(remedy.tried, metric)}.", style="green" if remedy.tried.meets else "yellow"
-    )
+    style = "green" if remedy.tried.meets else "yellow"
+    return text.append(f" Measured: {_sentence(remedy.tried, metric)}.", style=style)
 
 
 def _sentence(tried: Tried, metric: str) -> str:
-    """Returns the measured result of a remedy in words, without a full stop."""
     if tried.similarity is None:
         return f"{tried.title}: no figure (not finite or not measured)"
+    gain = f"{percent(tried.cost)} of INT8's gain in speed"
+    high = f" with {counted(tried.high, 'layer')} in high precision ({gain})" if tried.high else ""
     meets = "meets the threshold" if tried.meets else "misses the threshold"
-    high = (
-        f" with {counted(tried.high, 'layer')} in high precision ({percent(tried.cost)} of INT8's gain in speed)"
-        if tried.high
-        else ""
-    )
     return f"{tried.title} gives {figure_text(metric, tried.similarity)}{high}, which {meets}"
 
 
@@ -520,7 +469,7 @@ def bullets(sentences: Iterable[str]) -> str:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Returns a table: figures with six digits, an empty cell for None."""
-    lines = [header, ["---"] * len(header), *([_cell(value) for value in row] for row in rows)]
+    lines = [header, ["---"] * len(header), *(map(_cell, row) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -549,8 +498,15 @@ def _blocks(report: Report) -> Iterator[str]:
         yield "## Weak culprits"
         yield "Taken back, they miss the threshold by less than the noise, or miss only the margin."
         yield _culprit_table(report, weak)
-    if report.answer is not None:
-        yield from _answer(report, report.answer)
+    answer, full = report.answer, f"full {report.low.upper()}, worst"
+    if answer is not None and (sets := sets_of_inputs(answer)):
+        yield "## Inputs"
+        header = ("recipe on", "passes", "mean", "5th percentile", "worst", "which")
+        yield table(header, (held_cells(report, name, held) for name, held in sets))
+    if answer is not None and len(answer.calibrators) > 1:
+        yield "## Calibrators"
+        titles = ("calibrator", full, "inputs", "passes", "first recipe", "layers", "mean loss", "")
+        yield table(titles, (calibrator_cells(report, row) for row in answer.calibrators))
     if report.notes:
         yield "## Notes"
         yield bullets(note.text for note in report.notes)
@@ -573,28 +529,3 @@ def _culprit_table(report: Report, rows: Iterable[LayerRow]) -> str:
             for row in rows
         ),
     )
-
-
-def _answer(report: Report, answer: AnswerFacts) -> Iterator[str]:
-    sets = sets_of_inputs(answer)
-    if sets:
-        yield "## Inputs"
-        yield table(
-            ("recipe on", "passes", "mean", "5th percentile", "worst", "which"),
-            (held_cells(report, name, held) for name, held in sets),
-        )
-    if len(answer.calibrators) > 1:
-        yield "## Calibrators"
-        yield table(
-            (
-                "calibrator",
-                f"full {report.low.upper()}, worst",
-                "inputs",
-                "passes",
-                "first recipe",
-                "layers",
-                "mean loss",
-                "",
-            ),
-            (calibrator_cells(report, row) for row in answer.calibrators),
-        )

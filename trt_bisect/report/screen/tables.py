@@ -5,7 +5,7 @@ Names are printed as they are, never as markup.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from rich.console import Console
@@ -28,7 +28,6 @@ from trt_bisect.report.losses import JudgedSample, SensitiveOp, Sensitivity, Wor
 from trt_bisect.report.screen.layout import fitted, titled
 from trt_bisect.report.screen.run import NOTES_UP_TO
 from trt_bisect.report.structure import CheckReport, Migration
-from trt_bisect.support.table import Row
 from trt_bisect.support.text import counted, listed, number
 
 LAYERS_OF_A_KIND = 5
@@ -80,8 +79,7 @@ def print_check(report: CheckReport, console: Console, *, every_layer: bool = Fa
         _print_dropped(report.dropped, console)
     for remark in report.remarks:
         console.print(Text(remark, style="yellow"))
-    style = "bold red" if report.exit_code else "bold green"
-    console.print(Text(report.summary, style=style))
+    console.print(Text(report.summary, style="bold red" if report.exit_code else "bold green"))
 
 
 def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:
@@ -131,14 +129,10 @@ ADVICE_UP_TO = TENSORS_UP_TO = 20
 def print_comparison(
     result: Comparison, console: Console, *, top: int = 0, columns: Sequence[str] = (), weight_scales: bool = False
 ) -> None:
-    """Prints tensors, weights, advice and notes; ``top`` rows of each table, all for 0.
+    """Prints tensors, weights, advice and notes, or the ``weight_scales`` alone; ``top`` rows of each table, all for 0.
 
     Args:
-        columns: the columns of the CSV files, to show instead of the usual ones.
-        weight_scales: prints the scales of the weights alone.
-
-    Raises:
-        BadInput: there is no such column.
+        columns: the columns of the CSV files, to show instead of the usual ones; raises BadInput if one is unknown.
     """
     if weight_scales:
         _print_weight_scales(result, console, top)
@@ -147,17 +141,15 @@ def print_comparison(
     sides = f"'{result.other}' against '{result.model}'" if result.other else f"{result.low.upper()} against FP32"
     tensors_of = sides if result.other else f"{result.low.upper()} ({result.arithmetic}) against FP32"
     console.print(Text(f"Tensors of {tensors_of}, {counted(result.samples, 'sample')}:"))
-    console.print(_compared(_first(tensors, top), result, columns, console))
+    console.print(_compared(tensors[: top or None], result, columns, console))
     _print_hidden(console, len(tensors), top)
     if result.weights:
         weights = result.sorted_by(weights=True)
-        console.print()
-        console.print(Text(f"Weights, {sides}:"))
-        console.print(_compared(_first(weights, top), result, columns, console))
+        console.print(Text(f"\nWeights, {sides}:"))
+        console.print(_compared(weights[: top or None], result, columns, console))
         _print_hidden(console, len(weights), top)
     if result.engine_tensors:
-        console.print()
-        console.print(Text("Tensors of the engine:"))
+        console.print(Text("\nTensors of the engine:"))
         console.print(fitted(EngineTensor, result.engine_tensors[: top or None], console))
         _print_hidden(console, len(result.engine_tensors), top)
     console.print()
@@ -177,10 +169,10 @@ def _print_weight_scales(result: Comparison, console: Console, top: int) -> None
     weights, channels = result.sorted_by(weights=True), sorted_rows(result.channels, result.sort)
     several = [row for row in channels if row.scale is not None]
     console.print(Text(f"Scales of the weights of '{result.other or result.model}':"))
-    console.print(_compared(_first(weights, top), result, _WEIGHT_SCALES, console))
+    console.print(_compared(weights[: top or None], result, _WEIGHT_SCALES, console))
     _print_hidden(console, len(weights), top)
     console.print(Text("\nScales of their channels:"))
-    console.print(fitted(ComparedChannel, _first(several, top), console, names=result.names, only=_CHANNEL_SCALES))
+    console.print(fitted(ComparedChannel, several[: top or None], console, names=result.names, only=_CHANNEL_SCALES))
     _print_hidden(console, len(several), top)
 
 
@@ -193,15 +185,15 @@ def print_explained_tensors(explanation: Explanation, low: str, console: Console
     ]
     weights = [(tensor.tensor, tensor) for layer in explanation.layers.values() for tensor in layer.weights]
     inputs = [(tensor.tensor, tensor) for tensor in explanation.inputs]
+    each_weight = [*{tensor.tensor: (name, tensor) for name, tensor in weights}.values()]
     sides = ("FP32", low.upper())
-    for title, rows, of_weights in (
-        ("Activations", [*inputs, *activations], False),
-        ("Weights", [*{tensor.tensor: (name, tensor) for name, tensor in weights}.values()], True),
+    for title, rows, table_of in (
+        ("Activations", [*inputs, *activations], _of_activations),
+        ("Weights", each_weight, _of_weights),
     ):
         ordered = sorted(rows, key=lambda row: -1.0 if row[1].mse is None else row[1].mse, reverse=True)
-        makes = _of_weights if of_weights else _of_activations
         console.print(Text(f"\n{title} by MSE, FP32 against full {sides[1]}:"))
-        console.print(makes(ordered[:top] if top else ordered, sides))
+        console.print(table_of(ordered[: top or None], sides))
         if top and len(rows) > top:
             console.print(Text(f"{len(rows) - top} more rows; --all-layers prints all.", style="dim"))
 
@@ -210,7 +202,6 @@ _Named = tuple[str, ExplainedTensor]
 
 
 def _of_activations(rows: Sequence[_Named], sides: tuple[str, str]) -> Table:
-    """Least and largest value of both sides."""
     table = titled("Layer", "MSE>", *(f"{side} {end}>" for side in sides for end in ("min", "max")))
     for name, tensor in rows:
         figures = (value for side in (tensor.fp32, tensor.int8) for value in (side.min, side.max))
@@ -230,14 +221,10 @@ def _of_weights(rows: Sequence[_Named], sides: tuple[str, str]) -> Table:
 
 
 def print_profile(profile: Profile, console: Console, *, top: int = 0, columns: Sequence[str] = ()) -> None:
-    """Prints the tensors of the selected layers, and the notes; ``top`` rows, all for 0.
-
-    Raises:
-        BadInput: there is no such column as one of ``columns``.
-    """
+    """Prints the selected layers' tensors, and notes; ``top`` rows, all for 0; BadInput for an unknown column."""
     if profile.samples:
         console.print(Text(f"{counted(profile.samples, 'sample')} of {profile.source}:"))
-    console.print(fitted(ProfiledTensor, profile.tensors[:top] if top else profile.tensors, console, only=columns))
+    console.print(fitted(ProfiledTensor, profile.tensors[: top or None], console, only=columns))
     _print_hidden(console, len(profile.tensors), top)
     _print_notes(console, profile.notes)
 
@@ -246,7 +233,7 @@ def print_sensitivity(
     sensitivity: Sensitivity, console: Console, *, rows: Sequence[SensitiveOp], sort: str, top: int = 0
 ) -> None:
     """Prints rows, of which the column ``sort`` is among the last to be left out; ``top`` rows, all for 0."""
-    shown = rows[:top] if top else rows
+    shown = rows[: top or None]
     console.print(fitted(SensitiveOp, shown, console, names=sensitivity.names, raised=(sensitivity.metric, sort)))
     full = "not measured" if sensitivity.full is None else f"{sensitivity.full:.6g}"
     loss = f"Loss of full {sensitivity.low.upper()}: {full} ({sensitivity.metric}, {sensitivity.arithmetic})."
@@ -254,16 +241,11 @@ def print_sensitivity(
 
 
 def _compared(rows: Sequence[ComparedTensor], result: Comparison, columns: Sequence[str], console: Console) -> Table:
-    """The table of tensors or weights, those of a low cosine in red."""
 
     def style(row: ComparedTensor) -> str:
         return "bold red" if row.figures.cosine < LEAST_COSINE else ""
 
     return fitted(ComparedTensor, rows, console, names=result.names, only=columns, style=style)
-
-
-def _first(rows: Sequence[Row], top: int) -> Sequence[Row]:
-    return rows[:top] if top else rows
 
 
 def _print_hidden(console: Console, count: int, top: int) -> None:
@@ -298,19 +280,17 @@ def print_worst(report: WorstReport, console: Console) -> None:
     _print_notes(console, remarks(report)[:NOTES_UP_TO])
 
 
-def histogram_lines(report: WorstReport) -> list[str]:
-    """Returns one line for each bar; a bar that is not empty has at least one block."""
+def histogram_lines(report: WorstReport) -> Iterator[str]:
+    """Yields one line for each bar; a bar that is not empty has at least one block."""
     bins = report.distribution.bins
     most = max((bar.count for bar in bins), default=0)
     edges = [[figure_text(report.metric, edge) for edge in (bar.low, bar.high)] for bar in bins]
     width = max((len(edge) for pair in edges for edge in pair), default=0)
-    lines = []
     for bar, (low, high) in zip(bins, edges, strict=True):
         blocks = max(round(_BAR * bar.count / most), int(bar.count > 0))
-        lines.append(f"{low:>{width}} to {high:>{width}}  {'█' * blocks:<{_BAR}} {bar.count}".rstrip())
+        yield f"{low:>{width}} to {high:>{width}}  {'█' * blocks:<{_BAR}} {bar.count}".rstrip()
     if report.distribution.not_finite:
-        lines.append(f"{'not finite':>{2 * width + 4}}  {report.distribution.not_finite}")
-    return lines
+        yield f"{'not finite':>{2 * width + 4}}  {report.distribution.not_finite}"
 
 
 def remarks(report: WorstReport) -> list[str]:
