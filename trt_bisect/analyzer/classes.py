@@ -58,13 +58,8 @@ class Classes:
 def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
     """Returns the share of rows that have the same class in both arrays, from 0 to 1.
 
-    The class of a row is the index of its largest value. The class of a single value is its side of ``middle``.
-
-    Args:
-        reference: an array of the output's shape. Values that are not finite have no class. A row without a finite
-            value is left out.
-        output: an array of the same shape.
-        classes: the classes of both.
+    The class of a row is the index of its largest value. The class of a single value is its side of ``middle``. Values
+    of the reference that are not finite have no class. A row without a finite value is left out.
     """
     finite = np.isfinite(reference)
     if finite.all():
@@ -158,11 +153,7 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
     3. the only axis longer than 1;
     4. axis 1 of four, as convolutions write images ``[N, C, H, W]``, unless the sizes look like ``[N, H, W, C]``.
 
-    Axis 0 counts only if it is the only one.
-
-    Args:
-        reference: the FP32 output for each input.
-        axis: given by the user, counted from either end; it must exist.
+    Axis 0 counts only if it is the only one. The axis given counts from either end, and must exist.
     """
     arrays = [np.atleast_1d(np.asarray(array)) for array in reference]
     rank = arrays[0].ndim
@@ -186,13 +177,10 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
 
 
 def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
-    """Returns the KL of each row in nats, float64 ``[rows]``.
+    """Returns the KL of each row of float64 ``[rows, values]`` in nats, float64 ``[rows]``.
 
-    Args:
-        reference: float64 ``[rows, values]``. If a row holds probabilities that sum to 1, both rows are used unchanged;
-            otherwise both go through a softmax. A row of one value is a probability if the value lies in 0..1, else a
-            logit.
-        output: float64, of the same shape.
+    If a row of the reference holds probabilities that sum to 1, both rows are used unchanged; otherwise both go through
+    a softmax. A row of one value is a probability if the value lies in 0..1, else a logit.
     """
     if reference.shape[-1] == 1:
         own = (reference >= 0.0) & (reference <= 1.0)
@@ -210,16 +198,7 @@ def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
 def classes_of(
     reference: Sequence[Outputs], judged: Iterable[str], metric: str, axis: int | None = None
 ) -> tuple[dict[str, Classes], list[str]]:
-    """Finds the classes of each output that holds numbers.
-
-    Args:
-        reference: the FP32 outputs for each input.
-        judged: the outputs that count; each must have the axis given.
-        metric: the deciding metric.
-        axis: given by the user.
-
-    Returns:
-        The classes by output, and notes for the user on axes that were guessed.
+    """Returns the classes of each output that holds numbers, and notes for the user on axes that were guessed.
 
     Raises:
         BadInput: an output that counts has no such axis, or the metric needs one and it is not known.

@@ -163,8 +163,7 @@ class OutputJudge:
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Returns the indices of the inputs on which an output is almost zero, compared with the other inputs.
 
-    Args:
-        octaves: for each input the octave of each output's norm.
+    ``octaves`` are for each input those of each output's norm.
     """
     medians = [median_low(column) for column in zip(*octaves, strict=True)]
     return tuple(
@@ -175,11 +174,7 @@ def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: Metric) -> list[str]:
-    """Returns notes for the user on inputs and figures that the metric cannot judge.
-
-    Args:
-        reference: the FP32 outputs for each input.
-    """
+    """Returns notes for the user on inputs and figures that the metric cannot judge."""
     if not is_reusable(metric.code):
         return [
             f"the metric '{metric.name}' is a closure, or not from a source file: another run measures everything again"

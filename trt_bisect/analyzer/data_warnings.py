@@ -52,11 +52,7 @@ class FirstLayer:
 
 
 def first_layer(network: Network, name: str) -> FirstLayer | None:
-    """Returns the convolutions that read an input; None if other layers read it.
-
-    Args:
-        network: as it was read, batch normalisation folded.
-    """
+    """Returns the convolutions that read an input of a network as it was read; None if other layers read it."""
     reads, scaled = name, False
     while True:
         readers = _readers(network, reads)
@@ -196,9 +192,7 @@ _GIVE_MORE = "Give a few hundred samples like the data in production"
 def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds], source: str) -> Iterator[str]:
     """Yields a warning for each input with data of the wrong scale, or with one value everywhere or nearly so.
 
-    Args:
-        fed: the statistics of its inputs.
-        samples: the samples; a few are run through the first layer.
+    A few of the samples are run through the first layer.
     """
     states = zero_states(network, fed)
     for each in fed:
@@ -214,10 +208,7 @@ def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds
 def zero_states(network: Network, fed: Sequence[FedInput]) -> list[str]:
     """Returns the inputs that are 0 everywhere because they are recurrent states at the start of a sequence.
 
-    If every input is constant, they are no such states, but missing data.
-
-    Args:
-        fed: the statistics of its inputs of floating-point numbers.
+    If every input is constant, they are no such states, but missing data. ``fed`` are the inputs of floats.
     """
     zero = [each.name for each in fed if each.absmax == 0.0]
     all_constant = len(fed) == len(network.inputs) and all(each.std == 0.0 for each in fed)
@@ -264,11 +255,7 @@ def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: st
 
 
 def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iterator[str]:
-    """Yields a warning for each input whose values lie elsewhere than in the calibration data.
-
-    Args:
-        drifts: by input.
-    """
+    """Yields a warning for each input whose values lie elsewhere than in the calibration data."""
     for name, drift in drifts.items():
         apart = drift.distance >= _APART and drift.chance <= _BY_CHANCE
         if apart or drift.outside > _OUTSIDE:
@@ -287,9 +274,7 @@ def reach_of_scales(scales: Mapping[str, np.float32]) -> dict[str, float]:
 def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
     """Yields a sentence if many ranges still grow when the last quarter of the calibration data is added.
 
-    Args:
-        seen: the magnitudes of the activations over the calibration data.
-        samples: the number of samples; None if it is not known.
+    ``samples`` is None if their number is not known.
     """
     if samples is not None and samples < _LEAST_SAMPLES:
         yield f"calibrated with {counted(samples, 'sample')}: too few for the range of activations. {_GIVE_MORE}"

@@ -69,12 +69,7 @@ def is_destroyed(rule: Rule, trial: Trial) -> bool:
 
 
 def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
-    """Returns the doubts on a trial; empty if it does not meet the threshold.
-
-    Args:
-        rule: the rule that judged it.
-        trial: with the figures of the outputs, and of the groups of their places.
-    """
+    """Returns the doubts on a trial's outputs and the groups of their places; empty if it misses the threshold."""
     return tuple(_found(rule, trial)) if rule.meets(trial) else ()
 
 

@@ -174,12 +174,7 @@ class ChannelMap:
 
 
 def channel_map(values: np.ndarray, axis: int | None) -> ChannelMap | None:
-    """Returns the counts by channel; None without several channels or without a finite value.
-
-    Args:
-        values: the weight, float, of any shape.
-        axis: the axis of its channels.
-    """
+    """Returns the counts of a weight by channel; None without several channels or without a finite value."""
     if axis is None or values.ndim < 2 or values.shape[axis] < 2 or not values.size:
         return None
     finite = np.isfinite(values)

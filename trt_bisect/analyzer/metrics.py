@@ -76,11 +76,7 @@ class Metric:
         return math.inf if math.isnan(value) else self.loss_of(value, self.perfect)
 
     def value(self, loss: float) -> float:
-        """Returns the figure that has a finite loss.
-
-        Raises:
-            ValueError: the perfect figure is not known (see ``knowing_perfect``).
-        """
+        """Returns the figure that has a finite loss; raises as ``loss``."""
         if self.perfect is None:
             raise ValueError(f"the perfect value of metric '{self.name}' is not known")
         if self.loss_of is _noise_ratio:
@@ -152,11 +148,9 @@ class RunningSums:
     def add(
         self, reference: np.ndarray, output: np.ndarray, least: float | np.ndarray, size: int | np.ndarray | None = None
     ) -> None:
-        """Adds values of both runs, finite float64 ``[groups, values]``, one value or more.
+        """Adds one value or more of FP32 and of the other run, finite float64 ``[groups, values]``.
 
         Args:
-            reference: the values in FP32.
-            output: the values in the other run.
             least: the ``least_divisor`` of the reference; of each group as ``[groups, 1]``.
             size: the number of values that count, of each group as ``[groups]``, if the others are zero in both runs.
         """
@@ -386,10 +380,7 @@ PERCENTAGES = (*FRACTIONS, ACCURACY)
 def figure_text(metric: str, value: float | None, threshold: float | None = None) -> str:
     """Returns a metric's value as the screen, the page and the tables write it; ``-`` for None.
 
-    Args:
-        metric: its name; the value of a metric that is not built in has six significant digits.
-        value: the metric's.
-        threshold: see ``support.text.percent``.
+    That of a metric that is not built in has six significant digits. For ``threshold`` see ``support.text.percent``.
     """
     if value is None:
         return "-"

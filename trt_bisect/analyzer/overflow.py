@@ -77,12 +77,8 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
 
     Tensors are looked at with all layers low, before they are rounded, and in FP32: values that come after a first
     overflow are infinite or NaN in the low run, but their layers may overflow by themselves too. It is empty if the
-    network's low precision is quantized, and if ONNX Runtime refuses the network or an input.
-
-    Args:
-        network: its low precision counts.
-        inputs: the judged inputs, of which the first ones are run, emulated.
-        memory: bytes for the tensors that are held at a time.
+    network's low precision is quantized, and if ONNX Runtime refuses the network or an input. The first judged inputs
+    are run, emulated; up to ``memory`` bytes of tensors are held at a time.
     """
     kind = network.low.float_type
     if kind is None:

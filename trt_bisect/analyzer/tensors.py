@@ -101,8 +101,6 @@ class PairStatistics:
         """Adds the same values of both runs, float64 ``[groups, values]``, and returns the sums of these alone.
 
         Args:
-            reference: the output of the FP32 run.
-            output: the output of the other run.
             row: the number of neighbouring values that are one distribution for KL.
             largest: the largest magnitude of the whole reference on this sample; by default that of each group.
         """
@@ -145,11 +143,7 @@ class RoundingStatistics:
         self._signal = self._noise = self._clipped_noise = 0.0
 
     def add(self, values: np.ndarray, part: tuple[slice, ...] = ()) -> None:
-        """Adds values of any shape that has the quantizers' axis; values that are not finite count as zero.
-
-        Args:
-            part: only ``values[part]`` are added, a slice along each axis.
-        """
+        """Adds values of any shape that has the quantizers' axis, or ``values[part]`` alone. NaN and infinity are 0."""
         values = values[part] if part else values
         values = np.where(np.isfinite(values), values, 0).astype(np.float32)
         quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]

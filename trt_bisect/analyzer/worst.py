@@ -90,11 +90,9 @@ class WorstSamples:
         return len(self._held)
 
     def offer(self, feeds: Feeds, loss: float, norms: Iterable[float], tie: float = 0.0) -> None:
-        """Adds the next sample.
+        """Adds the next sample, and the loss of INT8 on it.
 
         Args:
-            feeds: the sample.
-            loss: the loss of INT8 on it.
             norms: the norms of the FP32 outputs; empty if the metric is not relative.
             tie: among samples with equal losses the one where this is larger is worse.
         """

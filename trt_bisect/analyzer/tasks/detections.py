@@ -67,11 +67,9 @@ def corners(centred: np.ndarray) -> np.ndarray:
 
 
 def suppressed(found: Detections, iou: float) -> Detections:
-    """Returns the detections that ONNX Runtime's NonMaxSuppression keeps, each class by itself.
+    """Returns the candidates, with scores above 0, that ONNX Runtime's NonMaxSuppression keeps, each class by itself.
 
-    Args:
-        found: candidates with scores above 0.
-        iou: a box that overlaps a better one of its class by more than this is removed.
+    A box that overlaps a better one of its class by more than ``iou`` is removed.
     """
     if not len(found):
         return found
@@ -104,14 +102,9 @@ def _session() -> ort.InferenceSession:
 
 
 def overlaps(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Returns intersection over union of each box with each other box.
+    """Returns intersection over union of boxes with others, ``[n, 4]`` and ``[m, 4]``, two corners each.
 
-    Args:
-        one: two corners, ``[n, 4]``.
-        other: likewise, ``[m, 4]``.
-
-    Returns:
-        float64 ``[n, m]``; 0 where both boxes have no area.
+    It is float64 ``[n, m]``; 0 where both boxes have no area.
     """
     low, high = np.maximum(one[:, None, :2], other[:, :2]), np.minimum(one[:, None, 2:], other[:, 2:])
     shared = np.prod(np.maximum(high - low, 0.0), axis=-1)
@@ -192,8 +185,7 @@ def found_task(asked: AskedTask, head: Head, likeness: str, outputs: Iterable[st
 
     Args:
         asked: its ``iou`` is the likeness from which two detections are the same one.
-        head: the head.
-        likeness: its name.
+        likeness: the name of the head's likeness.
         outputs: the names of all outputs; those that are not read are noted.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"

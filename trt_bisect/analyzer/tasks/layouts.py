@@ -90,12 +90,7 @@ def are_sized(boxes: np.ndarray) -> bool:
 
 
 def turned(value: np.ndarray, last: bool) -> np.ndarray:
-    """Returns the candidates of all images as float64 ``[rows, columns]``.
-
-    Args:
-        value: ``[B, N, columns]`` if ``last``, else ``[B, columns, N]``.
-        last: the columns are the last axis.
-    """
+    """Returns candidates, ``[B, N, columns]`` if ``last``, else ``[B, columns, N]``, as float64 ``[B N, columns]``."""
     rows = value if last else value.transpose(0, 2, 1)
     return np.asarray(rows.reshape(-1, rows.shape[-1]), np.float64)
 
@@ -164,11 +159,9 @@ class Layout:
         return shares.max(axis=-1), shares.argmax(axis=-1)
 
     def read(self, rows: np.ndarray, kind: str) -> Detections:
-        """Returns the detections of one image.
+        """Returns the detections of one image, of rows ``[n, columns]``.
 
-        Args:
-            rows: ``[n, columns]``.
-            kind: the group that each detection has beside its box; ``angle`` for rotated boxes: cx, cy, w, h, angle.
+        ``kind`` is the group that each has beside its box; ``angle`` for rotated boxes: cx, cy, w, h, angle.
         """
         scores, classes = self.scores(rows)
         more = self.of(kind, rows)
@@ -308,12 +301,7 @@ def named_layout(layout: Layout, reference: Sequence[Outputs]) -> Placed:
 
 
 def fitting_layouts(reference: Sequence[Outputs], make: Callable[[np.ndarray, bool], Iterable[Layout]]) -> list[Placed]:
-    """Returns the layouts that the values of the outputs can have.
-
-    Args:
-        reference: the FP32 outputs for each input.
-        make: from rows, and whether columns are the last axis, to the layouts to try.
-    """
+    """Returns the layouts that the values of FP32's outputs can have, of those that ``make`` gives for their rows."""
     return [
         Placed(name, layout, last)
         for name, last, many, rows in rows_either_way(reference)
@@ -324,9 +312,9 @@ def fitting_layouts(reference: Sequence[Outputs], make: Callable[[np.ndarray, bo
 
 
 def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, int, np.ndarray]]:
-    """Yields the name of each output of three axes, with its columns along the last axis, then along the one before.
+    """Yields each output of three axes with its columns along the last axis, then along the one before.
 
-    Beside it: whether they are the last axis, the number of rows of an image, and the rows of all inputs, float64
+    That is its name, true for the last axis, the number of rows of an image, and the rows of all inputs, float64
     ``[n, columns]``.
     """
     for name, value in reference[0].items():
@@ -367,14 +355,14 @@ def raw_head(reference: Sequence[Outputs], layout: Layout | None = None, without
     Each scale has a map of 64 channels, the distances, and a map of the classes, or one of both, which must be named: a
     number of channels does not tell its bins from its classes. A third map is their sum, as in RKNN's exports.
 
-    Raises:
-        BadInput: it is something else, or an output ``[B, channels, N]`` has more of each cell: the user names both.
-
     Args:
         reference: the FP32 outputs for each input.
         layout: ``dfl:16,classes:80``, the channels of maps with both; what a task reads, such as ``keypoints:17x3``,
             stands behind them, in a map of its own for each scale, or in one output ``[B, channels, N]`` of all cells.
         without: outputs that are no maps of a scale.
+
+    Raises:
+        BadInput: another output has something of each cell too: the user names both.
     """
     maps = {
         name: value
@@ -564,12 +552,8 @@ def _is_raw(
 def anchored_head(reference: Sequence[Outputs], name: str) -> Head | None:
     """Returns the head for three maps of YOLO v5 or v7, ``[B, 3 * (5 + C), H, W]`` or ``[B, 3, H, W, 5 + C]``.
 
-    Args:
-        reference: the FP32 outputs for each input.
-        name: a key of ``ANCHORS``.
-
-    Returns:
-        None if the outputs are not three such maps, each half as large as the one before, or there are other maps.
+    ``name`` is a key of ``ANCHORS``. None if the outputs are not three such maps, each half as large as the one before,
+    or there are other maps.
     """
     every = {n: value for n, value in reference[0].items() if value.ndim in (4, 5) and value.dtype.kind == "f"}
     sizes, widths = _sizes(every), {_cells(value).shape[-1] for value in every.values() if _has_anchors(value)}

@@ -39,11 +39,7 @@ SEEN = 0.5
 
 
 def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for poses: two are the same one from an object keypoint similarity of ``asked.iou`` on.
-
-    Raises:
-        BadInput: the outputs are no poses, or can be read in several ways.
-    """
+    """Returns the task for poses: two are the same one from an object keypoint similarity of ``asked.iou`` on."""
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         classes = next((k for k in range(4, rows.shape[1]) if not are_shares(rows[:, k])), rows.shape[1])
@@ -93,11 +89,7 @@ OBB_OUTPUTS = (
 
 
 def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for oriented boxes: two are the same one if they overlap by ``asked.iou``, turned as they are.
-
-    Raises:
-        BadInput: the outputs are no oriented boxes, or can be read in several ways.
-    """
+    """Returns the task for oriented boxes: two are the same one if they overlap, turned, by ``asked.iou``."""
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         yield Layout((("xywh", ()), *_READY[1:], ("angle", ())))
@@ -219,11 +211,7 @@ _WITHIN = 1.1
 
 
 def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for instance masks: two are the same one if their masks overlap by ``asked.iou``.
-
-    Raises:
-        BadInput: the outputs are no instances, or can be read in several ways.
-    """
+    """Returns the task for instance masks: two are the same one if their masks overlap by ``asked.iou``."""
     of_image = _beside_lists(asked, reference, _are_masks, "masks")
     if of_image is not None:
         return found_task(asked, replace(of_image, alike=mask_overlaps), "mask IoU", reference[0])
@@ -287,8 +275,7 @@ def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mappin
 def _mask_scale(placed: Placed, prototypes: str, reference: Sequence[Outputs]) -> tuple[float, float]:
     """Returns the pixels of a prototype along a unit of the boxes, in x and y.
 
-    Raises:
-        BadInput: the boxes' middles are neither shares of the image nor pixels of one that is four times as large.
+    The boxes' middles have to be shares of the image, or pixels of one that is four times as large.
     """
     height, width = reference[0][prototypes].shape[2:]
     boxes = placed.layout.boxes(placed.rows(reference))
@@ -338,8 +325,7 @@ def _beside_lists(
 ) -> Head | None:
     """Returns the head for boxes, scores and labels, and an output of what each has beside; None if there is none.
 
-    It is None, too, where the user names columns. ``fits`` is given the boxes and the values of such an output of all
-    inputs.
+    It is None, too, where the user names columns. ``fits`` gets the boxes and the values of an output, of all inputs.
     """
     head = ready_lists(reference) if asked.head is None else None
     if head is None or reference[0][head.names[0]].ndim != 2:
@@ -388,11 +374,7 @@ def _scored(classes: int, last: bool) -> Iterator[tuple[tuple[str, tuple[int, ..
 def _raw(
     asked: AskedTask, reference: Sequence[Outputs], kind: str, supported: str, without: Sequence[str] = ()
 ) -> Head | None:
-    """Returns the head for raw maps that the user names; None if they name something else, or nothing.
-
-    Raises:
-        BadInput: the outputs are not those maps.
-    """
+    """Returns the head for raw maps that the user names, or raises BadInput; None if they name something else."""
     layout = None if asked.head is None or not asked.head.startswith("dfl") else parse_layout(asked.head)
     if layout is None or kind not in layout.shapes:
         return None
@@ -409,11 +391,7 @@ def _placed(
     layouts: Callable[[np.ndarray, bool], Iterator[Layout]],
     supported: str,
 ) -> Placed:
-    """Returns the layout that the user names, or the only one that the outputs can have.
-
-    Raises:
-        BadInput: they can have none, or several.
-    """
+    """Returns the layout that the user names, or the only one that the outputs can have; or raises BadInput."""
     if asked.head is not None:
         layout = parse_layout(asked.head)
         if kind not in layout.shapes:
