@@ -131,10 +131,8 @@ def _where(origin: Origin, reason: str, low: str) -> str:
     return f"; it is {maker}, and read in {low} by {listed(origin.readers, 4)}"
 
 
-def _findings(
-    each: Compared, cosines: Mapping[str, float], least_cosine: float, sides: tuple[str, str]
-) -> Iterator[_Reason]:
-    yield from _difference(each, cosines, least_cosine, sides)
+def _findings(each: Compared, cosines: Mapping[str, float], least: float, sides: tuple[str, str]) -> Iterator[_Reason]:
+    yield from _difference(each, cosines, least, sides)
     if each.rounding is not None:
         yield from _range(each, each.rounding)
     yield from _channels(each)
@@ -150,7 +148,7 @@ def _findings(
 
 
 def _difference(
-    each: Compared, cosines: Mapping[str, float], least_cosine: float, sides: tuple[str, str]
+    each: Compared, cosines: Mapping[str, float], least: float, sides: tuple[str, str]
 ) -> Iterator[_Reason]:
     high, low = sides
     more = each.int8.nonfinite - each.fp32.nonfinite
@@ -158,10 +156,10 @@ def _difference(
         yield NOT_FINITE, f"{more} values are NaN or infinite in {low}, and finite in {high}", None
     cosine = each.figures.cosine
     worst = cosine if each.worst_cosine is None else each.worst_cosine
-    if not min(cosine, worst) < least_cosine:
+    if not min(cosine, worst) < least:
         return
     words = f"the cosine similarity of {high} and {low} is {percent(cosine)}, SQNR {each.figures.sqnr:.1f} dB"
-    if cosine >= least_cosine:
+    if cosine >= least:
         words += f"; on sample {each.worst_sample} alone the cosine is {percent(worst)}"
     before = [cosines[name] for name in each.origin.inputs if name in cosines]
     if before:

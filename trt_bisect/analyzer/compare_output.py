@@ -109,10 +109,7 @@ class OutputJudge:
         by_input = [self._values(place, array, notes) for place, array in enumerate(arrays)]
         finite = None not in by_input
         inputs = {metric.name: self._by_input(metric, by_input) for metric in self._metrics}
-        worst = {
-            metric.name: metric.worst(value for value in inputs[metric.name] if value is not None)
-            for metric in self._metrics
-        }
+        worst = {metric.name: metric.worst(v for v in inputs[metric.name] if v is not None) for metric in self._metrics}
         return OutputFigures(
             {name: value for name, value in worst.items() if finite and not math.isnan(value)},
             finite,
@@ -130,11 +127,9 @@ class OutputJudge:
         return OutputFigures(comparable, values is not None)
 
     def _by_input(self, metric: Metric, by_input: Sequence[Mapping[str, float] | None]) -> tuple[float | None, ...]:
-        passed_over = self._faint if metric.name in RELATIVE else ()
-        return tuple(
-            None if place in passed_over else (values or {}).get(metric.name, math.nan)
-            for place, values in enumerate(by_input)
-        )
+        faint = self._faint if metric.name in RELATIVE else ()
+        figures = (math.nan if values is None else values.get(metric.name, math.nan) for values in by_input)
+        return tuple(None if k in faint else figure for k, figure in enumerate(figures))
 
     def _values(self, place: int, output: np.ndarray, notes: dict[str, None]) -> dict[str, float] | None:
         """Each metric's value on one input; None if the output is not finite."""

@@ -239,9 +239,11 @@ def compare_tensors(
     return tuple(filter(None, (comparison.done() for comparison in comparisons.values())))
 
 
-def compare_weights(
-    network: Network, origins: Iterable[Origin]
-) -> tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]:
+ComparedWeights = tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]
+"""Whole weights, and all their channels."""
+
+
+def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeights:
     """Compares weights after rounding with those before, whole and by channel. An unrounded one equals itself."""
     values = ((origin, network.constant(origin.tensor)) for origin in origins)
     return compare_weight_pairs((origin, array, rounded_weight(array, origin)) for origin, array in values)
@@ -249,7 +251,7 @@ def compare_weights(
 
 def compare_weight_pairs(
     weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]],
-) -> tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]:
+) -> ComparedWeights:
     """Compares weights with those of the same shape that the low run has, whole and by channel."""
     tensors: list[Compared] = []
     channels: list[ComparedChannel] = []

@@ -83,9 +83,7 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
     outputs = [_biased(network, node) for node in layer.convolutions]
     made = [name for name in dict.fromkeys((layer.reads, *outputs)) if name in network.producers]
     segments = Segments(Written(network.skeleton, dict(network.weights)), [made])
-    channels = {
-        name: len(network.constant(node.input[1])) for name, node in zip(outputs, layer.convolutions, strict=True)
-    }
+    channels = {n: len(network.constant(node.input[1])) for n, node in zip(outputs, layer.convolutions, strict=True)}
     moments: dict[str, Moments] = {}
     reach = 0.0
     try:

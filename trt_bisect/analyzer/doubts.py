@@ -108,13 +108,11 @@ def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[D
     floats = [name for name in outputs_to_judge(references[0]) if references[0][name].dtype.kind == "f"]
     named = {output_of(name) for name in rule.outputs}
     judged = [name for name in floats if name in named] or floats
-    constant = {name: text for name in judged if (text := _constant(name, [outputs[name] for outputs in references]))}
-    if judged and len(constant) == len(judged):
+    fixed = {name: text for name in judged if (text := _constant(name, [outputs[name] for outputs in references]))}
+    if judged and len(fixed) == len(judged):
         wrong = "Comparing with this output means nothing. Check that the data is scaled and ordered as in training."
-        return tuple(Doubt(name, CONSTANT, f"{text}. {wrong}") for name, text in constant.items()), ()
-    return (), tuple(
-        f"{text[0].lower()}{text[1:]}: this output says nothing about the plan" for text in constant.values()
-    )
+        return tuple(Doubt(name, CONSTANT, f"{text}. {wrong}") for name, text in fixed.items()), ()
+    return (), tuple(f"{text[0].lower()}{text[1:]}: this output says nothing about the plan" for text in fixed.values())
 
 
 def _constant(name: str, arrays: Sequence[np.ndarray]) -> str:

@@ -298,13 +298,7 @@ JUDGING = {**BUILT_IN, AGREEMENT.name: AGREEMENT}
 """The metrics of the package that can decide."""
 FRACTIONS = ("cosine", "top1", "agreement")
 """The metrics that are shares of 1, written in per cent."""
-DEFAULT_THRESHOLDS = {
-    **dict.fromkeys(FRACTIONS, 0.99),
-    "sqnr": 20.0,
-    "centered_sqnr": 20.0,
-    "kl": 0.01,
-    "max_rel": 0.1,
-}
+DEFAULT_THRESHOLDS = {**dict.fromkeys(FRACTIONS, 0.99), "sqnr": 20.0, "centered_sqnr": 20.0, "kl": 0.01, "max_rel": 0.1}
 
 _FINER_THRESHOLDS: Mapping[Precision, Mapping[str, float]] = {
     Precision.FP16: {"cosine": 0.9999, "sqnr": 40.0, "centered_sqnr": 40.0, "kl": 0.0001, "max_rel": 0.01},

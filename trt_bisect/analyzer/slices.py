@@ -152,11 +152,7 @@ def _along(name: str, arrays: Sequence[np.ndarray], axis: int) -> tuple[Slice, .
     """Returns the groups along an axis; empty if there are none."""
     length = arrays[0].shape[axis]
     values = sum(array.size for array in arrays) // length
-    if not (
-        all(array.shape[axis] == length for array in arrays)
-        and 2 <= length <= _LONGEST_AXIS
-        and values >= _LEAST_VALUES
-    ):
+    if not (2 <= length <= _LONGEST_AXIS and values >= _LEAST_VALUES and all(a.shape[axis] == length for a in arrays)):
         return ()
     rows = [_rows(array, axis) for array in arrays]
     largest = np.max([np.abs(each).max(axis=0) for each in rows], axis=0)

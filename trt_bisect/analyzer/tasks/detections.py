@@ -66,6 +66,12 @@ def corners(centred: np.ndarray) -> np.ndarray:
     return np.concatenate([middle - half, middle + half], axis=-1)
 
 
+def rotated(points: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """Returns points ``[..., 2]`` turned about zero by angles in radians, ``[...]``."""
+    x, y, cosines, sines = points[..., 0], points[..., 1], np.cos(angles), np.sin(angles)
+    return np.stack([x * cosines - y * sines, x * sines + y * cosines], axis=-1)
+
+
 def suppressed(found: Detections, iou: float) -> Detections:
     """Returns the candidates, with scores above 0, that ONNX Runtime's NonMaxSuppression keeps, each class by itself.
 
@@ -214,9 +220,7 @@ def found_task(asked: AskedTask, head: Head, likeness: str, outputs: Iterable[st
 
     def nearby(reference: Sequence[Outputs]) -> Callable[[Sequence[Outputs]], float]:
         judges = [judge_at(factor * asked.score_threshold, reference) for factor in _NEARBY]
-        return lambda outputs: fmean(
-            judge(dict(enumerate(outputs))).values.get(AGREEMENT.name, 0.0) for judge in judges
-        )
+        return lambda after: fmean(judge(dict(enumerate(after))).values.get(AGREEMENT.name, 0.0) for judge in judges)
 
     pairs = partial(partners, least=asked.iou, alike=head.alike)
     looks = Looks(partial(read, asked.score_threshold), pairs, head.scaling)

@@ -230,9 +230,7 @@ def depth(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
     note = f"--task {asked.name} compares '{name}' by the scale-invariant error of its logarithms"
     looks = Looks(lambda outputs: list(read(outputs).reshape(-1, *outputs[name].shape[-2:])))
-    judge = each_input(
-        [name], read, _counted_depth, lambda total: {k: total[k] / total[ITEMS] for k in ("error", "near")}
-    )
+    judge = each_input([name], read, _counted_depth, lambda sums: {k: sums[k] / sums[ITEMS] for k in ("error", "near")})
     return Task(asked.entry, note, (name,), judge, looks=looks)
 
 
@@ -434,12 +432,8 @@ def _counted_text(before: Sequence[Line], after: Sequence[Line]) -> Counts:
     pairs = list(zip_longest(before, after, fillvalue=()))
     lengths = [max(map(len, pair)) for pair in pairs]
     edits = [edit_distance(*pair) for pair in pairs]
-    return {
-        AGREED: float(sum(lengths) - sum(edits)),
-        ITEMS: float(sum(lengths)),
-        "lines": float(len(pairs)),
-        "exact": float(edits.count(0)),
-    }
+    letters = sum(lengths)
+    return {AGREED: letters - sum(edits), ITEMS: letters, "lines": len(pairs), "exact": edits.count(0)}
 
 
 def edit_distance(before: Line, after: Line) -> int:

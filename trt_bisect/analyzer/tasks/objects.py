@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from trt_bisect.analyzer.tasks.detect import placed_head, ready_lists
-from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, found_task
+from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, found_task, rotated
 from trt_bisect.analyzer.tasks.layouts import (
     BINS,
     NEARLY_ALL,
     Layout,
+    MakeLayouts,
     Placed,
     about_boxes,
     are_shares,
@@ -49,10 +50,9 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
                 if points > 0:
                     yield Layout((*before, ("keypoints", (points, values))))
 
-    head = _beside_lists(asked, reference, _are_keypoints, "keypoints")
-    head = head or _raw(asked, reference, "keypoints", POSE_OUTPUTS)
+    head = _beside_lists(asked, reference, "keypoints") or _raw(asked, reference, "keypoints")
     if head is None:
-        placed = _placed(asked, reference, "keypoints", layouts, POSE_OUTPUTS)
+        placed = _placed(asked, reference, "keypoints", layouts)
         count, _ = placed.layout.shapes["keypoints"]
         sigmas = "sigmas of COCO" if count == len(_COCO) else f"sigmas of 1/{count}"
         head = placed_head(placed, f" ({count} keypoints, {sigmas})", "keypoints")
@@ -96,10 +96,9 @@ def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         for before in _scored(rows.shape[1] - 5, last):
             yield Layout((*before, ("angle", ())))
 
-    head = _raw(asked, reference, "angle", OBB_OUTPUTS)
+    head = _raw(asked, reference, "angle")
     if head is None:
-        placed = _placed(asked, reference, "angle", layouts, OBB_OUTPUTS)
-        head = placed_head(placed, " (angles in radians)", "angle")
+        head = placed_head(_placed(asked, reference, "angle", layouts), " (angles in radians)", "angle")
     head = replace(head, alike=turned_overlaps_of, suppress=_turned_suppressed)
     return found_task(asked, head, "IoU", reference[0])
 
@@ -162,7 +161,7 @@ def _shared_area(one: np.ndarray, other: np.ndarray) -> np.ndarray:
         corners = turned_corners(boxes)
         edges.append((corners, np.roll(corners, -1, axis=1) - corners))
         half = np.maximum(others[:, None, 2:4], 0.0) / 2
-        within = _turn(corners - others[:, None, :2], -others[:, 4])
+        within = rotated(corners - others[:, None, :2], -others[:, 4:5])
         points.append(corners)
         is_corner.append((np.abs(within) <= half + 1e-9 * (1 + half)).all(axis=-1))
     (start, along), (other_start, other_along) = edges
@@ -186,14 +185,7 @@ def _shared_area(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def turned_corners(boxes: np.ndarray) -> np.ndarray:
     """Returns the four corners of oriented boxes in their order, ``[p, 4, 2]``."""
     half = np.maximum(boxes[:, None, 2:4], 0.0) / 2 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
-    return np.asarray(boxes[:, None, :2] + _turn(half, boxes[:, 4]))
-
-
-def _turn(points: np.ndarray, angles: np.ndarray) -> np.ndarray:
-    """Returns points ``[p, k, 2]`` turned by an angle each ``[p]``."""
-    cosines, sines = np.cos(angles)[:, None], np.sin(angles)[:, None]
-    x, y = points[..., 0], points[..., 1]
-    return np.stack([x * cosines - y * sines, x * sines + y * cosines], axis=-1)
+    return np.asarray(boxes[:, None, :2] + rotated(half, boxes[:, 4:5]))
 
 
 def _cross(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -212,7 +204,7 @@ _WITHIN = 1.1
 
 def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for instance masks: two are the same one if their masks overlap by ``asked.iou``."""
-    of_image = _beside_lists(asked, reference, _are_masks, "masks")
+    of_image = _beside_lists(asked, reference, "masks")
     if of_image is not None:
         return found_task(asked, replace(of_image, alike=mask_overlaps), "mask IoU", reference[0])
     sizes = {n: v.shape[1] for n, v in reference[0].items() if v.ndim == 4 and v.dtype.kind == "f" and v.shape[1] > 1}
@@ -226,7 +218,7 @@ def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         raw = _raw_instances(asked, reference, sizes)
         if raw is not None:
             return found_task(asked, raw, "mask IoU", reference[0])
-    placed = _placed(asked, reference, "masks", layouts, INSTANCES_OUTPUTS)
+    placed = _placed(asked, reference, "masks", layouts)
     names = [name for name, size in sizes.items() if (size,) == placed.layout.shapes["masks"]]
     if len(names) != 1:
         raise not_told(asked.name, reference[0], INSTANCES_OUTPUTS)
@@ -264,7 +256,7 @@ def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mappin
         if len(classes) != 1 or len(set(counts)) < len(counts) or 4 * BINS not in counts or sizes[name] == 4 * BINS:
             return None
         asked = replace(asked, head=f"dfl:{BINS},classes:{classes.pop()},masks:{sizes[name]}")
-    head = _raw(asked, reference, "masks", INSTANCES_OUTPUTS, (name,))
+    head = _raw(asked, reference, "masks", (name,))
     if head is None:
         return None
     cells = FINEST * np.array(reference[0][head.finest].shape[2:])
@@ -305,8 +297,7 @@ def prototype_masks(image: Detections, prototypes: np.ndarray, scale: tuple[floa
     masks = (image.more @ prototypes.reshape(count, -1)).reshape(-1, height, width) > 0.0
     x1, y1, x2, y2 = (image.boxes * np.tile(scale, 2)).T[:, :, None]
     columns, rows = np.arange(width)[None], np.arange(height)[None]
-    masks &= ((columns >= x1) & (columns < x2))[:, None] & ((rows >= y1) & (rows < y2))[:, :, None]
-    return np.asarray(masks)
+    return np.asarray(masks & ((columns >= x1) & (columns < x2))[:, None] & ((rows >= y1) & (rows < y2))[:, :, None])
 
 
 def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
@@ -320,13 +311,12 @@ def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
     return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
 
 
-def _beside_lists(
-    asked: AskedTask, reference: Sequence[Outputs], fits: Callable[[np.ndarray, np.ndarray], bool], what: str
-) -> Head | None:
-    """Returns the head for boxes, scores and labels, and an output of what each has beside; None if there is none.
+def _beside_lists(asked: AskedTask, reference: Sequence[Outputs], kind: str) -> Head | None:
+    """Returns the head for boxes, scores and labels, and an output of masks or keypoints; None if there is none.
 
-    It is None, too, where the user names columns. ``fits`` gets the boxes and the values of an output, of all inputs.
+    It is None, too, where the user names columns.
     """
+    fits = _are_masks if kind == "masks" else _are_keypoints
     head = ready_lists(reference) if asked.head is None else None
     if head is None or reference[0][head.names[0]].ndim != 2:
         return None
@@ -337,7 +327,7 @@ def _beside_lists(
             continue
         values = np.concatenate([outputs[name] for outputs in reference])
         if len(values) == len(corners) and (corners[:, 2:] > 2).any() and fits(corners, values):
-            note = f"{head.note}, '{name}' as {what}"
+            note = f"{head.note}, '{name}' as {kind}"
             return replace(head, names=(*head.names, name), note=note, read=partial(_with_more, head, name))
     return None
 
@@ -371,26 +361,21 @@ def _scored(classes: int, last: bool) -> Iterator[tuple[tuple[str, tuple[int, ..
         yield ("xywh", ()), ("objectness", ()), ("classes", (classes - 1,))
 
 
-def _raw(
-    asked: AskedTask, reference: Sequence[Outputs], kind: str, supported: str, without: Sequence[str] = ()
-) -> Head | None:
+_SUPPORTED = {"keypoints": POSE_OUTPUTS, "angle": OBB_OUTPUTS, "masks": INSTANCES_OUTPUTS}
+
+
+def _raw(asked: AskedTask, reference: Sequence[Outputs], kind: str, without: Sequence[str] = ()) -> Head | None:
     """Returns the head for raw maps that the user names, or raises BadInput; None if they name something else."""
     layout = None if asked.head is None or not asked.head.startswith("dfl") else parse_layout(asked.head)
     if layout is None or kind not in layout.shapes:
         return None
     head = raw_head(reference, layout, without)
     if head is None:
-        raise not_told(asked.name, reference[0], supported)
+        raise not_told(asked.name, reference[0], _SUPPORTED[kind])
     return head
 
 
-def _placed(
-    asked: AskedTask,
-    reference: Sequence[Outputs],
-    kind: str,
-    layouts: Callable[[np.ndarray, bool], Iterator[Layout]],
-    supported: str,
-) -> Placed:
+def _placed(asked: AskedTask, reference: Sequence[Outputs], kind: str, layouts: MakeLayouts) -> Placed:
     """Returns the layout that the user names, or the only one that the outputs can have; or raises BadInput."""
     if asked.head is not None:
         layout = parse_layout(asked.head)
@@ -402,5 +387,5 @@ def _placed(
     places = fitting_layouts(reference, layouts)
     places = [placed for placed in places if placed.layout.is_ready] or places
     if len(places) != 1:
-        raise not_told(asked.name, reference[0], supported, [str(placed.layout) for placed in places])
+        raise not_told(asked.name, reference[0], _SUPPORTED[kind], [str(placed.layout) for placed in places])
     return places[0]
