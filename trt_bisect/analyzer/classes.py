@@ -65,8 +65,8 @@ def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
     if finite.all():
         return float(np.mean(classes.predicted(reference) == classes.predicted(output)))
     kept = classes.rows(finite).any(axis=-1)
-    both = [classes.predicted(np.where(finite, array, -np.inf))[kept] for array in (reference, output)]
-    return float(np.mean(both[0] == both[1]))
+    predicted = [classes.predicted(np.where(finite, array, -np.inf))[kept] for array in (reference, output)]
+    return float(np.mean(predicted[0] == predicted[1]))
 
 
 class Divergence:
@@ -185,7 +185,7 @@ def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
     if reference.shape[-1] == 1:
         own = (reference >= 0.0) & (reference <= 1.0)
         ones = (np.where(own, np.clip(values, 0.0, 1.0), sigmoid(values)) for values in (reference, output))
-        p, q = (np.concatenate([one, 1.0 - one], axis=-1) for one in ones)
+        p, q = (np.concatenate([share, 1.0 - share], axis=-1) for share in ones)
     else:
         shares = (reference >= 0.0).all(axis=-1) & (np.abs(reference.sum(axis=-1) - 1.0) <= _SUM_TOLERANCE)
         p, q = (softmax(values) if not shares.all() else _shares(values) for values in (reference, output))
@@ -203,7 +203,7 @@ def classes_of(
     Raises:
         BadInput: an output that counts has no such axis, or the metric needs one and it is not known.
     """
-    found: dict[str, Classes] = {}
+    classes: dict[str, Classes] = {}
     notes = []
     counting = set(judged)
     for name, value in reference[0].items():
@@ -216,10 +216,10 @@ def classes_of(
                 f"Output '{name}' of shape {list(value.shape)} has no axis {axis} for its classes.",
                 f"Give --class-axis from {-rank} to {rank - 1}, or --outputs with the outputs that have that axis.",
             )
-        found[name] = find_classes([each[name] for each in reference], axis if fits else None)
+        classes[name] = find_classes([outputs[name] for outputs in reference], axis if fits else None)
         if name in counting:
-            notes += _class_notes(name, list(value.shape), found[name], metric)
-    return found, notes
+            notes += _class_notes(name, list(value.shape), classes[name], metric)
+    return classes, notes
 
 
 def _class_notes(name: str, shape: list[int], classes: Classes, metric: str) -> list[str]:

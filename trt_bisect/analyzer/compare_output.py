@@ -106,7 +106,7 @@ class OutputJudge:
         """
         notes: dict[str, None] = {}
         arrays = [np.asarray(output) for output in outputs]
-        by_input = [self._values(place, array, notes) for place, array in enumerate(arrays)]
+        by_input = [self._values(index, array, notes) for index, array in enumerate(arrays)]
         finite = None not in by_input
         inputs = {metric.name: self._by_input(metric, by_input) for metric in self._metrics}
         worst = {metric.name: metric.worst(v for v in inputs[metric.name] if v is not None) for metric in self._metrics}
@@ -162,8 +162,8 @@ def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """
     medians = [median_low(column) for column in zip(*octaves, strict=True)]
     return tuple(
-        place
-        for place, of_input in enumerate(octaves)
+        index
+        for index, of_input in enumerate(octaves)
         if any(exponent < middle - FAINT_OCTAVES for exponent, middle in zip(of_input, medians, strict=True))
     )
 

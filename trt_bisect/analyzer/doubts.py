@@ -129,8 +129,8 @@ def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]
     """Returns SQNR without the mean, and cosine, on the input with the worst cosine."""
     values = figures.values
     if "cosine" in values and "centered_sqnr" in figures.inputs:
-        place = figures.inputs["cosine"].index(values["cosine"])
-        return figures.inputs["centered_sqnr"][place], values["cosine"]
+        index = figures.inputs["cosine"].index(values["cosine"])
+        return figures.inputs["centered_sqnr"][index], values["cosine"]
     return values.get("centered_sqnr"), values.get("cosine")
 
 

@@ -127,11 +127,11 @@ def base_overflow_notes(network: Network, inputs: Sequence[Feeds], memory: int, 
 def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Advice]:
     """Yields an advice for each value that leaves the range: for the layer that makes it, and for low readers of it."""
     index = {layer.name: layer.index for layer in network.layers}
-    for each in found:
-        readers = [layer.name for layer in network.layers if layer.quantizable and each.tensor in layer.inputs]
-        kind = WEIGHT if each.role == "weight" else ACTIVATION if each.tensor in network.producers else INPUT
-        layers = tuple(dict.fromkeys((each.layer, *readers)))
-        yield Advice(index[each.layer], layers, each.tensor, kind, each.kind, f"{each.text(network.low)}.")
+    for overflow in found:
+        readers = [layer.name for layer in network.layers if layer.quantizable and overflow.tensor in layer.inputs]
+        kind = WEIGHT if overflow.role == "weight" else ACTIVATION if overflow.tensor in network.producers else INPUT
+        layers, words = tuple(dict.fromkeys((overflow.layer, *readers))), f"{overflow.text(network.low)}."
+        yield Advice(index[overflow.layer], layers, overflow.tensor, kind, overflow.kind, words)
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], *, apart: 
     groups. Places whose values all lie in 0..1 are scores: they share one magnitude, that of the largest, so that
     classes stay together. In an output that is cut, scores and other values are never in one group.
     """
-    by_output = {name: _groups(name, [np.asarray(each[name]) for each in reference]) for name in outputs}
+    by_output = {name: _groups(name, [np.asarray(arrays[name]) for arrays in reference]) for name in outputs}
     return Slices({name: groups for name, groups in by_output.items() if groups}, apart)
 
 
@@ -155,8 +155,8 @@ def _along(name: str, arrays: Sequence[np.ndarray], axis: int) -> tuple[Slice, .
     if not (2 <= length <= _LONGEST_AXIS and values >= _LEAST_VALUES and all(a.shape[axis] == length for a in arrays)):
         return ()
     rows = [_rows(array, axis) for array in arrays]
-    largest = np.max([np.abs(each).max(axis=0) for each in rows], axis=0)
-    scores = (largest <= 1.001) & (np.min([each.min(axis=0) for each in rows], axis=0) >= 0.0)
+    largest = np.max([np.abs(row).max(axis=0) for row in rows], axis=0)
+    scores = (largest <= 1.001) & (np.min([row.min(axis=0) for row in rows], axis=0) >= 0.0)
     level = _levels(largest, scores)
     if level is None or not _is_separated(rows, level):
         return ()
@@ -190,9 +190,9 @@ def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray) -> bool:
     """
     for lower in range(level.max()):
         apart = counting = 0
-        for each in rows:
-            below = np.abs(each[:, level == lower]).max(axis=1)
-            above = np.median(np.abs(each[:, level == lower + 1]), axis=1)
+        for positions in rows:
+            below = np.abs(positions[:, level == lower]).max(axis=1)
+            above = np.median(np.abs(positions[:, level == lower + 1]), axis=1)
             counting += int(((below > 0) | (above > 0)).sum())
             apart += int((above > FACTOR * below).sum())
         if apart < _SEPARATED * counting:

@@ -114,10 +114,10 @@ class PairStatistics:
         peak = np.max(np.abs(r), axis=1, keepdims=True) if largest is None else largest
         added.add(r, o, least_divisor(peak), np.count_nonzero(kept, axis=1))
         self._sums.merge(added)
-        whole = kept.reshape(-1, row).all(axis=1).reshape(len(r), -1)
+        whole_rows = kept.reshape(-1, row).all(axis=1).reshape(len(r), -1)
         kl = kl_of_any_rows(r.reshape(-1, row), o.reshape(-1, row)).reshape(len(r), -1)
-        self._kl += np.sum(kl, axis=1, where=whole)
-        self._rows += np.count_nonzero(whole, axis=1)
+        self._kl += np.sum(kl, axis=1, where=whole_rows)
+        self._rows += np.count_nonzero(whole_rows, axis=1)
         return added
 
     def figures(self, group: int = 0) -> PairFigures:
@@ -265,12 +265,12 @@ class TensorStatistics:
         self._quantizers = tuple(quantizers)
         self._histogram = GrowingHistogram(2 if quantizers else 1)
         self._spread, self._rounded = Moments(), Moments()
-        has_steps = bool(quantizers) and not any(each.in_fp8 for each in quantizers)
+        has_steps = bool(quantizers) and not any(quantizer.in_fp8 for quantizer in quantizers)
         self._rounding = RoundingStatistics(quantizers) if has_steps else None
 
     def add(self, values: np.ndarray) -> None:
         """Adds a sample's tensor, of any shape that has the quantizers' axis."""
-        axis = next((each.axis for each in self._quantizers if each.axis is not None), None)
+        axis = next((quantizer.axis for quantizer in self._quantizers if quantizer.axis is not None), None)
         if axis is None:
             values, axis = values.reshape(-1), 0
         for part in channel_parts(values.shape, axis):

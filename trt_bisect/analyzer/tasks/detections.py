@@ -79,8 +79,8 @@ def suppressed(found: Detections, iou: float) -> Detections:
     """
     if not len(found):
         return found
-    known, rows = np.unique(found.classes, return_inverse=True)
-    scores = np.zeros((1, len(known), len(found)), np.float32)
+    classes, rows = np.unique(found.classes, return_inverse=True)
+    scores = np.zeros((1, len(classes), len(found)), np.float32)
     scores[0, rows, np.arange(len(found))] = found.scores
     feeds = {
         "boxes": found.boxes[None].astype(np.float32),

@@ -108,13 +108,13 @@ def turned_overlaps_of(before: Detections, after: Detections) -> np.ndarray:
     return np.array([_turned_overlaps(box, after.more) for box in before.more]).reshape(len(before), len(after))
 
 
-def _turned_suppressed(found: Detections, iou: float) -> Detections:
+def _turned_suppressed(candidates: Detections, iou: float) -> Detections:
     """Returns the detections whose ``likely_overlaps`` with each better one of their class are at most ``iou``.
 
     Those that are removed remove others too, as in Ultralytics. The detections given are the best first.
     """
-    is_better = np.tri(len(found), k=-1, dtype=bool) & (found.classes[:, None] == found.classes)
-    return found.at(~((likely_overlaps(found.more) > iou) & is_better).any(axis=1))
+    is_better = np.tri(len(candidates), k=-1, dtype=bool) & (candidates.classes[:, None] == candidates.classes)
+    return candidates.at(~((likely_overlaps(candidates.more) > iou) & is_better).any(axis=1))
 
 
 def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
@@ -127,12 +127,12 @@ def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
     cosines, sines = np.cos(boxes[:, 4]), np.sin(boxes[:, 4])
     xx, yy = wide * cosines**2 + high * sines**2, wide * sines**2 + high * cosines**2
     xy = (wide - high) * cosines * sines
-    (a, b, c), own = (each[:, None] + each for each in (xx, yy, xy)), np.maximum(xx * yy - xy**2, 0.0)
-    x, y = (each[:, None] - each for each in boxes[:, :2].T)
+    (a, b, c), determinants = (values[:, None] + values for values in (xx, yy, xy)), np.maximum(xx * yy - xy**2, 0.0)
+    x, y = (values[:, None] - values for values in boxes[:, :2].T)
     determinant = a * b - c**2
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = (a * y**2 + b * x**2 - 2 * c * x * y) / (4 * determinant)
-        apart += np.log(determinant / (4 * np.sqrt(own[:, None] * own))) / 2
+        apart += np.log(determinant / (4 * np.sqrt(determinants[:, None] * determinants))) / 2
     return np.asarray(1 - np.sqrt(1 - np.exp(-np.nan_to_num(np.maximum(apart, 0.0), nan=np.inf))))
 
 
@@ -188,8 +188,8 @@ def turned_corners(boxes: np.ndarray) -> np.ndarray:
     return np.asarray(boxes[:, None, :2] + rotated(half, boxes[:, 4:5]))
 
 
-def _cross(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.asarray(one[..., 0] * other[..., 1] - one[..., 1] * other[..., 0])
+def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.asarray(a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0])
 
 
 INSTANCES_OUTPUTS = (
@@ -305,9 +305,9 @@ def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
     if before.more.shape[1:] != after.more.shape[1:]:
         return np.zeros((len(before), len(after)))
     pixels = int(np.prod(before.more.shape[1:]))
-    one, other = (found.more.reshape(-1, pixels).astype(np.float32) for found in (before, after))
-    shared = (one @ other.T).astype(np.float64)
-    union = one.sum(axis=1, dtype=np.float64)[:, None] + other.sum(axis=1, dtype=np.float64) - shared
+    masks, others = (image.more.reshape(-1, pixels).astype(np.float32) for image in (before, after))
+    shared = (masks @ others.T).astype(np.float64)
+    union = masks.sum(axis=1, dtype=np.float64)[:, None] + others.sum(axis=1, dtype=np.float64) - shared
     return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
 
 
