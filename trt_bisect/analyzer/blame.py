@@ -86,17 +86,17 @@ def advise(
     """
     tensors, weights = tuple(tensors), tuple(weights)
     sides = sides or ("FP32", low)
-    index_of = {each.origin.layer: each.origin.index for each in (*weights, *tensors)}
-    cosines = {each.origin.tensor: each.figures.cosine for each in tensors}
-    found = []
-    for each in (*tensors, *weights):
-        origin, own = each.origin, (each.origin.layer,) if each.origin.layer else ()
-        for reason, words, figure in _findings(each, cosines, least_cosine, sides):
-            layers = own if reason in (LOW_SIMILARITY, NOT_FINITE, RESULT_QUANTIZED) else origin.readers or own
+    index_of = {tensor.origin.layer: tensor.origin.index for tensor in (*weights, *tensors)}
+    cosines = {tensor.origin.tensor: tensor.figures.cosine for tensor in tensors}
+    advice = []
+    for tensor in (*tensors, *weights):
+        origin, maker = tensor.origin, (tensor.origin.layer,) if tensor.origin.layer else ()
+        for reason, words, figure in _findings(tensor, cosines, least_cosine, sides):
+            layers = maker if reason in (LOW_SIMILARITY, NOT_FINITE, RESULT_QUANTIZED) else origin.readers or maker
             index = index_of.get(layers[0]) if layers else None
             words = f"{words}{_where(origin, reason, low)}."
-            found.append(Advice(index, layers, origin.tensor, origin.kind, reason, words, figure))
-    return tuple(sorted(found, key=lambda advice: -1 if advice.index is None else advice.index))
+            advice.append(Advice(index, layers, origin.tensor, origin.kind, reason, words, figure))
+    return tuple(sorted(advice, key=lambda advice: -1 if advice.index is None else advice.index))
 
 
 def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "calibration") -> str:
@@ -107,10 +107,10 @@ def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "
         low: the name of the low precision in texts.
         calibrator: the name of the calibrator of the ranges.
     """
-    sides = " and ".join(sorted({WEIGHT if each.kind == WEIGHT else ACTIVATION for each in found}))
+    sides = " and ".join(sorted({WEIGHT if advice.kind == WEIGHT else ACTIVATION for advice in found}))
     text = number if reason == ONE_CHANNEL else percent
-    known = [each.figure for each in found if each.figure is not None]
-    figures = " to ".join(dict.fromkeys(text(pick(known)) for pick in (min, max) if known))
+    values = [advice.figure for advice in found if advice.figure is not None]
+    figures = " to ".join(dict.fromkeys(text(pick(values)) for pick in (min, max) if values))
     return {
         SATURATION: f"{calibrator} clips {figures} of the {sides}",
         STARVED: f"the range is too wide: {figures} of the {sides} uses few {low} levels",
@@ -131,47 +131,45 @@ def _where(origin: Origin, reason: str, low: str) -> str:
     return f"; it is {maker}, and read in {low} by {listed(origin.readers, 4)}"
 
 
-def _findings(
-    each: Compared, cosines: Mapping[str, float], least_cosine: float, sides: tuple[str, str]
-) -> Iterator[_Reason]:
-    yield from _difference(each, cosines, least_cosine, sides)
-    if each.rounding is not None:
-        yield from _range(each, each.rounding)
-    yield from _channels(each)
-    if each.origin.kind == INPUT and each.origin.quantizers:
-        yield from _input(each.fp32)
-    if each.origin.rounded_as_result:
+def _findings(tensor: Compared, cosines: Mapping[str, float], least: float, sides: Sequence[str]) -> Iterator[_Reason]:
+    yield from _difference(tensor, cosines, least, sides)
+    if tensor.rounding is not None:
+        yield from _range(tensor, tensor.rounding)
+    yield from _channels(tensor)
+    if tensor.origin.kind == INPUT and tensor.origin.quantizers:
+        yield from _input(tensor.fp32)
+    if tensor.origin.rounded_as_result:
         yield (
             RESULT_QUANTIZED,
-            f"it is an output of the network, and yet rounded to {each.origin.quantized_dtype} in steps of "
-            f"{number(each.scale)}: this makes no layer faster",
+            f"it is an output of the network, and yet rounded to {tensor.origin.quantized_dtype} in steps of "
+            f"{number(tensor.scale)}: this makes no layer faster",
             None,
         )
 
 
 def _difference(
-    each: Compared, cosines: Mapping[str, float], least_cosine: float, sides: tuple[str, str]
+    tensor: Compared, cosines: Mapping[str, float], least: float, sides: Sequence[str]
 ) -> Iterator[_Reason]:
     high, low = sides
-    more = each.int8.nonfinite - each.fp32.nonfinite
+    more = tensor.int8.nonfinite - tensor.fp32.nonfinite
     if more > 0:
         yield NOT_FINITE, f"{more} values are NaN or infinite in {low}, and finite in {high}", None
-    cosine = each.figures.cosine
-    worst = cosine if each.worst_cosine is None else each.worst_cosine
-    if not min(cosine, worst) < least_cosine:
+    cosine = tensor.figures.cosine
+    worst = cosine if tensor.worst_cosine is None else tensor.worst_cosine
+    if not min(cosine, worst) < least:
         return
-    words = f"the cosine similarity of {high} and {low} is {percent(cosine)}, SQNR {each.figures.sqnr:.1f} dB"
-    if cosine >= least_cosine:
-        words += f"; on sample {each.worst_sample} alone the cosine is {percent(worst)}"
-    before = [cosines[name] for name in each.origin.inputs if name in cosines]
+    words = f"the cosine similarity of {high} and {low} is {percent(cosine)}, SQNR {tensor.figures.sqnr:.1f} dB"
+    if cosine >= least:
+        words += f"; on sample {tensor.worst_sample} alone the cosine is {percent(worst)}"
+    before = [cosines[name] for name in tensor.origin.inputs if name in cosines]
     if before:
         words += f"; the cosine of the layer's inputs is {percent(min(before))}"
     yield LOW_SIMILARITY, words, None
 
 
-def _range(each: Compared, rounding: RoundingFigures) -> Iterator[_Reason]:
-    largest = max(abs(each.fp32.min), abs(each.fp32.max))
-    step, reach = number(each.scale), number(each.origin.reach)
+def _range(tensor: Compared, rounding: RoundingFigures) -> Iterator[_Reason]:
+    largest = max(abs(tensor.fp32.min), abs(tensor.fp32.max))
+    step, reach = number(tensor.scale), number(tensor.origin.reach)
     ends = f"the step is {step}, the range ends at {reach}, and the largest value is {number(largest)}"
     if rounding.near_zero >= STARVED_SHARE:
         yield (
@@ -191,12 +189,12 @@ def _range(each: Compared, rounding: RoundingFigures) -> Iterator[_Reason]:
         )
 
 
-def _channels(each: Compared) -> Iterator[_Reason]:
+def _channels(tensor: Compared) -> Iterator[_Reason]:
     """Yields the channels that are far louder than the others.
 
     Axis 1 has channels; an index of another axis has no name, such as that of a feature or of a box.
     """
-    origin, loud, loud_input = each.origin, each.loud, each.loud_input
+    origin, loud, loud_input = tensor.origin, tensor.loud, tensor.loud_input
     if loud and loud.times >= LOUD and origin.kind == WEIGHT:
         scales = (
             "each channel of the weight has its own scale, but the layer's output has this channel too"
@@ -208,7 +206,7 @@ def _channels(each: Compared) -> Iterator[_Reason]:
         yield ONE_CHANNEL, f"{_loud('output channel', loud)}; {scales}", loud.times
     elif loud and loud.times >= LOUD and origin.quantizers:
         assert origin.channel_axis is not None
-        axis = origin.channel_axis % len(each.shape)
+        axis = origin.channel_axis % len(tensor.shape)
         what = _loud("channel" if axis == 1 else f"on axis {axis}, index", loud)
         yield ONE_CHANNEL, f"{what}, and the whole tensor has one scale", loud.times
     if loud_input and loud_input.times >= LOUD and origin.kind == WEIGHT and origin.quantizers:
@@ -311,22 +309,22 @@ class Evidence:
         """The findings that can be a cause on the side to blame, by default on both; the most important first."""
         sides = (self.blame,) if self.blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
         ranks = [(side, reason) for side in sides for reason in _CAUSES[side]]
-        own = [advice for advice in self.findings if self.layer.name in advice.layers]
-        causes = [advice for advice in own if (_side(advice), advice.reason) in ranks]
+        findings = [advice for advice in self.findings if self.layer.name in advice.layers]
+        causes = [advice for advice in findings if (_side(advice), advice.reason) in ranks]
         return sorted(causes, key=lambda advice: ranks.index((_side(advice), advice.reason)))
 
     @cached_property
     def structure(self) -> list[Finding]:
         """The findings of the structure check on the layer that can lose accuracy."""
-        own = [finding for finding in self.checked if self.layer.name in finding.layers]
-        return [finding for finding in own if KINDS[finding.kind].loses_accuracy]
+        findings = [finding for finding in self.checked if self.layer.name in finding.layers]
+        return [finding for finding in findings if KINDS[finding.kind].loses_accuracy]
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """The structure check's errors, then the causes, then its other findings, then symptoms; each one once."""
         errors = [finding.kind for finding in self.structure if finding.severity == ERROR]
         others = [finding.kind for finding in self.structure if finding.severity != ERROR]
-        faint = any(each.reason == LOW_SIMILARITY and self.layer.name in each.layers for each in self.findings)
+        faint = any(advice.reason == LOW_SIMILARITY and self.layer.name in advice.layers for advice in self.findings)
         causes = [advice.reason for advice in self.causes]
         return tuple(dict.fromkeys([*errors, *causes, *others, *([LOW_SIMILARITY] if faint else [])]))
 

@@ -58,20 +58,15 @@ class Classes:
 def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
     """Returns the share of rows that have the same class in both arrays, from 0 to 1.
 
-    The class of a row is the index of its largest value. The class of a single value is its side of ``middle``.
-
-    Args:
-        reference: an array of the output's shape. Values that are not finite have no class. A row without a finite
-            value is left out.
-        output: an array of the same shape.
-        classes: the classes of both.
+    The class of a row is the index of its largest value. The class of a single value is its side of ``middle``. Values
+    of the reference that are not finite have no class. A row without a finite value is left out.
     """
     finite = np.isfinite(reference)
     if finite.all():
         return float(np.mean(classes.predicted(reference) == classes.predicted(output)))
     kept = classes.rows(finite).any(axis=-1)
-    both = [classes.predicted(np.where(finite, array, -np.inf))[kept] for array in (reference, output)]
-    return float(np.mean(both[0] == both[1]))
+    predicted = [classes.predicted(np.where(finite, array, -np.inf))[kept] for array in (reference, output)]
+    return float(np.mean(predicted[0] == predicted[1]))
 
 
 class Divergence:
@@ -158,11 +153,7 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
     3. the only axis longer than 1;
     4. axis 1 of four, as convolutions write images ``[N, C, H, W]``, unless the sizes look like ``[N, H, W, C]``.
 
-    Axis 0 counts only if it is the only one.
-
-    Args:
-        reference: the FP32 output for each input.
-        axis: given by the user, counted from either end; it must exist.
+    Axis 0 counts only if it is the only one. The axis given counts from either end, and must exist.
     """
     arrays = [np.atleast_1d(np.asarray(array)) for array in reference]
     rank = arrays[0].ndim
@@ -186,18 +177,15 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
 
 
 def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
-    """Returns the KL of each row in nats, float64 ``[rows]``.
+    """Returns the KL of each row of float64 ``[rows, values]`` in nats, float64 ``[rows]``.
 
-    Args:
-        reference: float64 ``[rows, values]``. If a row holds probabilities that sum to 1, both rows are used unchanged;
-            otherwise both go through a softmax. A row of one value is a probability if the value lies in 0..1, else a
-            logit.
-        output: float64, of the same shape.
+    If a row of the reference holds probabilities that sum to 1, both rows are used unchanged; otherwise both go through
+    a softmax. A row of one value is a probability if the value lies in 0..1, else a logit.
     """
     if reference.shape[-1] == 1:
         own = (reference >= 0.0) & (reference <= 1.0)
         ones = (np.where(own, np.clip(values, 0.0, 1.0), sigmoid(values)) for values in (reference, output))
-        p, q = (np.concatenate([one, 1.0 - one], axis=-1) for one in ones)
+        p, q = (np.concatenate([share, 1.0 - share], axis=-1) for share in ones)
     else:
         shares = (reference >= 0.0).all(axis=-1) & (np.abs(reference.sum(axis=-1) - 1.0) <= _SUM_TOLERANCE)
         p, q = (softmax(values) if not shares.all() else _shares(values) for values in (reference, output))
@@ -210,21 +198,12 @@ def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
 def classes_of(
     reference: Sequence[Outputs], judged: Iterable[str], metric: str, axis: int | None = None
 ) -> tuple[dict[str, Classes], list[str]]:
-    """Finds the classes of each output that holds numbers.
-
-    Args:
-        reference: the FP32 outputs for each input.
-        judged: the outputs that count; each must have the axis given.
-        metric: the deciding metric.
-        axis: given by the user.
-
-    Returns:
-        The classes by output, and notes for the user on axes that were guessed.
+    """Returns the classes of each output that holds numbers, and notes for the user on axes that were guessed.
 
     Raises:
         BadInput: an output that counts has no such axis, or the metric needs one and it is not known.
     """
-    found: dict[str, Classes] = {}
+    classes: dict[str, Classes] = {}
     notes = []
     counting = set(judged)
     for name, value in reference[0].items():
@@ -237,10 +216,10 @@ def classes_of(
                 f"Output '{name}' of shape {list(value.shape)} has no axis {axis} for its classes.",
                 f"Give --class-axis from {-rank} to {rank - 1}, or --outputs with the outputs that have that axis.",
             )
-        found[name] = find_classes([each[name] for each in reference], axis if fits else None)
+        classes[name] = find_classes([outputs[name] for outputs in reference], axis if fits else None)
         if name in counting:
-            notes += _class_notes(name, list(value.shape), found[name], metric)
-    return found, notes
+            notes += _class_notes(name, list(value.shape), classes[name], metric)
+    return classes, notes
 
 
 def _class_notes(name: str, shape: list[int], classes: Classes, metric: str) -> list[str]:

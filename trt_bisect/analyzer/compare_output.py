@@ -106,13 +106,10 @@ class OutputJudge:
         """
         notes: dict[str, None] = {}
         arrays = [np.asarray(output) for output in outputs]
-        by_input = [self._values(place, array, notes) for place, array in enumerate(arrays)]
+        by_input = [self._values(index, array, notes) for index, array in enumerate(arrays)]
         finite = None not in by_input
         inputs = {metric.name: self._by_input(metric, by_input) for metric in self._metrics}
-        worst = {
-            metric.name: metric.worst(value for value in inputs[metric.name] if value is not None)
-            for metric in self._metrics
-        }
+        worst = {metric.name: metric.worst(v for v in inputs[metric.name] if v is not None) for metric in self._metrics}
         return OutputFigures(
             {name: value for name, value in worst.items() if finite and not math.isnan(value)},
             finite,
@@ -130,11 +127,9 @@ class OutputJudge:
         return OutputFigures(comparable, values is not None)
 
     def _by_input(self, metric: Metric, by_input: Sequence[Mapping[str, float] | None]) -> tuple[float | None, ...]:
-        passed_over = self._faint if metric.name in RELATIVE else ()
-        return tuple(
-            None if place in passed_over else (values or {}).get(metric.name, math.nan)
-            for place, values in enumerate(by_input)
-        )
+        faint = self._faint if metric.name in RELATIVE else ()
+        figures = (math.nan if values is None else values.get(metric.name, math.nan) for values in by_input)
+        return tuple(None if k in faint else figure for k, figure in enumerate(figures))
 
     def _values(self, place: int, output: np.ndarray, notes: dict[str, None]) -> dict[str, float] | None:
         """Each metric's value on one input; None if the output is not finite."""
@@ -163,23 +158,18 @@ class OutputJudge:
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Returns the indices of the inputs on which an output is almost zero, compared with the other inputs.
 
-    Args:
-        octaves: for each input the octave of each output's norm.
+    ``octaves`` are for each input those of each output's norm.
     """
     medians = [median_low(column) for column in zip(*octaves, strict=True)]
     return tuple(
-        place
-        for place, of_input in enumerate(octaves)
+        index
+        for index, of_input in enumerate(octaves)
         if any(exponent < middle - FAINT_OCTAVES for exponent, middle in zip(of_input, medians, strict=True))
     )
 
 
 def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: Metric) -> list[str]:
-    """Returns notes for the user on inputs and figures that the metric cannot judge.
-
-    Args:
-        reference: the FP32 outputs for each input.
-    """
+    """Returns notes for the user on inputs and figures that the metric cannot judge."""
     if not is_reusable(metric.code):
         return [
             f"the metric '{metric.name}' is a closure, or not from a source file: another run measures everything again"

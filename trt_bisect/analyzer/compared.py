@@ -239,26 +239,20 @@ def compare_tensors(
     return tuple(filter(None, (comparison.done() for comparison in comparisons.values())))
 
 
-def compare_weights(
-    network: Network, origins: Iterable[Origin]
-) -> tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]:
-    """Compares weights after rounding with the weights before.
+ComparedWeights = tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]
+"""Whole weights, and all their channels."""
 
-    Returns:
-        The whole weights, and all their channels. A weight that is not rounded equals itself.
-    """
+
+def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeights:
+    """Compares weights after rounding with those before, whole and by channel. An unrounded one equals itself."""
     values = ((origin, network.constant(origin.tensor)) for origin in origins)
     return compare_weight_pairs((origin, array, rounded_weight(array, origin)) for origin, array in values)
 
 
 def compare_weight_pairs(
     weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]],
-) -> tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]:
-    """Compares weights that are given twice: as they are, and as the low run has them, of the same shape.
-
-    Returns:
-        The whole weights, and all their channels.
-    """
+) -> ComparedWeights:
+    """Compares weights with those of the same shape that the low run has, whole and by channel."""
     tensors: list[Compared] = []
     channels: list[ComparedChannel] = []
     for origin, values, rounded in weights:

@@ -52,11 +52,7 @@ class FirstLayer:
 
 
 def first_layer(network: Network, name: str) -> FirstLayer | None:
-    """Returns the convolutions that read an input; None if other layers read it.
-
-    Args:
-        network: as it was read, batch normalisation folded.
-    """
+    """Returns the convolutions that read an input of a network as it was read; None if other layers read it."""
     reads, scaled = name, False
     while True:
         readers = _readers(network, reads)
@@ -87,9 +83,7 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
     outputs = [_biased(network, node) for node in layer.convolutions]
     made = [name for name in dict.fromkeys((layer.reads, *outputs)) if name in network.producers]
     segments = Segments(Written(network.skeleton, dict(network.weights)), [made])
-    channels = {
-        name: len(network.constant(node.input[1])) for name, node in zip(outputs, layer.convolutions, strict=True)
-    }
+    channels = {n: len(network.constant(node.input[1])) for n, node in zip(outputs, layer.convolutions, strict=True)}
     moments: dict[str, Moments] = {}
     reach = 0.0
     try:
@@ -196,50 +190,45 @@ _GIVE_MORE = "Give a few hundred samples like the data in production"
 def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds], source: str) -> Iterator[str]:
     """Yields a warning for each input with data of the wrong scale, or with one value everywhere or nearly so.
 
-    Args:
-        fed: the statistics of its inputs.
-        samples: the samples; a few are run through the first layer.
+    A few of the samples are run through the first layer.
     """
     states = zero_states(network, fed)
-    for each in fed:
-        if each.std == 0.0 and each.samples > 1:
-            if each.name not in states:
-                yield f"'{each.name}' holds {each.least:g} everywhere in {source}: this is not real data."
-        elif each.samples > 1 and each.most - each.least <= _NEARLY_CONSTANT * each.absmax:
-            yield f"'{each.name}' is nearly constant in {source}: {each}. Prepare the data as in training."
+    for data in fed:
+        if data.std == 0.0 and data.samples > 1:
+            if data.name not in states:
+                yield f"'{data.name}' holds {data.least:g} everywhere in {source}: this is not real data."
+        elif data.samples > 1 and data.most - data.least <= _NEARLY_CONSTANT * data.absmax:
+            yield f"'{data.name}' is nearly constant in {source}: {data}. Prepare the data as in training."
         else:
-            yield from _of_wrong_scale(network, each, samples, source)
+            yield from _of_wrong_scale(network, data, samples, source)
 
 
 def zero_states(network: Network, fed: Sequence[FedInput]) -> list[str]:
     """Returns the inputs that are 0 everywhere because they are recurrent states at the start of a sequence.
 
-    If every input is constant, they are no such states, but missing data.
-
-    Args:
-        fed: the statistics of its inputs of floating-point numbers.
+    If every input is constant, they are no such states, but missing data. ``fed`` are the inputs of floats.
     """
-    zero = [each.name for each in fed if each.absmax == 0.0]
-    all_constant = len(fed) == len(network.inputs) and all(each.std == 0.0 for each in fed)
+    zero = [data.name for data in fed if data.absmax == 0.0]
+    all_constant = len(fed) == len(network.inputs) and all(data.std == 0.0 for data in fed)
     return [] if all_constant else [name for name in zero if feeds_state(network, name)]
 
 
-def _of_wrong_scale(network: Network, each: FedInput, samples: Iterable[Feeds], source: str) -> Iterator[str]:
+def _of_wrong_scale(network: Network, data: FedInput, samples: Iterable[Feeds], source: str) -> Iterator[str]:
     """Yields a warning if the first convolution that reads an input expects far smaller or far larger values."""
-    layer = first_layer(network, each.name)
+    layer = first_layer(network, data.name)
     if layer is None:
         return
     reach, spread = first_outputs(network, layer, samples) or (0.0, None)
-    pixels = each.looks_like_pixels and has_large_weights(network, layer)
+    pixels = data.looks_like_pixels and has_large_weights(network, layer)
     if pixels and (not layer.scaled or reach > _NORMALISED_TO):
         yield (
-            f"'{each.name}' is fed pixels of 0 to 255 ({source}: {each}), but the weights of the first layer fit "
+            f"'{data.name}' is fed pixels of 0 to 255 ({source}: {data}), but the weights of the first layer fit "
             "values of about 0 to 1. Scale the data as in training: pictures with --scale 255, arrays with "
             "array / 255."
         )
-    elif spread is not None and each.samples > 1 and spread < _NO_EFFECT:
+    elif spread is not None and data.samples > 1 and spread < _NO_EFFECT:
         yield (
-            f"'{each.name}' ({source}: {each}) moves the outputs of the first layer by only {percent(spread)} "
+            f"'{data.name}' ({source}: {data}) moves the outputs of the first layer by only {percent(spread)} "
             "of their mean: the network expects other values, probably larger. Prepare the data as in training: pixels "
             "of 0 to 255 with --scale 1, or other --mean and --std."
         )
@@ -254,21 +243,17 @@ def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: st
         calibration: the name of the calibration's data or cache.
         source: the name of the judged data.
     """
-    for each in fed:
-        before, now = seen.get(each.name, 0.0), each.absmax
+    for data in fed:
+        before, now = seen.get(data.name, 0.0), data.absmax
         if before > 0.0 and now > 0.0 and not 1 / _OTHER_UNITS < now / before < _OTHER_UNITS:
             yield (
-                f"'{each.name}' reaches {now:.4g} in {source}, but {before:.4g} in the calibration ({calibration}): "
+                f"'{data.name}' reaches {now:.4g} in {source}, but {before:.4g} in the calibration ({calibration}): "
                 "the scaling differs. Prepare both data sets in the same way."
             )
 
 
 def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iterator[str]:
-    """Yields a warning for each input whose values lie elsewhere than in the calibration data.
-
-    Args:
-        drifts: by input.
-    """
+    """Yields a warning for each input whose values lie elsewhere than in the calibration data."""
     for name, drift in drifts.items():
         apart = drift.distance >= _APART and drift.chance <= _BY_CHANCE
         if apart or drift.outside > _OUTSIDE:
@@ -287,9 +272,7 @@ def reach_of_scales(scales: Mapping[str, np.float32]) -> dict[str, float]:
 def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
     """Yields a sentence if many ranges still grow when the last quarter of the calibration data is added.
 
-    Args:
-        seen: the magnitudes of the activations over the calibration data.
-        samples: the number of samples; None if it is not known.
+    ``samples`` is None if their number is not known.
     """
     if samples is not None and samples < _LEAST_SAMPLES:
         yield f"calibrated with {counted(samples, 'sample')}: too few for the range of activations. {_GIVE_MORE}"

@@ -69,12 +69,7 @@ def is_destroyed(rule: Rule, trial: Trial) -> bool:
 
 
 def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
-    """Returns the doubts on a trial; empty if it does not meet the threshold.
-
-    Args:
-        rule: the rule that judged it.
-        trial: with the figures of the outputs, and of the groups of their places.
-    """
+    """Returns the doubts on a trial's outputs and the groups of their places; empty if it misses the threshold."""
     return tuple(_found(rule, trial)) if rule.meets(trial) else ()
 
 
@@ -113,13 +108,11 @@ def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[D
     floats = [name for name in outputs_to_judge(references[0]) if references[0][name].dtype.kind == "f"]
     named = {output_of(name) for name in rule.outputs}
     judged = [name for name in floats if name in named] or floats
-    constant = {name: text for name in judged if (text := _constant(name, [outputs[name] for outputs in references]))}
-    if judged and len(constant) == len(judged):
+    fixed = {name: text for name in judged if (text := _constant(name, [outputs[name] for outputs in references]))}
+    if judged and len(fixed) == len(judged):
         wrong = "Comparing with this output means nothing. Check that the data is scaled and ordered as in training."
-        return tuple(Doubt(name, CONSTANT, f"{text}. {wrong}") for name, text in constant.items()), ()
-    return (), tuple(
-        f"{text[0].lower()}{text[1:]}: this output says nothing about the plan" for text in constant.values()
-    )
+        return tuple(Doubt(name, CONSTANT, f"{text}. {wrong}") for name, text in fixed.items()), ()
+    return (), tuple(f"{text[0].lower()}{text[1:]}: this output says nothing about the plan" for text in fixed.values())
 
 
 def _constant(name: str, arrays: Sequence[np.ndarray]) -> str:
@@ -136,8 +129,8 @@ def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]
     """Returns SQNR without the mean, and cosine, on the input with the worst cosine."""
     values = figures.values
     if "cosine" in values and "centered_sqnr" in figures.inputs:
-        place = figures.inputs["cosine"].index(values["cosine"])
-        return figures.inputs["centered_sqnr"][place], values["cosine"]
+        index = figures.inputs["cosine"].index(values["cosine"])
+        return figures.inputs["centered_sqnr"][index], values["cosine"]
     return values.get("centered_sqnr"), values.get("cosine")
 
 

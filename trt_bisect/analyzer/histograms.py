@@ -91,14 +91,14 @@ class GrowingHistogram:
 
     def _widen(self, peaks: np.ndarray) -> None:
         """Widens the bins until they cover all magnitudes up to each group's peak; ``peaks`` is ``[groups]``."""
-        wanted = np.maximum(np.where(peaks > 0, np.frexp(peaks / self._half)[1], self._exponents), self._exponents)
+        exponents = np.maximum(np.where(peaks > 0, np.frexp(peaks / self._half)[1], self._exponents), self._exponents)
         places = np.arange(-self._half, self._half)
-        for group in np.flatnonzero(wanted > self._exponents):
-            merged = (places >> min(int(wanted[group] - self._exponents[group]), 62)) + self._half
+        for group in np.flatnonzero(exponents > self._exponents):
+            merged = (places >> min(int(exponents[group] - self._exponents[group]), 62)) + self._half
             before = self._counts[group].copy()
             self._counts[group] = 0
             np.add.at(self._counts[group], merged, before)
-        self._exponents = wanted
+        self._exponents = exponents
 
     def seen(self, group: int = 0, most: int = 128) -> Histogram:
         """Returns the histogram of a group. Bins are merged in pairs until there are at most ``most``."""
@@ -124,8 +124,8 @@ class GrowingHistogram:
         exponent = int(self._exponents.max())
         merged = np.zeros_like(self._counts)
         places = np.arange(-self._half, self._half)
-        for group, own in enumerate(self._exponents):
-            np.add.at(merged[group], (places >> min(exponent - int(own), 62)) + self._half, self._counts[group])
+        for group, before in enumerate(self._exponents):
+            np.add.at(merged[group], (places >> min(exponent - int(before), 62)) + self._half, self._counts[group])
         used = np.flatnonzero(merged.any(axis=0))
         if not used.size:
             return None
@@ -137,7 +137,7 @@ class GrowingHistogram:
         if first == last:
             middle = (low + high) / 2.0 if high - low > 1e-30 else 0.0
             low, high = middle - 0.5, middle + 0.5
-        fp32, *others = (tuple(each.tolist()) for each in counts.T)
+        fp32, *others = (tuple(column.tolist()) for column in counts.T)
         return TensorHistogram(low, high, fp32, others[0] if others else ())
 
     def _narrowed(self, used: np.ndarray, most: int) -> tuple[int, int, int]:
@@ -174,12 +174,7 @@ class ChannelMap:
 
 
 def channel_map(values: np.ndarray, axis: int | None) -> ChannelMap | None:
-    """Returns the counts by channel; None without several channels or without a finite value.
-
-    Args:
-        values: the weight, float, of any shape.
-        axis: the axis of its channels.
-    """
+    """Returns the counts of a weight by channel; None without several channels or without a finite value."""
     if axis is None or values.ndim < 2 or values.shape[axis] < 2 or not values.size:
         return None
     finite = np.isfinite(values)

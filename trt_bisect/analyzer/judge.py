@@ -138,10 +138,8 @@ class ByInput:
 def by_input_of(values: Sequence[float | None], misses: int, metric: Metric) -> ByInput:
     """Returns the figures for each input.
 
-    Args:
-        values: the metric; NaN if it has no value, None for an input that does not count.
-        misses: the number of inputs that miss the threshold.
-        metric: the metric of the values.
+    A value is NaN if the metric has none, and None for an input that does not count. ``misses`` counts the inputs that
+    miss the threshold.
     """
     counting = {index: value for index, value in enumerate(values) if value is not None}
     finite = [value for value in counting.values() if math.isfinite(value)]

@@ -76,11 +76,7 @@ class Metric:
         return math.inf if math.isnan(value) else self.loss_of(value, self.perfect)
 
     def value(self, loss: float) -> float:
-        """Returns the figure that has a finite loss.
-
-        Raises:
-            ValueError: the perfect figure is not known (see ``knowing_perfect``).
-        """
+        """Returns the figure that has a finite loss; raises as ``loss``."""
         if self.perfect is None:
             raise ValueError(f"the perfect value of metric '{self.name}' is not known")
         if self.loss_of is _noise_ratio:
@@ -152,11 +148,9 @@ class RunningSums:
     def add(
         self, reference: np.ndarray, output: np.ndarray, least: float | np.ndarray, size: int | np.ndarray | None = None
     ) -> None:
-        """Adds values of both runs, finite float64 ``[groups, values]``, one value or more.
+        """Adds one value or more of FP32 and of the other run, finite float64 ``[groups, values]``.
 
         Args:
-            reference: the values in FP32.
-            output: the values in the other run.
             least: the ``least_divisor`` of the reference; of each group as ``[groups, 1]``.
             size: the number of values that count, of each group as ``[groups]``, if the others are zero in both runs.
         """
@@ -304,13 +298,7 @@ JUDGING = {**BUILT_IN, AGREEMENT.name: AGREEMENT}
 """The metrics of the package that can decide."""
 FRACTIONS = ("cosine", "top1", "agreement")
 """The metrics that are shares of 1, written in per cent."""
-DEFAULT_THRESHOLDS = {
-    **dict.fromkeys(FRACTIONS, 0.99),
-    "sqnr": 20.0,
-    "centered_sqnr": 20.0,
-    "kl": 0.01,
-    "max_rel": 0.1,
-}
+DEFAULT_THRESHOLDS = {**dict.fromkeys(FRACTIONS, 0.99), "sqnr": 20.0, "centered_sqnr": 20.0, "kl": 0.01, "max_rel": 0.1}
 
 _FINER_THRESHOLDS: Mapping[Precision, Mapping[str, float]] = {
     Precision.FP16: {"cosine": 0.9999, "sqnr": 40.0, "centered_sqnr": 40.0, "kl": 0.0001, "max_rel": 0.01},
@@ -386,10 +374,7 @@ PERCENTAGES = (*FRACTIONS, ACCURACY)
 def figure_text(metric: str, value: float | None, threshold: float | None = None) -> str:
     """Returns a metric's value as the screen, the page and the tables write it; ``-`` for None.
 
-    Args:
-        metric: its name; the value of a metric that is not built in has six significant digits.
-        value: the metric's.
-        threshold: see ``support.text.percent``.
+    That of a metric that is not built in has six significant digits. For ``threshold`` see ``support.text.percent``.
     """
     if value is None:
         return "-"

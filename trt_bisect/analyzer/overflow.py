@@ -77,12 +77,8 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
 
     Tensors are looked at with all layers low, before they are rounded, and in FP32: values that come after a first
     overflow are infinite or NaN in the low run, but their layers may overflow by themselves too. It is empty if the
-    network's low precision is quantized, and if ONNX Runtime refuses the network or an input.
-
-    Args:
-        network: its low precision counts.
-        inputs: the judged inputs, of which the first ones are run, emulated.
-        memory: bytes for the tensors that are held at a time.
+    network's low precision is quantized, and if ONNX Runtime refuses the network or an input. The first judged inputs
+    are run, emulated; up to ``memory`` bytes of tensors are held at a time.
     """
     kind = network.low.float_type
     if kind is None:
@@ -131,11 +127,11 @@ def base_overflow_notes(network: Network, inputs: Sequence[Feeds], memory: int, 
 def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Advice]:
     """Yields an advice for each value that leaves the range: for the layer that makes it, and for low readers of it."""
     index = {layer.name: layer.index for layer in network.layers}
-    for each in found:
-        readers = [layer.name for layer in network.layers if layer.quantizable and each.tensor in layer.inputs]
-        kind = WEIGHT if each.role == "weight" else ACTIVATION if each.tensor in network.producers else INPUT
-        layers = tuple(dict.fromkeys((each.layer, *readers)))
-        yield Advice(index[each.layer], layers, each.tensor, kind, each.kind, f"{each.text(network.low)}.")
+    for overflow in found:
+        readers = [layer.name for layer in network.layers if layer.quantizable and overflow.tensor in layer.inputs]
+        kind = WEIGHT if overflow.role == "weight" else ACTIVATION if overflow.tensor in network.producers else INPUT
+        layers, words = tuple(dict.fromkeys((overflow.layer, *readers))), f"{overflow.text(network.low)}."
+        yield Advice(index[overflow.layer], layers, overflow.tensor, kind, overflow.kind, words)
 
 
 @dataclass(frozen=True)

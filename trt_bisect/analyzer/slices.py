@@ -78,11 +78,7 @@ class Slice:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, self.axis)
 
     def faint_inputs(self, parts: Sequence[np.ndarray]) -> tuple[int, ...]:
-        """Returns the indices of the inputs on which the group holds scores that predict nothing.
-
-        Args:
-            parts: the group's FP32 values for each input.
-        """
+        """Returns the inputs, given the group's FP32 values for each, on which its scores predict nothing."""
         if not self.scores:
             return ()
         return tuple(k for k, part in enumerate(parts) if part[np.isfinite(part)].max(initial=0.0) < _LEAST_SCORE)
@@ -133,19 +129,14 @@ def output_of(name: str) -> str:
 
 
 def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], *, apart: bool = True) -> Slices:
-    """Finds the slices of some outputs.
+    """Finds the slices of the named outputs, given all FP32 outputs for each input.
 
     An output of floating-point numbers is cut along the axis, not the first, that gives the fewest groups. The largest
     magnitudes of its places, over all inputs, are sorted; two neighbours that differ by more than ``FACTOR`` part two
     groups. Places whose values all lie in 0..1 are scores: they share one magnitude, that of the largest, so that
     classes stay together. In an output that is cut, scores and other values are never in one group.
-
-    Args:
-        reference: the FP32 outputs for each input.
-        outputs: the names of the outputs that may be cut.
-        apart: false to judge no group apart.
     """
-    by_output = {name: _groups(name, [np.asarray(each[name]) for each in reference]) for name in outputs}
+    by_output = {name: _groups(name, [np.asarray(arrays[name]) for arrays in reference]) for name in outputs}
     return Slices({name: groups for name, groups in by_output.items() if groups}, apart)
 
 
@@ -161,15 +152,11 @@ def _along(name: str, arrays: Sequence[np.ndarray], axis: int) -> tuple[Slice, .
     """Returns the groups along an axis; empty if there are none."""
     length = arrays[0].shape[axis]
     values = sum(array.size for array in arrays) // length
-    if not (
-        all(array.shape[axis] == length for array in arrays)
-        and 2 <= length <= _LONGEST_AXIS
-        and values >= _LEAST_VALUES
-    ):
+    if not (2 <= length <= _LONGEST_AXIS and values >= _LEAST_VALUES and all(a.shape[axis] == length for a in arrays)):
         return ()
     rows = [_rows(array, axis) for array in arrays]
-    largest = np.max([np.abs(each).max(axis=0) for each in rows], axis=0)
-    scores = (largest <= 1.001) & (np.min([each.min(axis=0) for each in rows], axis=0) >= 0.0)
+    largest = np.max([np.abs(row).max(axis=0) for row in rows], axis=0)
+    scores = (largest <= 1.001) & (np.min([row.min(axis=0) for row in rows], axis=0) >= 0.0)
     level = _levels(largest, scores)
     if level is None or not _is_separated(rows, level):
         return ()
@@ -187,11 +174,7 @@ def _rows(array: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _levels(largest: np.ndarray, scores: np.ndarray) -> np.ndarray | None:
-    """Returns the level of each place's magnitude, from 0, int64 ``[places]``; -1 for a place of no magnitude.
-
-    Returns:
-        None if there is only one level.
-    """
+    """Returns the level of each place's magnitude, from 0, int64 ``[places]``; -1 without one. None for one level."""
     magnitude = np.asarray(largest, np.float64).copy()
     magnitude[scores] = largest[scores].max(initial=0.0)
     silent = (largest == 0.0) | (magnitude < _DUST * magnitude.max()) | (scores & (magnitude < _LEAST_SCORE))
@@ -207,9 +190,9 @@ def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray) -> bool:
     """
     for lower in range(level.max()):
         apart = counting = 0
-        for each in rows:
-            below = np.abs(each[:, level == lower]).max(axis=1)
-            above = np.median(np.abs(each[:, level == lower + 1]), axis=1)
+        for positions in rows:
+            below = np.abs(positions[:, level == lower]).max(axis=1)
+            above = np.median(np.abs(positions[:, level == lower + 1]), axis=1)
             counting += int(((below > 0) | (above > 0)).sum())
             apart += int((above > FACTOR * below).sum())
         if apart < _SEPARATED * counting:

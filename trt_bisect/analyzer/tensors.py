@@ -101,8 +101,6 @@ class PairStatistics:
         """Adds the same values of both runs, float64 ``[groups, values]``, and returns the sums of these alone.
 
         Args:
-            reference: the output of the FP32 run.
-            output: the output of the other run.
             row: the number of neighbouring values that are one distribution for KL.
             largest: the largest magnitude of the whole reference on this sample; by default that of each group.
         """
@@ -116,10 +114,10 @@ class PairStatistics:
         peak = np.max(np.abs(r), axis=1, keepdims=True) if largest is None else largest
         added.add(r, o, least_divisor(peak), np.count_nonzero(kept, axis=1))
         self._sums.merge(added)
-        whole = kept.reshape(-1, row).all(axis=1).reshape(len(r), -1)
+        whole_rows = kept.reshape(-1, row).all(axis=1).reshape(len(r), -1)
         kl = kl_of_any_rows(r.reshape(-1, row), o.reshape(-1, row)).reshape(len(r), -1)
-        self._kl += np.sum(kl, axis=1, where=whole)
-        self._rows += np.count_nonzero(whole, axis=1)
+        self._kl += np.sum(kl, axis=1, where=whole_rows)
+        self._rows += np.count_nonzero(whole_rows, axis=1)
         return added
 
     def figures(self, group: int = 0) -> PairFigures:
@@ -145,11 +143,7 @@ class RoundingStatistics:
         self._signal = self._noise = self._clipped_noise = 0.0
 
     def add(self, values: np.ndarray, part: tuple[slice, ...] = ()) -> None:
-        """Adds values of any shape that has the quantizers' axis; values that are not finite count as zero.
-
-        Args:
-            part: only ``values[part]`` are added, a slice along each axis.
-        """
+        """Adds values of any shape that has the quantizers' axis, or ``values[part]`` alone. NaN and infinity are 0."""
         values = values[part] if part else values
         values = np.where(np.isfinite(values), values, 0).astype(np.float32)
         quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
@@ -271,12 +265,12 @@ class TensorStatistics:
         self._quantizers = tuple(quantizers)
         self._histogram = GrowingHistogram(2 if quantizers else 1)
         self._spread, self._rounded = Moments(), Moments()
-        has_steps = bool(quantizers) and not any(each.in_fp8 for each in quantizers)
+        has_steps = bool(quantizers) and not any(quantizer.in_fp8 for quantizer in quantizers)
         self._rounding = RoundingStatistics(quantizers) if has_steps else None
 
     def add(self, values: np.ndarray) -> None:
         """Adds a sample's tensor, of any shape that has the quantizers' axis."""
-        axis = next((each.axis for each in self._quantizers if each.axis is not None), None)
+        axis = next((quantizer.axis for quantizer in self._quantizers if quantizer.axis is not None), None)
         if axis is None:
             values, axis = values.reshape(-1), 0
         for part in channel_parts(values.shape, axis):

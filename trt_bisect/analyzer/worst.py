@@ -90,21 +90,19 @@ class WorstSamples:
         return len(self._held)
 
     def offer(self, feeds: Feeds, loss: float, norms: Iterable[float], tie: float = 0.0) -> None:
-        """Adds the next sample.
+        """Adds the next sample, and the loss of INT8 on it.
 
         Args:
-            feeds: the sample.
-            loss: the loss of INT8 on it.
             norms: the norms of the FP32 outputs; empty if the metric is not relative.
             tie: among samples with equal losses the one where this is larger is worse.
         """
         new = _Candidate(len(self._octaves), (loss, tie), tuple(map(octave, norms)), feeds)
         self._octaves.append(new.octaves)
-        for other in self._held:
-            if other.loss >= new.loss:
-                new.beaten += _nowhere_fainter(other.octaves, new.octaves)
+        for held in self._held:
+            if held.loss >= new.loss:
+                new.beaten += _nowhere_fainter(held.octaves, new.octaves)
             else:
-                other.beaten += _nowhere_fainter(new.octaves, other.octaves)
+                held.beaten += _nowhere_fainter(new.octaves, held.octaves)
         self._held = [sample for sample in (*self._held, new) if sample.beaten < self._count]
 
     def faint(self) -> tuple[int, ...]:
@@ -229,7 +227,7 @@ class _SampleJudge:
 
 
 def _nowhere_fainter(octaves: tuple[int, ...], others: tuple[int, ...]) -> bool:
-    return all(own >= other for own, other in zip(octaves, others, strict=True))
+    return all(a >= b for a, b in zip(octaves, others, strict=True))
 
 
 STANDS_OUT = 5.0
@@ -288,8 +286,8 @@ def distribution_of(
         faint: the samples that do not count, by index, unless all are faint.
     """
     counting = sorted(set(range(len(values))) - set(faint)) or range(len(values))
-    values, losses = [values[place] for place in counting], [losses[place] for place in counting]
-    by_loss = [values[place] for place in sorted(range(len(values)), key=lambda place: (losses[place], place))]
+    values, losses = [values[index] for index in counting], [losses[index] for index in counting]
+    by_loss = [values[index] for index in sorted(range(len(values)), key=lambda index: (losses[index], index))]
 
     def at(rank: int) -> float | None:
         return by_loss[rank] if math.isfinite(by_loss[rank]) else None
@@ -322,23 +320,23 @@ def _histogram(values: Sequence[float]) -> tuple[Bin, ...]:
     return tuple(Bin(edges[k], edges[k + 1], counts[k]) for k in range(_BINS))
 
 
-def verdict(found: MetricDistribution) -> str:
+def verdict(losses: MetricDistribution) -> str:
     """Returns a sentence that says if the data or the network is the problem, and what to do."""
-    total = "the one input" if found.count == 1 else f"{found.count} inputs"
-    if found.bad is None:
-        return _without_threshold(found, total)
-    if found.bad == 0:
-        spread = f" {_standing_out(found)}, and still meets the threshold." if found.standing_out else ""
-        return f"No input is bad: {total} {'meets' if found.count == 1 else 'all meet'} the threshold.{spread}"
-    if found.count == 1:
+    total = "the one input" if losses.count == 1 else f"{losses.count} inputs"
+    if losses.bad is None:
+        return _without_threshold(losses, total)
+    if losses.bad == 0:
+        spread = f" {_standing_out(losses)}, and still meets the threshold." if losses.standing_out else ""
+        return f"No input is bad: {total} {'meets' if losses.count == 1 else 'all meet'} the threshold.{spread}"
+    if losses.count == 1:
         return "The only input misses the threshold. Give more inputs to see if the input or the network is to blame."
-    misses = f"{found.bad} of {total} {'misses' if found.bad == 1 else 'miss'} the threshold"
-    if found.bad <= max(1.0, FEW * found.count):
+    misses = f"{losses.bad} of {total} {'misses' if losses.bad == 1 else 'miss'} the threshold"
+    if losses.bad <= max(1.0, FEW * losses.count):
         return (
             f"A few bad inputs: {misses}, and the others pass. Before you blame a layer, find what these inputs have "
             "in common, and check that the calibration data has similar inputs."
         )
-    if found.bad >= MOST * found.count:
+    if losses.bad >= MOST * losses.count:
         return f"A bad network, not a bad input: {misses}. 'trt-bisect run' with any of these inputs names the layers."
     return (
         f"A part of the data is bad: {misses}. Find what the bad inputs have in common; 'trt-bisect run --input' with "
@@ -346,17 +344,17 @@ def verdict(found: MetricDistribution) -> str:
     )
 
 
-def _without_threshold(found: MetricDistribution, total: str) -> str:
+def _without_threshold(losses: MetricDistribution, total: str) -> str:
     limit = "Give --threshold to judge the loss."
-    if found.count == 1:
+    if losses.count == 1:
         return f"There is only one input. {limit}"
-    if found.standing_out == 0:
+    if losses.standing_out == 0:
         return f"No input stands out: {total} lose about the same, so the cause is the network, not an input. {limit}"
-    few = found.standing_out <= max(1.0, FEW * found.count)
+    few = losses.standing_out <= max(1.0, FEW * losses.count)
     meaning = "a few inputs differ from the rest" if few else "the data is of two kinds"
-    return f"{_standing_out(found)}: {meaning}. {limit}"
+    return f"{_standing_out(losses)}: {meaning}. {limit}"
 
 
-def _standing_out(found: MetricDistribution) -> str:
-    verb = "stands" if found.standing_out == 1 else "stand"
-    return f"{found.standing_out} of {found.count} {verb} out with more than {STANDS_OUT:g} times the median loss"
+def _standing_out(losses: MetricDistribution) -> str:
+    verb = "stands" if losses.standing_out == 1 else "stand"
+    return f"{losses.standing_out} of {losses.count} {verb} out with more than {STANDS_OUT:g} times the median loss"

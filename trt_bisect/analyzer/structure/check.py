@@ -200,7 +200,7 @@ def _read_twice(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
         return
     for reader, slot in graph.readers(tensor):
         if slot == 0 and reader.op_type in (_NORM, *ACTIVATIONS):
-            others = [other.name for other, _ in graph.readers(tensor) if other.name != reader.name]
+            others = [beside.name for beside, _ in graph.readers(tensor) if beside.name != reader.name]
             also = ", ".join(f"'{name}'" for name in others) or "the network's output"
             kind = "norm cannot fold" if reader.op_type == _NORM else "activation cannot fuse"
             yield found(kind, node.name, f"its output is read by '{reader.name}' and by {also}")

@@ -256,12 +256,7 @@ class DroppedNode:
 
 
 def dropped_nodes(graph: FileGraph, network: Network) -> Iterator[DroppedNode]:
-    """Yields the nodes of a file that are no layers of its network, in the order of the file.
-
-    Args:
-        graph: the file.
-        network: the same, prepared.
-    """
+    """Yields the nodes of a file that are no layers of its network once that is prepared, in the order of the file."""
     needed = set(graph.outputs)
     """The tensors that an output of the network depends on."""
     for node in reversed([*graph.nodes]):

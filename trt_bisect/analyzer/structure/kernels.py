@@ -89,13 +89,9 @@ class EngineFacts:
 def engine_facts(
     engine: str, graph: FileGraph, layers: Sequence[EngineLayer], fp32: Sequence[EngineLayer] | None
 ) -> EngineFacts:
-    """Returns the facts of an engine.
+    """Returns the facts of an engine, given its name and version, the graph that was built, and its layers.
 
-    Args:
-        engine: its name and version.
-        graph: the graph that was built.
-        layers: those of its engine.
-        fp32: those of the engine of the same network without pairs; None if there is none.
+    ``fp32`` are the layers of the engine of the same network without pairs; None if there is none.
     """
     kernels = _kernels(layers)
     states = {name: _state(name, pairs, kernels) for name, pairs in _layers_with_pairs(graph)}

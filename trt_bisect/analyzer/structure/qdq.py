@@ -353,7 +353,7 @@ def tensor_roundings(network: Network) -> Iterator[TensorRounding]:
         places = [(slot, name, False) for slot, name in enumerate(node.input) if name]
         places += [(slot, name, True) for slot, name in enumerate(node.output) if name]
         for slot, name, at_output in places:
-            here = (each for each in layer.roundings if (each.slot, each.at_output) == (slot, at_output))
+            here = (r for r in layer.roundings if (r.slot, r.at_output) == (slot, at_output))
             rounding = next(here, None) if layer.quantizable else None
             of_constant = WEIGHT if rounding is not None and rounding.is_weight else CONSTANT
             role = OUTPUT if at_output else of_constant if name in constants else INPUT

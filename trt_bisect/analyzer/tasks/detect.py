@@ -42,9 +42,6 @@ def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for outputs of a detector; see ``find_head``.
 
     The agreement is ``kept / (kept + lost + invented)``.
-
-    Raises:
-        BadInput: the kind of head cannot be found from the outputs.
     """
     return found_task(asked, detector_head(asked, reference), "IoU", reference[0])
 
@@ -118,11 +115,9 @@ def _are_classes(reference: Sequence[Outputs], name: str) -> bool:
 
 
 def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
-    """Returns true if a class ends sequences: it stands behind the other classes of each, and nowhere else.
+    """Returns true if class ``last`` ends sequences: it stands behind all others of each, and nowhere else.
 
-    Args:
-        best: the best class of each step, an array for each sequence.
-        last: the class.
+    ``best`` are the best classes of each step, an array for each sequence.
     """
     others = [np.flatnonzero(steps != last) for steps in best]
     return any(map(len, others)) and all(not len(places) or places[-1] == len(places) - 1 for places in others)

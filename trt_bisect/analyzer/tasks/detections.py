@@ -66,17 +66,21 @@ def corners(centred: np.ndarray) -> np.ndarray:
     return np.concatenate([middle - half, middle + half], axis=-1)
 
 
-def suppressed(found: Detections, iou: float) -> Detections:
-    """Returns the detections that ONNX Runtime's NonMaxSuppression keeps, each class by itself.
+def rotated(points: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """Returns points ``[..., 2]`` turned about zero by angles in radians, ``[...]``."""
+    x, y, cosines, sines = points[..., 0], points[..., 1], np.cos(angles), np.sin(angles)
+    return np.stack([x * cosines - y * sines, x * sines + y * cosines], axis=-1)
 
-    Args:
-        found: candidates with scores above 0.
-        iou: a box that overlaps a better one of its class by more than this is removed.
+
+def suppressed(found: Detections, iou: float) -> Detections:
+    """Returns the candidates, with scores above 0, that ONNX Runtime's NonMaxSuppression keeps, each class by itself.
+
+    A box that overlaps a better one of its class by more than ``iou`` is removed.
     """
     if not len(found):
         return found
-    known, rows = np.unique(found.classes, return_inverse=True)
-    scores = np.zeros((1, len(known), len(found)), np.float32)
+    classes, rows = np.unique(found.classes, return_inverse=True)
+    scores = np.zeros((1, len(classes), len(found)), np.float32)
     scores[0, rows, np.arange(len(found))] = found.scores
     feeds = {
         "boxes": found.boxes[None].astype(np.float32),
@@ -104,14 +108,9 @@ def _session() -> ort.InferenceSession:
 
 
 def overlaps(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Returns intersection over union of each box with each other box.
+    """Returns intersection over union of boxes with others, ``[n, 4]`` and ``[m, 4]``, two corners each.
 
-    Args:
-        one: two corners, ``[n, 4]``.
-        other: likewise, ``[m, 4]``.
-
-    Returns:
-        float64 ``[n, m]``; 0 where both boxes have no area.
+    It is float64 ``[n, m]``; 0 where both boxes have no area.
     """
     low, high = np.maximum(one[:, None, :2], other[:, :2]), np.minimum(one[:, None, 2:], other[:, 2:])
     shared = np.prod(np.maximum(high - low, 0.0), axis=-1)
@@ -192,8 +191,7 @@ def found_task(asked: AskedTask, head: Head, likeness: str, outputs: Iterable[st
 
     Args:
         asked: its ``iou`` is the likeness from which two detections are the same one.
-        head: the head.
-        likeness: its name.
+        likeness: the name of the head's likeness.
         outputs: the names of all outputs; those that are not read are noted.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
@@ -222,9 +220,7 @@ def found_task(asked: AskedTask, head: Head, likeness: str, outputs: Iterable[st
 
     def nearby(reference: Sequence[Outputs]) -> Callable[[Sequence[Outputs]], float]:
         judges = [judge_at(factor * asked.score_threshold, reference) for factor in _NEARBY]
-        return lambda outputs: fmean(
-            judge(dict(enumerate(outputs))).values.get(AGREEMENT.name, 0.0) for judge in judges
-        )
+        return lambda after: fmean(judge(dict(enumerate(after))).values.get(AGREEMENT.name, 0.0) for judge in judges)
 
     pairs = partial(partners, least=asked.iou, alike=head.alike)
     looks = Looks(partial(read, asked.score_threshold), pairs, head.scaling)

@@ -32,11 +32,7 @@ _TOP = 5
 
 
 def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for outputs of class scores; see ``find_classes`` for the class axis. Rows of all outputs count.
-
-    Raises:
-        BadInput: no output has a class axis.
-    """
+    """Returns the task for outputs of class scores, whose rows all count; see ``find_classes`` for the class axis."""
     axis = asked.class_axis
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
     fitting = [name for name, value in floats.items() if axis is None or -value.ndim <= axis < value.ndim]
@@ -92,9 +88,6 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for outputs of images: scores with a class axis, one channel, or integer labels.
 
     A pixel of one channel belongs to the object above 0.5, or above 0 if the values are logits.
-
-    Raises:
-        BadInput: no output is such an image.
     """
     queries = None if asked.class_axis is not None else _queries(reference)
     if queries is not None:
@@ -226,9 +219,6 @@ def depth(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for a map of depths: the agreement of an image is 1 less its scale-invariant error.
 
     The error is the standard deviation of the difference of the logarithms over the pixels (Eigen et al. 2014).
-
-    Raises:
-        BadInput: there is no such output, or several.
     """
     names = [name for name in reference[0] if _is_depth([outputs[name] for outputs in reference])]
     if len(names) != 1 or _are_detections(reference):
@@ -240,9 +230,7 @@ def depth(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
     note = f"--task {asked.name} compares '{name}' by the scale-invariant error of its logarithms"
     looks = Looks(lambda outputs: list(read(outputs).reshape(-1, *outputs[name].shape[-2:])))
-    judge = each_input(
-        [name], read, _counted_depth, lambda total: {k: total[k] / total[ITEMS] for k in ("error", "near")}
-    )
+    judge = each_input([name], read, _counted_depth, lambda sums: {k: sums[k] / sums[ITEMS] for k in ("error", "near")})
     return Task(asked.entry, note, (name,), judge, looks=looks)
 
 
@@ -288,9 +276,6 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     The vectors of the T tokens are averaged to one vector. A vector agrees if it is closer to its own FP32 vector and
     to that one's nearest neighbour than to all other FP32 vectors. Vectors that are all alike agree nowhere, and each
     input can be judged by itself. Without three different vectors the cosine is the agreement.
-
-    Raises:
-        BadInput: there is no such output.
     """
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
     ranks = {name: value.ndim for name, value in floats.items() if value.shape[-1] > 1}
@@ -372,11 +357,7 @@ Line = tuple[int, ...]
 
 
 def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for an output of CTC scores.
-
-    Raises:
-        BadInput: there is no such output, or its blank is not told and not named.
-    """
+    """Returns the task for an output of CTC scores, whose blank has to be told from its values or named."""
     if asked.head not in (None, *_BLANKS):
         raise BadInput(f"--head '{asked.head}' names no blank.", f"Give --head {' or '.join(_BLANKS)}.")
     scored, scored_if_named = (
@@ -424,7 +405,6 @@ def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
         listed: the characters, one a line; in ONNX files of PaddleOCR the property ``character``. A space may be left
             out as the last one.
         classes: the number of classes, with the blank.
-        blank: the class of the blank.
     """
     letters = listed.rstrip("\n").split("\n")
     letters += [" "] * (len(letters) == classes - 2)
@@ -452,12 +432,8 @@ def _counted_text(before: Sequence[Line], after: Sequence[Line]) -> Counts:
     pairs = list(zip_longest(before, after, fillvalue=()))
     lengths = [max(map(len, pair)) for pair in pairs]
     edits = [edit_distance(*pair) for pair in pairs]
-    return {
-        AGREED: float(sum(lengths) - sum(edits)),
-        ITEMS: float(sum(lengths)),
-        "lines": float(len(pairs)),
-        "exact": float(edits.count(0)),
-    }
+    letters = sum(lengths)
+    return {AGREED: letters - sum(edits), ITEMS: letters, "lines": len(pairs), "exact": edits.count(0)}
 
 
 def edit_distance(before: Line, after: Line) -> int:
@@ -481,6 +457,10 @@ TASKS: dict[str, Callable[[AskedTask, Sequence[Outputs]], Task]] = {
     "instances": instances,
     "depth": depth,
 }
+"""By its name, the function that reads FP32's outputs for each input as those of a task.
+
+It raises BadInput if the outputs are not those of the task, or can be read in several ways.
+"""
 
 
 def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:

@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 
 from trt_bisect.analyzer.classes import sigmoid, softmax
-from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, corners
+from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, Read, corners, rotated
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 
@@ -90,12 +90,7 @@ def are_sized(boxes: np.ndarray) -> bool:
 
 
 def turned(value: np.ndarray, last: bool) -> np.ndarray:
-    """Returns the candidates of all images as float64 ``[rows, columns]``.
-
-    Args:
-        value: ``[B, N, columns]`` if ``last``, else ``[B, columns, N]``.
-        last: the columns are the last axis.
-    """
+    """Returns candidates, ``[B, N, columns]`` if ``last``, else ``[B, columns, N]``, as float64 ``[B N, columns]``."""
     rows = value if last else value.transpose(0, 2, 1)
     return np.asarray(rows.reshape(-1, rows.shape[-1]), np.float64)
 
@@ -164,11 +159,9 @@ class Layout:
         return shares.max(axis=-1), shares.argmax(axis=-1)
 
     def read(self, rows: np.ndarray, kind: str) -> Detections:
-        """Returns the detections of one image.
+        """Returns the detections of one image, of rows ``[n, columns]``.
 
-        Args:
-            rows: ``[n, columns]``.
-            kind: the group that each detection has beside its box; ``angle`` for rotated boxes: cx, cy, w, h, angle.
+        ``kind`` is the group that each has beside its box; ``angle`` for rotated boxes: cx, cy, w, h, angle.
         """
         scores, classes = self.scores(rows)
         more = self.of(kind, rows)
@@ -307,13 +300,12 @@ def named_layout(layout: Layout, reference: Sequence[Outputs]) -> Placed:
     return places[0]
 
 
-def fitting_layouts(reference: Sequence[Outputs], make: Callable[[np.ndarray, bool], Iterable[Layout]]) -> list[Placed]:
-    """Returns the layouts that the values of the outputs can have.
+MakeLayouts = Callable[[np.ndarray, bool], Iterable[Layout]]
+"""From rows, and true if columns are the last axis, to the layouts to try."""
 
-    Args:
-        reference: the FP32 outputs for each input.
-        make: from rows, and whether columns are the last axis, to the layouts to try.
-    """
+
+def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Placed]:
+    """Returns the layouts that the values of FP32's outputs can have, of those that ``make`` gives for their rows."""
     return [
         Placed(name, layout, last)
         for name, last, many, rows in rows_either_way(reference)
@@ -324,9 +316,9 @@ def fitting_layouts(reference: Sequence[Outputs], make: Callable[[np.ndarray, bo
 
 
 def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, int, np.ndarray]]:
-    """Yields the name of each output of three axes, with its columns along the last axis, then along the one before.
+    """Yields each output of three axes with its columns along the last axis, then along the one before.
 
-    Beside it: whether they are the last axis, the number of rows of an image, and the rows of all inputs, float64
+    That is its name, true for the last axis, the number of rows of an image, and the rows of all inputs, float64
     ``[n, columns]``.
     """
     for name, value in reference[0].items():
@@ -361,26 +353,25 @@ class _Scale:
     begin: int = 0
 
 
-def raw_head(reference: Sequence[Outputs], layout: Layout | None = None, without: Sequence[str] = ()) -> Head | None:
+_ANY = Layout(())
+
+
+def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Sequence[str] = ()) -> Head | None:
     """Returns the head for maps of two scales or more, each half as large as the one before; None if they are none.
 
     Each scale has a map of 64 channels, the distances, and a map of the classes, or one of both, which must be named: a
     number of channels does not tell its bins from its classes. A third map is their sum, as in RKNN's exports.
-
-    Raises:
-        BadInput: it is something else, or an output ``[B, channels, N]`` has more of each cell: the user names both.
 
     Args:
         reference: the FP32 outputs for each input.
         layout: ``dfl:16,classes:80``, the channels of maps with both; what a task reads, such as ``keypoints:17x3``,
             stands behind them, in a map of its own for each scale, or in one output ``[B, channels, N]`` of all cells.
         without: outputs that are no maps of a scale.
+
+    Raises:
+        BadInput: another output has something of each cell too: the user names both.
     """
-    maps = {
-        name: value
-        for name, value in reference[0].items()
-        if value.ndim == 4 and value.dtype.kind == "f" and name not in without
-    }
+    maps = {n: v for n, v in reference[0].items() if v.ndim == 4 and v.dtype.kind == "f" and n not in without}
     sizes = _sizes(maps)
     if len(sizes) < _LEAST_MAPS:
         return None
@@ -395,7 +386,7 @@ def raw_head(reference: Sequence[Outputs], layout: Layout | None = None, without
     classes = {scale.classes for scale in scales}
     if len(classes) != 1:
         return None
-    if layout is None:
+    if layout is _ANY:
         _refuse_more(reference, scales, cells)
     every_scores = [_scores(scale, outputs) for scale in scales for outputs in reference]
     is_logit = not all(map(are_shares, every_scores))
@@ -407,11 +398,11 @@ def raw_head(reference: Sequence[Outputs], layout: Layout | None = None, without
         images = zip(*(np.concatenate(of_scales, axis=1) for of_scales in zip(*parts, strict=True)), strict=True)
         return [Detections(boxes, s.max(axis=-1), s.argmax(axis=-1), more) for boxes, s, more in images]
 
-    if layout is not None and layout.more_width and not _is_raw(scales, layout, reference, read):
+    if layout.more_width and not _is_raw(scales, layout, reference, read):
         return None
     names = tuple(dict.fromkeys(n for scale in scales for n in (scale.distances, scale.scores, scale.more) if n))
     shown = ", ".join(f"{height}x{width}" for height, width in sizes)
-    columns = layout or f"dfl:{scales[0].bins},classes:{classes.pop()}"
+    columns = str(layout) or f"dfl:{scales[0].bins},classes:{classes.pop()}"
     note = f"raw maps of {shown} as {columns}, decoded outside the network"
     return Head(names, note, read, True, finest=scales[0].scores)
 
@@ -422,18 +413,16 @@ def _sizes(maps: Mapping[str, np.ndarray]) -> list[tuple[int, ...]]:
     return sizes if all(b == tuple(-(-side // 2) for side in a) for a, b in pairwise(sizes)) else []
 
 
-def _of_all(outputs: Outputs, layout: Layout | None, sizes: Sequence[tuple[int, ...]]) -> str:
+def _of_all(outputs: Outputs, layout: Layout, sizes: Sequence[tuple[int, ...]]) -> str:
     """Returns the output ``[B, channels, N]`` of what a task reads at the cells of all scales; empty without one."""
-    if layout is None or not layout.more_width:
-        return ""
     shape = (layout.more_width, sum(map(math.prod, sizes)))
-    names = [name for name, value in outputs.items() if value.ndim == 3 and value.shape[1:] == shape]
+    names = [name for name, value in outputs.items() if shape[0] and value.ndim == 3 and value.shape[1:] == shape]
     return names[0] if len(names) == 1 else ""
 
 
-def _scale(channels: dict[str, int], layout: Layout | None, stride: float, of_all: str, cells: int) -> _Scale | None:
+def _scale(channels: dict[str, int], layout: Layout, stride: float, of_all: str, cells: int) -> _Scale | None:
     """Returns the maps of a scale; None if its outputs, by name their channels, are not those of the layout."""
-    if layout is None:
+    if layout is _ANY:
         distances = [name for name, count in channels.items() if count == 4 * BINS]
         others = [name for name, count in channels.items() if count != 4 * BINS]
         if len(others) == 2:
@@ -492,9 +481,7 @@ def _mostly_background(best: Sequence[np.ndarray], *, is_logit: bool) -> bool:
     return bool(np.median(sigmoid(values) if is_logit else values) < _BACKGROUND)
 
 
-def _decoded(
-    scale: _Scale, layout: Layout | None, outputs: Outputs, is_logit: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _decoded(scale: _Scale, layout: Layout, outputs: Outputs, is_logit: bool) -> tuple[np.ndarray, ...]:
     """Returns of a scale the boxes ``[B, H * W, 4]``, the scores ``[B, H * W, C]``, and what a task reads beside."""
     logits = np.asarray(outputs[scale.distances][:, : 4 * scale.bins], np.float64)
     images, _, height, width = logits.shape
@@ -504,18 +491,14 @@ def _decoded(
     middle = np.stack([x, y], axis=-1)
     scores = _scores(scale, outputs).reshape(images, -1, height * width).swapaxes(1, 2)
     scores = sigmoid(scores) if is_logit else scores
-    boxes, more = np.concatenate([middle - sides[..., :2], middle + sides[..., 2:]], axis=-1), scores[..., :0]
-    if layout is not None and scale.more:
-        more = _beside(scale, layout, outputs, height * width)
-    if layout is not None and "angle" in layout.shapes:
+    boxes = np.concatenate([middle - sides[..., :2], middle + sides[..., 2:]], axis=-1)
+    more = _beside(scale, layout, outputs) if scale.more else scores[..., :0]
+    if "angle" in layout.shapes:
         angles = more if is_direct else (sigmoid(more) - 0.25) * np.pi
-        cosines, sines, moved = np.cos(angles[..., 0]), np.sin(angles[..., 0]), (sides[..., 2:] - sides[..., :2]) / 2
-        turned = np.stack(
-            [moved[..., 0] * cosines - moved[..., 1] * sines, moved[..., 0] * sines + moved[..., 1] * cosines], axis=-1
-        )
-        centred = np.concatenate([middle + turned, sides[..., :2] + sides[..., 2:]], axis=-1)
+        moved = rotated((sides[..., 2:] - sides[..., :2]) / 2, angles[..., 0])
+        centred = np.concatenate([middle + moved, sides[..., :2] + sides[..., 2:]], axis=-1)
         boxes, more = corners(centred), np.concatenate([scale.stride * centred, angles], axis=-1)
-    elif layout is not None and "keypoints" in layout.shapes:
+    elif "keypoints" in layout.shapes:
         more = more.reshape(images, -1, *layout.shapes["keypoints"])
         offsets = more[..., :2] + 0.5 if is_direct else 2.0 * more[..., :2]
         points = scale.stride * (offsets + (middle - 0.5)[:, None])
@@ -523,33 +506,23 @@ def _decoded(
     return scale.stride * boxes, scores, more
 
 
-def _beside(scale: _Scale, layout: Layout, outputs: Outputs, cells: int) -> np.ndarray:
+def _beside(scale: _Scale, layout: Layout, outputs: Outputs) -> np.ndarray:
     """Returns what stands beside boxes and scores at the cells of a scale, as it is, ``[B, cells, columns]``."""
     values, columns = np.asarray(outputs[scale.more], np.float64), layout.more_width
-    columns_first = (
-        values[:, scale.begin :][:, :columns] if values.ndim == 4 else values[:, :, scale.begin :][..., :cells]
-    )
-    return np.asarray(columns_first.reshape(len(values), columns, cells).swapaxes(1, 2))
+    cells = math.prod(outputs[scale.distances].shape[2:])
+    part = values[:, scale.begin :][:, :columns] if values.ndim == 4 else values[:, :, scale.begin :][..., :cells]
+    return np.asarray(part.reshape(len(values), columns, cells).swapaxes(1, 2))
 
 
-def _is_raw(
-    scales: Sequence[_Scale], layout: Layout, reference: Sequence[Outputs], read: Callable[[Outputs], list[Detections]]
-) -> bool:
+def _is_raw(scales: Sequence[_Scale], layout: Layout, reference: Sequence[Outputs], read: Read) -> bool:
     """Returns true if what stands beside boxes and scores is not decoded yet, as far as its values tell.
 
     Angles go beyond those that are decoded, unless the head decodes none. Keypoints of detections lie about their
     boxes, and what is seen is no share yet.
     """
     kind, *_ = [name for name in layout.shapes if name in BEHIND]
-    every = np.concatenate(
-        [
-            _beside(scale, layout, outputs, math.prod(outputs[scale.distances].shape[2:])).reshape(
-                -1, layout.more_width
-            )
-            for scale in scales
-            for outputs in reference
-        ]
-    )
+    beside = [_beside(scale, layout, outputs) for scale in scales for outputs in reference]
+    every = np.concatenate([values.reshape(-1, layout.more_width) for values in beside])
     if kind == "angle" and scales[0].bins > 1:
         return bool((every < -_QUARTER).any() or (every > 3 * _QUARTER).any())
     if kind in ("angle", "masks"):
@@ -564,12 +537,8 @@ def _is_raw(
 def anchored_head(reference: Sequence[Outputs], name: str) -> Head | None:
     """Returns the head for three maps of YOLO v5 or v7, ``[B, 3 * (5 + C), H, W]`` or ``[B, 3, H, W, 5 + C]``.
 
-    Args:
-        reference: the FP32 outputs for each input.
-        name: a key of ``ANCHORS``.
-
-    Returns:
-        None if the outputs are not three such maps, each half as large as the one before, or there are other maps.
+    ``name`` is a key of ``ANCHORS``. None if the outputs are not three such maps, each half as large as the one before,
+    or there are other maps.
     """
     every = {n: value for n, value in reference[0].items() if value.ndim in (4, 5) and value.dtype.kind == "f"}
     sizes, widths = _sizes(every), {_cells(value).shape[-1] for value in every.values() if _has_anchors(value)}

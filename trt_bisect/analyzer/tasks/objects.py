@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from trt_bisect.analyzer.tasks.detect import placed_head, ready_lists
-from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, found_task
+from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, found_task, rotated
 from trt_bisect.analyzer.tasks.layouts import (
     BINS,
     NEARLY_ALL,
     Layout,
+    MakeLayouts,
     Placed,
     about_boxes,
     are_shares,
@@ -39,11 +40,7 @@ SEEN = 0.5
 
 
 def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for poses: two are the same one from an object keypoint similarity of ``asked.iou`` on.
-
-    Raises:
-        BadInput: the outputs are no poses, or can be read in several ways.
-    """
+    """Returns the task for poses: two are the same one from an object keypoint similarity of ``asked.iou`` on."""
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         classes = next((k for k in range(4, rows.shape[1]) if not are_shares(rows[:, k])), rows.shape[1])
@@ -53,10 +50,9 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
                 if points > 0:
                     yield Layout((*before, ("keypoints", (points, values))))
 
-    head = _beside_lists(asked, reference, _are_keypoints, "keypoints")
-    head = head or _raw(asked, reference, "keypoints", POSE_OUTPUTS)
+    head = _beside_lists(asked, reference, "keypoints") or _raw(asked, reference, "keypoints")
     if head is None:
-        placed = _placed(asked, reference, "keypoints", layouts, POSE_OUTPUTS)
+        placed = _placed(asked, reference, "keypoints", layouts)
         count, _ = placed.layout.shapes["keypoints"]
         sigmas = "sigmas of COCO" if count == len(_COCO) else f"sigmas of 1/{count}"
         head = placed_head(placed, f" ({count} keypoints, {sigmas})", "keypoints")
@@ -93,21 +89,16 @@ OBB_OUTPUTS = (
 
 
 def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for oriented boxes: two are the same one if they overlap by ``asked.iou``, turned as they are.
-
-    Raises:
-        BadInput: the outputs are no oriented boxes, or can be read in several ways.
-    """
+    """Returns the task for oriented boxes: two are the same one if they overlap, turned, by ``asked.iou``."""
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         yield Layout((("xywh", ()), *_READY[1:], ("angle", ())))
         for before in _scored(rows.shape[1] - 5, last):
             yield Layout((*before, ("angle", ())))
 
-    head = _raw(asked, reference, "angle", OBB_OUTPUTS)
+    head = _raw(asked, reference, "angle")
     if head is None:
-        placed = _placed(asked, reference, "angle", layouts, OBB_OUTPUTS)
-        head = placed_head(placed, " (angles in radians)", "angle")
+        head = placed_head(_placed(asked, reference, "angle", layouts), " (angles in radians)", "angle")
     head = replace(head, alike=turned_overlaps_of, suppress=_turned_suppressed)
     return found_task(asked, head, "IoU", reference[0])
 
@@ -117,13 +108,13 @@ def turned_overlaps_of(before: Detections, after: Detections) -> np.ndarray:
     return np.array([_turned_overlaps(box, after.more) for box in before.more]).reshape(len(before), len(after))
 
 
-def _turned_suppressed(found: Detections, iou: float) -> Detections:
+def _turned_suppressed(candidates: Detections, iou: float) -> Detections:
     """Returns the detections whose ``likely_overlaps`` with each better one of their class are at most ``iou``.
 
     Those that are removed remove others too, as in Ultralytics. The detections given are the best first.
     """
-    is_better = np.tri(len(found), k=-1, dtype=bool) & (found.classes[:, None] == found.classes)
-    return found.at(~((likely_overlaps(found.more) > iou) & is_better).any(axis=1))
+    is_better = np.tri(len(candidates), k=-1, dtype=bool) & (candidates.classes[:, None] == candidates.classes)
+    return candidates.at(~((likely_overlaps(candidates.more) > iou) & is_better).any(axis=1))
 
 
 def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
@@ -136,12 +127,12 @@ def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
     cosines, sines = np.cos(boxes[:, 4]), np.sin(boxes[:, 4])
     xx, yy = wide * cosines**2 + high * sines**2, wide * sines**2 + high * cosines**2
     xy = (wide - high) * cosines * sines
-    (a, b, c), own = (each[:, None] + each for each in (xx, yy, xy)), np.maximum(xx * yy - xy**2, 0.0)
-    x, y = (each[:, None] - each for each in boxes[:, :2].T)
+    (a, b, c), determinants = (values[:, None] + values for values in (xx, yy, xy)), np.maximum(xx * yy - xy**2, 0.0)
+    x, y = (values[:, None] - values for values in boxes[:, :2].T)
     determinant = a * b - c**2
     with np.errstate(divide="ignore", invalid="ignore"):
         apart = (a * y**2 + b * x**2 - 2 * c * x * y) / (4 * determinant)
-        apart += np.log(determinant / (4 * np.sqrt(own[:, None] * own))) / 2
+        apart += np.log(determinant / (4 * np.sqrt(determinants[:, None] * determinants))) / 2
     return np.asarray(1 - np.sqrt(1 - np.exp(-np.nan_to_num(np.maximum(apart, 0.0), nan=np.inf))))
 
 
@@ -170,7 +161,7 @@ def _shared_area(one: np.ndarray, other: np.ndarray) -> np.ndarray:
         corners = turned_corners(boxes)
         edges.append((corners, np.roll(corners, -1, axis=1) - corners))
         half = np.maximum(others[:, None, 2:4], 0.0) / 2
-        within = _turn(corners - others[:, None, :2], -others[:, 4])
+        within = rotated(corners - others[:, None, :2], -others[:, 4:5])
         points.append(corners)
         is_corner.append((np.abs(within) <= half + 1e-9 * (1 + half)).all(axis=-1))
     (start, along), (other_start, other_along) = edges
@@ -194,18 +185,11 @@ def _shared_area(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 def turned_corners(boxes: np.ndarray) -> np.ndarray:
     """Returns the four corners of oriented boxes in their order, ``[p, 4, 2]``."""
     half = np.maximum(boxes[:, None, 2:4], 0.0) / 2 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
-    return np.asarray(boxes[:, None, :2] + _turn(half, boxes[:, 4]))
+    return np.asarray(boxes[:, None, :2] + rotated(half, boxes[:, 4:5]))
 
 
-def _turn(points: np.ndarray, angles: np.ndarray) -> np.ndarray:
-    """Returns points ``[p, k, 2]`` turned by an angle each ``[p]``."""
-    cosines, sines = np.cos(angles)[:, None], np.sin(angles)[:, None]
-    x, y = points[..., 0], points[..., 1]
-    return np.stack([x * cosines - y * sines, x * sines + y * cosines], axis=-1)
-
-
-def _cross(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.asarray(one[..., 0] * other[..., 1] - one[..., 1] * other[..., 0])
+def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.asarray(a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0])
 
 
 INSTANCES_OUTPUTS = (
@@ -219,12 +203,8 @@ _WITHIN = 1.1
 
 
 def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for instance masks: two are the same one if their masks overlap by ``asked.iou``.
-
-    Raises:
-        BadInput: the outputs are no instances, or can be read in several ways.
-    """
-    of_image = _beside_lists(asked, reference, _are_masks, "masks")
+    """Returns the task for instance masks: two are the same one if their masks overlap by ``asked.iou``."""
+    of_image = _beside_lists(asked, reference, "masks")
     if of_image is not None:
         return found_task(asked, replace(of_image, alike=mask_overlaps), "mask IoU", reference[0])
     sizes = {n: v.shape[1] for n, v in reference[0].items() if v.ndim == 4 and v.dtype.kind == "f" and v.shape[1] > 1}
@@ -238,7 +218,7 @@ def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         raw = _raw_instances(asked, reference, sizes)
         if raw is not None:
             return found_task(asked, raw, "mask IoU", reference[0])
-    placed = _placed(asked, reference, "masks", layouts, INSTANCES_OUTPUTS)
+    placed = _placed(asked, reference, "masks", layouts)
     names = [name for name, size in sizes.items() if (size,) == placed.layout.shapes["masks"]]
     if len(names) != 1:
         raise not_told(asked.name, reference[0], INSTANCES_OUTPUTS)
@@ -276,7 +256,7 @@ def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mappin
         if len(classes) != 1 or len(set(counts)) < len(counts) or 4 * BINS not in counts or sizes[name] == 4 * BINS:
             return None
         asked = replace(asked, head=f"dfl:{BINS},classes:{classes.pop()},masks:{sizes[name]}")
-    head = _raw(asked, reference, "masks", INSTANCES_OUTPUTS, (name,))
+    head = _raw(asked, reference, "masks", (name,))
     if head is None:
         return None
     cells = FINEST * np.array(reference[0][head.finest].shape[2:])
@@ -287,8 +267,7 @@ def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mappin
 def _mask_scale(placed: Placed, prototypes: str, reference: Sequence[Outputs]) -> tuple[float, float]:
     """Returns the pixels of a prototype along a unit of the boxes, in x and y.
 
-    Raises:
-        BadInput: the boxes' middles are neither shares of the image nor pixels of one that is four times as large.
+    The boxes' middles have to be shares of the image, or pixels of one that is four times as large.
     """
     height, width = reference[0][prototypes].shape[2:]
     boxes = placed.layout.boxes(placed.rows(reference))
@@ -318,8 +297,7 @@ def prototype_masks(image: Detections, prototypes: np.ndarray, scale: tuple[floa
     masks = (image.more @ prototypes.reshape(count, -1)).reshape(-1, height, width) > 0.0
     x1, y1, x2, y2 = (image.boxes * np.tile(scale, 2)).T[:, :, None]
     columns, rows = np.arange(width)[None], np.arange(height)[None]
-    masks &= ((columns >= x1) & (columns < x2))[:, None] & ((rows >= y1) & (rows < y2))[:, :, None]
-    return np.asarray(masks)
+    return np.asarray(masks & ((columns >= x1) & (columns < x2))[:, None] & ((rows >= y1) & (rows < y2))[:, :, None])
 
 
 def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
@@ -327,20 +305,18 @@ def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
     if before.more.shape[1:] != after.more.shape[1:]:
         return np.zeros((len(before), len(after)))
     pixels = int(np.prod(before.more.shape[1:]))
-    one, other = (found.more.reshape(-1, pixels).astype(np.float32) for found in (before, after))
-    shared = (one @ other.T).astype(np.float64)
-    union = one.sum(axis=1, dtype=np.float64)[:, None] + other.sum(axis=1, dtype=np.float64) - shared
+    masks, others = (image.more.reshape(-1, pixels).astype(np.float32) for image in (before, after))
+    shared = (masks @ others.T).astype(np.float64)
+    union = masks.sum(axis=1, dtype=np.float64)[:, None] + others.sum(axis=1, dtype=np.float64) - shared
     return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
 
 
-def _beside_lists(
-    asked: AskedTask, reference: Sequence[Outputs], fits: Callable[[np.ndarray, np.ndarray], bool], what: str
-) -> Head | None:
-    """Returns the head for boxes, scores and labels, and an output of what each has beside; None if there is none.
+def _beside_lists(asked: AskedTask, reference: Sequence[Outputs], kind: str) -> Head | None:
+    """Returns the head for boxes, scores and labels, and an output of masks or keypoints; None if there is none.
 
-    It is None, too, where the user names columns. ``fits`` is given the boxes and the values of such an output of all
-    inputs.
+    It is None, too, where the user names columns.
     """
+    fits = _are_masks if kind == "masks" else _are_keypoints
     head = ready_lists(reference) if asked.head is None else None
     if head is None or reference[0][head.names[0]].ndim != 2:
         return None
@@ -351,7 +327,7 @@ def _beside_lists(
             continue
         values = np.concatenate([outputs[name] for outputs in reference])
         if len(values) == len(corners) and (corners[:, 2:] > 2).any() and fits(corners, values):
-            note = f"{head.note}, '{name}' as {what}"
+            note = f"{head.note}, '{name}' as {kind}"
             return replace(head, names=(*head.names, name), note=note, read=partial(_with_more, head, name))
     return None
 
@@ -385,35 +361,22 @@ def _scored(classes: int, last: bool) -> Iterator[tuple[tuple[str, tuple[int, ..
         yield ("xywh", ()), ("objectness", ()), ("classes", (classes - 1,))
 
 
-def _raw(
-    asked: AskedTask, reference: Sequence[Outputs], kind: str, supported: str, without: Sequence[str] = ()
-) -> Head | None:
-    """Returns the head for raw maps that the user names; None if they name something else, or nothing.
+_SUPPORTED = {"keypoints": POSE_OUTPUTS, "angle": OBB_OUTPUTS, "masks": INSTANCES_OUTPUTS}
 
-    Raises:
-        BadInput: the outputs are not those maps.
-    """
+
+def _raw(asked: AskedTask, reference: Sequence[Outputs], kind: str, without: Sequence[str] = ()) -> Head | None:
+    """Returns the head for raw maps that the user names, or raises BadInput; None if they name something else."""
     layout = None if asked.head is None or not asked.head.startswith("dfl") else parse_layout(asked.head)
     if layout is None or kind not in layout.shapes:
         return None
     head = raw_head(reference, layout, without)
     if head is None:
-        raise not_told(asked.name, reference[0], supported)
+        raise not_told(asked.name, reference[0], _SUPPORTED[kind])
     return head
 
 
-def _placed(
-    asked: AskedTask,
-    reference: Sequence[Outputs],
-    kind: str,
-    layouts: Callable[[np.ndarray, bool], Iterator[Layout]],
-    supported: str,
-) -> Placed:
-    """Returns the layout that the user names, or the only one that the outputs can have.
-
-    Raises:
-        BadInput: they can have none, or several.
-    """
+def _placed(asked: AskedTask, reference: Sequence[Outputs], kind: str, layouts: MakeLayouts) -> Placed:
+    """Returns the layout that the user names, or the only one that the outputs can have; or raises BadInput."""
     if asked.head is not None:
         layout = parse_layout(asked.head)
         if kind not in layout.shapes:
@@ -424,5 +387,5 @@ def _placed(
     places = fitting_layouts(reference, layouts)
     places = [placed for placed in places if placed.layout.is_ready] or places
     if len(places) != 1:
-        raise not_told(asked.name, reference[0], supported, [str(placed.layout) for placed in places])
+        raise not_told(asked.name, reference[0], _SUPPORTED[kind], [str(placed.layout) for placed in places])
     return places[0]
