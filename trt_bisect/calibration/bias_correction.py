@@ -116,7 +116,7 @@ def correct_biases(
     """
     if not can_be_cut(network.skeleton):
         raise TrialFailed("build failed", "values between its layers are no tensors: it cannot be cut into pieces")
-    boundaries = Boundaries.of(network)
+    boundaries = Boundaries(network)
     held = list(_held(network, boundaries, samples, memory))
     pieces = _Pieces(PlanWriter(network, scales, GraphTarget.ONNXRUNTIME), plan)
     changed: dict[tuple[int, int], np.ndarray] = {}

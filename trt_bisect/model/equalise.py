@@ -37,13 +37,10 @@ Slot = tuple[int, int]
 
 
 def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Network:
-    """Returns a network in which some layers read other constants.
+    """Returns a network in which some layers read other constants, which are given by layer and input.
 
     A constant that only the changed input reads keeps its name. Otherwise the new one gets a name of its own, after its
     layer. An input right after a layer's last one can be added.
-
-    Args:
-        changed: by layer and input, the new constant.
     """
     skeleton = deepcopy(network.skeleton)
     graph, uses = skeleton.graph, tensor_uses(skeleton.graph)
@@ -124,10 +121,7 @@ def equalise(network: Network) -> Equalised:
     commute with positive factors (Relu, LeakyRelu, PRelu, pooling, zero padding, flattening), and each tensor there has
     a single reader. Clip (ReLU6) does not commute. A layer with a computed, shared, or not finite weight, or one that
     is not float32, is in no pair. The factors are computed again and again for all pairs until they settle, since a
-    layer can be in two of them.
-
-    Args:
-        network: without Q/DQ pairs of its own: their scales would not fit the new channels.
+    layer can be in two of them. The network has no Q/DQ pairs of its own: their scales would not fit the new channels.
     """
     pairs = dict(_Finder(network).pairs())
     channels_before = {second: channels for (_, second), channels in pairs.items()}
@@ -196,10 +190,7 @@ class _Weighted:
         return np.asarray(np.abs(self._grid()).max(axis=3), np.float64)
 
     def scaled(self, before: np.ndarray | None, after: np.ndarray | None) -> dict[Slot, np.ndarray]:
-        """The constants of the layer with its input channels times ``before`` and its output channels over ``after``.
-
-        None stands for ones.
-        """
+        """The constants of the layer with its inputs times ``before`` and its outputs over ``after``; None for ones."""
         grid = self._grid().astype(np.float64)
         if before is not None:
             grid = grid * before.reshape(grid.shape[0], 1, -1, 1)

@@ -69,11 +69,7 @@ class ExistingPairs:
 
 
 def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
-    """Refuses a network with pairs of four or 16 bits, or of eight-bit floats other than E4M3.
-
-    Raises:
-        BadInput: the graph has such a pair.
-    """
+    """Raises BadInput for a network with pairs of four or 16 bits, or of eight-bit floats other than E4M3."""
     types = {tensor.name: tensor.data_type for tensor in graph.initializer}
     for node in graph.node:
         for attribute in node.attribute:
@@ -106,9 +102,8 @@ def take_out_pairs(graph: gs.Graph) -> ExistingPairs:
             continue
         chain = _chain_before(dequantize, taken, made)
         if chain is not None:
-            source, quantizers = _with_absorbed_activation(*chain, graph, pairs.unproven), chain[1]
-            _rewire_consumers(dequantize.outputs[0], source, quantizers, pairs, graph)
-            _rewire_network_output(dequantize, source, quantizers, pairs, graph)
+            source = _with_absorbed_activation(*chain, graph, pairs.unproven)
+            _rewire(dequantize, source, chain[1], pairs, graph)
     graph.cleanup()
     return pairs
 
@@ -121,9 +116,7 @@ bias, which is not rounded."""
 def _chain_before(dequantize: gs.Node, taken: set[str], made: dict[tuple[object, ...], gs.Constant]) -> _Chain | None:
     """The chain of pairs that ends with ``dequantize``; None if one of them cannot be removed.
 
-    Args:
-        taken: the names of all tensors of the graph.
-        made: the float constants so far, by the stored tensor's name and how it is dequantized.
+    ``made`` has the float constants so far, by the stored tensor's name and how it is dequantized.
     """
     stored = dequantize.inputs[0]
     if isinstance(stored, gs.Constant):
@@ -247,11 +240,14 @@ def _move_past_transposes(dequantize: gs.Node) -> None:
         transpose.inputs = [gs.Constant(f"{transpose.name}.transposed", moved), *dequantize.inputs[1:]]
 
 
-def _rewire_consumers(
-    out: gs.Tensor, source: gs.Tensor, quantizers: tuple[Quantizer, ...], pairs: ExistingPairs, graph: gs.Graph
+def _rewire(
+    dequantize: gs.Node, source: gs.Tensor, quantizers: tuple[Quantizer, ...], pairs: ExistingPairs, graph: gs.Graph
 ) -> None:
-    """Connects the readers of a chain's output to its source, except nodes inside control flow."""
-    in_main_graph = {id(node) for node in graph.nodes}
+    """Connects the readers of a chain's output to its source, except nodes inside control flow.
+
+    The node before the chain makes the output of the network that the chain made, if it did.
+    """
+    in_main_graph, out = {id(node) for node in graph.nodes}, dequantize.outputs[0]
     for consumer in list(out.outputs):
         if consumer.op == "QuantizeLinear" or id(consumer) not in in_main_graph:
             continue
@@ -260,13 +256,7 @@ def _rewire_consumers(
                 consumer.inputs[slot] = source
                 if quantizers:
                     pairs.inputs[consumer.name, slot] = quantizers
-
-
-def _rewire_network_output(
-    dequantize: gs.Node, source: gs.Tensor, quantizers: tuple[Quantizer, ...], pairs: ExistingPairs, graph: gs.Graph
-) -> None:
-    """Makes the node before a chain produce the output of the network that the chain produced, if it did."""
-    out, producer = dequantize.outputs[0], source.inputs[0] if source.inputs else None
+    producer = source.inputs[0] if source.inputs else None
     if any(out is output for output in graph.outputs) and producer is not None and source not in graph.outputs:
         dequantize.outputs.clear()
         redirect(source, out)
@@ -392,11 +382,7 @@ def switch_notes(layers: tuple[Layer, ...]) -> tuple[str, ...]:
 
 
 def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
-    """Returns the low precision of a network: that of the pairs in its file, if there are any.
-
-    Raises:
-        BadInput: another one than that of the pairs is asked for.
-    """
+    """Returns the low precision of the pairs in a file, ``low`` if it has none; BadInput if ``low`` is another one."""
     every = [quantizer for chain in (*pairs.inputs.values(), *pairs.outputs.values()) for quantizer in chain]
     if not every:
         return low

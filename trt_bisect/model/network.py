@@ -214,11 +214,7 @@ class Network:
         return {out: layer for layer in self.layers for out in layer.outputs}
 
     def layer_named(self, name: str) -> Layer:
-        """The layer with this name.
-
-        Raises:
-            BadInput: no layer has it; the message names similar ones.
-        """
+        """The layer with this name; raises BadInput, with similar names, if no layer has it."""
         for layer in self.layers:
             if layer.name == name:
                 return layer
@@ -238,8 +234,7 @@ class Network:
     def with_low(self, low: LowPrecision) -> Network:
         """Returns this network, as it was loaded, with another low precision.
 
-        Raises:
-            BadInput: its Q/DQ pairs have another one, or its operators are too old for it.
+        Raises BadInput if its Q/DQ pairs have another one, or its operators are too old for it.
         """
         if self.has_pairs or self.typed_in_file or self.opset < low.opset:
             raise BadInput(
@@ -272,12 +267,9 @@ class Network:
         return replace(self, layers=tuple(layers), base=None)
 
     def with_one_scale_a_weight(self, chosen: Iterable[int] | None = None) -> Network:
-        """Returns this network with one scale for each whole weight, instead of one for each output channel.
+        """Returns this network with one scale for each whole weight of the ``chosen`` layers (all by default).
 
         Weights that have quantizers in the file keep them.
-
-        Args:
-            chosen: the indices of the layers; None for all.
         """
         indices = frozenset(range(len(self.layers)) if chosen is None else chosen)
         layers = (
@@ -386,7 +378,7 @@ def _prepared(
         layers, base = existing.others_in_fp32(layers, in_base), Precision.BF16
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
-    notes = [cut.note] if cut else []
+    part, notes = (cut[0], [cut[1]]) if cut else ("", [])
     if opset < UNNOTED_OPSET:
         notes.append(f"the file has opset {opset}: ONNX's own converter made opset {opset_of(skeleton)} of it")
     notes += [*existing.pair_notes(layers, pairs, low), *existing.type_notes(layers, low, in_type, in_base), *dropped]
@@ -402,7 +394,7 @@ def _prepared(
         base=base,
         notes=(*notes, *existing.switch_notes(layers)),
         typed_in_file=in_type is not None,
-        part=cut.part if cut else "",
+        part=part,
         properties=properties,
     )
 

@@ -61,9 +61,7 @@ def decomposed_normalizations(graph: gs.Graph) -> Iterator[Decomposed]:
 def fuse_normalizations(graph: gs.Graph) -> int:
     """Puts each LayerNormalization that an exporter took apart together, in place. Returns their number.
 
-    The graph has opset 17 or later.
-
-    Exporters write LayerNormalization as one node from opset 17 on. Below, it is nine nodes:
+    Exporters write LayerNormalization as one node from opset 17 on, which the graph has. Below, it is nine nodes:
 
         x -> ReduceMean -> Sub(x, mean) = d -> Pow(d, 2) -> ReduceMean -> Add(epsilon) -> Sqrt
                                           d -> Div(d, .) -> Mul(scale) -> Add(bias)
@@ -610,13 +608,9 @@ _INTEGER_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear
 
 
 def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
-    """Removes outputs that are maps or optional values from ``graph``, in place.
+    """Removes outputs that are maps or optional values from ``graph``, in place; returns a note with their names.
 
-    Returns:
-        A note with their names; nothing if there are none.
-
-    Raises:
-        BadInput: the graph has no other outputs.
+    Raises BadInput if the graph has no other outputs.
     """
     odd = [
         value.name
@@ -669,29 +663,22 @@ class _Detached(LazyValues):  # type: ignore[misc]
 
 
 def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> gs.Graph:
-    """Returns GraphSurgeon's graph of a model.
+    """Returns GraphSurgeon's graph of a model, whose initializers without values are ``weights``.
 
     A weight that only layers read that depend on the network's inputs stays detached: ``fold_constants`` cannot need
     it. The others are attached.
-
-    Args:
-        model: its initializers without values are ``weights``.
     """
     graph = gs.import_onnx(model)
     fixed, outputs = _not_foldable(graph), {id(tensor) for tensor in graph.outputs}
     for scope in (graph, *bodies_of(graph)):
         for tensor in scope.tensors(check_duplicates=False).values():
-            if isinstance(tensor, gs.Constant) and _has_no_values(tensor):
+            values: Any = tensor._values if isinstance(tensor, gs.Constant) else None
+            if type(values) is LazyValues and values.tensor.data_location == onnx.TensorProto.EXTERNAL:
                 name, array = tensor.name, weights[tensor.name]
                 apart = id(tensor) not in outputs and all(id(node) in fixed for node in tensor.outputs)
                 tensor.values = _Detached(name, array) if apart else LazyValues(numpy_helper.from_array(array, name))
                 tensor.data_location = None
     return graph
-
-
-def _has_no_values(tensor: gs.Constant) -> bool:
-    values = tensor._values
-    return type(values) is LazyValues and values.tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
 def bodies_of(graph: gs.Graph) -> list[gs.Graph]:

@@ -47,7 +47,7 @@ def make_session(
     arena: bool = True,
     integers: bool = False,
 ) -> ort.InferenceSession:
-    """Makes a session, with Q/DQ fusion off unless ``integers``.
+    """Makes a session, with Q/DQ fusion off unless ``integers``; raises TrialFailed if ONNX Runtime refuses the graph.
 
     Args:
         threads: for one inference; None for ``session_threads()``.
@@ -56,9 +56,6 @@ def make_session(
             beyond it tensors get other layouts, and float sums another order.
         arena: true to keep memory from one inference to the next; false to free it after each, which takes longer.
         integers: true for ONNX Runtime's INT8 kernels, as a session with default options has them.
-
-    Raises:
-        TrialFailed: ONNX Runtime refuses the graph.
     """
     options = new_options()
     options.add_session_config_entry(*NO_SPINNING)

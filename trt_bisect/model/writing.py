@@ -46,9 +46,7 @@ ReduceLogSumExp has its maximum taken off first, so that nothing overflows insid
 def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
     """Returns the nodes that compute what a node computes, and new constants that they read.
 
-    Args:
-        node: the node of the graph; an operator of one TensorRT layer is returned as it is.
-        final: a name that begins the names of new tensors; it is not given to one itself.
+    A node of one TensorRT layer is returned as it is. ``final`` begins the names of new tensors, and is none of them.
     """
     if node.op_type not in _PARTS or node.domain not in ("", "ai.onnx"):
         return [node], []
@@ -74,13 +72,11 @@ class RoundingCache:
     """The quantizers of a network with one set of scales, and its rounded weights.
 
     The quantizers of weights and the rounded weights are shared with other caches of the same network. Rounded weights
-    take as much room as the weights: where these are large, they are kept in files, or not at all.
-
-    A low precision that is a float type has no quantizers.
+    take as much room as the weights: where these are large, they are kept in files, or not at all. A low precision that
+    is a float type has no quantizers.
 
     Args:
-        network: gives the weights and the quantizers of its file.
-        scales: the scales of the activations whose quantizers are not in the file.
+        scales: of the activations whose quantizers are not in the file.
         in_base: the indices of the low layers that read and make tensors in the network's base type.
         emulates: their pairs are in float32, with scales that the type has; else they are in the type.
     """
@@ -93,11 +89,7 @@ class RoundingCache:
         self._large = are_large(network.weights)
 
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
-        """The quantizers of one rounding, first applied first.
-
-        Raises:
-            KeyError: the scales lack the rounded tensor.
-        """
+        """The quantizers of one rounding, first applied first; raises KeyError if the scales lack the tensor."""
         key = (layer.index, rounding.slot, rounding.at_output)
         if key not in self._quantizers:
             low, kind = self._network.low, self._network.base_type
@@ -245,12 +237,10 @@ class GraphWriting:
     """A graph that is being written: its nodes so far, and the rounded copies of tensors that they make.
 
     Args:
-        context: the network, its scales, and the facts that its graphs share.
         scales_are_inputs: the scales of activations are inputs of the graph, not constants. Those of pairs that the
             network's own file holds stay constants.
 
     Attributes:
-        nodes: written so far.
         scale_inputs: by rounded tensor, the name of its scale, float32 with one element, which no node here makes.
     """
 
@@ -273,11 +263,7 @@ class GraphWriting:
     def layer(
         self, layer: Layer, precision: Precision, names: Names, followed: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Writes one layer; returns the names of the tensors that are rounded for it.
-
-        Args:
-            followed: the tensors that are rounded where they are made.
-        """
+        """Writes a layer; returns the tensors rounded for it. Of what it makes, it rounds the ``followed`` tensors."""
         node = deepcopy(self._network.skeleton.graph.node[layer.index])
         rename_reads(node, names)
         for slot, tensor in enumerate(node.output):
