@@ -89,8 +89,9 @@ def macs(network: Network, facts: TensorFacts) -> dict[int, int]:
     Convolution: output values times the size of a filter, weight.shape[1:]. Transposed convolution: input values times
     weight.shape[1:]. Gemm and MatMul: output values times the length of the sums.
     """
-    products = ((layer.index, _product(network, facts, layer.index, Precision.FP32)) for layer in network.layers)
-    return {k: product.macs if product else 0 for k, product in products}
+    engine = EngineModel(network, facts)
+    products = [engine.product(layer.index, Precision.FP32) for layer in network.layers]
+    return {k: product.macs if product else 0 for k, product in enumerate(products)}
 
 
 def times_by_macs(network: Network, facts: TensorFacts) -> Times:
@@ -197,12 +198,11 @@ class EngineModel:
 
     def __init__(self, network: Network, facts: TensorFacts) -> None:
         self.network, self.facts = network, facts
-        self._outputs = frozenset(spec.name for spec in network.outputs)
+        self._nodes, self._outputs = network.skeleton.graph.node, {spec.name for spec in network.outputs}
         self._readers: defaultdict[str, list[int]] = defaultdict(list)
         for layer in network.layers:
             for tensor in layer.inputs:
                 self._readers[tensor].append(layer.index)
-        self._nodes = network.skeleton.graph.node
         self.made: dict[Hashable, _Made] = {}
 
     @cached_property
@@ -310,34 +310,29 @@ class EngineModel:
         return values * BYTES[precision]
 
     def product(self, k: int | None, precision: Precision) -> Product | None:
-        """The product of a layer; None without a layer, or if its shapes are not known."""
-        return None if k is None else _product(self.network, self.facts, k, precision)
+        """The product of a layer; None if it has none, or its shapes are not known."""
+        if k is None or self._nodes[k].op_type not in PRODUCTS:
+            return None
+        node, shapes = self._nodes[k], self.facts.shapes
+        first, second, out = (shapes.get(name) for name in (node.input[0], node.input[1], node.output[0]))
+        if not first or second is None or out is None:
+            return None
+        groups = int_attribute(node, "group", 1)
+        if node.op_type == "Conv":
+            rows = out[0] * math.prod(out[2:])
+            return Product(rows, second[0] // groups, second[1], math.prod(second[2:]), precision, groups)
+        if node.op_type == "ConvTranspose":
+            columns = second[1] * math.prod(second[2:])
+            return Product(first[0] * math.prod(first[2:]), columns, first[1] // groups, 1, precision, groups)
+        depth = first[-2 if int_attribute(node, "transA", 0) else -1]
+        batch = 1 if self._has_weight(k) else max(math.prod(out[:-2]), 1)
+        return Product(math.prod(out[:-1]) // batch, out[-1] if out else 1, depth, 1, precision, batch)
 
     def weights(self, group: Group, precision: Precision) -> int:
         """The bytes of a product's weights, none for a product of two activations."""
         if group.head is None or not self._has_weight(group.head):
             return 0
         return math.prod(self.facts.shapes.get(self._nodes[group.head].input[1], (0,))) * BYTES[precision]
-
-
-def _product(network: Network, facts: TensorFacts, k: int, precision: Precision) -> Product | None:
-    """The product of a layer; None if it has none, or its shapes are not known."""
-    node = network.skeleton.graph.node[k]
-    if node.op_type not in PRODUCTS:
-        return None
-    first, second, out = (facts.shapes.get(name) for name in (node.input[0], node.input[1], node.output[0]))
-    if not first or second is None or out is None:
-        return None
-    groups = int_attribute(node, "group", 1)
-    if node.op_type == "Conv":
-        rows = out[0] * math.prod(out[2:])
-        return Product(rows, second[0] // groups, second[1], math.prod(second[2:]), precision, groups)
-    if node.op_type == "ConvTranspose":
-        columns = second[1] * math.prod(second[2:])
-        return Product(first[0] * math.prod(first[2:]), columns, first[1] // groups, 1, precision, groups)
-    depth = first[-2 if int_attribute(node, "transA", 0) else -1]
-    batch = max(1 if network.has_constant(node.input[1]) else math.prod(out[:-2]), 1)
-    return Product(math.prod(out[:-1]) // batch, out[-1] if out else 1, depth, 1, precision, batch)
 
 
 _Made = tuple[tuple[Kernel, ...], tuple[tuple[str, Precision], ...], bool]

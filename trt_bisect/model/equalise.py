@@ -164,16 +164,10 @@ def _settle(pairs: Mapping[_Pair, int], magnitudes: Mapping[int, np.ndarray]) ->
 
 
 class _Weighted:
-    """A layer with a constant weight.
+    """A layer with a constant weight, which can be seen as a grid.
 
-    Its weight can be seen as a grid of shape [groups, output channels of a group, input channels of a group, rest].
-
-    Args:
-        channels: before the layer; a Gemm may read several inputs of each. 0 if each input is a channel.
-
-    Attributes:
-        bias: None if it has none.
-        inputs, outputs: their number.
+    Its shape is [groups, output channels of a group, input channels of a group, rest]. ``inputs`` and ``outputs`` are
+    numbers of channels. With ``channels`` before the layer given, a Gemm may read several inputs of each.
     """
 
     def __init__(self, network: Network, index: int, channels: int = 0) -> None:

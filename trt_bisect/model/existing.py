@@ -347,8 +347,19 @@ def _restore(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, 
     return out
 
 
-def pair_notes(layers: tuple[Layer, ...], pairs: ExistingPairs, low: LowPrecision) -> Iterator[str]:
-    """Yields notes on asymmetric pairs, on activations that may be missing without pairs, and on a network in FP16."""
+def notes_of(
+    layers: tuple[Layer, ...],
+    pairs: ExistingPairs,
+    low: LowPrecision,
+    in_type: Collection[str] | None,
+    in_base: Collection[str] | None,
+) -> Iterator[str]:
+    """Yields notes on asymmetric pairs, on activations that may be missing without pairs, and on the file's types.
+
+    Args:
+        in_type: the nodes that the file has in ``low``; None if it is no float type, or the file has none.
+        in_base: the nodes that a file with pairs has in BF16; None if it has none.
+    """
     roundings = [rounding for layer in layers for rounding in layer.roundings]
     asymmetric = [rounding for rounding in roundings if rounding.asymmetric]
     if asymmetric:
@@ -368,17 +379,26 @@ def pair_notes(layers: tuple[Layer, ...], pairs: ExistingPairs, low: LowPrecisio
             f"the network is in FP16: so is all that is not in {low.title}, including the reference, which is called "
             "FP32"
         )
+    if low.wide:
+        yield f"{low.title} is an experiment, emulated only: INT16 activations, INT8 weights; no engine has it"
+    if in_type is not None:
+        count = sum(layer.quantizable for layer in layers)
+        yield (
+            f"the network is in {low.title}: the {count} layers that compute in it in the file are in question, and "
+            "FP32 means the file's weights in float32 arithmetic"
+        )
+    if in_base is not None:
+        yield "all that is not in eight bits is in BF16, as in the file, and so are the tensors at its Q/DQ pairs"
 
 
-def switch_notes(layers: tuple[Layer, ...]) -> tuple[str, ...]:
-    """Returns a note on Q/DQ nodes that stay in every plan; nothing if there are none."""
+def switch_notes(layers: tuple[Layer, ...]) -> Iterator[str]:
+    """Yields a note on Q/DQ nodes that stay in every plan, if there are any."""
     stuck = [layer.name for layer in layers if layer.op_type in ("QuantizeLinear", "DequantizeLinear")]
-    if not stuck:
-        return ()
-    return (
-        f"{len(stuck)} Q/DQ nodes cannot be switched (not INT8, in blocks, with computed scales, or with other "
-        f"parameters in Q than in DQ) and stay in every plan, including FP32: '{stuck[0]}' is the first",
-    )
+    if stuck:
+        yield (
+            f"{len(stuck)} Q/DQ nodes cannot be switched (not INT8, in blocks, with computed scales, or with other "
+            f"parameters in Q than in DQ) and stay in every plan, including FP32: '{stuck[0]}' is the first"
+        )
 
 
 def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
@@ -456,27 +476,6 @@ def others_in_fp32(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[L
         else layer
         for layer in layers
     )
-
-
-def type_notes(
-    layers: Iterable[Layer], low: LowPrecision, in_type: Collection[str] | None, in_base: Collection[str] | None
-) -> Iterator[str]:
-    """Yields notes on activations in INT16, and on a network in FP16 or BF16 in its file.
-
-    Args:
-        in_type: the nodes that the file has in it; None if it is no float type, or the file has none.
-        in_base: the nodes that a file with pairs has in BF16; None if it has none.
-    """
-    if low.wide:
-        yield f"{low.title} is an experiment, emulated only: INT16 activations, INT8 weights; no engine has it"
-    if in_type is not None:
-        count = sum(layer.quantizable for layer in layers)
-        yield (
-            f"the network is in {low.title}: the {count} layers that compute in it in the file are in question, and "
-            "FP32 means the file's weights in float32 arithmetic"
-        )
-    if in_base is not None:
-        yield "all that is not in eight bits is in BF16, as in the file, and so are the tensors at its Q/DQ pairs"
 
 
 def has_type(graph: gs.Graph, kind: FloatType) -> bool:

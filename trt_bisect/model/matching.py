@@ -20,8 +20,7 @@ _Kind = tuple[object, ...]
 class Match:
     """A layer of the first network and the same layer of the second one; None where it has none there.
 
-    Attributes:
-        by: ``name``, ``output`` or ``structure``; empty without a partner.
+    ``by`` is ``name``, ``output`` or ``structure``; empty without a partner.
     """
 
     first: Layer | None

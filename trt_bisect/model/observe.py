@@ -54,11 +54,8 @@ class Segments:
     """Computes groups of tensors, one group after another. A segment has the nodes that earlier groups did not need.
 
     Sessions are made on the first sample, from the types of its tensors. They have no arena, so that the memory of an
-    inference is freed after it.
-
-    Args:
-        written: the graph; all values between its nodes are tensors (see ``can_be_cut``).
-        groups: names of tensors that nodes of the graph make.
+    inference is freed after it. The graph's nodes make the tensors, and all values between them are tensors (see
+    ``can_be_cut``).
     """
 
     def __init__(self, written: Written, groups: Sequence[Sequence[str]]) -> None:
@@ -203,16 +200,10 @@ def observe_ahead(
 
 
 class Observer:
-    """Runs a written graph, in one session or in segments, and returns tensors inside it.
+    """Runs a written graph, in one session or in segments, and returns tensors inside it that its nodes make.
 
-    Args:
-        groups: the tensors, in groups that are read one after another; nodes of the graph must make them.
-
-    Attributes:
-        types: by tensor, ONNX Runtime's name of its type; empty if the graph runs in segments.
-
-    Raises:
-        BadInput: ONNX Runtime refuses the graph.
+    ``groups`` of them are read one after another. ``types`` has by tensor ONNX Runtime's name of its type; it is empty
+    if the graph runs in segments. Raises BadInput if ONNX Runtime refuses the graph.
     """
 
     def __init__(self, written: Written, groups: Sequence[Sequence[str]], source: str) -> None:

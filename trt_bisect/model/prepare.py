@@ -31,30 +31,16 @@ OPSET = 17
 OPERATOR = "LayerNormalization"
 
 
-@dataclass(frozen=True)
-class Decomposed:
-    """A LayerNormalization in parts.
-
-    Attributes:
-        nodes: its nodes, the first ReduceMean first, the last one makes the output.
-        axis: the first of the axes that it normalizes, counted from the end.
-        epsilon: added to the variance.
-        scale: multiplied at the end; None without.
-        bias: added at the end; None without.
-    """
-
-    nodes: tuple[gs.Node, ...]
-    axis: int
-    epsilon: float
-    scale: np.ndarray | None = None
-    bias: np.ndarray | None = None
+Decomposed = tuple[list[gs.Node], int, float, "np.ndarray | None", "np.ndarray | None"]
+"""A LayerNormalization in parts: its nodes, the first ReduceMean first, the one that makes the output last; the first
+of the axes that it normalizes, counted from the end; the epsilon that is added to the variance; scale and bias."""
 
 
 def decomposed_normalizations(graph: gs.Graph) -> Iterator[Decomposed]:
     """Yields each LayerNormalization that a graph has in parts."""
     for node in graph.nodes:
         norm = _from_mean(node) if node.op == "ReduceMean" else None
-        if norm and not any(tensor in graph.outputs for part in norm.nodes[:-1] for tensor in part.outputs):
+        if norm and not any(tensor in graph.outputs for part in norm[0][:-1] for tensor in part.outputs):
             yield norm
 
 
@@ -73,15 +59,15 @@ def fuse_normalizations(graph: gs.Graph) -> int:
     else reads a tensor in between; scale and bias are constants of these sizes.
     """
     norms = list(decomposed_normalizations(graph))
-    for norm in norms:
-        x, last = norm.nodes[0].inputs[0], norm.nodes[-1]
-        scale = np.ones(x.shape[norm.axis :], np.float32) if norm.scale is None else norm.scale
-        arrays = {"scale": scale} if norm.bias is None else {"scale": scale, "bias": norm.bias}
+    for nodes, axis, epsilon, scale, bias in norms:
+        x, last = nodes[0].inputs[0], nodes[-1]
+        scale = np.ones(x.shape[axis:], np.float32) if scale is None else scale
+        arrays = {"scale": scale} if bias is None else {"scale": scale, "bias": bias}
         constants = [gs.Constant(f"{last.name}.{name}", np.ascontiguousarray(array)) for name, array in arrays.items()]
-        attributes = {"axis": norm.axis, "epsilon": norm.epsilon}
+        attributes = {"axis": axis, "epsilon": epsilon}
         fused = gs.Node(OPERATOR, last.name, attributes, [x, *constants], list(last.outputs))
         graph.nodes.insert(graph.nodes.index(last), fused)
-        for node in norm.nodes:
+        for node in nodes:
             node.inputs.clear()
             node.outputs.clear()
             graph.nodes.remove(node)
@@ -108,7 +94,7 @@ def _from_mean(mean: gs.Node) -> Decomposed | None:
     nodes, sizes = [mean, sub, square, variance, add, root, divided], tuple(x.shape[axes:])
     scale = _then(nodes, "Mul", sizes)
     bias = None if scale is None else _then(nodes, "Add", sizes)
-    return Decomposed(tuple(nodes), axes, float(epsilon.reshape(())), scale, bias)
+    return nodes, axes, float(epsilon.reshape(())), scale, bias
 
 
 def _then(nodes: list[gs.Node], operator: str, sizes: tuple[int, ...]) -> np.ndarray | None:
@@ -592,7 +578,6 @@ def _absorb(producer: gs.Node, scale: np.ndarray, shift: np.ndarray, taken: set[
 
 
 def _scaled(weight: np.ndarray, scale: np.ndarray, layer: gs.Node) -> np.ndarray:
-    """The weight of a layer whose output channels are multiplied by ``scale``."""
     if layer.op == "Gemm":
         return np.asarray(weight * (scale[:, np.newaxis] if layer.attrs.get("transB", 0) else scale))
     if layer.op == "Conv":

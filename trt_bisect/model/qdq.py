@@ -83,7 +83,7 @@ class PlanWriter:
 
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
         """The quantizers of one rounding, first applied first; raises KeyError if the scales lack the tensor."""
-        return self.context.roundings.quantizers(layer, rounding)
+        return self.context.quantizers(layer, rounding)
 
     def write(self, plan: PrecisionPlan) -> Written:
         """Writes the network in the precisions of ``plan``; raises ValueError if that has another number of layers."""

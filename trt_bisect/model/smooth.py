@@ -237,24 +237,20 @@ class _Finder:
         self._shapes = {layer.outputs[0]: layer.shape or () for layer in layers if layer.outputs}
 
     def smoothable(self) -> Iterator[tuple[str, _Smoothable]]:
-        """Yields the tensors by name, in execution order."""
         for tensor in self._network.rounded_activations:
             reads, shape = self._reads.get(tensor, []), self._shapes.get(tensor)
             if shape is None or len(reads) != self._uses[tensor]:
                 continue
             kinds = {self._nodes[k].op_type for k, _ in reads}
-            scaled = [k for k, slot in reads if slot == 0 and self._nodes[k].op_type in _PRODUCTS]
-            if kinds == {"Conv"}:
-                scaled = [k for k, _ in reads]
-            scaled = [k for k in scaled if self._can_be_scaled(k)]
+            all_convs, rank = kinds == {"Conv"}, len(shape)
+            readers = [k for k, slot in reads if all_convs or (slot == 0 and self._nodes[k].op_type in _PRODUCTS)]
+            scaled = list(filter(self._can_be_scaled, readers))
             others = [(k, slot) for k, slot in reads if k not in scaled]
-            if not scaled or (others and kinds <= {"Conv", *_PRODUCTS}):
-                continue
-            rank = len(shape)
-            axis = 1 - rank if kinds == {"Conv"} else -1
-            taken_by = self._taken_by(tensor, axis, rank, slice(0, None))
-            if taken_by:
-                yield tensor, _Smoothable(axis % rank, scaled, taken_by, others)
+            if scaled and not (others and kinds <= {"Conv", *_PRODUCTS}):
+                axis = 1 - rank if all_convs else -1
+                taken_by = self._taken_by(tensor, axis, rank, slice(0, None))
+                if taken_by:
+                    yield tensor, _Smoothable(axis % rank, scaled, taken_by, others)
 
     def _can_be_scaled(self, index: int) -> bool:
         """Returns true for a layer whose weight is a constant of its own, with a scale for each output."""
