@@ -356,7 +356,7 @@ def test_pieces_hold_every_layer_once_and_what_lives_at_their_edges(data, layers
     assert [k for piece in pieces for k in piece.layers] == list(range(len(network.layers)))
     known = {spec.name for spec in network.inputs}
     wanted = {spec.name for spec in network.outputs}
-    live = Boundaries.of(network).live
+    live = Boundaries(network).live
     for piece in pieces:
         assert set(piece.reads) <= known
         known |= set(piece.leaves)
@@ -393,7 +393,7 @@ def test_the_optimised_pieces_hold_no_integer_kernels(tmp_path):
     scales = Ranges(calibrate(network, [networks.samples(model, 1)], "minmax").scales).scales
     writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
     plan = int8_set(len(network.layers), set(network.quantizable) - {network.quantizable[2]})
-    piece = Boundaries.of(network).piece(0, len(network.layers))
+    piece = Boundaries(network).piece(0, len(network.layers))
     written = writer.write_piece(piece, plan, [int8_set(len(network.layers), network.quantizable[:3])])
 
     def optimised(fusion: str) -> list[str]:

@@ -481,7 +481,7 @@ class AnswerPlans:
     @cached_property
     def _at_once(self) -> int:
         """The inferences that may run at a time: beside the first one, as many as fit in half of the memory allowed."""
-        bytes_each = _HELD * Boundaries.of(self.experiment.network).most_bytes(self._facts)
+        bytes_each = _HELD * Boundaries(self.experiment.network).most_bytes(self._facts)
         return max(1, min(cores(), 1 + self._memory // 2 // max(bytes_each, 1)))
 
     def tell(self, plan: PrecisionPlan) -> None:

@@ -192,7 +192,7 @@ def _sessions(
     writer: PlanWriter, high: Precision, provider: str, threads: int | None, pieces: Sequence[Piece | None]
 ) -> list[_SwitchPiece]:
     """Makes the sessions of pieces; None stands for the whole network."""
-    live, sessions = Boundaries.of(writer.network).live, []
+    live, sessions = Boundaries(writer.network).live, list[_SwitchPiece]()
     for piece in pieces:
         after = live[piece.stop - 1] if piece else ()
         sessions.append(_SwitchPiece(write_switch(writer, high, piece), after, provider, threads))

@@ -73,7 +73,7 @@ def correct_biases(
     """
     if not can_be_cut(network.skeleton):
         raise TrialFailed("build failed", "values between its layers are no tensors: it cannot be cut into pieces")
-    boundaries = Boundaries.of(network)
+    boundaries = Boundaries(network)
     fp32 = [dict(feeds) for feeds in _samples_held(network, boundaries, samples, memory)]
     int8 = [dict(feeds) for feeds in fp32]
     writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)

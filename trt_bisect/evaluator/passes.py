@@ -440,7 +440,7 @@ class Stream:
         self._samples = samples
         self._facts = facts
         self._memory = memory
-        self._boundaries = Boundaries.of(network)
+        self._boundaries = Boundaries(network)
         self._outputs = [spec.name for spec in network.outputs]
         self._trunks: dict[int, tuple[PrecisionPlan, list[dict[str, Any]]]] = {}
         self._uses: Counter[int] = Counter()

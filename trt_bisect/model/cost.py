@@ -89,8 +89,9 @@ def macs(network: Network, facts: TensorFacts) -> dict[int, int]:
     Convolution: output values times the size of a filter, weight.shape[1:]. Transposed convolution: input values times
     weight.shape[1:]. Gemm and MatMul: output values times the length of the sums.
     """
-    products = ((layer.index, _product(network, facts, layer.index, Precision.FP32)) for layer in network.layers)
-    return {k: product.macs if product else 0 for k, product in products}
+    engine = EngineModel(network, facts)
+    products = [engine.product(layer.index, Precision.FP32) for layer in network.layers]
+    return {k: product.macs if product else 0 for k, product in enumerate(products)}
 
 
 def times_by_macs(network: Network, facts: TensorFacts) -> Times:
@@ -120,8 +121,7 @@ def shares(
 def times_from_csv(path: Path, network: Network) -> Times:
     """Reads measured times: columns ``layer``, ``int8``, ``fp32`` and, if layers may have them, ``fp16`` and ``bf16``.
 
-    Raises:
-        BadInput: the file cannot be read, lacks a column or a quantizable layer, or a value is not a time.
+    Raises BadInput if the file cannot be read, lacks a column or a quantizable layer, or a value is not a time.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -198,12 +198,11 @@ class EngineModel:
 
     def __init__(self, network: Network, facts: TensorFacts) -> None:
         self.network, self.facts = network, facts
-        self._outputs = frozenset(spec.name for spec in network.outputs)
+        self._nodes, self._outputs = network.skeleton.graph.node, {spec.name for spec in network.outputs}
         self._readers: defaultdict[str, list[int]] = defaultdict(list)
         for layer in network.layers:
             for tensor in layer.inputs:
                 self._readers[tensor].append(layer.index)
-        self._nodes = network.skeleton.graph.node
         self.made: dict[Hashable, _Made] = {}
 
     @cached_property
@@ -287,11 +286,6 @@ class EngineModel:
         """Returns the kernels of the engine of a plan, in order, the reformats of a tensor after its maker."""
         return _Planned(self, plan).kernels()
 
-    def is_generated(self, group: Group) -> bool:
-        """True for a kernel that TensorRT generates: it can write INT8."""
-        alone = all(self.network.layers[k].op_type in _GENERATED for k in group.layers)
-        return alone or self.products(group) > 1
-
     def products(self, group: Group) -> int:
         """The number of products in a kernel: two in an attention."""
         return sum(self.network.layers[k].op_type in PRODUCTS for k in group.layers)
@@ -316,34 +310,29 @@ class EngineModel:
         return values * BYTES[precision]
 
     def product(self, k: int | None, precision: Precision) -> Product | None:
-        """The product of a layer; None without a layer, or if its shapes are not known."""
-        return None if k is None else _product(self.network, self.facts, k, precision)
+        """The product of a layer; None if it has none, or its shapes are not known."""
+        if k is None or self._nodes[k].op_type not in PRODUCTS:
+            return None
+        node, shapes = self._nodes[k], self.facts.shapes
+        first, second, out = (shapes.get(name) for name in (node.input[0], node.input[1], node.output[0]))
+        if not first or second is None or out is None:
+            return None
+        groups = int_attribute(node, "group", 1)
+        if node.op_type == "Conv":
+            rows = out[0] * math.prod(out[2:])
+            return Product(rows, second[0] // groups, second[1], math.prod(second[2:]), precision, groups)
+        if node.op_type == "ConvTranspose":
+            columns = second[1] * math.prod(second[2:])
+            return Product(first[0] * math.prod(first[2:]), columns, first[1] // groups, 1, precision, groups)
+        depth = first[-2 if int_attribute(node, "transA", 0) else -1]
+        batch = 1 if self._has_weight(k) else max(math.prod(out[:-2]), 1)
+        return Product(math.prod(out[:-1]) // batch, out[-1] if out else 1, depth, 1, precision, batch)
 
     def weights(self, group: Group, precision: Precision) -> int:
         """The bytes of a product's weights, none for a product of two activations."""
         if group.head is None or not self._has_weight(group.head):
             return 0
         return math.prod(self.facts.shapes.get(self._nodes[group.head].input[1], (0,))) * BYTES[precision]
-
-
-def _product(network: Network, facts: TensorFacts, k: int, precision: Precision) -> Product | None:
-    """The product of a layer; None if it has none, or its shapes are not known."""
-    node = network.skeleton.graph.node[k]
-    if node.op_type not in PRODUCTS:
-        return None
-    first, second, out = (facts.shapes.get(name) for name in (node.input[0], node.input[1], node.output[0]))
-    if not first or second is None or out is None:
-        return None
-    groups = int_attribute(node, "group", 1)
-    if node.op_type == "Conv":
-        rows = out[0] * math.prod(out[2:])
-        return Product(rows, second[0] // groups, second[1], math.prod(second[2:]), precision, groups)
-    if node.op_type == "ConvTranspose":
-        columns = second[1] * math.prod(second[2:])
-        return Product(first[0] * math.prod(first[2:]), columns, first[1] // groups, 1, precision, groups)
-    depth = first[-2 if int_attribute(node, "transA", 0) else -1]
-    batch = max(1 if network.has_constant(node.input[1]) else math.prod(out[:-2]), 1)
-    return Product(math.prod(out[:-1]) // batch, out[-1] if out else 1, depth, 1, precision, batch)
 
 
 _Made = tuple[tuple[Kernel, ...], tuple[tuple[str, Precision], ...], bool]
@@ -412,9 +401,9 @@ class _Planned:
     def _make(self, group: Group) -> _Made:
         if group.kind is Kind.NOTHING:
             return (self._kernel(group, group, {}),), (), False
-        wanted = {precision for name in group.writes for precision in self._wanted[self._root(name)]}
-        if len(wanted) == 1 and next(iter(wanted)).needs_scale and self._layers[group.layers[0]].op_type in _CARRIES:
-            self._carried[group] = wanted.pop()
+        after = {precision for name in group.writes for precision in self._wanted[self._root(name)]}
+        if len(after) == 1 and next(iter(after)).needs_scale and self._layers[group.layers[0]].op_type in _CARRIES:
+            self._carried[group] = after.pop()
         stored = {name: self._stored(group, name) for name in group.writes}
         kernels = [self._kernel(group, group, stored)]
         is_low_product = group.head is not None and self._is_low(group.head)
@@ -476,12 +465,13 @@ class _Planned:
 
     def _stored(self, group: Group, tensor: str) -> Precision:
         """The precision in which a kernel writes a tensor."""
-        wanted, computed = self._wanted[self._root(tensor)], self._computes_in(group)
-        if len(wanted) == 1 and (computed.needs_scale or self._model.is_generated(group)):
-            return next(iter(wanted))
+        readers_want, computed = self._wanted[self._root(tensor)], self._computes_in(group)
+        can_write_low = computed.needs_scale or all(self._layers[k].op_type in _GENERATED for k in group.layers)
+        if len(readers_want) == 1 and (can_write_low or self._model.products(group) > 1):
+            return next(iter(readers_want))
         if not computed.needs_scale:
             return computed
-        floats = [precision for precision in wanted if not precision.needs_scale]
+        floats = [precision for precision in readers_want if not precision.needs_scale]
         return min(floats, key=BYTES.__getitem__, default=self._float(group.layers[-1]))
 
     def _kernel(self, group: Group, last: Group, stored: Mapping[str, Precision]) -> Kernel:
@@ -498,14 +488,14 @@ class _Planned:
         return Kernel(name, group.kind, moved + self._model.weights(group, computed), product, layers=layers)
 
     def _reformats(
-        self, tensor: str, stored: Precision, wanted: Collection[Precision], *, relaid: bool = False
+        self, tensor: str, stored: Precision, readers_want: Collection[Precision], *, relaid: bool = False
     ) -> list[Kernel]:
         """The kernels that make the other precisions of a tensor that its readers want, and another layout."""
         shape, dtype = self._model.facts.shapes.get(tensor, ()), self._model.facts.dtypes.get(tensor)
         if dtype is None or dtype.kind != "f":
             return []
-        made = sorted({*wanted} - {stored}, key=BYTES.__getitem__)
-        if relaid and not stored.needs_scale and stored in wanted:
+        made = sorted({*readers_want} - {stored}, key=BYTES.__getitem__)
+        if relaid and not stored.needs_scale and stored in readers_want:
             made.append(stored)
         is_narrow, read = len(shape) > 3 and shape[1] <= _FEW, self._model.size(tensor, stored)
         moved = {precision: read + self._model.size(tensor, precision) for precision in made}
@@ -550,7 +540,10 @@ class TimePrices:
         profile: Sequence[tuple[Kernel, float]] = (),
         user: TimePrices | None = None,
     ) -> None:
-        self.network, self.gpu, self._base, self._profile = network, gpu.without_tf32, base, profile
+        without_tf32 = dict(gpu.tera)
+        without_tf32.pop(Precision.FP32, None)
+        self.network, self.gpu = network, replace(gpu, tera=without_tf32)
+        self._base, self._profile = base, profile
         self._user = user or self
         self.engine = EngineModel(network, facts)
         self.full = network.free_plan(network.quantizable)

@@ -37,13 +37,10 @@ Slot = tuple[int, int]
 
 
 def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Network:
-    """Returns a network in which some layers read other constants.
+    """Returns a network in which some layers read other constants, which are given by layer and input.
 
     A constant that only the changed input reads keeps its name. Otherwise the new one gets a name of its own, after its
     layer. An input right after a layer's last one can be added.
-
-    Args:
-        changed: by layer and input, the new constant.
     """
     skeleton = deepcopy(network.skeleton)
     graph, uses = skeleton.graph, tensor_uses(skeleton.graph)
@@ -124,10 +121,7 @@ def equalise(network: Network) -> Equalised:
     commute with positive factors (Relu, LeakyRelu, PRelu, pooling, zero padding, flattening), and each tensor there has
     a single reader. Clip (ReLU6) does not commute. A layer with a computed, shared, or not finite weight, or one that
     is not float32, is in no pair. The factors are computed again and again for all pairs until they settle, since a
-    layer can be in two of them.
-
-    Args:
-        network: without Q/DQ pairs of its own: their scales would not fit the new channels.
+    layer can be in two of them. The network has no Q/DQ pairs of its own: their scales would not fit the new channels.
     """
     pairs = dict(_Finder(network).pairs())
     channels_before = {second: channels for (_, second), channels in pairs.items()}
@@ -170,16 +164,10 @@ def _settle(pairs: Mapping[_Pair, int], magnitudes: Mapping[int, np.ndarray]) ->
 
 
 class _Weighted:
-    """A layer with a constant weight.
+    """A layer with a constant weight, which can be seen as a grid.
 
-    Its weight can be seen as a grid of shape [groups, output channels of a group, input channels of a group, rest].
-
-    Args:
-        channels: before the layer; a Gemm may read several inputs of each. 0 if each input is a channel.
-
-    Attributes:
-        bias: None if it has none.
-        inputs, outputs: their number.
+    Its shape is [groups, output channels of a group, input channels of a group, rest]. ``inputs`` and ``outputs`` are
+    numbers of channels. With ``channels`` before the layer given, a Gemm may read several inputs of each.
     """
 
     def __init__(self, network: Network, index: int, channels: int = 0) -> None:
@@ -196,10 +184,7 @@ class _Weighted:
         return np.asarray(np.abs(self._grid()).max(axis=3), np.float64)
 
     def scaled(self, before: np.ndarray | None, after: np.ndarray | None) -> dict[Slot, np.ndarray]:
-        """The constants of the layer with its input channels times ``before`` and its output channels over ``after``.
-
-        None stands for ones.
-        """
+        """The constants of the layer with its inputs times ``before`` and its outputs over ``after``; None for ones."""
         grid = self._grid().astype(np.float64)
         if before is not None:
             grid = grid * before.reshape(grid.shape[0], 1, -1, 1)

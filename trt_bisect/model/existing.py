@@ -69,11 +69,7 @@ class ExistingPairs:
 
 
 def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
-    """Refuses a network with pairs of four or 16 bits, or of eight-bit floats other than E4M3.
-
-    Raises:
-        BadInput: the graph has such a pair.
-    """
+    """Raises BadInput for a network with pairs of four or 16 bits, or of eight-bit floats other than E4M3."""
     types = {tensor.name: tensor.data_type for tensor in graph.initializer}
     for node in graph.node:
         for attribute in node.attribute:
@@ -106,9 +102,8 @@ def take_out_pairs(graph: gs.Graph) -> ExistingPairs:
             continue
         chain = _chain_before(dequantize, taken, made)
         if chain is not None:
-            source, quantizers = _with_absorbed_activation(*chain, graph, pairs.unproven), chain[1]
-            _rewire_consumers(dequantize.outputs[0], source, quantizers, pairs, graph)
-            _rewire_network_output(dequantize, source, quantizers, pairs, graph)
+            source = _with_absorbed_activation(*chain, graph, pairs.unproven)
+            _rewire(dequantize, source, chain[1], pairs, graph)
     graph.cleanup()
     return pairs
 
@@ -121,9 +116,7 @@ bias, which is not rounded."""
 def _chain_before(dequantize: gs.Node, taken: set[str], made: dict[tuple[object, ...], gs.Constant]) -> _Chain | None:
     """The chain of pairs that ends with ``dequantize``; None if one of them cannot be removed.
 
-    Args:
-        taken: the names of all tensors of the graph.
-        made: the float constants so far, by the stored tensor's name and how it is dequantized.
+    ``made`` has the float constants so far, by the stored tensor's name and how it is dequantized.
     """
     stored = dequantize.inputs[0]
     if isinstance(stored, gs.Constant):
@@ -247,11 +240,14 @@ def _move_past_transposes(dequantize: gs.Node) -> None:
         transpose.inputs = [gs.Constant(f"{transpose.name}.transposed", moved), *dequantize.inputs[1:]]
 
 
-def _rewire_consumers(
-    out: gs.Tensor, source: gs.Tensor, quantizers: tuple[Quantizer, ...], pairs: ExistingPairs, graph: gs.Graph
+def _rewire(
+    dequantize: gs.Node, source: gs.Tensor, quantizers: tuple[Quantizer, ...], pairs: ExistingPairs, graph: gs.Graph
 ) -> None:
-    """Connects the readers of a chain's output to its source, except nodes inside control flow."""
-    in_main_graph = {id(node) for node in graph.nodes}
+    """Connects the readers of a chain's output to its source, except nodes inside control flow.
+
+    The node before the chain makes the output of the network that the chain made, if it did.
+    """
+    in_main_graph, out = {id(node) for node in graph.nodes}, dequantize.outputs[0]
     for consumer in list(out.outputs):
         if consumer.op == "QuantizeLinear" or id(consumer) not in in_main_graph:
             continue
@@ -260,13 +256,7 @@ def _rewire_consumers(
                 consumer.inputs[slot] = source
                 if quantizers:
                     pairs.inputs[consumer.name, slot] = quantizers
-
-
-def _rewire_network_output(
-    dequantize: gs.Node, source: gs.Tensor, quantizers: tuple[Quantizer, ...], pairs: ExistingPairs, graph: gs.Graph
-) -> None:
-    """Makes the node before a chain produce the output of the network that the chain produced, if it did."""
-    out, producer = dequantize.outputs[0], source.inputs[0] if source.inputs else None
+    producer = source.inputs[0] if source.inputs else None
     if any(out is output for output in graph.outputs) and producer is not None and source not in graph.outputs:
         dequantize.outputs.clear()
         redirect(source, out)
@@ -357,8 +347,19 @@ def _restore(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, 
     return out
 
 
-def pair_notes(layers: tuple[Layer, ...], pairs: ExistingPairs, low: LowPrecision) -> Iterator[str]:
-    """Yields notes on asymmetric pairs, on activations that may be missing without pairs, and on a network in FP16."""
+def notes_of(
+    layers: tuple[Layer, ...],
+    pairs: ExistingPairs,
+    low: LowPrecision,
+    in_type: Collection[str] | None,
+    in_base: Collection[str] | None,
+) -> Iterator[str]:
+    """Yields notes on asymmetric pairs, on activations that may be missing without pairs, and on the file's types.
+
+    Args:
+        in_type: the nodes that the file has in ``low``; None if it is no float type, or the file has none.
+        in_base: the nodes that a file with pairs has in BF16; None if it has none.
+    """
     roundings = [rounding for layer in layers for rounding in layer.roundings]
     asymmetric = [rounding for rounding in roundings if rounding.asymmetric]
     if asymmetric:
@@ -378,25 +379,30 @@ def pair_notes(layers: tuple[Layer, ...], pairs: ExistingPairs, low: LowPrecisio
             f"the network is in FP16: so is all that is not in {low.title}, including the reference, which is called "
             "FP32"
         )
+    if low.wide:
+        yield f"{low.title} is an experiment, emulated only: INT16 activations, INT8 weights; no engine has it"
+    if in_type is not None:
+        count = sum(layer.quantizable for layer in layers)
+        yield (
+            f"the network is in {low.title}: the {count} layers that compute in it in the file are in question, and "
+            "FP32 means the file's weights in float32 arithmetic"
+        )
+    if in_base is not None:
+        yield "all that is not in eight bits is in BF16, as in the file, and so are the tensors at its Q/DQ pairs"
 
 
-def switch_notes(layers: tuple[Layer, ...]) -> tuple[str, ...]:
-    """Returns a note on Q/DQ nodes that stay in every plan; nothing if there are none."""
+def switch_notes(layers: tuple[Layer, ...]) -> Iterator[str]:
+    """Yields a note on Q/DQ nodes that stay in every plan, if there are any."""
     stuck = [layer.name for layer in layers if layer.op_type in ("QuantizeLinear", "DequantizeLinear")]
-    if not stuck:
-        return ()
-    return (
-        f"{len(stuck)} Q/DQ nodes cannot be switched (not INT8, in blocks, with computed scales, or with other "
-        f"parameters in Q than in DQ) and stay in every plan, including FP32: '{stuck[0]}' is the first",
-    )
+    if stuck:
+        yield (
+            f"{len(stuck)} Q/DQ nodes cannot be switched (not INT8, in blocks, with computed scales, or with other "
+            f"parameters in Q than in DQ) and stay in every plan, including FP32: '{stuck[0]}' is the first"
+        )
 
 
 def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
-    """Returns the low precision of a network: that of the pairs in its file, if there are any.
-
-    Raises:
-        BadInput: another one than that of the pairs is asked for.
-    """
+    """Returns the low precision of the pairs in a file, ``low`` if it has none; BadInput if ``low`` is another one."""
     every = [quantizer for chain in (*pairs.inputs.values(), *pairs.outputs.values()) for quantizer in chain]
     if not every:
         return low
@@ -470,27 +476,6 @@ def others_in_fp32(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[L
         else layer
         for layer in layers
     )
-
-
-def type_notes(
-    layers: Iterable[Layer], low: LowPrecision, in_type: Collection[str] | None, in_base: Collection[str] | None
-) -> Iterator[str]:
-    """Yields notes on activations in INT16, and on a network in FP16 or BF16 in its file.
-
-    Args:
-        in_type: the nodes that the file has in it; None if it is no float type, or the file has none.
-        in_base: the nodes that a file with pairs has in BF16; None if it has none.
-    """
-    if low.wide:
-        yield f"{low.title} is an experiment, emulated only: INT16 activations, INT8 weights; no engine has it"
-    if in_type is not None:
-        count = sum(layer.quantizable for layer in layers)
-        yield (
-            f"the network is in {low.title}: the {count} layers that compute in it in the file are in question, and "
-            "FP32 means the file's weights in float32 arithmetic"
-        )
-    if in_base is not None:
-        yield "all that is not in eight bits is in BF16, as in the file, and so are the tensors at its Q/DQ pairs"
 
 
 def has_type(graph: gs.Graph, kind: FloatType) -> bool:

@@ -62,7 +62,6 @@ def read_without_weights(
 
     Raises:
         ValueError, DecodeError: the file is no protobuf message of this kind. ``onnx.load`` says more about it.
-        OSError: it cannot be read.
     """
     if sys.byteorder != "little":
         raise ValueError("raw_data is little-endian")
@@ -152,11 +151,7 @@ def _varint(message: memoryview, offset: int) -> tuple[int, int]:
 
 
 def write_with_weights(file: BinaryIO, skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
-    """Writes an ONNX file; the weights go from the arrays into the file.
-
-    Args:
-        skeleton: the network; initializers of external data have their values in ``weights``.
-    """
+    """Writes an ONNX file; the values of initializers of external data go from ``weights`` into the file."""
     model, graph = deepcopy(skeleton), deepcopy(skeleton.graph)
     model.ClearField("graph")
     graph.ClearField("initializer")
@@ -212,8 +207,7 @@ _saved: dict[str, Path] = {}
 def saved_model(model: str | Path | onnx.ModelProto) -> Path:
     """Returns the path of a network; one in memory is written to a file that lasts as long as the process.
 
-    Raises:
-        BadInput: it is in memory and its weights are not.
+    Raises BadInput if a network is in memory and its weights are not.
     """
     if not isinstance(model, onnx.ModelProto):
         return Path(model)
@@ -234,10 +228,9 @@ def saved_model(model: str | Path | onnx.ModelProto) -> Path:
 
 
 def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
-    """Reads a network and its external data.
+    """Reads a network and its external data; returns it and its large weights, which are detached.
 
-    Returns:
-        The network, and its large weights, which are detached. If they are large together, memory does not hold them.
+    If the weights are large together, memory does not hold them.
 
     Raises:
         BadInput: the file does not exist or is not an ONNX network, or external data is missing or outside its folder.
@@ -425,10 +418,7 @@ def detached_tensor(name: str, array: np.ndarray) -> TensorProto:
 
 
 def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
-    """Makes the detached weights of ``model`` references to those in a file that ``save_model`` wrote.
-
-    The model can then be saved beside that file without a copy of the weights.
-    """
+    """Makes the detached weights of ``model`` references to a file of ``save_model``; it then needs no copy of them."""
     detached = [tensor for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
     inside = places_of_weights(path)
     if all(tensor.name in inside for tensor in detached):
@@ -444,8 +434,7 @@ def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
 def save_model(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray], path: Path) -> list[Path]:
     """Writes the network to ``path``, and its weights to ``<name>.data`` beside it if one file cannot hold them.
 
-    Returns:
-        The files written.
+    Returns the files written.
     """
     inline_bytes = sum(weights[t.name].nbytes for t in skeleton.graph.initializer if t.name in weights)
     if inline_bytes < INLINE_UNTIL_BYTES:

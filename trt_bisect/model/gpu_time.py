@@ -44,7 +44,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -86,30 +86,19 @@ class Gpu:
     source: str
     measured: bool = False
 
-    @property
-    def without_tf32(self) -> Gpu:
-        """The same GPU with TF32 off: its FP32 then runs on the CUDA cores."""
-        return replace(self, tera={kind: rate for kind, rate in self.tera.items() if kind is not Precision.FP32})
-
     def rate(self, precision: Precision) -> float:
         """The multiply-adds a second of a precision; that of the next higher precision where it is absent."""
-        for other in (precision, Precision.FP16) if precision is not Precision.FP32 else (precision,):
-            if other in self.tera:
-                return self.tera[other] * 1e12 / 2
-        return self.scalar * 1e12 / 2
+        absent = self.scalar if precision is Precision.FP32 else self.tera.get(Precision.FP16, self.scalar)
+        return self.tera.get(precision, absent) * 1e12 / 2
 
 
 def _tera(
     int8: float, fp16: float, tf32: float | None, *, bf16: bool = True, fp8: bool = False
 ) -> dict[Precision, float]:
     """The peaks of tensor cores; BF16 is as fast as FP16, and FP8 as INT8."""
-    peaks = {Precision.INT8: int8, Precision.FP16: fp16}
-    return (
-        peaks
-        | ({Precision.FP32: tf32} if tf32 else {})
-        | ({Precision.BF16: fp16} if bf16 else {})
-        | ({Precision.FP8: int8} if fp8 else {})
-    )
+    peaks = {Precision.INT8: int8, Precision.FP16: fp16, Precision.FP32: tf32}
+    peaks |= {Precision.BF16: fp16 if bf16 else None, Precision.FP8: int8 if fp8 else None}
+    return {precision: peak for precision, peak in peaks.items() if peak}
 
 
 _GA102, _ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GPU Architecture whitepaper"
@@ -146,8 +135,7 @@ _VARIANTS = frozenset({"ti", "super", "laptop", "mobile", "d"})
 def gpu_named(name: str) -> Gpu:
     """Returns the GPU of a name, however it is written: ``rtx 3090``, ``NVIDIA GeForce RTX 3090``, ``Orin-AGX``.
 
-    Raises:
-        BadInput: the name is none of the table's, or that of a variant with other peaks.
+    Raises BadInput for a name that the table does not have, or that of a variant with other peaks.
     """
     words = set(_words(name))
     fitting = [gpu for gpu in GPUS.values() if set(_words(gpu.name)) <= words and _VARIANTS.isdisjoint(words)]
@@ -167,14 +155,9 @@ GPU_KEYS = ("name", *_NEEDED, "clock", *_PEAKS)
 
 
 def gpu_of(described: Mapping[str, Any], name: str) -> Gpu:
-    """Returns the GPU that a file describes.
+    """Returns the GPU that a file describes by ``GPU_KEYS``; ``name`` is its name if the file has none.
 
-    Args:
-        described: by ``GPU_KEYS``.
-        name: of the GPU, if the file has none.
-
-    Raises:
-        BadInput: a figure is missing, or is no number above 0.
+    Raises BadInput if a figure is missing, or is no number above 0.
     """
     figures = {key: value for key, value in described.items() if key != "name"}
     for key in (*_NEEDED, *figures):
@@ -307,17 +290,13 @@ def _computing(product: Product, gpu: Gpu, fit: Fit) -> float:
     step = max(_STEP // BYTES[precision], 1)
     depth = product.taps * math.ceil(product.channels / step) * step
     share = fit.integer if BYTES[precision] == 1 else 1.0
-    each = gpu.rate(precision) / gpu.processors * share
-    return min(_waves(product, tile, gpu) * math.prod(tile) * depth * _overhead(tile, fit) for tile in _TILES) / each
 
+    def macs_by_tiles_of(rows: int, columns: int) -> float:
+        tiles = product.groups * math.ceil(product.rows / rows) * math.ceil(product.columns / columns)
+        overhead = 1.0 + fit.tile * (1 / rows + 1 / columns)
+        return math.ceil(tiles / gpu.processors) * (rows * columns) * depth * overhead
 
-def _waves(product: Product, tile: tuple[int, int], gpu: Gpu) -> int:
-    tiles = product.groups * math.ceil(product.rows / tile[0]) * math.ceil(product.columns / tile[1])
-    return math.ceil(tiles / gpu.processors)
-
-
-def _overhead(tile: tuple[int, int], fit: Fit) -> float:
-    return 1.0 + fit.tile * (1 / tile[0] + 1 / tile[1])
+    return min(macs_by_tiles_of(*tile) for tile in _TILES) / (gpu.rate(precision) / gpu.processors * share)
 
 
 _SURE, _UNSURE, _REGION = 1.2, 1.5, 5.0
@@ -353,8 +332,8 @@ def ranged(timed: Iterable[tuple[Kind, float]], gpu: Gpu) -> Predicted:
 
     The range widens for a GPU that no engine was compared on, and for regions.
     """
-    every = [(kind, taken * 1e3) for kind, taken in timed]
-    total = math.fsum(ms for _, ms in every)
-    regions = math.fsum(ms for kind, ms in every if kind is Kind.REGION)
+    times = [(kind, taken * 1e3) for kind, taken in timed]
+    total = math.fsum(ms for _, ms in times)
+    regions = math.fsum(ms for kind, ms in times if kind is Kind.REGION)
     factor = _SURE if gpu.measured else _UNSURE
     return Predicted(total, total / factor, (total - regions) * factor + regions * max(factor, _REGION))

@@ -71,15 +71,11 @@ class Wiring:
         self.uses, self.constants, self.shapes = tensor_uses(graph), constants, shapes
 
     def fused_with(self, tensor: str, heads: Collection[str] = CONVOLUTIONS) -> onnx.NodeProto | None:
-        """Returns the convolution that can be fused with the reader of ``tensor``, or None.
+        """Returns the convolution (of the operators ``heads``) that can be fused with the only reader of a tensor.
 
         Between the convolution and the tensor there are only pointwise nodes, and only they read the tensors between.
         A Mul of the output and its Sigmoid is allowed, a Mul by the output of another layer is not. An Add of two
         activations is not allowed: it has pairs of its own.
-
-        Args:
-            tensor: read by one node.
-            heads: the operators that count as convolutions.
         """
         reads, waiting = Counter([tensor]), [tensor]
         head: onnx.NodeProto | None = None
@@ -143,9 +139,7 @@ _FUSED_READERS = frozenset({"Relu", "Clip", "BatchNormalization"})
 def followed_tensors(network: Network, int8: Collection[int]) -> frozenset[str]:
     """Returns the tensors that may be held in INT8, beside those that INT8 layers round.
 
-    Args:
-        network: with any number of layers that only follow.
-        int8: the indices of the layers in INT8; others among them than quantizable ones do not count.
+    ``int8`` are the indices of the layers in INT8; those that are not quantizable do not count.
     """
     chosen = {k for k in int8 if network.layers[k].quantizable}
     fed, read = set[str](), set[str]()
@@ -202,10 +196,8 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
 
     An operator's schema says it: the inputs and outputs whose type variable allows float16 can be float16, all that
     share a variable together. The newest schema counts: TensorRT takes bfloat16 for operators of any opset, while ONNX
-    allows it for Conv and others from opset 22 on.
-
-    Returns:
-        None if the node has bodies, no float32 output, or a float32 output that must stay float32.
+    allows it for Conv and others from opset 22 on. None for a node that has bodies, no float32 output, or a float32
+    output that must stay float32.
     """
     schema = _newest_schema(node.op_type) if node.domain in ("", "ai.onnx") else None
     if schema is None or any(True for attribute in node.attribute for _ in subgraphs_of_attribute(attribute)):
@@ -223,8 +215,7 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
 def carries(node: onnx.NodeProto, slots: TypedSlots, exact: Callable[[str], bool]) -> bool:
     """Returns true if a node rounds nothing where its inputs have a type already.
 
-    Args:
-        exact: returns true for an input that is not a constant, or that the type holds exactly.
+    ``exact`` returns true for an input that is not a constant, or that the type holds exactly.
     """
     return node.op_type in CARRIES and all(exact(node.input[slot]) for slot in slots.inputs)
 
@@ -376,12 +367,7 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
 def layers_of(
     graph: onnx.GraphProto, weights: Weights, pairs: ExistingPairs, low: LowPrecision = INT8
 ) -> tuple[Layer, ...]:
-    """The layers of a prepared graph in execution order.
-
-    Args:
-        weights: the weights that are detached from the graph.
-        pairs: the Q/DQ pairs of the network's file: only layers with pairs are quantizable, if there are any.
-    """
+    """The layers of a prepared graph in execution order; with ``pairs``, those without any are not quantizable."""
     types = TensorTypes.of(graph)
     constants = {tensor.name for tensor in graph.initializer} | set(weights)
     small = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in weights}

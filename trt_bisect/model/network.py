@@ -45,10 +45,8 @@ class Network:
     Attributes:
         source: the path of its file.
         skeleton: the prepared graph; its large weights are detached (see ``model.file``).
-        weights: the detached weights by name.
-        layers: the layers in execution order.
+        layers: in execution order.
         has_pairs: true if the file has Q/DQ pairs; their scales are in the layers' roundings.
-        low: the low precision in question.
         base: the precision of the layers that only follow. In FP16 or BF16 the float tensors that INT8 and FP8 layers
             read and make have that type too. None: the high precision of each plan, and float32 at low layers.
         notes: remarks on the network for the user, one sentence each.
@@ -119,8 +117,7 @@ class Network:
 
     def used_precisions(self, plan: PrecisionPlan) -> frozenset[Precision]:
         """Returns the precisions in an engine of ``plan``: those of its layers, and the base of tensors at low ones."""
-        at_low = {self.base} if self.base is not None and plan.lowered else set()
-        return frozenset(plan.precisions) | at_low
+        return frozenset(plan.precisions) | ({self.base} if self.base is not None and plan.lowered else set())
 
     @property
     def base_type(self) -> FloatType | None:
@@ -130,8 +127,7 @@ class Network:
     @cached_property
     def for_parser(self) -> Network:
         """This network with nodes renamed by ``names_for_parser``; the ``doc_string`` of each has its old name."""
-        constants = {*self.weights, *self._small_constants}
-        names = names_for_parser([layer.name for layer in self.layers], constants)
+        names = names_for_parser([layer.name for layer in self.layers], {*self.weights, *self._small_constants})
         if not names:
             return self
         skeleton = onnx.ModelProto()
@@ -179,9 +175,7 @@ class Network:
 
     def constant(self, name: str) -> np.ndarray:
         """The values of a constant of the graph; raises KeyError if no constant has that name."""
-        if name in self.weights:
-            return self.weights[name]
-        return numpy_helper.to_array(self._small_constants[name])
+        return self.weights[name] if name in self.weights else numpy_helper.to_array(self._small_constants[name])
 
     @cached_property
     def activations(self) -> tuple[str, ...]:
@@ -214,11 +208,7 @@ class Network:
         return {out: layer for layer in self.layers for out in layer.outputs}
 
     def layer_named(self, name: str) -> Layer:
-        """The layer with this name.
-
-        Raises:
-            BadInput: no layer has it; the message names similar ones.
-        """
+        """The layer with this name; raises BadInput, with similar names, if no layer has it."""
         for layer in self.layers:
             if layer.name == name:
                 return layer
@@ -238,8 +228,7 @@ class Network:
     def with_low(self, low: LowPrecision) -> Network:
         """Returns this network, as it was loaded, with another low precision.
 
-        Raises:
-            BadInput: its Q/DQ pairs have another one, or its operators are too old for it.
+        Raises BadInput if its Q/DQ pairs have another one, or its operators are too old for it.
         """
         if self.has_pairs or self.typed_in_file or self.opset < low.opset:
             raise BadInput(
@@ -252,10 +241,8 @@ class Network:
 
     def with_shapes(self, shapes: Mapping[str, Shape]) -> Network:
         """Returns this network with its layers' output shapes taken from ``shapes`` (by tensor) where it has them."""
-        layers = (
-            replace(layer, shape=shapes.get(layer.outputs[0], layer.shape)) if layer.outputs else layer
-            for layer in self.layers
-        )
+        sizes = (shapes.get(layer.outputs[0], layer.shape) if layer.outputs else layer.shape for layer in self.layers)
+        layers = (replace(layer, shape=shape) for layer, shape in zip(self.layers, sizes, strict=True))
         return replace(self, layers=tuple(layers))
 
     @cached_property
@@ -265,27 +252,18 @@ class Network:
 
     def as_in_file(self) -> Network:
         """Returns this network with the quantizers of its file, including asymmetric ones, and without a base."""
-        layers = (
-            replace(layer, roundings=tuple(rounding.as_in_file() for rounding in layer.roundings))
-            for layer in self.layers
-        )
+        layers = (replace(layer, roundings=tuple(r.as_in_file() for r in layer.roundings)) for layer in self.layers)
         return replace(self, layers=tuple(layers), base=None)
 
     def with_one_scale_a_weight(self, chosen: Iterable[int] | None = None) -> Network:
-        """Returns this network with one scale for each whole weight, instead of one for each output channel.
+        """Returns this network with one scale for each whole weight of the ``chosen`` layers (all by default).
 
         Weights that have quantizers in the file keep them.
-
-        Args:
-            chosen: the indices of the layers; None for all.
         """
-        indices = frozenset(range(len(self.layers)) if chosen is None else chosen)
-        layers = (
-            replace(layer, roundings=tuple(r if r.fixed else replace(r, axis=None) for r in layer.roundings))
-            if layer.index in indices
-            else layer
-            for layer in self.layers
-        )
+        indices, layers = frozenset(range(len(self.layers)) if chosen is None else chosen), list(self.layers)
+        for k in indices:
+            roundings = (r if r.fixed else replace(r, axis=None) for r in layers[k].roundings)
+            layers[k] = replace(layers[k], roundings=tuple(roundings))
         return replace(self, layers=tuple(layers), one_scale=self.one_scale | indices)
 
     def digest(self) -> str:
@@ -386,10 +364,10 @@ def _prepared(
         layers, base = existing.others_in_fp32(layers, in_base), Precision.BF16
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
-    notes = [cut.note] if cut else []
+    part, notes = (cut[0], [cut[1]]) if cut else ("", [])
     if opset < UNNOTED_OPSET:
         notes.append(f"the file has opset {opset}: ONNX's own converter made opset {opset_of(skeleton)} of it")
-    notes += [*existing.pair_notes(layers, pairs, low), *existing.type_notes(layers, low, in_type, in_base), *dropped]
+    notes += [*existing.notes_of(layers, pairs, low, in_type, in_base), *dropped, *existing.switch_notes(layers)]
     return Network(
         source=source,
         skeleton=skeleton,
@@ -400,9 +378,9 @@ def _prepared(
         has_pairs=bool(pairs),
         low=low,
         base=base,
-        notes=(*notes, *existing.switch_notes(layers)),
+        notes=tuple(notes),
         typed_in_file=in_type is not None,
-        part=cut.part if cut else "",
+        part=part,
         properties=properties,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -37,15 +38,15 @@ class _Cut:
     Attributes:
         nodes: their indices in the graph, ascending.
         reads: the tensors from earlier segments or inputs that it reads; no constants.
-        gives: the tensors made in it that are wanted or read later.
-        wanted: the tensors of its group; an earlier segment may have made them.
+        gives: the tensors made in it that are of a group or read later.
+        group: the tensors of its group; an earlier segment may have made them.
         let_go: the tensors that are not needed after it.
     """
 
     nodes: tuple[int, ...]
     reads: tuple[str, ...]
     gives: tuple[str, ...]
-    wanted: tuple[str, ...]
+    group: tuple[str, ...]
     let_go: tuple[str, ...]
 
 
@@ -53,11 +54,8 @@ class Segments:
     """Computes groups of tensors, one group after another. A segment has the nodes that earlier groups did not need.
 
     Sessions are made on the first sample, from the types of its tensors. They have no arena, so that the memory of an
-    inference is freed after it.
-
-    Args:
-        written: the graph; all values between its nodes are tensors (see ``can_be_cut``).
-        groups: names of tensors that nodes of the graph make.
+    inference is freed after it. The graph's nodes make the tensors, and all values between them are tensors (see
+    ``can_be_cut``).
     """
 
     def __init__(self, written: Written, groups: Sequence[Sequence[str]]) -> None:
@@ -77,49 +75,37 @@ class Segments:
             if cut.nodes:
                 if number not in self._sessions:
                     self._sessions[number] = self._session(cut, live)
-                given = {name: live[name] for name in cut.reads}
-                live.update(zip(cut.gives, self._sessions[number].run(list(cut.gives), given), strict=True))
-            found = {name: live[name] for name in cut.wanted}
+                inputs = {name: live[name] for name in cut.reads}
+                live.update(zip(cut.gives, self._sessions[number].run(list(cut.gives), inputs), strict=True))
+            tensors = {name: live[name] for name in cut.group}
             for name in cut.let_go:
                 live.pop(name, None)
-            yield found
-            del found
+            yield tensors
+            del tensors
             give_back_memory()
 
     def _session(self, cut: _Cut, live: Mapping[str, Any]) -> ort.InferenceSession:
-        whole = self._written.model
-        model = onnx.ModelProto()
-        model.CopyFrom(whole)
-        nodes = [whole.graph.node[node_index] for node_index in cut.nodes]
+        model, graph = deepcopy(self._written.model), self._written.model.graph
+        nodes = [graph.node[node_index] for node_index in cut.nodes]
         read = {name for node in nodes for name in tensors_read(node)}
-        constants = [tensor for tensor in whole.graph.initializer if tensor.name in read]
+        constants = [tensor for tensor in graph.initializer if tensor.name in read]
         detached = [tensor.name for tensor in constants if tensor.data_location == onnx.TensorProto.EXTERNAL]
         types = {name: helper.np_dtype_to_tensor_dtype(live[name].dtype) for name in cut.reads}
+        inputs = [helper.make_tensor_value_info(name, types[name], [None] * live[name].ndim) for name in cut.reads]
+        outputs = [onnx.ValueInfoProto(name=name) for name in cut.gives]
+        sparse = graph.sparse_initializer
         model.graph.CopyFrom(
-            onnx.GraphProto(
-                name=whole.graph.name,
-                node=nodes,
-                initializer=constants,
-                sparse_initializer=whole.graph.sparse_initializer,
-                input=[helper.make_tensor_value_info(n, types[n], [None] * live[n].ndim) for n in cut.reads],
-                output=[onnx.ValueInfoProto(name=name) for name in cut.gives],
-            )
+            helper.make_graph(nodes, graph.name, inputs, outputs, constants, sparse_initializer=sparse)
         )
         return make_session(Written(model, {name: self._written.weights[name] for name in detached}), arena=False)
 
 
 def groups_of(items: Iterable[_Item], size: Callable[[_Item], int], memory: int) -> list[tuple[_Item, ...]]:
-    """Returns items in groups of at most ``memory`` bytes, in their order. A larger item is a group of its own.
+    """Returns items, in their order, in groups of at most ``memory`` bytes; ``size`` gives the bytes of each.
 
-    There is at least one group.
-
-    Args:
-        items: tensors or pieces.
-        size: the bytes of each.
-        memory: the bytes of a group.
+    A larger item is a group of its own. There is at least one group.
     """
-    groups: list[list[_Item]] = [[]]
-    held = 0
+    groups, held = [list[_Item]()], 0
     for item in items:
         if groups[-1] and held + size(item) > memory:
             groups.append([])
@@ -152,13 +138,13 @@ def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
     for node_index, number in segment.items():
         for name in reads[node_index]:
             last[name] = max(last.get(name, 0), number)
-    wanted = {name for names in groups for name in names}
+    grouped = {name for names in groups for name in names}
     cuts = []
     for number, names in enumerate(groups):
         nodes = sorted(node_index for node_index, its_segment in segment.items() if its_segment == number)
         made = dict.fromkeys(name for node_index in nodes for name in graph.node[node_index].output if name)
         outside = dict.fromkeys(name for node_index in nodes for name in reads[node_index] if name not in made)
-        gives = tuple(name for name in made if name in wanted or last.get(name, -1) > number)
+        gives = tuple(name for name in made if name in grouped or last.get(name, -1) > number)
         let_go = tuple(name for name, until in last.items() if until == number)
         cuts.append(_Cut(tuple(nodes), tuple(outside), gives, tuple(names), let_go))
     return cuts
@@ -167,10 +153,7 @@ def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
 def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) -> Iterator[dict[str, np.ndarray]]:
     """Runs the FP32 network over samples and yields its tensors ``names``, which may include inputs, for each sample.
 
-    Sequences and optional values are left out.
-
-    Raises:
-        BadInput: ONNX Runtime refuses the network or a sample.
+    Sequences and optional values are left out. Raises BadInput if ONNX Runtime refuses the network or a sample.
     """
     for parts in observe_in_parts(network, [names], samples):
         yield next(parts)
@@ -181,10 +164,8 @@ def observe_in_parts(
 ) -> Iterator[Iterator[dict[str, np.ndarray]]]:
     """Does the same as ``observe``, but yields the tensors of each sample group by group.
 
-    The tensors of one group are held at a time, and those that later groups need.
-
-    Raises:
-        BadInput: ONNX Runtime refuses the network or, while its groups are asked for, a sample.
+    The tensors of one group are held at a time, and those that later groups need. A sample that ONNX Runtime refuses
+    raises BadInput while its groups are asked for.
     """
     inside = [[name for name in names if name in network.producers] for names in groups]
     observer = Observer(Written(network.skeleton, dict(network.weights)), inside, network.source)
@@ -205,15 +186,12 @@ def observe_ahead(
 
     While the caller works on one group, another thread computes the next one, so that two are held. Samples are asked
     for in the caller's thread: they may come from a user's function.
-
-    Raises:
-        BadInput: as for ``observe_in_parts``.
     """
-    with ThreadsIfLong(1) as other:
+    with ThreadsIfLong(1) as thread:
         coming: Future[dict[str, np.ndarray]] | None = None
         for parts in observe_in_parts(network, groups, samples):
             for _ in groups:
-                following = other.submit(next, parts)
+                following = thread.submit(next, parts)
                 if coming is not None:
                     yield coming.result()
                 coming = following
@@ -222,21 +200,15 @@ def observe_ahead(
 
 
 class Observer:
-    """Runs a written graph, in one session or in segments, and returns tensors inside it.
+    """Runs a written graph, in one session or in segments, and returns tensors inside it that its nodes make.
 
-    Args:
-        groups: the tensors, in groups that are read one after another; nodes of the graph must make them.
-
-    Attributes:
-        types: by tensor, ONNX Runtime's name of its type; empty if the graph runs in segments.
-
-    Raises:
-        BadInput: ONNX Runtime refuses the graph.
+    ``groups`` of them are read one after another. ``types`` has by tensor ONNX Runtime's name of its type; it is empty
+    if the graph runs in segments. Raises BadInput if ONNX Runtime refuses the graph.
     """
 
     def __init__(self, written: Written, groups: Sequence[Sequence[str]], source: str) -> None:
         self._groups, self._source = [list(names) for names in groups], source
-        self._shapes = [[d.dim_value for d in each.type.tensor_type.shape.dim] for each in written.model.graph.input]
+        self._shapes = [[d.dim_value for d in value.type.tensor_type.shape.dim] for value in written.model.graph.input]
         self._segments = Segments(written, groups) if len(groups) > 1 else None
         self.types: dict[str, str] = {}
         if self._segments is None:
@@ -246,12 +218,9 @@ class Observer:
             self.types = {output.name: output.type for output in self._session.get_outputs()}
 
     def run(self, feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the tensors of each group by name for sample number ``position``.
+        """Yields the tensors of each group by name for sample ``position``; sequences and optional values are left out.
 
-        Sequences and optional values are left out.
-
-        Raises:
-            BadInput: ONNX Runtime refuses the sample.
+        Raises BadInput if ONNX Runtime refuses the sample.
         """
         shapes = ", ".join(f"'{name}' {shape_text(array.shape)}" for name, array in feeds.items())
         seen = self._at_once(feeds) if self._segments is None else self._segments.run(feeds)
@@ -285,8 +254,7 @@ class Observer:
 
 def with_outputs(skeleton: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     """Returns a copy of ``skeleton`` with the tensors ``names`` as outputs, too."""
-    model = onnx.ModelProto()
-    model.CopyFrom(skeleton)
-    known = {value.name for value in model.graph.output}
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    model = deepcopy(skeleton)
+    outputs = {value.name for value in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in outputs)
     return model

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import onnxruntime as ort
 from onnx import helper
 
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
-from trt_bisect.model.file import subgraphs_of_attribute, tensors_read
+from trt_bisect.model.file import refill, subgraphs_of_attribute, tensors_read
 from trt_bisect.support.text import counted, listed
 
 _libraries: list[Path] = []
@@ -30,11 +30,8 @@ _libraries: list[Path] = []
 def use_libraries(paths: Iterable[str | Path]) -> None:
     """Gives the operators of shared libraries to every session that ``new_options`` is used for from now on.
 
-    Args:
-        paths: the paths of the libraries; each has the function ``RegisterCustomOps`` of ONNX Runtime's C interface.
-
-    Raises:
-        BadInput: a library cannot be loaded; it is not used.
+    Each library has the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput if one cannot be
+    loaded; it is not used.
     """
     for path in paths:
         library = Path(path).resolve()
@@ -61,20 +58,12 @@ def new_options() -> ort.SessionOptions:
 
 @cache
 def for_onnx_runtime(library: str | Path) -> bool:
-    """Returns true for a library with ONNX Runtime's entry point, false for one with TensorRT's plugins.
-
-    Raises:
-        BadInput: the file cannot be read.
-    """
+    """True for a library with ONNX Runtime's entry point, false for TensorRT's plugins; BadInput for no file."""
     return _ENTRY_POINT in _content(library)
 
 
 def digests_of(paths: Sequence[str | Path]) -> str:
-    """Returns the start of the SHA-256 of each library, for a fingerprint; empty without libraries.
-
-    Raises:
-        BadInput: a file cannot be read.
-    """
+    """The start of the SHA-256 of each library, for a fingerprint; raises BadInput if a file cannot be read."""
     return " ".join(hashlib.sha256(_content(path)).hexdigest()[:16] for path in paths)
 
 
@@ -94,34 +83,9 @@ Operator = tuple[str, str]
 """The domain and the name of an operator."""
 
 
-@dataclass(frozen=True)
-class Cut:
-    """The place where a network was cut, in sentences.
-
-    Attributes:
-        part: the part that is judged, and what is not; it stands above a verdict.
-        note: the operators that cannot be run, the tensors at the cut, and what else can be done.
-    """
-
-    part: str
-    note: str
-
-
-@dataclass(frozen=True)
-class _Split:
-    """The nodes of a graph around nodes that cannot be run.
-
-    Attributes:
-        unknown: the nodes that cannot be run.
-        before: the nodes that need nothing of them.
-        after: the nodes that do.
-        fixed: the tensors that need no input: constants, and what is computed from them.
-    """
-
-    unknown: list[onnx.NodeProto]
-    before: list[onnx.NodeProto]
-    after: list[onnx.NodeProto]
-    fixed: set[str]
+Cut = tuple[str, str]
+"""Where a network was cut, in sentences: the part that is judged, and what is not, which stands above a verdict; then
+the operators that cannot be run, the tensors at the cut, and what else can be done."""
 
 
 def cut_around(
@@ -129,21 +93,16 @@ def cut_around(
 ) -> tuple[onnx.ModelProto, Cut | None]:
     """Returns the part of a network before all nodes that ONNX Runtime cannot run, and where it was cut.
 
+    Without such a node, it is the model itself and None. Raises BadInput if nothing is left of the network.
+
     Args:
         model: its functions are inlined and its nodes named; not changed.
         weights: those that are detached from it.
-
-    Returns:
-        The model itself and None if it has no such node.
-
-    Raises:
-        BadInput: nothing is left of the network.
     """
     unknown: set[Operator] = set()
     doubted = {operator_of(node) for node in model.graph.node if _not_of_onnx(node)}
-    kept = typed = model
-    if doubted:
-        typed = onnx.shape_inference.infer_shapes(model)
+    kept = model
+    typed = onnx.shape_inference.infer_shapes(model) if doubted else model
     while doubted - unknown:
         try:
             open_unoptimised(kept, weights)
@@ -154,10 +113,8 @@ def cut_around(
         if not named:
             break
         unknown |= named
-        kept = _before(typed, _split(typed.graph, unknown), source)
-    if not unknown:
-        return model, None
-    return kept, _cut(_split(model.graph, unknown), kept)
+        kept = _before(typed, _Split(typed.graph, unknown), source)
+    return kept, _cut(_Split(model.graph, unknown), kept) if unknown else None
 
 
 def operator_of(node: onnx.NodeProto) -> Operator:
@@ -184,73 +141,61 @@ def open_unoptimised(
     """Opens a session of a model without optimisations; ``more`` names tensors that are outputs besides its own."""
     options = new_options()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
     names = {tensor.name for tensor in model.graph.initializer}
-    used = {name: array for name, array in arrays.items() if name in names}
+    used = {name: np.ascontiguousarray(array) for name, array in weights.items() if name in names}
     if used:
         values = [ort.OrtValue.ortvalue_from_numpy(array) for array in used.values()]
         options.add_external_initializers(list(used), values)
-    copy = onnx.ModelProto.FromString(model.SerializeToString())
-    known = {value.name for value in copy.graph.output}
-    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more if name not in known)
-    return ort.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    copied = deepcopy(model)
+    outputs = {value.name for value in copied.graph.output}
+    copied.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more if name not in outputs)
+    return ort.InferenceSession(copied.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def _split(graph: onnx.GraphProto, kinds: set[Operator]) -> _Split:
-    fixed = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
-    split, tainted = _Split([], [], [], fixed), set[str]()
-    for node in graph.node:
-        reads = {name for name in tensors_read(node) if name}
-        if operator_of(node) in kinds:
-            split.unknown.append(node)
-            tainted.update(node.output)
-        elif tainted & reads:
-            split.after.append(node)
-            tainted.update(node.output)
-        else:
-            split.before.append(node)
-            if reads <= fixed:
-                fixed.update(node.output)
-    return split
+class _Split:
+    """The nodes of a graph around nodes that cannot be run.
+
+    Attributes:
+        unknown: the nodes of these operators, which cannot be run.
+        before: the nodes that need nothing of them.
+        after: the nodes that do.
+        fixed: the tensors that need no input: constants, and what is computed from them.
+    """
+
+    def __init__(self, graph: onnx.GraphProto, operators: set[Operator]) -> None:
+        self.unknown, self.before, self.after = (list[onnx.NodeProto]() for _ in range(3))
+        self.fixed = {tensor.name for tensor in graph.initializer}
+        self.fixed |= {tensor.values.name for tensor in graph.sparse_initializer}
+        tainted = set[str]()
+        for node in graph.node:
+            reads = {name for name in tensors_read(node) if name}
+            is_unknown = operator_of(node) in operators
+            if is_unknown or tainted & reads:
+                (self.unknown if is_unknown else self.after).append(node)
+                tainted.update(node.output)
+            else:
+                self.before.append(node)
+                self.fixed.update(node.output if reads <= self.fixed else ())
 
 
 def _before(model: onnx.ModelProto, split: _Split, source: str) -> onnx.ModelProto:
     made = {name for node in split.before for name in node.output} - split.fixed
     read = dict.fromkeys(name for node in (*split.unknown, *split.after) for name in tensors_read(node))
     outputs = [value for value in model.graph.output if value.name in made]
-    types = {value.name: value for value in model.graph.value_info}
-    ends = [name for name in read if name in made and name not in {value.name for value in outputs}]
+    types, judged = {value.name: value for value in model.graph.value_info}, {value.name for value in outputs}
+    ends = [name for name in read if name in made and name not in judged]
     outputs += [types.get(name, onnx.ValueInfoProto(name=name)) for name in ends]
     if not outputs:
         raise BadInput(
             f"ONNX Runtime cannot run {_named(split.unknown)} of '{source}', and there is nothing to judge before it.",
             "Give --plugin with a library for ONNX Runtime that has the operator, or cut the network after the node.",
         )
-    return _with(model, split.before, model.graph.input, outputs)
-
-
-def _with(
-    model: onnx.ModelProto,
-    nodes: Sequence[onnx.NodeProto],
-    inputs: Iterable[onnx.ValueInfoProto],
-    outputs: Iterable[onnx.ValueInfoProto],
-) -> onnx.ModelProto:
-    """Returns a copy of a model with other nodes, inputs and outputs, and the constants that these nodes read."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    read = {name for node in nodes for name in tensors_read(node)}
-    kept = [tensor for tensor in model.graph.initializer if tensor.name in read]
-    sparse = [tensor for tensor in model.graph.sparse_initializer if tensor.values.name in read]
-    for field, values in (
-        ("node", nodes),
-        ("input", list(inputs)),
-        ("output", list(outputs)),
-        ("initializer", kept),
-        ("sparse_initializer", sparse),
-    ):
-        copy.graph.ClearField(field)
-        getattr(copy.graph, field).extend(values)
-    return copy
+    kept, constants = deepcopy(model), {name for node in split.before for name in tensors_read(node)}
+    refill(kept.graph.node, split.before)
+    refill(kept.graph.output, outputs)
+    refill(kept.graph.initializer, [t for t in model.graph.initializer if t.name in constants])
+    refill(kept.graph.sparse_initializer, [t for t in model.graph.sparse_initializer if t.values.name in constants])
+    return kept
 
 
 def _cut(split: _Split, kept: onnx.ModelProto) -> Cut:
@@ -258,7 +203,7 @@ def _cut(split: _Split, kept: onnx.ModelProto) -> Cut:
     without = f"; not judged: {listed([node.name for node in split.after], _NAMED)}" if split.after else ""
     names, judged = listed([node.name for node in split.unknown], _NAMED), len(split.before)
     of_all = f"{judged} of {judged + len(split.unknown) + len(split.after)} nodes"
-    return Cut(
+    return (
         f"Only the part before {names} was judged, {of_all}. This is no verdict on the whole network.",
         f"ONNX Runtime cannot run {_named(split.unknown)}: the network is cut there. The run judges the part before "
         f"the cut, {counted(judged, 'node')}, on {ends}{without}. The recipe holds for this part only. '--plugin' "
@@ -276,8 +221,8 @@ def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None
 
     Nothing is added if there is no such operator, or if ONNX Runtime does not open the model.
     """
-    known = {value.name for value in (*model.graph.value_info, *model.graph.output) if value.type.tensor_type.elem_type}
-    made = [name for node in model.graph.node if _not_of_onnx(node) for name in node.output if name not in known]
+    typed = {value.name for value in (*model.graph.value_info, *model.graph.output) if value.type.tensor_type.elem_type}
+    made = [name for node in model.graph.node if _not_of_onnx(node) for name in node.output if name not in typed]
     if not made:
         return
     try:
@@ -294,11 +239,7 @@ def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None
 
 @contextmanager
 def refusing_invalid(path: Path) -> Iterator[None]:
-    """Turns an unexpected error into BadInput if ONNX's checker or ONNX Runtime refuses the file too.
-
-    Raises:
-        BadInput: the network is not valid, or needs more memory than the machine has.
-    """
+    """Turns an unexpected error into BadInput: memory ends, or ONNX's checker or ONNX Runtime refuses the file too."""
     try:
         yield
     except TrtBisectError:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from trt_bisect.model.layers import Layer, TensorFacts
+from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 
 PIECE_LAYERS = 4
@@ -37,35 +37,25 @@ class Piece:
         return range(self.start, self.stop)
 
 
-@dataclass(frozen=True)
 class Boundaries:
-    """The layers between which each tensor is live.
+    """The layers of a network between which each tensor is live.
 
     Attributes:
         made: by tensor, the layer that computes it; -1 for the network's inputs.
         last_read: by tensor, the last layer that reads it; the number of layers for an output of the network.
     """
 
-    layers: tuple[Layer, ...]
-    made: Mapping[str, int]
-    last_read: Mapping[str, int]
-
-    @classmethod
-    def of(cls, network: Network) -> Boundaries:
-        """Computes the boundaries of a network."""
-        made = {spec.name: -1 for spec in network.inputs}
-        last_read: dict[str, int] = {}
-        for layer in network.layers:
-            made.update(dict.fromkeys(layer.outputs, layer.index))
-            last_read.update(dict.fromkeys(layer.inputs, layer.index))
-        last_read.update({spec.name: len(network.layers) for spec in network.outputs})
-        return cls(network.layers, made, last_read)
+    def __init__(self, network: Network) -> None:
+        layers = self.layers = network.layers
+        self.made = {spec.name: -1 for spec in network.inputs}
+        self.made |= {name: layer.index for layer in layers for name in layer.outputs}
+        self.last_read = {name: layer.index for layer in layers for name in layer.inputs}
+        self.last_read |= {spec.name: len(layers) for spec in network.outputs}
 
     @cached_property
     def live(self) -> tuple[tuple[str, ...], ...]:
         """For every layer k the tensors computed up to layer k and read after it, in the order of their computation."""
-        by_layer: list[tuple[str, ...]] = []
-        alive: list[str] = []
+        by_layer, alive = list[tuple[str, ...]](), list[str]()
         for layer in self.layers:
             alive = [name for name in (*alive, *layer.outputs) if self.last_read.get(name, -1) > layer.index]
             by_layer.append(tuple(alive))
@@ -73,13 +63,8 @@ class Boundaries:
 
     def most_bytes(self, facts: TensorFacts) -> int:
         """Returns the bytes of the tensors that are alive together at most in one inference: live and just read."""
-        return max(
-            (
-                sum(map(facts.size, {*self.live[layer.index], *layer.inputs, *layer.outputs} & self.made.keys()))
-                for layer in self.layers
-            ),
-            default=0,
-        )
+        alive = [{*self.live[k.index], *k.inputs, *k.outputs} & self.made.keys() for k in self.layers]
+        return max((sum(map(facts.size, names)) for names in alive), default=0)
 
     def piece(self, start: int, stop: int) -> Piece:
         """The piece of layers ``start`` to ``stop - 1``."""
@@ -94,27 +79,22 @@ def cut(network: Network, facts: TensorFacts, layers: int = PIECE_LAYERS) -> tup
     """Cuts the network into pieces of about ``layers`` quantizable layers, where live tensors have the fewest bytes.
 
     A piece begins with a quantizable layer and ends with those that follow the last one. There is no cut between an Add
-    and the layer right before it that computes one of its terms, as engines fuse the two. A network that cannot be cut
-    is one piece.
-
-    Args:
-        facts: the shapes and types of the tensors; there is no cut where a tensor that is not in it is live.
+    and the layer right before it that computes one of its terms, as engines fuse the two, nor where a tensor is live
+    that ``facts`` lack. A network that cannot be cut is one piece.
     """
-    boundaries = Boundaries.of(network)
+    boundaries = Boundaries(network)
     starts = [k for k in network.quantizable[1:] if _can_cut(network, boundaries, k, facts)]
     ends = [0, *starts, len(network.layers)]
-    weigh = [sum(facts.size(name) for name in boundaries.live[k - 1]) for k in starts]
-    places = _best_places(ends, [bisect_left(network.quantizable, end) for end in ends], [0, *weigh, 0], layers)
-    return tuple(boundaries.piece(ends[a], ends[b]) for a, b in pairwise(places))
+    live_bytes = [0, *(sum(map(facts.size, boundaries.live[k - 1])) for k in starts), 0]
+    cuts = _best_cuts([bisect_left(network.quantizable, end) for end in ends], live_bytes, layers)
+    return tuple(boundaries.piece(ends[a], ends[b]) for a, b in pairwise(cuts))
 
 
 def _can_cut(network: Network, boundaries: Boundaries, k: int, facts: TensorFacts) -> bool:
-    """Returns true if a piece may begin with layer ``k``."""
     if any(name not in facts.shapes or _has_two_versions(network, boundaries, name) for name in boundaries.live[k - 1]):
         return False
     makers = (network.producers.get(name) for name in network.layers[k].inputs)
-    fused = network.layers[k].op_type == "Add" and any(maker and maker.index == k - 1 for maker in makers)
-    return not fused
+    return network.layers[k].op_type != "Add" or not any(maker and maker.index == k - 1 for maker in makers)
 
 
 def _has_two_versions(network: Network, boundaries: Boundaries, tensor: str) -> bool:
@@ -123,30 +103,24 @@ def _has_two_versions(network: Network, boundaries: Boundaries, tensor: str) -> 
     return rounded and any(tensor in layer.inputs for layer in boundaries.layers)
 
 
-def _best_places(ends: Sequence[int], counts: Sequence[int], weights: Sequence[int], layers: int) -> list[int]:
+def _best_cuts(counts: Sequence[int], live_bytes: Sequence[int], layers: int) -> list[int]:
     """The cuts with the least cost: live bytes, plus a share of the mean of them for sizes other than ``layers``.
 
-    Args:
-        ends: the first layers of possible pieces, and the end of the network.
-        counts: the quantizable layers before each of ``ends``.
-        weights: the live bytes at each of ``ends``.
-        layers: the desired number of quantizable layers in a piece.
-
-    Returns:
-        Indices into ``ends``, the first and the last included (dynamic programming over all cuts).
+    The two sequences have an element for each possible cut, the start and the end of the network among them: the
+    quantizable layers before it, and the live bytes. Returns indices into them (dynamic programming over all cuts).
     """
-    usual = sum(weights) / max(len(weights), 1)
-    cost = [0.0] + [float("inf")] * (len(ends) - 1)
-    before = [0] * len(ends)
-    for b in range(1, len(ends)):
+    usual = sum(live_bytes) / max(len(live_bytes), 1)
+    cost = [0.0] + [float("inf")] * (len(counts) - 1)
+    before = [0] * len(counts)
+    for b in range(1, len(counts)):
         for a in range(b - 1, -1, -1):
             size = counts[b] - counts[a]
             if size > 2 * layers and a < b - 1:
                 break
-            cost_here = cost[a] + weights[b] + usual * abs(size - layers) / layers
+            cost_here = cost[a] + live_bytes[b] + usual * abs(size - layers) / layers
             if cost_here < cost[b]:
                 cost[b], before[b] = cost_here, a
-    places = [len(ends) - 1]
-    while places[-1] > 0:
-        places.append(before[places[-1]])
-    return places[::-1]
+    cuts = [len(counts) - 1]
+    while cuts[-1] > 0:
+        cuts.append(before[cuts[-1]])
+    return cuts[::-1]

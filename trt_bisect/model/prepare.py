@@ -31,39 +31,23 @@ OPSET = 17
 OPERATOR = "LayerNormalization"
 
 
-@dataclass(frozen=True)
-class Decomposed:
-    """A LayerNormalization in parts.
-
-    Attributes:
-        nodes: its nodes, the first ReduceMean first, the last one makes the output.
-        axis: the first of the axes that it normalizes, counted from the end.
-        epsilon: added to the variance.
-        scale: multiplied at the end; None without.
-        bias: added at the end; None without.
-    """
-
-    nodes: tuple[gs.Node, ...]
-    axis: int
-    epsilon: float
-    scale: np.ndarray | None = None
-    bias: np.ndarray | None = None
+Decomposed = tuple[list[gs.Node], int, float, "np.ndarray | None", "np.ndarray | None"]
+"""A LayerNormalization in parts: its nodes, the first ReduceMean first, the one that makes the output last; the first
+of the axes that it normalizes, counted from the end; the epsilon that is added to the variance; scale and bias."""
 
 
 def decomposed_normalizations(graph: gs.Graph) -> Iterator[Decomposed]:
     """Yields each LayerNormalization that a graph has in parts."""
     for node in graph.nodes:
         norm = _from_mean(node) if node.op == "ReduceMean" else None
-        if norm and not any(tensor in graph.outputs for part in norm.nodes[:-1] for tensor in part.outputs):
+        if norm and not any(tensor in graph.outputs for part in norm[0][:-1] for tensor in part.outputs):
             yield norm
 
 
 def fuse_normalizations(graph: gs.Graph) -> int:
     """Puts each LayerNormalization that an exporter took apart together, in place. Returns their number.
 
-    The graph has opset 17 or later.
-
-    Exporters write LayerNormalization as one node from opset 17 on. Below, it is nine nodes:
+    Exporters write LayerNormalization as one node from opset 17 on, which the graph has. Below, it is nine nodes:
 
         x -> ReduceMean -> Sub(x, mean) = d -> Pow(d, 2) -> ReduceMean -> Add(epsilon) -> Sqrt
                                           d -> Div(d, .) -> Mul(scale) -> Add(bias)
@@ -75,15 +59,15 @@ def fuse_normalizations(graph: gs.Graph) -> int:
     else reads a tensor in between; scale and bias are constants of these sizes.
     """
     norms = list(decomposed_normalizations(graph))
-    for norm in norms:
-        x, last = norm.nodes[0].inputs[0], norm.nodes[-1]
-        scale = np.ones(x.shape[norm.axis :], np.float32) if norm.scale is None else norm.scale
-        arrays = {"scale": scale} if norm.bias is None else {"scale": scale, "bias": norm.bias}
+    for nodes, axis, epsilon, scale, bias in norms:
+        x, last = nodes[0].inputs[0], nodes[-1]
+        scale = np.ones(x.shape[axis:], np.float32) if scale is None else scale
+        arrays = {"scale": scale} if bias is None else {"scale": scale, "bias": bias}
         constants = [gs.Constant(f"{last.name}.{name}", np.ascontiguousarray(array)) for name, array in arrays.items()]
-        attributes = {"axis": norm.axis, "epsilon": norm.epsilon}
+        attributes = {"axis": axis, "epsilon": epsilon}
         fused = gs.Node(OPERATOR, last.name, attributes, [x, *constants], list(last.outputs))
         graph.nodes.insert(graph.nodes.index(last), fused)
-        for node in norm.nodes:
+        for node in nodes:
             node.inputs.clear()
             node.outputs.clear()
             graph.nodes.remove(node)
@@ -110,7 +94,7 @@ def _from_mean(mean: gs.Node) -> Decomposed | None:
     nodes, sizes = [mean, sub, square, variance, add, root, divided], tuple(x.shape[axes:])
     scale = _then(nodes, "Mul", sizes)
     bias = None if scale is None else _then(nodes, "Add", sizes)
-    return Decomposed(tuple(nodes), axes, float(epsilon.reshape(())), scale, bias)
+    return nodes, axes, float(epsilon.reshape(())), scale, bias
 
 
 def _then(nodes: list[gs.Node], operator: str, sizes: tuple[int, ...]) -> np.ndarray | None:
@@ -594,7 +578,6 @@ def _absorb(producer: gs.Node, scale: np.ndarray, shift: np.ndarray, taken: set[
 
 
 def _scaled(weight: np.ndarray, scale: np.ndarray, layer: gs.Node) -> np.ndarray:
-    """The weight of a layer whose output channels are multiplied by ``scale``."""
     if layer.op == "Gemm":
         return np.asarray(weight * (scale[:, np.newaxis] if layer.attrs.get("transB", 0) else scale))
     if layer.op == "Conv":
@@ -610,13 +593,9 @@ _INTEGER_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear
 
 
 def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
-    """Removes outputs that are maps or optional values from ``graph``, in place.
+    """Removes outputs that are maps or optional values from ``graph``, in place; returns a note with their names.
 
-    Returns:
-        A note with their names; nothing if there are none.
-
-    Raises:
-        BadInput: the graph has no other outputs.
+    Raises BadInput if the graph has no other outputs.
     """
     odd = [
         value.name
@@ -669,29 +648,22 @@ class _Detached(LazyValues):  # type: ignore[misc]
 
 
 def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> gs.Graph:
-    """Returns GraphSurgeon's graph of a model.
+    """Returns GraphSurgeon's graph of a model, whose initializers without values are ``weights``.
 
     A weight that only layers read that depend on the network's inputs stays detached: ``fold_constants`` cannot need
     it. The others are attached.
-
-    Args:
-        model: its initializers without values are ``weights``.
     """
     graph = gs.import_onnx(model)
     fixed, outputs = _not_foldable(graph), {id(tensor) for tensor in graph.outputs}
     for scope in (graph, *bodies_of(graph)):
         for tensor in scope.tensors(check_duplicates=False).values():
-            if isinstance(tensor, gs.Constant) and _has_no_values(tensor):
+            values: Any = tensor._values if isinstance(tensor, gs.Constant) else None
+            if type(values) is LazyValues and values.tensor.data_location == onnx.TensorProto.EXTERNAL:
                 name, array = tensor.name, weights[tensor.name]
                 apart = id(tensor) not in outputs and all(id(node) in fixed for node in tensor.outputs)
                 tensor.values = _Detached(name, array) if apart else LazyValues(numpy_helper.from_array(array, name))
                 tensor.data_location = None
     return graph
-
-
-def _has_no_values(tensor: gs.Constant) -> bool:
-    values = tensor._values
-    return type(values) is LazyValues and values.tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
 def bodies_of(graph: gs.Graph) -> list[gs.Graph]:

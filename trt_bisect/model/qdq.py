@@ -59,24 +59,14 @@ class Written:
 
 @dataclass
 class WrittenPiece(Written):
-    """The graph of a piece without its weights, and the weights.
-
-    Attributes:
-        leaves: for the trunk, the graph's output that holds each leaf of the piece.
-        branch_leaves: the same for each branch.
-    """
+    """The graph of a piece; ``leaves`` has for the trunk the output of each leaf, ``branch_leaves`` for each branch."""
 
     leaves: Mapping[str, str] = field(default_factory=dict)
     branch_leaves: tuple[Mapping[str, str], ...] = ()
 
 
 class PlanWriter:
-    """Writes plans of one network with one set of scales. All its graphs share the rounded weights.
-
-    Attributes:
-        network: the network.
-        context: the facts that its graphs share.
-    """
+    """Writes plans of one network with one set of scales. All its graphs share the rounded weights."""
 
     def __init__(
         self,
@@ -92,19 +82,11 @@ class PlanWriter:
         self.context = WritingContext(network, scales, emulates=emulates, followers_round=followers_round, held=held)
 
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
-        """The quantizers of one rounding, first applied first.
-
-        Raises:
-            KeyError: the scales lack the rounded tensor.
-        """
-        return self.context.roundings.quantizers(layer, rounding)
+        """The quantizers of one rounding, first applied first; raises KeyError if the scales lack the tensor."""
+        return self.context.quantizers(layer, rounding)
 
     def write(self, plan: PrecisionPlan) -> Written:
-        """Writes the network in the precisions of ``plan``.
-
-        Raises:
-            ValueError: the plan has another number of layers.
-        """
+        """Writes the network in the precisions of ``plan``; raises ValueError if that has another number of layers."""
         self._check(plan)
         writing, graph = GraphWriting(self.context), self.network.skeleton.graph
         pairs = self._write_layers(writing, plan, range(len(plan)), Names())
@@ -115,10 +97,7 @@ class PlanWriter:
         """Writes one graph with a piece in the precisions of ``trunk`` and, from the same inputs, of each branch.
 
         A branch reads the trunk's tensors up to its first layer whose precision differs. From there on it has layers
-        of its own.
-
-        Raises:
-            ValueError: a plan has another number of layers.
+        of its own. Raises ValueError if a plan has another number of layers.
         """
         for plan in (trunk, *branches):
             self._check(plan)
@@ -127,20 +106,20 @@ class PlanWriter:
             next((k for k in piece.layers if trunk.precisions[k] is not plan.precisions[k]), piece.stop)
             for plan in branches
         ]
-        own_names: dict[int, Names] = {}
+        branch_names: dict[int, Names] = {}
         pairs: dict[int, tuple[str, ...]] = {}
         for k in piece.layers:
             for branch in (branch for branch, start in enumerate(starts) if start == k):
-                own_names[branch] = trunk_names.copy(f"{self.context.tag}branch{branch}")
+                branch_names[branch] = trunk_names.copy(f"{self.context.tag}branch{branch}")
             pairs.update(self._write_layers(writing, trunk, [k], trunk_names))
-        for branch, names in own_names.items():
+        for branch, names in branch_names.items():
             self._write_layers(writing, branches[branch], range(starts[branch], piece.stop), names)
-        copies = [trunk_names, *(own_names.get(branch, trunk_names) for branch in range(len(branches)))]
+        copies = [trunk_names, *(branch_names.get(branch, trunk_names) for branch in range(len(branches)))]
         leaves = [{leaf: names.final.get(leaf, leaf) for leaf in piece.leaves} for names in copies]
-        leaf_of = {output: leaf for each in leaves for leaf, output in each.items()}
+        leaf_of = {output: leaf for outputs in leaves for leaf, output in outputs.items()}
         inputs = [self.value_info(name, name) for name in piece.reads]
-        outputs = [self.value_info(leaf, output) for output, leaf in leaf_of.items()]
-        model, weights = writing.assemble(inputs, outputs)
+        infos = [self.value_info(leaf, output) for output, leaf in leaf_of.items()]
+        model, weights = writing.assemble(inputs, infos)
         return WrittenPiece(model, weights, pairs, leaves[0], tuple(leaves[1:]))
 
     def _check(self, plan: PrecisionPlan) -> None:
@@ -163,9 +142,8 @@ class PlanWriter:
 def sub_network(network: Network, piece: Piece, facts: TensorFacts) -> Network:
     """Returns the layers of a piece as a network. Names are kept, weights are shared, layers are numbered from 0.
 
-    Args:
-        piece: its ``reads`` become the inputs, its ``leaves`` the outputs.
-        facts: used for inputs whose shape the network does not give.
+    The piece's ``reads`` become the inputs, with the shapes of ``facts`` if the network gives none, its ``leaves`` the
+    outputs.
     """
     writer = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME)
     written = writer.write_piece(piece, network.free_plan())
@@ -215,8 +193,7 @@ class WrittenSwitch(Written):
 def write_switch(writer: PlanWriter, high: Precision, piece: Piece | None = None) -> WrittenSwitch:
     """Writes the network of ``writer`` with both precisions of every quantizable layer, and the others in its base.
 
-    Args:
-        piece: the layers to write, none of whose leaves has two versions (see ``model.pieces``); None for all.
+    No leaf of ``piece`` has two versions (see ``model.pieces``); None for all layers.
     """
     writing, names, tag = GraphWriting(writer.context, scales_are_inputs=True), Names(), writer.context.tag
     graph = writer.network.skeleton.graph
@@ -250,10 +227,8 @@ def _split(
     if not parts:
         return ""
     inputs.append(helper.make_tensor_value_info(name, dtype, [len(parts)]))
-    node = helper.make_node(
-        "Split", [name, writing.small_constant(f"{name}sizes", np.ones(len(parts), np.int64))], parts, name=name, axis=0
-    )
-    writing.nodes.insert(0, node)
+    sizes = writing.small_constant(f"{name}sizes", np.ones(len(parts), np.int64))
+    writing.nodes.insert(0, helper.make_node("Split", [name, sizes], parts, name=name, axis=0))
     return name
 
 
@@ -265,7 +240,7 @@ def _choice(
     A tensor that is rounded only as an output of the network has two outputs: both versions.
     """
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.at_output}
-    bodies = {}
+    bodies = []
     for name, precision in zip(("then_branch", "else_branch"), precisions, strict=True):
         inside = names.copy(f"{tag}switch{layer.index}{name[0]}")
         nodes = writing.body(layer, precision, inside)
@@ -276,31 +251,25 @@ def _choice(
                 results.append(f"{inside.final[tensor]}_read")
                 nodes.append(helper.make_node("Identity", [inside.read[tensor]], [results[-1]]))
         outputs = [onnx.ValueInfoProto(name=result) for result in results]
-        bodies[name] = onnx.GraphProto(name=name, node=nodes, output=outputs)
+        bodies.append(onnx.GraphProto(name=name, node=nodes, output=outputs))
     outside = []
     for tensor in layer.outputs:
         outside.append(tensor)
         if tensor in rounded:
             names.read[tensor] = f"{tensor}{tag}switch"
             outside.append(names.read[tensor])
-    node = helper.make_node("If", [gate], outside, name=f"{layer.name}{tag}switch")
-    node.attribute.extend(helper.make_attribute(name, body) for name, body in bodies.items())
-    return node
+    name = f"{layer.name}{tag}switch"
+    return helper.make_node("If", [gate], outside, name=name, then_branch=bodies[0], else_branch=bodies[1])
 
 
 def _held(writing: GraphWriting, layer: Layer, tensor: str, names: Names, gate: str, tag: str) -> onnx.NodeProto:
     """The If that rounds a tensor where it is made, or leaves it; layers read its output from there on."""
-    name, outside, left = names.read.get(tensor, tensor), f"{tensor}{tag}heldswitch", f"{tensor}{tag}heldleft"
+    name, outside, unrounded = names.read.get(tensor, tensor), f"{tensor}{tag}heldswitch", f"{tensor}{tag}heldleft"
     around, writing.nodes = writing.nodes, []
     rounded = writing.rounded_where_made(layer, tensor, name)
     nodes, writing.nodes = writing.nodes, around
-    bodies = {
-        "then_branch": onnx.GraphProto(name="then", node=nodes, output=[onnx.ValueInfoProto(name=rounded)]),
-        "else_branch": onnx.GraphProto(
-            name="else", node=[helper.make_node("Identity", [name], [left])], output=[onnx.ValueInfoProto(name=left)]
-        ),
-    }
-    node = helper.make_node("If", [gate], [outside], name=outside)
-    node.attribute.extend(helper.make_attribute(key, body) for key, body in bodies.items())
+    then = onnx.GraphProto(name="then", node=nodes, output=[onnx.ValueInfoProto(name=rounded)])
+    identity, output = helper.make_node("Identity", [name], [unrounded]), onnx.ValueInfoProto(name=unrounded)
+    otherwise = onnx.GraphProto(name="else", node=[identity], output=[output])
     names.read[tensor] = outside
-    return node
+    return helper.make_node("If", [gate], [outside], name=outside, then_branch=then, else_branch=otherwise)

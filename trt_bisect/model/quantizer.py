@@ -20,14 +20,8 @@ from trt_bisect.precision import Precision
 
 EVERY_INPUT = -1
 _INT8_SLOTS: dict[str, tuple[int, ...]] = {
-    "Conv": (0, 1),
-    "ConvTranspose": (0, 1),
-    "Gemm": (0, 1),
-    "MatMul": (0, 1),
-    "MaxPool": (0,),
-    "AveragePool": (0,),
-    "GlobalAveragePool": (0,),
-    "Add": (0, 1),
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul", "Add"), (0, 1)),
+    **dict.fromkeys(("MaxPool", "AveragePool", "GlobalAveragePool"), (0,)),
     "Concat": (EVERY_INPUT,),
 }
 """The operators that TensorRT runs in INT8 if their inputs have Q/DQ, with the slots of those inputs.
@@ -134,12 +128,11 @@ LOWS: Mapping[Precision, LowPrecision] = {low.precision: low for low in (INT8, F
 def find_low(precision: str | Precision) -> LowPrecision:
     """Returns a low precision by its name: of ``int16`` the activations alone are, and the weights in INT8.
 
-    Raises:
-        BadInput: there is none of that name.
+    Raises BadInput for another name.
     """
-    for known, low in {**LOWS, Precision.INT16: W8A16}.items():
-        if str(precision) == str(known):
-            return low
+    lows = {str(key): low for key, low in {**LOWS, Precision.INT16: W8A16}.items()}
+    if str(precision) in lows:
+        return lows[str(precision)]
     raise BadInput(f"There is no low precision '{precision}'.", f"Give {', '.join(map(str, LOWS))}.")
 
 
@@ -216,9 +209,8 @@ class Quantizer:
     def round_trip(self, values: np.ndarray) -> np.ndarray:
         """Returns ``values`` quantized and dequantized, in ``dtype``: divide, round half to even, saturate, multiply.
 
-        FP8 rounds to four significant bits, and saturates at 448.
-
-        With the scale of a mask (about 1e36) the lowest level overflows float32 and becomes infinite, as in an engine.
+        FP8 rounds to four significant bits, and saturates at 448. With the scale of a mask (about 1e36) the lowest
+        level overflows float32 and becomes infinite, as in an engine.
 
         Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the same way. For float16 both
         compute in float32, as ONNX Runtime does.
@@ -297,7 +289,7 @@ def int8_scale(low: LowPrecision, scale: np.float32) -> np.float32:
     levels = np.float64(_INT16.max if low.wide else low.levels)
     near = np.float32(np.float64(scale) * levels / INT8_MAX)
     around = (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf)))
-    return next((one for one in around if scale_in(low, one) == scale), near)
+    return next((int8 for int8 in around if scale_in(low, int8) == scale), near)
 
 
 def activation_quantizer(low: LowPrecision, scale: np.float32) -> Quantizer:
@@ -311,9 +303,9 @@ def weight_quantizer(weight: np.ndarray, axis: int | None, low: LowPrecision = I
 
     A channel of zeros is rounded to zeros by any scale. It gets the largest scale of the other channels, or 1.
     """
-    others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
+    axes = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
     values = np.asarray(weight, np.float32)
-    largest = np.maximum(values.max(axis=others), -values.min(axis=others))
+    largest = np.maximum(values.max(axis=axes), -values.min(axis=axes))
     scale = np.asarray(largest / np.float32(low.levels), dtype=np.float32)
     usable = scale >= np.finfo(np.float32).tiny
     for_zeros = scale.max() if usable.any() else np.float32(1.0)

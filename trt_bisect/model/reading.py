@@ -110,17 +110,18 @@ def relative_difference(original: np.ndarray, other: np.ndarray) -> float:
     finite = np.isfinite(original) & np.isfinite(other)
     if np.mean(np.isfinite(original) != np.isfinite(other)) > 0.5:
         return 1.0
-    one, two = original[finite].astype(np.float64), other[finite].astype(np.float64)
-    norm = float(np.linalg.norm(one))
-    return float(np.linalg.norm(one - two)) / norm if norm else float(np.any(two))
+    first, second = original[finite].astype(np.float64), other[finite].astype(np.float64)
+    norm = float(np.linalg.norm(first))
+    return float(np.linalg.norm(first - second)) / norm if norm else float(np.any(second))
 
 
 def as_in_file(network: Network) -> Network:
     """Returns the network with the file's quantizers and with every layer quantizable that has any."""
     if not network.has_pairs:
         return network
-    own = network.as_in_file()
-    return replace(own, layers=tuple(replace(layer, why_not="") if layer.roundings else layer for layer in own.layers))
+    network = network.as_in_file()
+    layers = (replace(layer, why_not="") if layer.roundings else layer for layer in network.layers)
+    return replace(network, layers=tuple(layers))
 
 
 def _comparisons(network: Network) -> Iterator[_Comparison]:
@@ -167,14 +168,14 @@ def _run_prepared(
 def _run_file(file: Written, names: Sequence[str], feeds: Feeds) -> dict[str, np.ndarray] | None:
     """Runs the file without graph optimisation and returns its numeric tensors ``names``; None if it does not run."""
     made = {name for node in file.model.graph.node for name in node.output}
-    known = [name for name in names if name in made]
+    present = [name for name in names if name in made]
     try:
-        session = make_session(Written(with_outputs(file.model, known), file.weights), level=UNOPTIMISED)
-        values = session.run(known, {name: feeds[name] for name in feeds})
+        session = make_session(Written(with_outputs(file.model, present), file.weights), level=UNOPTIMISED)
+        values = session.run(present, {name: feeds[name] for name in feeds})
     except Exception as error:
         logging.getLogger(__name__).debug("the file does not run: %s", error)
         return None
-    return {name: value for name, value in zip(known, values, strict=True) if _is_numeric(value)}
+    return {name: value for name, value in zip(present, values, strict=True) if _is_numeric(value)}
 
 
 def _is_numeric(value: object) -> bool:
@@ -214,12 +215,12 @@ def _first_difference(network: Network, comparison: _Comparison, feeds: Feeds) -
 def _pieces(network: Network, facts: TensorFacts, made: set[str]) -> list[Piece]:
     """The shortest pieces whose inputs and outputs (``reads`` and ``leaves``) are all in the file, too."""
     rounded_too = {rounding.tensor for layer in network.layers for rounding in layer.roundings if rounding.at_output}
-    known = (made & set(facts.shapes)) - rounded_too
-    boundaries = Boundaries.of(network)
+    comparable = (made & set(facts.shapes)) - rounded_too
+    boundaries = Boundaries(network)
     last_read = {name: layer.index for layer in network.layers for name in layer.inputs}
     unknown_between: set[int] = set()
     for name, maker in boundaries.made.items():
-        if maker >= 0 and name not in known:
+        if maker >= 0 and name not in comparable:
             unknown_between.update(range(maker + 1, last_read.get(name, maker) + 1))
     ends = [k for k in range(len(network.layers) + 1) if k not in unknown_between]
     return [boundaries.piece(start, stop) for start, stop in pairwise(ends)]
@@ -258,8 +259,8 @@ def _piece_difference(
     noise = max((_NOISE[tensors[name].dtype] for name in tensors if tensors[name].dtype in _NOISE), default=0.0)
     with_noise = [session.run(names, _with_noise(read, noise, seed)) for seed in range(_DRAWS)]
     for name, share in apart.items():
-        own = max(relative_difference(ours[name], again[leaves.index(name)]) for again in with_noise)
-        if share > max(FLOAT_NOISE, _TIMES_ITS_NOISE * own):
+        by_noise = max(relative_difference(ours[name], again[leaves.index(name)]) for again in with_noise)
+        if share > max(FLOAT_NOISE, _TIMES_ITS_NOISE * by_noise):
             return f"layer '{network.producers[name].name}' makes '{name}', which differs by {percent(share)}"
     return ""
 

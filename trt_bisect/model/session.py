@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper, parser
 
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.file import set_external
@@ -28,7 +28,15 @@ WRONG_BEFORE_FP8 = ("ReluQuantRewrite", "ClipQuantRewrite")
 """The optimisations of ONNX Runtime that remove an activation before a QuantizeLinear because it saturates there. The
 first one removes a Relu before FP8 too, although FP8 holds negative values (seen in 1.31)."""
 _FOLDER_OF_WEIGHTS = "session.model_external_initializers_file_folder_path"
+_IDENTITY = '<ir_version: 8, opset_import: ["": 13]> g (float[1] x) => (float[1] y) {y = Identity(x)}'
 _SUMMED = 64
+_PRODUCT = f"""<ir_version: 8, opset_import: ["": 13]>
+g (float[1, {_SUMMED}] x) => (float[1, 1] y) <float one = {{1}}, int8 zero = {{0}}> {{
+    xq = QuantizeLinear(x, one, zero)
+    xd = DequantizeLinear(xq, one, zero)
+    wd = DequantizeLinear(w, one, zero)
+    y = MatMul(xd, wd)
+}}"""
 _WARNING, _FATAL = 2, 4
 """ONNX Runtime's levels of messages; the first is its default."""
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -47,7 +55,7 @@ def make_session(
     arena: bool = True,
     integers: bool = False,
 ) -> ort.InferenceSession:
-    """Makes a session, with Q/DQ fusion off unless ``integers``.
+    """Makes a session, with Q/DQ fusion off unless ``integers``; raises TrialFailed if ONNX Runtime refuses the graph.
 
     Args:
         threads: for one inference; None for ``session_threads()``.
@@ -56,9 +64,6 @@ def make_session(
             beyond it tensors get other layouts, and float sums another order.
         arena: true to keep memory from one inference to the next; false to free it after each, which takes longer.
         integers: true for ONNX Runtime's INT8 kernels, as a session with default options has them.
-
-    Raises:
-        TrialFailed: ONNX Runtime refuses the graph.
     """
     options = new_options()
     options.add_session_config_entry(*NO_SPINNING)
@@ -113,7 +118,8 @@ def usable_provider() -> str:
         return CPU
     ort.set_default_logger_severity(_FATAL)
     try:
-        session = ort.InferenceSession(_identity().SerializeToString(), new_options(), providers=[CUDA, CPU])
+        content = parser.parse_model(_IDENTITY).SerializeToString()
+        session = ort.InferenceSession(content, new_options(), providers=[CUDA, CPU])
     finally:
         ort.set_default_logger_severity(_WARNING)
     return str(session.get_providers()[0])
@@ -125,19 +131,9 @@ def integer_sums_are_exact() -> bool:
 
     Without VNNI, x86 kernels add pairs of products in 16 bits, which saturate.
     """
-    pairs = [
-        helper.make_node("QuantizeLinear", ["x", "one", "zero"], ["xq"]),
-        helper.make_node("DequantizeLinear", ["xq", "one", "zero"], ["xd"]),
-        helper.make_node("DequantizeLinear", ["w", "one", "zero"], ["wd"]),
-        helper.make_node("MatMul", ["xd", "wd"], ["y"]),
-    ]
+    model = parser.parse_model(_PRODUCT)
     largest = np.full((_SUMMED, 1), np.iinfo(np.int8).max, np.int8)
-    weights: dict[str, np.ndarray] = {"one": np.array(1, np.float32), "zero": np.array(0, np.int8), "w": largest}
-    kept = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    shapes = {"x": [1, _SUMMED], "y": [1, 1]}
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items())
-    graph = helper.make_graph(pairs, "g", [x], [y], kept)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    model.graph.initializer.append(numpy_helper.from_array(largest, "w"))
     session = make_session(Written(model, {}), threads=1, integers=True)
     (sums,) = session.run(None, {"x": largest.T.astype(np.float32)})
     return float(sums[0, 0]) == _SUMMED * float(largest[0, 0]) ** 2
@@ -154,7 +150,7 @@ def give_back_arena() -> None:
 @cache
 def _shrinking() -> tuple[ort.InferenceSession, ort.IOBinding, ort.RunOptions]:
     """Returns a run after which ONNX Runtime shrinks the shared arena. Its own output is not in the arena."""
-    session = make_session(Written(_identity(), {}), threads=1, one_of_many=True)
+    session = make_session(Written(parser.parse_model(_IDENTITY), {}), threads=1, one_of_many=True)
     binding, options = session.io_binding(), ort.RunOptions()
     binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32)))
     binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32)))
@@ -162,18 +158,8 @@ def _shrinking() -> tuple[ort.InferenceSession, ort.IOBinding, ort.RunOptions]:
     return session, binding, options
 
 
-def _identity() -> onnx.ModelProto:
-    """Returns a network whose output ``y`` is its input ``x``, one float."""
-    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
-    graph = helper.make_graph(
-        [helper.make_node("Identity", ["x"], ["y"])], "g", [value], [onnx.ValueInfoProto(name="y")]
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-
-
 @cache
 def _share_arena() -> None:
     """Registers the arena that sessions share, once in a process."""
     memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
-    as_requested = {"max_mem": 0, "arena_extend_strategy": 1}
-    ort.create_and_register_allocator(memory, ort.OrtArenaCfg(as_requested))
+    ort.create_and_register_allocator(memory, ort.OrtArenaCfg({"max_mem": 0, "arena_extend_strategy": 1}))

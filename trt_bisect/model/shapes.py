@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +11,8 @@ import onnx
 from onnx import numpy_helper
 
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.model.layers import TensorFacts, TensorTypes
+from trt_bisect.model.file import refill
+from trt_bisect.model.layers import TensorFacts, TensorTypes, int_attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import SHARE_OF_GROUP, Observer, can_be_cut, groups_of
 from trt_bisect.model.prepare import infer_shapes
@@ -44,22 +46,22 @@ class FreeBatch:
 def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
     """Returns the shape and dtype of every tensor for ``feeds``: inferred, or else read from a run of the network.
 
-    Raises:
-        BadInput: ONNX Runtime refuses the network or the feeds.
+    Raises BadInput if ONNX Runtime refuses the network or the feeds.
     """
     model = _without_shapes(network)
     for value in model.graph.input:
         dtype = value.type.tensor_type.elem_type
         value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, dtype, np.shape(feeds[value.name])))
-    known = {
+    inferred = {
         name: tuple(size for size in shape if isinstance(size, int))
         for name, shape in TensorTypes.of(infer_shapes(model).graph).shapes.items()
         if all(isinstance(size, int) for size in shape)
     }
     dtypes = TensorTypes.of(network.skeleton.graph).dtypes
-    unknown = [name for layer in network.layers for name in layer.outputs if name not in known or name not in dtypes]
+    made = (name for layer in network.layers for name in layer.outputs)
+    unknown = [name for name in made if name not in inferred or name not in dtypes]
     seen = _observed(network, unknown, feeds) if unknown else {}
-    shapes = {**known, **{name: shape for name, (shape, _) in seen.items()}}
+    shapes = {**inferred, **{name: shape for name, (shape, _) in seen.items()}}
     dtypes = {**dtypes, **{name: dtype for name, (_, dtype) in seen.items()}}
     return TensorFacts({name: shape for name, shape in shapes.items() if name in dtypes}, dtypes)
 
@@ -69,12 +71,9 @@ def groups_within(
 ) -> list[tuple[str, ...]]:
     """Returns tensors in groups to be read one after another; one group if the network cannot be cut.
 
-    Args:
-        memory: the bytes for a group, and for what later groups need.
-        runs: the number of runs of the network that are held at the same time.
+    ``memory`` is for a group, in bytes, and for what later groups need; ``runs`` of the network are held at once.
     """
-    complete = all(spec.name in feeds for spec in network.inputs)
-    if not complete or not can_be_cut(network.skeleton):
+    if any(spec.name not in feeds for spec in network.inputs) or not can_be_cut(network.skeleton):
         return [tuple(names)]
     facts = facts_for(network, feeds)
     return groups_of(names, lambda name: runs * facts.size(name), memory // SHARE_OF_GROUP)
@@ -83,19 +82,14 @@ def groups_within(
 def _observed(
     network: Network, names: Sequence[str], feeds: Feeds
 ) -> dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]]:
-    """Returns the shapes and dtypes of tensors for ``feeds``. A Shape node reads each, so that no tensor is held.
-
-    Raises:
-        BadInput: ONNX Runtime refuses the network or the feeds.
-    """
+    """Returns the shapes and dtypes of tensors for ``feeds``. A Shape node reads each, so that no tensor is held."""
     written = Written(network.skeleton, dict(network.weights))
     types = Observer(written, [names], network.source).types
     dtypes = {name: _DTYPES[types[name]] for name in names if types.get(name) in _DTYPES}
     tag = "__shape"
     while any(out.endswith(tag) for node in network.skeleton.graph.node for out in node.output):
         tag += "_"
-    model = onnx.ModelProto()
-    model.CopyFrom(network.skeleton)
+    model = deepcopy(network.skeleton)
     model.graph.node.extend(onnx.helper.make_node("Shape", [name], [f"{name}{tag}"]) for name in dtypes)
     observer = Observer(Written(model, written.weights), [[f"{name}{tag}" for name in dtypes]], network.source)
     shapes = next(observer.run(feeds, 0))
@@ -116,19 +110,15 @@ def with_free_batch(network: Network, feeds: Feeds) -> FreeBatch:
             dims[0].dim_param = symbol
     repaired = _repair_reshapes(model.graph, batch)
     model = infer_shapes(model)
-    free = replace(network, skeleton=model)
-    return FreeBatch(free, _axes(model.graph, symbol), repaired)
+    return FreeBatch(replace(network, skeleton=model), _axes(model.graph, symbol), repaired)
 
 
 def _without_shapes(network: Network) -> onnx.ModelProto:
     """Returns a copy of the skeleton without the shapes of inner tensors and of outputs."""
-    model = onnx.ModelProto()
-    model.CopyFrom(network.skeleton)
+    model = deepcopy(network.skeleton)
     types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
-    del model.graph.value_info[:]
-    model.graph.value_info.extend(
-        onnx.helper.make_tensor_value_info(name, dtype, None) for name, dtype in types.items() if dtype
-    )
+    infos = [onnx.helper.make_tensor_value_info(name, dtype, None) for name, dtype in types.items() if dtype]
+    refill(model.graph.value_info, infos)
     for value in model.graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
@@ -136,11 +126,7 @@ def _without_shapes(network: Network) -> onnx.ModelProto:
 
 
 def _repair_reshapes(graph: onnx.GraphProto, batch: int) -> frozenset[int]:
-    """Makes the first axis of Reshapes to a fixed shape dynamic, in place: -1, or 0 if another axis is -1.
-
-    Returns:
-        The indices of the changed nodes.
-    """
+    """Makes the first axis of Reshapes to a fixed shape dynamic: -1, or 0 if another is -1; returns their indices."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     repaired = []
     for index, node in enumerate(graph.node):
@@ -151,18 +137,15 @@ def _repair_reshapes(graph: onnx.GraphProto, batch: int) -> frozenset[int]:
             continue
         if -1 not in shape:
             shape[0] = -1
-        elif shape[0] == batch and not any(
-            attribute.name == "allowzero" and attribute.i for attribute in node.attribute
-        ):
+        elif shape[0] == batch and not int_attribute(node, "allowzero", 0):
             shape[0] = 0
         else:
             continue
         name = f"{node.output[0]}_free_shape"
         while name in constants:
             name += "_"
-        constants[name] = numpy_helper.from_array(shape, name)
+        node.input[1], constants[name] = name, numpy_helper.from_array(shape, name)
         graph.initializer.append(constants[name])
-        node.input[1] = name
         repaired.append(index)
     return frozenset(repaired)
 
@@ -172,7 +155,7 @@ def _axes(graph: onnx.GraphProto, symbol: str) -> dict[str, int | None]:
     axes: dict[str, int | None] = {}
     for value in (*graph.value_info, *graph.input, *graph.output):
         dims = value.type.tensor_type.shape.dim
-        places = [axis for axis, dim in enumerate(dims) if dim.dim_param == symbol]
-        fixed = value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
-        axes[value.name] = places[0] if places else None if fixed else 0
+        is_fixed = value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
+        named = (axis for axis, dim in enumerate(dims) if dim.dim_param == symbol)
+        axes[value.name] = next(named, None if is_fixed else 0)
     return axes

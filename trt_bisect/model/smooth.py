@@ -73,21 +73,9 @@ class Smoothed:
     tensors: Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class _Divided:
-    """A constant that is divided by the factors of the channels.
-
-    Attributes:
-        slot: the input that is the constant.
-        axis: the axis of the channels, from the end.
-        channels: of the smoothed tensor, those that are the constant's.
-        divides: the constant is a divisor: it is multiplied.
-    """
-
-    slot: Slot
-    axis: int
-    channels: slice
-    divides: bool = False
+_Divided = tuple[Slot, int, slice, bool]
+"""A constant that is divided by the factors of the channels: the input that is the constant, its axis of the channels
+from the end, and those of the smoothed tensor's that it has; true for a divisor, which is multiplied."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +85,6 @@ class _Smoothable:
     Attributes:
         axis: of its channels.
         readers: the layers whose weights are multiplied, by index.
-        taken_by: the constants that take the division.
         others: the inputs of other layers that read it, which a Mul is for.
     """
 
@@ -110,9 +97,7 @@ class _Smoothable:
 def smooth(network: Network, samples: Iterable[Feeds]) -> Smoothed:
     """Returns a network that computes the same in FP32, up to float noise, with channels that are alike.
 
-    Args:
-        network: without Q/DQ pairs of its own, its shapes known.
-        samples: of the calibration data.
+    The network has no Q/DQ pairs of its own, and its shapes are known; the samples are calibration data.
     """
     nodes, smoothable = network.skeleton.graph.node, dict(_Finder(network).smoothable())
     constants: dict[Slot, np.ndarray] = {}
@@ -133,9 +118,8 @@ def smooth(network: Network, samples: Iterable[Feeds]) -> Smoothed:
                 brought_back[tensor] = factors, use.others
             for k, weight in weights.items():
                 scale((k, 1), _read_axis(nodes[k], weight), factors)
-            for divided in use.taken_by:
-                part = factors[divided.channels]
-                scale(divided.slot, divided.axis, part if divided.divides else 1.0 / part)
+            for slot, axis, channels, divides in use.taken_by:
+                scale(slot, axis, factors[channels] if divides else 1.0 / factors[channels])
     if not shares:
         return Smoothed(network, shares)
     changed = {slot: np.ascontiguousarray(values, np.float32) for slot, values in constants.items()}
@@ -253,24 +237,20 @@ class _Finder:
         self._shapes = {layer.outputs[0]: layer.shape or () for layer in layers if layer.outputs}
 
     def smoothable(self) -> Iterator[tuple[str, _Smoothable]]:
-        """Yields the tensors by name, in execution order."""
         for tensor in self._network.rounded_activations:
             reads, shape = self._reads.get(tensor, []), self._shapes.get(tensor)
             if shape is None or len(reads) != self._uses[tensor]:
                 continue
             kinds = {self._nodes[k].op_type for k, _ in reads}
-            scaled = [k for k, slot in reads if slot == 0 and self._nodes[k].op_type in _PRODUCTS]
-            if kinds == {"Conv"}:
-                scaled = [k for k, _ in reads]
-            scaled = [k for k in scaled if self._can_be_scaled(k)]
+            all_convs, rank = kinds == {"Conv"}, len(shape)
+            readers = [k for k, slot in reads if all_convs or (slot == 0 and self._nodes[k].op_type in _PRODUCTS)]
+            scaled = list(filter(self._can_be_scaled, readers))
             others = [(k, slot) for k, slot in reads if k not in scaled]
-            if not scaled or (others and kinds <= {"Conv", *_PRODUCTS}):
-                continue
-            rank = len(shape)
-            axis = 1 - rank if kinds == {"Conv"} else -1
-            taken_by = self._taken_by(tensor, axis, rank, slice(0, None))
-            if taken_by:
-                yield tensor, _Smoothable(axis % rank, scaled, taken_by, others)
+            if scaled and not (others and kinds <= {"Conv", *_PRODUCTS}):
+                axis = 1 - rank if all_convs else -1
+                taken_by = self._taken_by(tensor, axis, rank, slice(0, None))
+                if taken_by:
+                    yield tensor, _Smoothable(axis % rank, scaled, taken_by, others)
 
     def _can_be_scaled(self, index: int) -> bool:
         """Returns true for a layer whose weight is a constant of its own, with a scale for each output."""
@@ -302,9 +282,9 @@ class _Finder:
                 last = ends(index, axis, rank, channels)
                 return [*divided, *last] if last else []
             if (op == "Mul" and slot is not None) or (op == "Div" and slot == 1):
-                return [*divided, _Divided((index, slot), axis, channels, op == "Div")]
+                return [*divided, ((index, slot), axis, channels, op == "Div")]
             if op in ("Add", "Sub") and slot is not None:
-                divided.append(_Divided((index, slot), axis, channels))
+                divided.append(((index, slot), axis, channels, False))
                 before = node.input[1 - slot]
             elif op == "Transpose":
                 order = next((a.ints for a in node.attribute if a.name == "perm"), range(rank)[::-1])
@@ -353,12 +333,12 @@ class _Finder:
         if node.op_type == "LayerNormalization":
             fits = axis == -1 and int_attribute(node, "axis", -1) in (-1, rank - 1)
             fits = fits and all(self._network.has_constant(node.input[slot]) for slot in slots)
-            return [_Divided((index, slot), -1, channels) for slot in slots] if fits else []
+            return [((index, slot), -1, channels, False) for slot in slots] if fits else []
         if not self._can_be_scaled(index) or axis != (1 - rank if node.op_type == "Conv" else -1):
             return []
         of_conv, is_transposed = node.op_type == "Conv", int_attribute(node, "transB", 0)
         weight_axis = -self._network.constant(node.input[1]).ndim if of_conv else -2 if is_transposed else -1
-        return [_Divided((index, slot), weight_axis if slot == 1 else -1, channels) for slot in slots]
+        return [((index, slot), weight_axis if slot == 1 else -1, channels, False) for slot in slots]
 
     def _fits(self, node: onnx.NodeProto, slot: int, axis: int) -> bool:
         """Returns true if a constant has one element, or varies along the axis of the channels at most."""

@@ -46,9 +46,7 @@ ReduceLogSumExp has its maximum taken off first, so that nothing overflows insid
 def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
     """Returns the nodes that compute what a node computes, and new constants that they read.
 
-    Args:
-        node: the node of the graph; an operator of one TensorRT layer is returned as it is.
-        final: a name that begins the names of new tensors; it is not given to one itself.
+    A node of one TensorRT layer is returned as it is. ``final`` begins the names of new tensors, and is none of them.
     """
     if node.op_type not in _PARTS or node.domain not in ("", "ai.onnx"):
         return [node], []
@@ -70,76 +68,14 @@ def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], li
 _OWN_WORDS = "int8 fp8 fp16 bf16 typed rounded unrounded branch scale held given int16".split()
 
 
-class RoundingCache:
-    """The quantizers of a network with one set of scales, and its rounded weights.
+class WritingContext:
+    """The facts, quantizers and rounded weights that all graphs of one network with one set of scales share.
 
-    The quantizers of weights and the rounded weights are shared with other caches of the same network. Rounded weights
+    The quantizers of weights and the rounded weights are shared with other contexts of a network. Rounded weights
     take as much room as the weights: where these are large, they are kept in files, or not at all.
 
-    A low precision that is a float type has no quantizers.
-
     Args:
-        network: gives the weights and the quantizers of its file.
-        scales: the scales of the activations whose quantizers are not in the file.
-        in_base: the indices of the low layers that read and make tensors in the network's base type.
-        emulates: their pairs are in float32, with scales that the type has; else they are in the type.
-    """
-
-    def __init__(self, network: Network, scales: Scales, in_base: Collection[int] = (), *, emulates: bool) -> None:
-        self.scales = scales
-        self._network, self._in_base, self._emulates = network, in_base, emulates
-        self._quantizers: dict[tuple[int, int, bool], tuple[Quantizer, ...]] = {}
-        self._constants: dict[tuple[object, ...], np.ndarray] = {}
-        self._large = are_large(network.weights)
-
-    def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
-        """The quantizers of one rounding, first applied first.
-
-        Raises:
-            KeyError: the scales lack the rounded tensor.
-        """
-        key = (layer.index, rounding.slot, rounding.at_output)
-        if key not in self._quantizers:
-            low, kind = self._network.low, self._network.base_type
-            quantizers = rounding.fixed or (self._new_quantizers(rounding, low) if low.needs_ranges else ())
-            if kind is not None and layer.index in self._in_base and not rounding.at_output:
-                quantizers = tuple(
-                    replace(q, scale=kind.positive(q.scale), dtype=q.dtype if self._emulates else kind.dtype)
-                    for q in quantizers
-                )
-            self._quantizers[key] = quantizers
-        return self._quantizers[key]
-
-    def _new_quantizers(self, rounding: Rounding, low: LowPrecision) -> tuple[Quantizer, ...]:
-        if not rounding.is_weight:
-            return (activation_quantizer(low, self.scales[rounding.tensor]),)
-        quantizers, key = self._network.rounded.quantizers, (rounding.tensor, rounding.axis, low)
-        if key not in quantizers:
-            quantizers[key] = weight_quantizer(self._network.constant(rounding.tensor), rounding.axis, low)
-        return (quantizers[key],)
-
-    def constant(self, name: str, quantizers: tuple[Quantizer, ...], kind: FloatType | None = None) -> np.ndarray:
-        """The values of a constant after its quantizers, in the dtype of the last one; first rounded to a type."""
-        key = (name, kind, *(quantizer.key() for quantizer in quantizers))
-        if key not in self._constants:
-            rounded = self._network.rounded.get(key)
-            if rounded is None:
-                values = self._network.on_grid.get(name)
-                values = self._network.constant(name) if values is None else values
-                rounded = round_trips(values if kind is None else kind.rounded(values), quantizers)
-                rounded = mapped(rounded) if self._large else rounded
-                self._network.rounded[key] = rounded
-            if self._large and file_of(rounded) is None:
-                return rounded
-            self._constants[key] = rounded
-        return self._constants[key]
-
-
-class WritingContext:
-    """The facts that all graphs of one network with one set of scales share.
-
-    Args:
-        scales: of the activations.
+        scales: of the activations whose quantizers are not in the file.
         emulates: the graph is for ONNX Runtime: weights are rounded in advance, and layers in FP16 or BF16 compute in
             float32 between roundings to that type.
         followers_round: tensors that layers which only follow make or read are rounded too, where they have a scale
@@ -147,7 +83,6 @@ class WritingContext:
         held: exactly these tensors are rounded where they are made; None for those of ``followers_round``.
 
     Attributes:
-        roundings: its quantizers and rounded weights.
         tag: underscores that make the names of new tensors new.
         initializers: the constants of the graph by name, detached weights among them.
         types: the type and shape of each tensor by name, as far as they are known.
@@ -168,10 +103,50 @@ class WritingContext:
             if kind is not None and layer.quantizable:
                 slots = typed_slots(graph.node[layer.index], self.float_tensors, kind)
                 self.base_slots |= {} if slots is None else {layer.index: slots}
-        self.roundings = RoundingCache(network, scales, self.base_slots.keys(), emulates=emulates)
+        self._scales, self._large = scales, are_large(network.weights)
+        self._quantizers: dict[tuple[int, int, bool], tuple[Quantizer, ...]] = {}
+        self._constants: dict[tuple[object, ...], np.ndarray] = {}
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}
         self.types = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
         self.tag = _unused_tag(network)
+
+    def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
+        """The quantizers of one rounding, first applied first; raises KeyError if the scales lack the tensor."""
+        key = (layer.index, rounding.slot, rounding.at_output)
+        if key not in self._quantizers:
+            low, kind = self.network.low, self.network.base_type
+            quantizers = rounding.fixed or (self._new_quantizers(rounding, low) if low.needs_ranges else ())
+            if kind is not None and layer.index in self.base_slots and not rounding.at_output:
+                quantizers = tuple(
+                    replace(q, scale=kind.positive(q.scale), dtype=q.dtype if self.emulates else kind.dtype)
+                    for q in quantizers
+                )
+            self._quantizers[key] = quantizers
+        return self._quantizers[key]
+
+    def _new_quantizers(self, rounding: Rounding, low: LowPrecision) -> tuple[Quantizer, ...]:
+        if not rounding.is_weight:
+            return (activation_quantizer(low, self._scales[rounding.tensor]),)
+        quantizers, key = self.network.rounded.quantizers, (rounding.tensor, rounding.axis, low)
+        if key not in quantizers:
+            quantizers[key] = weight_quantizer(self.network.constant(rounding.tensor), rounding.axis, low)
+        return (quantizers[key],)
+
+    def rounded(self, name: str, quantizers: tuple[Quantizer, ...], kind: FloatType | None = None) -> np.ndarray:
+        """The values of a constant after its quantizers, in the dtype of the last one; first rounded to a type."""
+        key = (name, kind, *(quantizer.key() for quantizer in quantizers))
+        if key not in self._constants:
+            rounded = self.network.rounded.get(key)
+            if rounded is None:
+                values = self.network.on_grid.get(name)
+                values = self.network.constant(name) if values is None else values
+                rounded = round_trips(values if kind is None else kind.rounded(values), quantizers)
+                rounded = mapped(rounded) if self._large else rounded
+                self.network.rounded[key] = rounded
+            if self._large and file_of(rounded) is None:
+                return rounded
+            self._constants[key] = rounded
+        return self._constants[key]
 
     def followed(self, int8: Collection[int]) -> frozenset[str]:
         """Returns the tensors that are rounded where they are made, with the layers ``int8`` in INT8."""
@@ -180,7 +155,7 @@ class WritingContext:
         if not self._followers_round or self.network.low.precision is not Precision.INT8:
             return frozenset()
         tensors = followed_tensors(self.network, int8)
-        return frozenset(name for name in tensors & self.float_tensors if name in self.roundings.scales)
+        return frozenset(name for name in tensors & self.float_tensors if name in self._scales)
 
     def is_constant(self, name: str) -> bool:
         """Returns true if a tensor is a constant of the network."""
@@ -245,12 +220,10 @@ class GraphWriting:
     """A graph that is being written: its nodes so far, and the rounded copies of tensors that they make.
 
     Args:
-        context: the network, its scales, and the facts that its graphs share.
         scales_are_inputs: the scales of activations are inputs of the graph, not constants. Those of pairs that the
             network's own file holds stay constants.
 
     Attributes:
-        nodes: written so far.
         scale_inputs: by rounded tensor, the name of its scale, float32 with one element, which no node here makes.
     """
 
@@ -273,11 +246,7 @@ class GraphWriting:
     def layer(
         self, layer: Layer, precision: Precision, names: Names, followed: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Writes one layer; returns the names of the tensors that are rounded for it.
-
-        Args:
-            followed: the tensors that are rounded where they are made.
-        """
+        """Writes a layer; returns the tensors rounded for it. Of what it makes, it rounds the ``followed`` tensors."""
         node = deepcopy(self._network.skeleton.graph.node[layer.index])
         rename_reads(node, names)
         for slot, tensor in enumerate(node.output):
@@ -295,7 +264,7 @@ class GraphWriting:
         """Writes the Q/DQ pair of a tensor that a layer makes under ``name``; returns the name of the rounded one."""
         rounding = Rounding(layer.outputs.index(tensor), tensor, at_output=True)
         held = self._new(name, "held")
-        self._chain(name, self._context.roundings.quantizers(layer, rounding), held, rounding)
+        self._chain(name, self._context.quantizers(layer, rounding), held, rounding)
         return held
 
     def _write(self, layer: Layer, precision: Precision, node: onnx.NodeProto, names: Names) -> tuple[str, ...]:
@@ -330,7 +299,7 @@ class GraphWriting:
         after: list[tuple[str, str, Rounding, tuple[Quantizer, ...]]] = []
         kind, slots = self._network.base_type, self._context.base_slots.get(layer.index)
         for rounding in roundings:
-            quantizers = self._context.roundings.quantizers(layer, rounding)
+            quantizers = self._context.quantizers(layer, rounding)
             slot = rounding.slot
             if rounding.at_output:
                 final, raw = node.output[slot], self._new(node.output[slot], "unrounded")
@@ -363,7 +332,7 @@ class GraphWriting:
         if key not in self._rounded_names:
             final = self._rounded_names[key] = self._numbered(name, "fp8" if quantizers[-1].in_fp8 else "int8")
             if self._context.emulates and self._context.is_constant(name):
-                self._add_constant(final, self._context.roundings.constant(rounding.tensor, quantizers, kind))
+                self._add_constant(final, self._context.rounded(rounding.tensor, quantizers, kind))
             else:
                 if rounding.is_weight and name in self._network.on_grid:
                     self._add_constant(f"{final}_on_grid", self._network.on_grid[name])

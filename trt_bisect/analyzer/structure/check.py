@@ -244,8 +244,8 @@ def _norm_findings(graph: FileGraph) -> Iterator[Finding]:
     """Yields each LayerNormalization that the exporter took apart."""
     copied = onnx.ModelProto()
     copied.CopyFrom(graph.model)
-    for norm in decomposed_normalizations(import_detached(copied, graph.weights)):
-        names = [node.name for node in norm.nodes]
+    for nodes, *_ in decomposed_normalizations(import_detached(copied, graph.weights)):
+        names = [node.name for node in nodes]
         yield found("LayerNormalization in parts", names, f"{len(names)} nodes, from {names[0]} on")
 
 
