@@ -10,9 +10,9 @@ import shutil
 import warnings
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,14 +37,8 @@ _JOURNALED = ("journal.jsonl", "ranges.json", "inputs.json", "inputs.npz", "run.
 _SHOWN = ("report.json", "run.json", "network.json", "explanation.json", "journal.jsonl")
 
 
-@dataclass(frozen=True)
-class Case:
-    """One input of the fuzzer.
-
-    Attributes:
-        kind: of what is spoiled.
-        arguments: of the command, ``view`` and a folder where view's readers are called.
-    """
+class Case(NamedTuple):
+    """What is spoiled, and the arguments of a command: ``view`` and a folder where view's readers are called."""
 
     kind: str
     arguments: tuple[str, ...]
@@ -167,9 +161,8 @@ class _Touch:
 
 def _npy(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     path = folder / "data.npy"
-    path.write_bytes(
-        _odd_array(random) if random.randrange(2) else spoiled_bytes(seeds.files["data.npy"].read_bytes(), random)
-    )
+    is_odd, plain = random.randrange(2), seeds.files["data.npy"]
+    path.write_bytes(_odd_array(random) if is_odd else spoiled_bytes(plain.read_bytes(), random))
     return _with_data(seeds, random, folder, path)
 
 
@@ -267,17 +260,11 @@ def _history(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     path.write_bytes(content if random.randrange(3) else spoiled_bytes(content, random))
     if path.read_bytes() == content:
         spoil_database(path, random)
-    given: tuple[list[str], ...] = (
-        [],
-        ["--label", "network"],
-        ["--csv", str(folder / "h.csv")],
-        ["--copy", str(folder / "copy")],
-    )
     if not random.randrange(3):
-        plain = seeds.plain
-        out = ["--output", str(folder / "out")]
-        return ["run", str(plain.network), "--calibration", str(plain.data), *_QUICK, *out]
-    return ["history", str(path), *random.choice(given)]
+        data, out = ["--calibration", str(seeds.plain.data)], ["--output", str(folder / "out")]
+        return ["run", str(seeds.plain.network), *data, *_QUICK, *out]
+    files = ["--csv", str(folder / "h.csv")], ["--copy", str(folder / "copy")]
+    return ["history", str(path), *random.choice(([], ["--label", "network"], *files))]
 
 
 def _nights(seeds: Seeds, random: Random, folder: Path) -> list[str]:

@@ -97,12 +97,8 @@ def spoiled_toml(content: bytes, random: Random) -> bytes:
     return "\n".join(lines).encode()
 
 
-_TOML_KEYS = (
-    "name model calibration input dataset shape outputs metric threshold share precision engine typing output".split()
-)
-_TOML_KEYS += (
-    "strategy samples target target_recipe repeats memory percentile workspace network defaults nonsense".split()
-)
+_TOML_KEYS = """name model calibration input dataset shape outputs metric threshold share precision engine typing output
+    strategy samples target target_recipe repeats memory percentile workspace network defaults nonsense""".split()
 
 
 def spoiled_json(content: bytes, random: Random) -> bytes:
@@ -171,9 +167,11 @@ def spoil_database(path: Path, random: Random) -> None:
             odd: Any = random.choice(
                 (*ODD_INTS, *ODD_FLOATS, *ODD_TEXTS[:-1], b"\xff", None, "[1", '{"a": []}', "[" * 5000)
             )
+            updates: list[tuple[str, tuple[Any, ...]]] = [
+                (f'UPDATE "{table}" SET "{random.choice(columns)}" = ?', (odd,)) for _ in range(2) if columns
+            ]
             statements = (
-                (f'UPDATE "{table}" SET "{random.choice(columns)}" = ?', (odd,)) if columns else ("SELECT 1", ()),
-                (f'UPDATE "{table}" SET "{random.choice(columns)}" = ?', (odd,)) if columns else ("SELECT 1", ()),
+                *(updates or [("SELECT 1", ())] * 2),
                 (f'DELETE FROM "{table}"', ()),
                 (f'DROP TABLE "{table}"', ()),
                 (f"PRAGMA user_version = {random.choice((0, 1, 2, 99, -1))}", ()),

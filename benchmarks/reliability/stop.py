@@ -10,7 +10,6 @@ run.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import signal
@@ -26,7 +25,7 @@ import onnxruntime
 
 from benchmarks.reliability.forked import import_everything, run
 from benchmarks.reliability.kill import Undisturbed, undisturbed
-from benchmarks.reliability.subjects import TrialSpec, differences, result, subjects
+from benchmarks.reliability.subjects import TrialSpec, differences, result, subjects, tell
 from trt_bisect import Report
 from trt_bisect.report.model import UNMEASURED
 from trt_bisect.runs.progress_file import INTERRUPTED, Heartbeat
@@ -34,48 +33,39 @@ from trt_bisect.runs.progress_file import INTERRUPTED, Heartbeat
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--times", type=int, default=10, help="runs that are stopped, of each subject")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--small", action="store_true", help="only a small network, as the tests have it")
-
-
-def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def measure(*, times: int = 10, seed: int = 1, small: bool = False, json: Path | None = None) -> int:
+    """Stops so many runs of each subject; ``small``: of a small network, as the tests have it."""
     import_everything()
-    random = Random(asked.seed)
+    random = Random(seed)
     counted: Counter[str] = Counter()
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="stop-") as work:
-        chosen = [_all_given(one) for one in subjects(Path(work), small=asked.small) if one.arguments[0] == "run"]
-        for subject in chosen:
-            whole, events = _watched(subject, Path(work) / subject.name)
+        for subject in subjects(Path(work), small=small):
+            # With no input held out, a recipe has to hold on all of the file.
+            all_given = TrialSpec(subject.name, (*subject.arguments, "--validation", "0"))
+            whole, events = _watched(all_given, Path(work) / subject.name)
             stages = [list(group) for _, group in groupby(range(len(events)), key=events.__getitem__)]
-            for number in range(asked.times):
-                at = random.choice(stages[(2 * number + 1) * len(stages) // (2 * asked.times)])
+            for number in range(times):
+                at = random.choice(stages[(2 * number + 1) * len(stages) // (2 * times)])
                 place = Path(work) / "stopped"
                 found, faults = stopped_and_resumed(whole, at, _SIGNALS[number % 2], place)
                 counted.update({"runs": 1, **found})
                 broken += [f"{subject.name}, stopped in '{events[at]}': {fault}" for fault in faults]
                 shutil.rmtree(place)
-    return {"seed": asked.seed, **dict(sorted(counted.items()))}, broken
-
-
-def _all_given(subject: TrialSpec) -> TrialSpec:
-    """The same with no input held out, so that a recipe has to hold on all of the file."""
-    return TrialSpec(subject.name, (*subject.arguments, "--validation", "0"))
+    return tell({"seed": seed, **dict(sorted(counted.items()))}, broken, json)
 
 
 def _watched(subject: TrialSpec, place: Path) -> tuple[Undisturbed, list[str]]:
     """Returns the undisturbed run, and the stage of each of its stages and steps, in their order."""
     place.mkdir(parents=True)
     log = place / "stages.txt"
-    whole = undisturbed(subject, place / "whole", lambda: _at_events(lambda _, title: _append(log, title)))
+
+    def note(_: int, title: str) -> None:
+        with log.open("a") as file:
+            file.write(f"{title}\n")
+
+    whole = undisturbed(subject, place / "whole", lambda: _at_events(note))
     return whole, log.read_text().splitlines()
-
-
-def _append(log: Path, title: str) -> None:
-    with log.open("a") as file:
-        file.write(f"{title}\n")
 
 
 def _at_events(call: Any) -> None:
