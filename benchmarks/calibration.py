@@ -33,8 +33,8 @@ def main(*, only: tuple[str, ...] = ("MobileNetV2", "ResNet-50"), samples: int =
 
 def print_table(name: str, path: Path, data: Path, count: int, repeat: int) -> None:
     """Measures one network and prints its table."""
-    network, given = load_network(path), np.load(data)["x"]
-    samples = [{"x": given[k % len(given)][None]} for k in range(count)]
+    network, inputs = load_network(path), np.load(data)["x"]
+    samples = [{"x": inputs[k % len(inputs)][None]} for k in range(count)]
     low, seen = tensors_in_low(network), list[Magnitudes]()
     with OnnxRuntimeBuilder(network, {}, BuildOptions()).reference() as engine:
         works: dict[str, Callable[[], object]] = {

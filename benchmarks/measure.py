@@ -171,11 +171,11 @@ def one_pass(network: str, data: str) -> dict[str, float]:
     builder = OnnxRuntimeBuilder(loaded, scales, options)
     with builder.reference() as engine:
         compare = comparison([engine.infer(feeds[0])])
-    whole = RebuildEvaluator(loaded, builder, feeds, compare, store)
+    rebuilding = RebuildEvaluator(loaded, builder, feeds, compare, store)
     plans = [int8_set(len(loaded.layers), loaded.quantizable[:n]) for n in range(len(loaded.quantizable) + 1)]
     began = time.perf_counter()
     evaluator = branch_evaluator(
-        loaded, builder, lambda *_: builder, scales, options, feeds, compare, store, whole,
+        loaded, builder, lambda *_: builder, scales, options, feeds, compare, store, rebuilding,
         memory=512 << 20, few_boundaries=False,
     )  # fmt: skip
     trials = evaluator.measure_all(plans, lambda *_: None)

@@ -26,8 +26,8 @@ def main(*files: str, memory: tuple[int, ...] = (128, 512)) -> None:
     print("| --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as name:
         drawn = () if files else (_descriptor(), _skips(), _attention(), _large_weights())
-        given = list(zip(files[::2], files[1::2], strict=True)) or [_save(Path(name), *each) for each in drawn]
-        for network, data in given:
+        cases = list(zip(files[::2], files[1::2], strict=True)) or [_save(Path(name), *case) for case in drawn]
+        for network, data in cases:
             activations, plain = apart(engines, network, data)
             for limit in memory:
                 peak, promised = apart(run, network, data, limit), plain + limit

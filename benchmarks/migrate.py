@@ -108,7 +108,7 @@ def row(case: Case) -> dict[str, Any]:
     out = WORK / "migrated" / case.name
     out.mkdir(parents=True, exist_ok=True)
     feeds = list(trt_bisect.open_dataset(str(case.inputs), trt_bisect.load_network(case.network).inputs))[:4]
-    np.savez(out / "inputs.npz", **{name: np.concatenate([each[name] for each in feeds]) for name in feeds[0]})  # type: ignore[arg-type]
+    np.savez(out / "inputs.npz", **{name: np.concatenate([sample[name] for sample in feeds]) for name in feeds[0]})  # type: ignore[arg-type]
     words = ["--cache", case.cache, "--input", out / "inputs.npz", "--layer-precisions", OLD, "-o", out, case.network]
     command = [sys.executable, "-m", "trt_bisect", "migrate", *map(str, words)]
     began = time.perf_counter()
@@ -120,28 +120,28 @@ def row(case: Case) -> dict[str, Any]:
     assert isinstance(report, Migration)
     assert report.proof
     graph = onnx.load(out / "network.qdq.onnx").graph
-    constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
+    constants = {constant.name: numpy_helper.to_array(constant) for constant in graph.initializer}
     rounding = [n for n in graph.node if n.op_type == "QuantizeLinear" and n.input[0] not in constants]
     kept = {node.input[0]: constants[node.input[1]].tobytes() for node in rounding}
-    entries, ways = open_cache(case.cache).scales, {each.tensor: each for each in report.scales}
-    wrong, other = {name for name, bits in kept.items() if bits != entries[ways[name].entry].tobytes()}, 0
+    entries, ways = open_cache(case.cache).scales, {scale.tensor: scale for scale in report.scales}
+    wrong, renamed = {name for name, bits in kept.items() if bits != entries[ways[name].entry].tobytes()}, 0
     if case.before:
         old, new = values(case.before, feeds[0]), values(case.network, feeds[0])
         rights = {name: {e for e in entries if e in old and same(old[e], array)} for name, array in new.items()}
         of_any = set().union(*rights.values())
-        other = sum(name in old and not same(old[name], array) for name, array in new.items())
+        renamed = sum(name in old and not same(old[name], array) for name, array in new.items())
         for name, bits in kept.items():
             right = of_any if ways[name].way == "moved" else rights[name]
             wrong |= set() if bits in {entries[entry].tobytes() for entry in right} else {name}
-    unsure = [name for each in report.choices if each.kind == "unsure" for name in each.names]
+    unsure = [name for choice in report.choices if choice.kind == "unsure" for name in choice.names]
     return {
         "network": case.name,
         "scales": len(kept),
         "wrong": sorted(wrong),
-        "ways": dict(Counter(each.way for each in report.scales)),
-        "other": other,
+        "ways": dict(Counter(scale.way for scale in report.scales)),
+        "other": renamed,
         "unsure": len(unsure),
-        "kernels": len(layers_of_file(out / "network.qdq.onnx", {n: each.shape for n, each in feeds[0].items()})),
+        "kernels": len(layers_of_file(out / "network.qdq.onnx", {n: array.shape for n, array in feeds[0].items()})),
         "difference": report.proof.difference,
         "removed": sorted(map(str, set(REMOVED.findall(ran.stdout + ran.stderr + (out / "README.md").read_text())))),
         "seconds": round(seconds, 1),
@@ -153,16 +153,16 @@ def values(path: Path, feeds: trt_bisect.Feeds) -> dict[str, tuple[int, np.ndarr
     model, weights = read_model(path)
     made = [name for node in model.graph.node for name in node.output if name and node.op_type != "Constant"]
     session = make_session(Written(with_outputs(model, made), weights))
-    names = [each.name for each in session.get_outputs() if each.type == "tensor(float)"]
+    names = [spec.name for spec in session.get_outputs() if spec.type == "tensor(float)"]
     arrays = {**feeds, **dict(zip(names, session.run(names, dict(feeds)), strict=True))}
-    places = {n: np.linspace(0, each.size - 1, 999).astype(int) for n, each in arrays.items() if each.size}
+    places = {n: np.linspace(0, array.size - 1, 999).astype(int) for n, array in arrays.items() if array.size}
     return {name: (arrays[name].size, np.sort(arrays[name], axis=None)[at]) for name, at in places.items()}
 
 
-def same(one: tuple[int, np.ndarray], other: tuple[int, np.ndarray]) -> bool:
+def same(values_before: tuple[int, np.ndarray], values_now: tuple[int, np.ndarray]) -> bool:
     """True if two tensors hold the same values, in any order."""
-    least = 1e-4 * float(np.max(np.abs(one[1])))
-    return one[0] == other[0] and np.allclose(one[1], other[1], rtol=1e-3, atol=least)
+    least = 1e-4 * float(np.max(np.abs(values_before[1])))
+    return values_before[0] == values_now[0] and np.allclose(values_before[1], values_now[1], rtol=1e-3, atol=least)
 
 
 def main(*, only: str = "", pairs: Path | None = None, json: Path | None = None) -> None:

@@ -64,7 +64,7 @@ class Engine:
     @property
     def by_macs(self) -> dict[int, float]:
         """The price of each convolution by multiply-adds, as ``--cost macs`` counts them."""
-        products = ((k, each.kernel.product) for k, each in enumerate(self.kernels) if each.is_convolution)
+        products = ((k, kernel.kernel.product) for k, kernel in enumerate(self.kernels) if kernel.is_convolution)
         return {k: product.macs * UNITS[product.precision] for k, product in products if product}
 
     def by_model(self, fit: Fit = FIT) -> dict[int, float]:
@@ -96,7 +96,7 @@ def loss(engines: Sequence[Engine], fit: Fit) -> float:
 
 
 def _error(engine: Engine, fit: Fit) -> float:
-    timed = ((each.ms, seconds(each.kernel, engine.gpu, fit) * 1e3) for each in engine.kernels if each.ms > 0.0)
+    timed = ((kernel.ms, seconds(kernel.kernel, engine.gpu, fit) * 1e3) for kernel in engine.kernels if kernel.ms > 0.0)
     return sum(ms * math.log(model / ms) ** 2 for ms, model in timed if model > 0.0) / engine.measured_ms
 
 
@@ -135,7 +135,7 @@ def _fit(folder: Path, gpu: Gpu) -> None:
     best = fitted(list(engines.values()))
     print(best)
     print(f"{'':24} measured predicted ratio, wrong share by multiply-adds, by the model")
-    others = {name: [engine for known, engine in engines.items() if known != name] for name in engines}
+    others = {name: [engine for other_name, engine in engines.items() if other_name != name] for name in engines}
     for title, fits in (
         ("fitted on all", dict.fromkeys(engines, best)),
         ("fitted on the others", {name: fitted(others[name]) for name in engines}),
@@ -149,13 +149,13 @@ def _fit(folder: Path, gpu: Gpu) -> None:
 def compare(*files: Path, gpu: str = "A100", json: bool = False, fit: bool = False) -> int:
     """The command."""
     try:
-        known = asked_gpu(gpu)
+        peaks = asked_gpu(gpu)
         if fit:
-            _fit(files[0], known)
+            _fit(files[0], peaks)
             return 0
         if len(files) != 2:
             raise BadInput("There are two files: GRAPH.json and PROFILE.json.", "Give both.")
-        figures = Engine(profiled_kernels(*files), known).figures()
+        figures = Engine(profiled_kernels(*files), peaks).figures()
     except TrtBisectError as error:
         print(error, file=sys.stderr)
         return 2

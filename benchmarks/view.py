@@ -47,13 +47,13 @@ def main(*, viewers: int = 10, repeat: int = 5, watch: tuple[str, int] | None = 
             for sweeps, count in kinds if turn % 2 else kinds[::-1]:
                 sweeps.append(sweep(folder, count))
                 print(f"{count or 'no':>3} viewers: {sweeps[-1][0]:6.2f} s", flush=True)
-    seconds, server, viewing, told = (statistics.median(figures) for figures in zip(*watched, strict=True))
-    by_itself = sorted(each[0] for each in alone)
+    seconds, server, viewing, answered = (statistics.median(figures) for figures in zip(*watched, strict=True))
+    by_itself = sorted(sweep_alone[0] for sweep_alone in alone)
     print(f"sweep alone, s: {statistics.median(by_itself):.4g}\nsweep watched, s: {seconds:.4g}")
     print(f"watched / alone: {seconds / statistics.median(by_itself):.4g}")
     print(f"spread alone, slowest / fastest: {by_itself[-1] / by_itself[0]:.4g}")
     print(f"server, share of one core: {server / seconds:.4g}\nviewers, share of one core: {viewing / seconds:.4g}")
-    print(f"answers a sweep: {told:.4g}")
+    print(f"answers a sweep: {answered:.4g}")
 
 
 def sweep(folder: Path, viewers: int) -> Sweep:
@@ -75,10 +75,10 @@ def sweep(folder: Path, viewers: int) -> Sweep:
     seconds, _ = ended(command)
     of_server, of_viewers = (_processor_seconds(pid) - was for pid, was in zip(processes, before, strict=True))
     viewer.send_signal(signal.SIGTERM)
-    told = int(viewer.communicate()[0])
+    answered = int(viewer.communicate()[0])
     server.send_signal(signal.SIGINT)
     server.wait()
-    return seconds, of_server, of_viewers, told
+    return seconds, of_server, of_viewers, answered
 
 
 def _processor_seconds(pid: int) -> float:
@@ -91,28 +91,29 @@ def answers(address: str, count: int) -> int:
     """Runs viewers until SIGTERM, spread over the two seconds between requests; returns the number of answers."""
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    told: list[int] = []
-    viewers = [threading.Thread(target=_view, args=(address, EVERY * k / count, stopped, told)) for k in range(count)]
+    statuses: list[int] = []
+    late = [EVERY * k / count for k in range(count)]
+    viewers = [threading.Thread(target=_view, args=(address, each, stopped, statuses)) for each in late]
     for viewer in viewers:
         viewer.start()
     for viewer in viewers:
         viewer.join()
-    return len(told)
+    return len(statuses)
 
 
-def _view(address: str, late: float, stopped: threading.Event, told: list[int]) -> None:
+def _view(address: str, late: float, stopped: threading.Event, statuses: list[int]) -> None:
     """Acts as one viewer: opens the page as soon as it is there, then asks for news as the page does."""
-    place = urlsplit(address)
-    assert place.hostname is not None
-    connection = http.client.HTTPConnection(place.hostname, place.port)
+    parts = urlsplit(address)
+    assert parts.hostname is not None
+    connection = http.client.HTTPConnection(parts.hostname, parts.port)
     headers = {"Accept-Encoding": "gzip"}
     opened = False
     stopped.wait(late)
     while not stopped.is_set():
-        connection.request("GET", f"/run/sweep/{'data.json' if opened else ''}?{place.query}", headers=headers)
+        connection.request("GET", f"/run/sweep/{'data.json' if opened else ''}?{parts.query}", headers=headers)
         answer = connection.getresponse()
         answer.read()
-        told.append(answer.status)
+        statuses.append(answer.status)
         headers["If-None-Match"] = answer.headers.get("ETag") or ""
         opened = opened or answer.status == 200
         stopped.wait(EVERY)

@@ -85,11 +85,11 @@ def make_networks() -> None:
     installs = [*binary, str(files[0])], ["--no-deps", *binary, str(files[1])]
     python = environment(WORK / "published", "\n".join(file.read_text() for file in files), *installs)
     makers = [HERE / name for name in ("make_published.py", "data.py", "texts.txt", "photographs.txt")]
-    stamp, wanted = NETWORKS / "made.txt", "\n".join(path.read_text() for path in makers)
-    if not stamp.exists() or stamp.read_text() != wanted:
+    stamp, content = NETWORKS / "made.txt", "\n".join(path.read_text() for path in makers)
+    if not stamp.exists() or stamp.read_text() != content:
         without_ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         subprocess.run([python, makers[0], NETWORKS], check=True, env=without_ours)
-        stamp.write_text(wanted)
+        stamp.write_text(content)
     _ocr_sample(NETWORKS / "ocr-sample")
 
 

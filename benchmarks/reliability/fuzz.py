@@ -78,26 +78,26 @@ def tried_all(
     going: dict[Process, tuple[int, Case, Path]] = {}
     while True:
         while len(going) < workers and (number := next(waiting, None)) is not None:
-            place = work / f"case-{number}"
-            place.mkdir()
-            case = make_case(seeds, seed, number, place, only)
-            going[_begin(case, place)] = (number, case, place)
+            case_folder = work / f"case-{number}"
+            case_folder.mkdir()
+            case = make_case(seeds, seed, number, case_folder, only)
+            going[_begin(case, case_folder)] = (number, case, case_folder)
         if not going:
             return
         for process, ended in watch(list(going), SECONDS, MIB):
-            number, case, place = going.pop(process)
+            number, case, case_folder = going.pop(process)
             fault = fault_of(ended)
             if fault:
-                shutil.copytree(place, keep / str(number), symlinks=True, dirs_exist_ok=True)
+                shutil.copytree(case_folder, keep / str(number), symlinks=True, dirs_exist_ok=True)
                 print(f"{number} {case.kind}: {fault}\n    {' '.join(case.arguments)}", flush=True)
-            shutil.rmtree(place)
+            shutil.rmtree(case_folder)
             yield Tried(number, case, ended, fault)
 
 
-def _begin(case: Case, place: Path) -> Process:
+def _begin(case: Case, folder: Path) -> Process:
     if case.arguments[0] == VIEW:
-        return start_function(lambda: _look(Path(case.arguments[1])), place)
-    return start(case.arguments, place, lambda: os.chdir(place))
+        return start_function(lambda: _look(Path(case.arguments[1])), folder)
+    return start(case.arguments, folder, lambda: os.chdir(folder))
 
 
 def _look(runs: Path) -> None:
@@ -117,15 +117,15 @@ def _look(runs: Path) -> None:
 
 def fault_of(ended: Ended) -> str:
     """Returns the first thing in the result of a case that is not allowed; empty if there is none."""
-    said = ended.out + ended.err
+    printed = ended.out + ended.err
     if ended.why == "time":
         return f"it took more than {SECONDS:g} s"
     if ended.why == "memory" or ended.peak_mib > MIB:
         return f"it took {ended.peak_mib} MiB"
-    if _OWN_FAULT in said:
-        return said[said.index(_OWN_FAULT) :].splitlines()[0]
-    if "Traceback (most recent call last)" in said or "a pickle was loaded" in said:
-        return "a traceback: " + said.strip().splitlines()[-1]
+    if _OWN_FAULT in printed:
+        return printed[printed.index(_OWN_FAULT) :].splitlines()[0]
+    if "Traceback (most recent call last)" in printed or "a pickle was loaded" in printed:
+        return "a traceback: " + printed.strip().splitlines()[-1]
     if ended.code not in _ALLOWED:
         return f"exit code {ended.code}: {(ended.err.strip().splitlines() or [''])[-1]}"
     if ended.code in (2, 3):

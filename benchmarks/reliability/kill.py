@@ -70,14 +70,14 @@ def measure(*, times: int = 200, seed: int = 1, small: bool = False, json: Path 
         chosen, cut = subjects(Path(work), small=small)[:times], Path(work) / "cut"
         undisturbed_runs = [undisturbed(subject, Path(work) / f"whole-{k}") for k, subject in enumerate(chosen)]
         for number in range(times):
-            whole, kind = undisturbed_runs[number % len(chosen)], random.choice(_KINDS)
-            counts, killed_in, faults = killed_and_resumed(whole, kind, random, cut)
+            reference, kind = undisturbed_runs[number % len(chosen)], random.choice(_KINDS)
+            counts, killed_in, faults = killed_and_resumed(reference, kind, random, cut)
             while not counts["kills"]:
-                counts, killed_in, faults = killed_and_resumed(whole, kind, random, cut)
+                counts, killed_in, faults = killed_and_resumed(reference, kind, random, cut)
             counted.update(counts)
             counted[f"killed {kind}"] += 1
             stages.update(killed_in)
-            broken += [f"run {number}, {whole.subject.name}, killed {kind}: {fault}" for fault in faults]
+            broken += [f"run {number}, {reference.subject.name}, killed {kind}: {fault}" for fault in faults]
     figures = {"seed": seed, "runs": times, **dict(sorted(counted.items()))}
     return tell({**figures, "killed in": dict(stages.most_common())}, broken, json)
 
@@ -93,19 +93,19 @@ def undisturbed(subject: TrialSpec, folder: Path, before: Callable[[], None] | N
 
 
 def killed_and_resumed(
-    whole: Undisturbed, kind: str, random: Random, place: Path
+    reference: Undisturbed, kind: str, random: Random, work_folder: Path
 ) -> tuple[Counter[str], Counter[str], list[str]]:
     """Kills a run in ``place``, then starts it until it ends by itself; returns counts, stages of the kills, faults."""
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    folder, arguments = place / "run", whole.subject.into(place / "run")
+    shutil.rmtree(work_folder, ignore_errors=True)
+    work_folder.mkdir(parents=True)
+    folder, arguments = work_folder / "run", reference.subject.into(work_folder / "run")
     counts: Counter[str] = Counter()
     stages: Counter[str] = Counter()
     faults: list[str] = []
     seen: set[bytes] = set()
     kinds = [kind]
     while kinds:
-        ended = _killed(arguments, place, kinds.pop(), whole, random)
+        ended = _killed(arguments, work_folder, kinds.pop(), reference, random)
         if ended.code != -signal.SIGKILL:
             break
         counts["kills"] += 1
@@ -116,21 +116,21 @@ def killed_and_resumed(
         seen |= set(lines)
         faults += unnamed(folder)
         kinds = [random.choice(_KINDS)] if random.random() < AGAIN else []
-    ended = run(arguments, place)
+    ended = run(arguments, work_folder)
     lines = whole_lines(folder)
     counts["trials that were known when a run went on"] += len(seen)
     counts["trials done twice"] += twice(lines)
     counts["trials lost"] += len(seen - set(lines))
-    different = differences(result(folder), whole.result)
+    different = differences(result(folder), reference.result)
     counts["reports equal"] += not different
     if twice(lines) or seen - set(lines):
         faults.append(f"{twice(lines)} trials done twice, {len(seen - set(lines))} lost")
-    if ended.code != whole.code or different:
+    if ended.code != reference.code or different:
         faults.append(f"exit code {ended.code}, other: {', '.join(different) or 'nothing'}; {ended.err.strip()[-300:]}")
     if b"".join(lines) != (folder / "journal.jsonl").read_bytes():
         faults.append("the journal ends in the middle of a line")
-    if left := unfinished(folder):
-        faults.append(f"left behind: {', '.join(left)}")
+    if hidden := unfinished(folder):
+        faults.append(f"left behind: {', '.join(hidden)}")
     return counts, stages, faults
 
 
@@ -149,12 +149,12 @@ def unnamed(folder: Path) -> list[str]:
     return [] if is_named else ["no report names the recipe in the folder"]
 
 
-def _killed(arguments: list[str], place: Path, kind: str, whole: Undisturbed, random: Random) -> Ended:
+def _killed(arguments: list[str], work_folder: Path, kind: str, reference: Undisturbed, random: Random) -> Ended:
     if kind != _MOMENT:
-        after = random.randrange(whole.journal_bytes if kind == _JOURNAL else whole.file_bytes)
-        return run(arguments, place, lambda: _tear(after, in_journal=kind == _JOURNAL))
-    moment = random.uniform(0.0, whole.seconds)
-    process = start(arguments, place)
+        after = random.randrange(reference.journal_bytes if kind == _JOURNAL else reference.file_bytes)
+        return run(arguments, work_folder, lambda: _tear(after, in_journal=kind == _JOURNAL))
+    moment = random.uniform(0.0, reference.seconds)
+    process = start(arguments, work_folder)
     deadline = process.began + moment
     while time.monotonic() < deadline:
         if (ended := process.poll()) is not None:
@@ -173,9 +173,9 @@ def _stage(ended: Ended) -> str:
 class Torn:
     """A file of which only the next so many bytes are written; then the process is killed."""
 
-    def __init__(self, file: Any, left: Callable[[int], int]) -> None:
+    def __init__(self, file: Any, allow: Callable[[int], int]) -> None:
         self._file = file
-        self._left = left
+        self._left = allow
 
     def write(self, content: Any) -> int:
         size = len(content)

@@ -126,8 +126,8 @@ def _spoil_value(root: Any, random: Random) -> None:
     if how == 0 and holder is not root:
         del holder[key]
     elif how == 1:
-        other, place = random.choice(_places(root))
-        holder[key] = json.loads(json.dumps(other[place]))
+        source, source_key = random.choice(_places(root))
+        holder[key] = json.loads(json.dumps(source[source_key]))
     elif how == 2 and isinstance(holder[key], list):
         holder[key] = holder[key] * random.choice((2, 50))
     else:
@@ -136,16 +136,16 @@ def _spoil_value(root: Any, random: Random) -> None:
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
     """The place of a value: its container, and its key or index there."""
-    found: list[tuple[Any, Any]] = []
+    places: list[tuple[Any, Any]] = []
     waiting = [value]
     while waiting:
         holder = waiting.pop()
         keys: Any = range(len(holder)) if isinstance(holder, list) else list(holder)
         for key in keys:
-            found.append((holder, key))
+            places.append((holder, key))
             if isinstance(holder[key], (list, dict)):
                 waiting.append(holder[key])
-    return found
+    return places
 
 
 def odd_value(random: Random) -> Any:

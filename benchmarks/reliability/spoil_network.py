@@ -196,11 +196,11 @@ def _other_input(model: onnx.ModelProto, random: Random) -> None:
 
 
 def _same_names(model: onnx.ModelProto, random: Random) -> None:
-    one, other = _node(model, random), _node(model, random)
-    if one.output and other.output and random.randrange(2):
-        one.output[0] = other.output[0]
+    node, other = _node(model, random), _node(model, random)
+    if node.output and other.output and random.randrange(2):
+        node.output[0] = other.output[0]
     else:
-        one.name = other.name
+        node.name = other.name
 
 
 def _deep(model: onnx.ModelProto, random: Random) -> None:
@@ -287,11 +287,11 @@ def _domain(model: onnx.ModelProto, random: Random) -> None:
 
 def _operator(model: onnx.ModelProto, random: Random) -> None:
     """Another operator with the same inputs."""
-    known = """Conv ConvTranspose Gemm MatMul MaxPool AveragePool Add Concat Relu Reshape Softmax Identity Cast Shape
+    ops = """Conv ConvTranspose Gemm MatMul MaxPool AveragePool Add Concat Relu Reshape Softmax Identity Cast Shape
         Loop If Scan BatchNormalization Dropout Constant ConstantOfShape Expand Tile Range Resize Split SequenceEmpty
         Transpose QuantizeLinear DequantizeLinear DynamicQuantizeLinear NonZero Pad OneHot Einsum StringNormalizer"""
     node = _node(model, random)
-    node.op_type = random.choice(known.split())
+    node.op_type = random.choice(ops.split())
     if random.randrange(2):
         del node.attribute[:]
 
@@ -299,9 +299,9 @@ def _operator(model: onnx.ModelProto, random: Random) -> None:
 def _attribute(model: onnx.ModelProto, random: Random) -> None:
     """An attribute of the wrong type, or with values that nobody expects."""
     node = _node(model, random)
-    known = [attribute.name for attribute in node.attribute]
+    names_there = [attribute.name for attribute in node.attribute]
     names = "axis perm pads strides dilations group kernel_shape to transB epsilon auto_pad value then_branch body"
-    name = random.choice(known) if known and random.randrange(2) else random.choice(names.split())
+    name = random.choice(names_there) if names_there and random.randrange(2) else random.choice(names.split())
     odd: tuple[Any, ...] = (
         *ODD_INTS, *(odd for odd in ODD_FLOATS if abs(odd) < 1e308), "text", [1, 2, 3], [-1, -1], [0, 0],
         [1 << 40, 1 << 40], [0.5], ["a", "b"], helper.make_tensor("t", 1, [2], [1.0, 2.0]),

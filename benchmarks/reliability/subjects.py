@@ -87,9 +87,9 @@ def result(folder: Path) -> dict[str, Any]:
     }
 
 
-def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+def differences(result_a: dict[str, Any], result_b: dict[str, Any]) -> list[str]:
     """The names of the files in which two results differ."""
-    return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
+    return sorted(name for name in {*result_a, *result_b} if result_a.get(name) != result_b.get(name))
 
 
 def whole_lines(folder: Path) -> list[bytes]:
@@ -104,15 +104,15 @@ def twice(lines: Iterable[bytes]) -> int:
     A trial on many inputs stands in the journal again each time that it was run on more of them. It was measured again
     if a line adds no input, or if there were more inferences than inputs.
     """
-    known: dict[tuple[str, str], set[str]] = {}
+    inputs_of: dict[tuple[str, str], set[str]] = {}
     count = 0
     for record in map(json.loads, lines):
         if "trial" in record:
             trial = record["trial"]
             key, inputs = (record["run"], trial["plan"]), set(trial.get("losses", ()))
-            again = key in known and not known[key] < inputs
+            again = key in inputs_of and not inputs_of[key] < inputs
             count += again or (bool(inputs) and trial["inferences"] > len(inputs))
-            known[key] = inputs
+            inputs_of[key] = inputs
     return count
 
 
