@@ -5,32 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
+
+from tests.support import networks
 
 CULPRIT_FACTOR = 2000.0
 
 
-class Sketch:
+class Sketch(networks.Sketch):
     """A graph while it is being drawn; every weight is drawn from one seeded generator."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = np.random.default_rng(seed)
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
+    def drawn(self, name: str, fan_in: int, *shape: int, gain: float = 1.0) -> str:
+        return self.constant(name, self.random.normal(0, (gain / fan_in) ** 0.5, shape))
 
-    def constant(self, name: str, values: np.ndarray, dtype: type = np.float32) -> str:
-        self.constants.append(numpy_helper.from_array(np.asarray(values, dtype), name))
-        return name
+    def bias(self, name: str, width: int, deviation: float = 0.05) -> str:
+        return self.constant(name, self.random.normal(0, deviation, width))
 
-    def node(self, op: str, inputs: list[str], name: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name=name, **attributes))
-        return f"{name}_out"
-
-    def conv(
+    def conv(  # type: ignore[override]
         self,
         x: str,
         name: str,
@@ -41,51 +35,39 @@ class Sketch:
         group: int = 1,
         gain: float = 2.0,
     ) -> str:
-        fan_in = inside // group * size * size
         shape = (outside, inside // group, size, size)
-        weight = self.constant(f"{name}.weight", self.random.normal(0, (gain / fan_in) ** 0.5, shape))
-        bias = self.constant(f"{name}.bias", self.random.normal(0, 0.05, outside))
+        parameters = [self.drawn(f"{name}.weight", inside // group * size * size, *shape, gain=gain)]
+        parameters += [self.bias(f"{name}.bias", outside)]
         pads = [size // 2] * 4
-        return self.node("Conv", [x, weight, bias], name, pads=pads, strides=[stride, stride], group=group)
+        return self.node("Conv", [x, *parameters], name, pads=pads, strides=[stride, stride], group=group)
 
     def dense(self, x: str, name: str, inside: int, outside: int, gain: float = 1.0) -> str:
-        values = self.random.normal(0, (gain / inside) ** 0.5, (inside, outside))
-        weight = self.constant(f"{name}.weight", values)
-        bias = self.constant(f"{name}.bias", self.random.normal(0, 0.05, outside))
+        weight = self.drawn(f"{name}.weight", inside, inside, outside, gain=gain)
+        bias = self.bias(f"{name}.bias", outside)
         return self.node("Add", [self.node("MatMul", [x, weight], name), bias], f"{name}_bias")
 
     def norm(self, x: str, name: str, width: int) -> str:
         scale = self.constant(f"{name}.scale", self.random.uniform(0.8, 1.2, width))
-        shift = self.constant(f"{name}.shift", self.random.normal(0, 0.05, width))
-        return self.node("LayerNormalization", [x, scale, shift], name, axis=-1)
+        return self.node("LayerNormalization", [x, scale, self.bias(f"{name}.shift", width)], name, axis=-1)
 
     def batch_norm(self, x: str, name: str, width: int) -> str:
-        values = {
-            "scale": self.random.uniform(0.8, 1.2, width),
-            "shift": self.random.normal(0, 0.1, width),
-            "mean": self.random.normal(0, 0.1, width),
-            "var": self.random.uniform(0.8, 1.2, width),
-        }
-        return self.node("BatchNormalization", [x, *(self.constant(f"{name}.{k}", v) for k, v in values.items())], name)
+        scale = self.constant(f"{name}.scale", self.random.uniform(0.8, 1.2, width))
+        means = [self.bias(f"{name}.{part}", width, 0.1) for part in ("shift", "mean")]
+        variance = self.constant(f"{name}.var", self.random.uniform(0.8, 1.2, width))
+        return self.node("BatchNormalization", [x, scale, *means, variance], name)
 
     def relu(self, x: str, name: str) -> str:
         return self.node("Relu", [x], name)
 
     def head(self, x: str, width: int, classes: int) -> None:
         x = self.node("Flatten", [self.node("GlobalAveragePool", [x], "pool")], "flatten")
-        weight = self.constant("fc.weight", self.random.normal(0, (1.0 / width) ** 0.5, (classes, width)))
-        bias = self.constant("fc.bias", self.random.normal(0, 0.05, classes))
-        self.nodes.append(helper.make_node("Gemm", [x, weight, bias], ["y"], name="fc", transB=1))
+        parameters = [self.drawn("fc.weight", width, classes, width), self.bias("fc.bias", classes)]
+        self.nodes.append(helper.make_node("Gemm", [x, *parameters], ["y"], name="fc", transB=1))
 
-    def model(self, shape: list[int | str], out: list[int | str]) -> onnx.ModelProto:
-        graph = helper.make_graph(
-            self.nodes,
-            "benchmark",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, out)],
-            self.constants,
-        )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    def model(self, shape: list[int | str], out: list[int | str]) -> onnx.ModelProto:  # type: ignore[override]
+        model = super().model({"x": shape}, {"y": out})
+        model.graph.name = "benchmark"
+        return model
 
 
 def resnet50(size: int = 224) -> onnx.ModelProto:
@@ -182,27 +164,21 @@ def encoder(blocks: int = 12, width: int = 384, heads: int = 6, tokens: int = 12
         mixed = sketch.node("Reshape", [mixed, joined], f"{name}.mix_join")
         x = sketch.node("Add", [sketch.dense(mixed, f"{name}.out", width, width, 0.5), x], f"{name}.add1")
         y = sketch.dense(sketch.norm(x, f"{name}.norm2", width), f"{name}.up", width, 4 * width)
-        y = sketch.dense(_gelu(sketch, y, name), f"{name}.down", 4 * width, width, 0.5)
+        root_2, one, half = (
+            sketch.constant(f"{name}.{n}", np.array(v)) for n, v in (("r2", 2**0.5), ("one", 1.0), ("half", 0.5))
+        )
+        error = sketch.node("Erf", [sketch.node("Div", [y, root_2], f"{name}.gelu_div")], f"{name}.gelu_erf")
+        gelu = sketch.node("Mul", [y, sketch.node("Add", [error, one], f"{name}.gelu_add")], f"{name}.gelu_mul")
+        gelu = sketch.node("Mul", [gelu, half], f"{name}.gelu_half")
+        y = sketch.dense(gelu, f"{name}.down", 4 * width, width, 0.5)
         x = sketch.node("Add", [y, x], f"{name}.add2")
-    weight = sketch.constant("head.weight", sketch.random.normal(0, (1.0 / width) ** 0.5, (width, 100)))
+    weight = sketch.drawn("head.weight", width, width, 100)
     sketch.nodes.append(helper.make_node("MatMul", [sketch.norm(x, "norm", width), weight], ["y"], name="head"))
     return sketch.model(["n", tokens, width], ["n", tokens, 100])
 
 
-def _gelu(sketch: Sketch, x: str, name: str) -> str:
-    two, one, half = (
-        sketch.constant(f"{name}.{n}", np.array(v)) for n, v in (("r2", 2**0.5), ("one", 1.0), ("half", 0.5))
-    )
-    y = sketch.node("Erf", [sketch.node("Div", [x, two], f"{name}.gelu_div")], f"{name}.gelu_erf")
-    y = sketch.node("Mul", [x, sketch.node("Add", [y, one], f"{name}.gelu_add")], f"{name}.gelu_mul")
-    return sketch.node("Mul", [y, half], f"{name}.gelu_half")
-
-
-def chain(layers: int, width: int = 64, size: int = 14, gain: float = 1.0) -> onnx.ModelProto:
-    """Returns a network of ``layers`` equal convolutions, a sum around every third, to time the cost by layer count.
-
-    Each sum adds (gain / 2) cubed to the variance: with 1.0 the numbers of 2,000 layers leave float32's range.
-    """
+def chain(layers: int, width: int = 64, size: int = 14) -> onnx.ModelProto:
+    """Returns a network of ``layers`` equal convolutions, a sum around every third, to time the cost by layer count."""
     sketch = Sketch(layers)
     x = sketch.conv("x", "conv0", width, width, 3)
     count, since = 1, x
@@ -211,7 +187,7 @@ def chain(layers: int, width: int = 64, size: int = 14, gain: float = 1.0) -> on
             x = sketch.node("Add", [x, since], f"add{count}")
             since = x
         else:
-            x = sketch.conv(sketch.relu(x, f"relu{count}"), f"conv{count}", width, width, 3, gain=gain)
+            x = sketch.conv(sketch.relu(x, f"relu{count}"), f"conv{count}", width, width, 3, gain=1.0)
         count += 1
     sketch.nodes.append(helper.make_node("GlobalAveragePool", [x], ["y"], name="pool"))
     return sketch.model(["n", width, size, size], ["n", width, 1, 1])

@@ -8,17 +8,15 @@ Full INT8 meets its low threshold, so that the run ends after the curve and the 
 are medians of ``--repeat`` openings, each in a fresh context: the first contentful paint, when the table can be used,
 when the plots and the graph are drawn. The first includes Chromium's reading of the file. A selection is the time from
 a click on a row until two frames later, when row, panel and curve show it. ``--clicks`` rows are chosen in all, in
-equal steps down the table; before each click the page is idle.
+equal steps down the table; before each click the page is idle. ``--page`` is a report.html that is there already.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -26,14 +24,15 @@ from onnx import helper
 from playwright.sync_api import Browser
 
 import trt_bisect
+from benchmarks.measure import command_line
 from benchmarks.networks import Sketch, plant, samples
 from tests.support.browser import chromium, open_page
 from trt_bisect.report.page import PAGE
 
-PER_BLOCK = 5
-STAGES = 4
-THRESHOLD = 0.5
+PER_BLOCK, STAGES = 5, 4
 
+_TIMES = """() => [...performance.getEntriesByType('paint'), ...performance.getEntriesByType('mark')]
+    .map(entry => [entry.name, entry.startTime])"""
 _SELECT = """async share => {
   const table = document.querySelector('#table');
   table.scrollTop = share * (table.scrollHeight - table.clientHeight);
@@ -73,12 +72,10 @@ def deep(layers: int, width: int = 8, size: int = 8) -> onnx.ModelProto:
 
 def deep_run(layers: int, folder: Path) -> Path:
     """The page of a run on ``deep``."""
-    model = deep(layers)
-    network = folder / "deep.onnx"
+    model, network, data = deep(layers), folder / "deep.onnx", folder / "data.npz"
     onnx.save(model, str(network))
-    np.savez(folder / "data.npz", x=samples(model, 4))
-    options: dict[str, Any] = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": THRESHOLD}
-    trt_bisect.run(network, folder / "data.npz", output=folder / "run", **options)
+    np.savez(data, x=samples(model, 4))
+    trt_bisect.run(network, data, output=folder / "run", engine="onnxruntime", calibrator="minmax", threshold=0.5)
     return folder / "run" / PAGE
 
 
@@ -86,12 +83,7 @@ def measure(browser: Browser, page: Path, shares: Sequence[float]) -> tuple[dict
     """Opens the page once; returns the milliseconds of each step, and of the selections at ``shares`` of the table."""
     watched = open_page(browser, page)
     opened = watched.page
-    times = dict(
-        opened.evaluate(
-            """() => [...performance.getEntriesByType('paint'), ...performance.getEntriesByType('mark')]
-                .map(entry => [entry.name, entry.startTime])"""
-        )
-    )
+    times = dict(opened.evaluate(_TIMES))
     opened.evaluate("document.querySelector('#layers').scrollIntoView()")
     selections = [float(opened.evaluate(_SELECT, share)) for share in shares]
     assert not watched.complaints, watched.complaints
@@ -99,24 +91,18 @@ def measure(browser: Browser, page: Path, shares: Sequence[float]) -> tuple[dict
     return {name: times[name] for name in ("first-contentful-paint", "usable", "plots", "graph")}, selections
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--layers", type=int, default=2000)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--clicks", type=int, default=100)
-    parser.add_argument("--page", type=Path, default=None, help="a report.html that is there already")
-    asked = parser.parse_args()
-    shares = np.linspace(0, 1, asked.clicks).tolist()
+def main(*, layers: int = 2000, repeat: int = 5, clicks: int = 100, page: Path | None = None) -> None:
+    shares = np.linspace(0, 1, clicks).tolist()
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
-        page = asked.page or deep_run(asked.layers, Path(folder))
-        found = [measure(browser, page, shares[place :: asked.repeat]) for place in range(asked.repeat)]
+        page = page or deep_run(layers, Path(folder))
+        openings, selections = zip(*(measure(browser, page, shares[k::repeat]) for k in range(repeat)), strict=True)
         print(f"{page.stat().st_size / 1e6:.2f} MB")
-        for name in found[0][0]:
-            print(f"{name}: {statistics.median(opening[name] for opening, _ in found):.0f} ms")
-        selections = [took for _, of_opening in found for took in of_opening]
-        print(f"{len(selections)} selections: median {statistics.median(selections):.0f} ms, ", end="")
-        print(f"95th percentile {np.percentile(selections, 95):.0f} ms, slowest {max(selections):.0f} ms")
+        for name in openings[0]:
+            print(f"{name}: {statistics.median(opening[name] for opening in openings):.0f} ms")
+        times = [took for of_opening in selections for took in of_opening]
+        print(f"{len(times)} selections: median {statistics.median(times):.0f} ms, ", end="")
+        print(f"95th percentile {np.percentile(times, 95):.0f} ms, slowest {max(times):.0f} ms")
 
 
 if __name__ == "__main__":
-    main()
+    command_line(__doc__, main)

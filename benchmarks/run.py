@@ -4,17 +4,16 @@
     python -m benchmarks.run --only ResNet-50 --repeat 1
 
 Every figure is the median of ``--repeat`` runs, each in a process of its own; ratios are within one run of this script.
+``--only`` without a name measures the growth alone.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import json as to_json
 import os
+import shutil
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,37 +23,58 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.measure import COMMAND, WORK, command_line, ended, inference, loop, medians, one_pass
 from benchmarks.networks import CASES, Case, chain, samples, write
 
-HERE = Path(__file__).resolve().parent
-WORK = HERE.parent / ".bench"
 GROWTH = (50, 100, 200, 400, 800)
+NAMES = tuple(case.name for case in CASES)
+ROWS = {
+    "quantizable layers": "{loop[layers]:.0f}",
+    "one FP32 inference, ms": "{inference[milliseconds]:.1f}",
+    "rebuild loop, as written by a user": "{loop[seconds]:.1f}",
+    "run --strategy exhaustive, whole command": "{exhaustive[seconds]:.1f}",
+    "run (branch), whole command": "{branch[seconds]:.2f}",
+    "  of that, measuring": "{branch[measuring]:.2f}",
+    "the pass alone": "{pass[seconds]:.2f}",
+    "  on one core": "{one core[seconds]:.2f}",
+    "one culprit: run (branch)": "{branch, planted[seconds]:.2f}",
+    "one culprit: run --curve culprits": "{culprits, planted[seconds]:.2f}",
+    "  of that, measuring the culprits": "{culprits, planted[measuring]:.2f}",
+    "one culprit: run --strategy exhaustive": "{exhaustive, planted[seconds]:.1f}",
+    "pass on one core / on all": "{ratios[cores]:.2f}",
+    "user's loop / pass": "{ratios[loop]:.1f}",
+    "exhaustive / branch, measuring": "{ratios[measuring]:.1f}",
+    "exhaustive / branch, whole commands": "{ratios[commands]:.1f}",
+    "engines built, exhaustive and branch": "{exhaustive[engines]}, {branch[engines]}",
+    "peak memory, MiB, one plain inference": "{inference[peak_mb]:.0f}",
+    "  the pass": "{pass[peak_mb]:.0f}",
+    "  run (branch)": "{branch[peak_mb]:.0f}",
+    "planted culprit named by branch, culprits, exhaustive": "{named}",
+}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[case.name for case in CASES], help="none: the growth alone")
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--no-growth", action="store_true")
-    parser.add_argument("--json", type=Path, default=None, help="also write every figure there")
-    asked = parser.parse_args()
+def main(
+    *,
+    only: tuple[str, ...] = NAMES,
+    repeat: int = 3,
+    no_growth: bool = False,
+    json: Path | None = None,
+) -> None:
     console = Console(highlight=False, width=140)
     figures: dict[str, Any] = {"cores": len(os.sched_getaffinity(0))}
+    starts = {"import": [sys.executable, "-c", "import trt_bisect"], "help": [COMMAND, "run", "--help"]}
     figures["start"] = {
-        "import": _seconds([sys.executable, "-c", "import trt_bisect"], asked.repeat),
-        "help": _seconds([_command(), "run", "--help"], asked.repeat),
+        name: statistics.median(ended(command)[0] for _ in range(max(repeat, 3))) for name, command in starts.items()
     }
-    figures["networks"] = {
-        case.name: _network(case, asked.repeat, console) for case in CASES if case.name in asked.only
-    }
-    if asked.only:
+    figures["networks"] = {case.name: _network(case, repeat, console) for case in CASES if case.name in only}
+    if only:
         console.print(_curve_table(figures["networks"]))
     console.print(f"import {figures['start']['import']:.2f} s, run --help {figures['start']['help']:.2f} s")
-    if not asked.no_growth:
-        figures["growth"] = [_growth(layers, asked.repeat) for layers in GROWTH]
+    if not no_growth:
+        figures["growth"] = [_growth(layers, repeat) for layers in GROWTH]
         console.print(_growth_table(figures["growth"]))
-    if asked.json:
-        asked.json.write_text(json.dumps(figures, indent=1) + "\n")
+    if json:
+        json.write_text(to_json.dumps(figures, indent=1) + "\n")
 
 
 def _network(case: Case, repeat: int, console: Console) -> dict[str, Any]:
@@ -63,11 +83,12 @@ def _network(case: Case, repeat: int, console: Console) -> dict[str, Any]:
     sample = WORK / "networks" / f"{case.name}-input.npz"
     np.savez(sample, x=np.load(data)["x"][:1])
     console.print(f"{case.name} ...")
-    found: dict[str, Any] = {
-        "inference": _measure("inference", [network, data], repeat),
-        "loop": _measure("loop", [network, data], 1),
-        "pass": _measure("one_pass", [network, data], repeat),
-        "one core": _measure("one_pass", [network, data], repeat, cores=1),
+    figures: dict[str, Any] = {
+        "inference": medians(inference, [network, data], repeat),
+        "loop": medians(loop, [network, data], 1),
+        "pass": medians(one_pass, [network, data], repeat),
+        "one core": medians(one_pass, [network, data], repeat, cores=1),
+        "culprit": case.culprit[1],
     }
     for label, path, options in (
         ("exhaustive", network, ["--strategy", "exhaustive"]),
@@ -76,39 +97,25 @@ def _network(case: Case, repeat: int, console: Console) -> dict[str, Any]:
         ("branch, planted", planted, []),
         ("culprits, planted", planted, ["--curve", "culprits"]),
     ):
-        times = 1 if "exhaustive" in label else repeat
-        found[label] = _run(path, data, sample, options, times)
-    found["culprit"] = case.culprit[1]
-    return found
-
-
-def _command() -> str:
-    return str(Path(sys.executable).with_name("trt-bisect"))
+        figures[label] = _run(path, data, sample, options, 1 if "exhaustive" in label else repeat)
+    return figures
 
 
 def _run(network: Path, data: Path, sample: Path, options: Sequence[str], repeat: int) -> dict[str, Any]:
     """The whole command without its explanation, calibration not counted: the ranges come from a cache."""
-    cache = WORK / "networks" / f"{network.stem}.cache"
+    cache, folder = WORK / "networks" / f"{network.stem}.cache", WORK / "run"
     if not cache.exists():
-        calibrate = ["calibrate", str(network), "--calibration", str(data), "--calibrator", "minmax", "-o", str(cache)]
-        subprocess.run([_command(), *calibrate], check=True, capture_output=True)
-    folder = WORK / "run"
-    command = [_command(), "run", str(network), "--calibration", str(cache), "--input", str(sample)]
-    command += ["--explain", "none", "-o", str(folder)]
+        ended([COMMAND, "calibrate", network, "--calibration", data, "--calibrator", "minmax", "-o", cache])
+    command = [COMMAND, "run", network, "--calibration", cache, "--input", sample, "--explain", "none", "-o", folder]
     times, peaks = [], []
     for _ in range(repeat):
-        subprocess.run(["rm", "-rf", str(folder)], check=True)
-        began = time.perf_counter()
-        done = subprocess.run([*command, *options], check=False, capture_output=True)
-        times.append(time.perf_counter() - began)
-        if done.returncode not in (0, 1):
-            raise SystemExit(f"trt-bisect run failed on {network}: {done.stderr.decode()}")
-        report = json.loads((folder / "report.json").read_text())
+        shutil.rmtree(folder, ignore_errors=True)
+        times.append(ended([*command, *options])[0])
+        report = to_json.loads((folder / "report.json").read_text())
         peaks.append(report["peak_bytes"] / 2**20)
-    measured = report["seconds"]["build"] + report["seconds"]["infer"]
     return {
         "seconds": statistics.median(times),
-        "measuring": measured,
+        "measuring": report["seconds"]["build"] + report["seconds"]["infer"],
         "peak_mb": statistics.median(peaks),
         "culprits": report["culprits"],
         "plans": report["plans"],
@@ -116,82 +123,44 @@ def _run(network: Path, data: Path, sample: Path, options: Sequence[str], repeat
     }
 
 
-def _measure(what: str, paths: Sequence[Path], repeat: int, cores: int | None = None) -> dict[str, float]:
-    """The medians of a measurement of ``benchmarks.measure``, each in a process of its own, on so many cores."""
-    pinned = ["taskset", "-c", ",".join(map(str, sorted(os.sched_getaffinity(0))[:cores]))] if cores else []
-    runs = []
-    for _ in range(repeat):
-        done = subprocess.run(
-            [*pinned, sys.executable, "-m", "benchmarks.measure", what, *map(str, paths)],
-            check=True, capture_output=True, text=True, cwd=HERE.parent,
-        )  # fmt: skip
-        runs.append(json.loads(done.stdout.splitlines()[-1]))
-    return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
-
-
-def _seconds(command: Sequence[str], repeat: int) -> float:
-    times = []
-    for _ in range(max(repeat, 3)):
-        began = time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True)
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
-
-
 def _growth(layers: int, repeat: int) -> dict[str, float]:
     model = chain(layers)
     network, data = WORK / "networks" / f"chain-{layers}.onnx", WORK / "networks" / f"chain-{layers}.npz"
     onnx.save(model, str(network))
     np.savez(data, x=samples(model, 2))
-    plain = _measure("inference", [network, data], repeat)
-    return {"layers": layers, "inference": plain["seconds"], "plain_mb": plain["peak_mb"]} | _measure(
-        "one_pass", [network, data], repeat
-    )
+    plain, passed = (medians(measurement, [network, data], repeat) for measurement in (inference, one_pass))
+    return {"layers": layers, "inference": plain["seconds"], "plain_mb": plain["peak_mb"]} | passed
 
 
 def _curve_table(networks: dict[str, Any]) -> Table:
     table = Table("seconds", *networks, title="The curve of prefix(k), one input; calibration not counted")
-    rows = {
-        "quantizable layers": lambda n: f"{n['loop']['layers']:.0f}",
-        "one FP32 inference, ms": lambda n: f"{1e3 * n['inference']['seconds']:.1f}",
-        "rebuild loop, as written by a user": lambda n: f"{n['loop']['seconds']:.1f}",
-        "run --strategy exhaustive, whole command": lambda n: f"{n['exhaustive']['seconds']:.1f}",
-        "run (branch), whole command": lambda n: f"{n['branch']['seconds']:.2f}",
-        "  of that, measuring": lambda n: f"{n['branch']['measuring']:.2f}",
-        "the pass alone": lambda n: f"{n['pass']['seconds']:.2f}",
-        "  on one core": lambda n: f"{n['one core']['seconds']:.2f}",
-        "one culprit: run (branch)": lambda n: f"{n['branch, planted']['seconds']:.2f}",
-        "one culprit: run --curve culprits": lambda n: f"{n['culprits, planted']['seconds']:.2f}",
-        "  of that, measuring the culprits": lambda n: f"{n['culprits, planted']['measuring']:.2f}",
-        "one culprit: run --strategy exhaustive": lambda n: f"{n['exhaustive, planted']['seconds']:.1f}",
-        "pass on one core / on all": lambda n: f"{n['one core']['seconds'] / n['pass']['seconds']:.2f}",
-        "user's loop / pass": lambda n: f"{n['loop']['seconds'] / n['pass']['seconds']:.1f}",
-        "exhaustive / branch, measuring": lambda n: f"{n['exhaustive']['measuring'] / n['branch']['measuring']:.1f}",
-        "exhaustive / branch, whole commands": lambda n: f"{n['exhaustive']['seconds'] / n['branch']['seconds']:.1f}",
-        "engines built, exhaustive and branch": lambda n: f"{n['exhaustive']['engines']}, {n['branch']['engines']}",
-        "peak memory, MiB, one plain inference": lambda n: f"{n['inference']['peak_mb']:.0f}",
-        "  the pass": lambda n: f"{n['pass']['peak_mb']:.0f}",
-        "  run (branch)": lambda n: f"{n['branch']['peak_mb']:.0f}",
-        "planted culprit named by branch, culprits, exhaustive": lambda n: ", ".join(
-            "yes" if n[way]["culprits"] == [n["culprit"]] else str(n[way]["culprits"])
-            for way in ("branch, planted", "culprits, planted", "exhaustive, planted")
-        ),
-    }
-    for label, figure in rows.items():
-        table.add_row(label, *(figure(found) for found in networks.values()))
+    shown = []
+    for figures in networks.values():
+        ways = ("branch, planted", "culprits, planted", "exhaustive, planted")
+        named = (
+            "yes" if figures[way]["culprits"] == [figures["culprit"]] else str(figures[way]["culprits"]) for way in ways
+        )
+        exhaustive, branch, passed = figures["exhaustive"], figures["branch"], figures["pass"]["seconds"]
+        ratios = {
+            name: exhaustive[key] / branch[key] for name, key in (("measuring", "measuring"), ("commands", "seconds"))
+        }
+        ratios |= {"loop": figures["loop"]["seconds"] / passed, "cores": figures["one core"]["seconds"] / passed}
+        plain = figures["inference"] | {"milliseconds": 1e3 * figures["inference"]["seconds"]}
+        shown.append(figures | {"inference": plain, "ratios": ratios, "named": ", ".join(named)})
+    for label, form in ROWS.items():
+        table.add_row(label, *(form.format_map(figures) for figures in shown))
     return table
 
 
 def _growth_table(growth: Sequence[dict[str, float]]) -> Table:
     heads = ("layers", "one inference, ms", "the pass, s", "a layer, ms", "engines", "plain, MiB", "pass, MiB")
     table = Table(*heads, title="Growth with the number of layers")
-    for found in growth:
-        shown = {"inference": 1e3 * found["inference"], "a layer": 1e3 * found["seconds"] / found["layers"]}
-        keys = {"layers": ".0f", "inference": ".1f", "seconds": ".2f", "a layer": ".1f"}
-        keys |= dict.fromkeys(("engines", "plain_mb", "peak_mb"), ".0f")
-        table.add_row(*(format((found | shown)[key], form) for key, form in keys.items()))
+    form = "{layers:.0f}|{inference:.1f}|{seconds:.2f}|{a_layer:.1f}|{engines:.0f}|{plain_mb:.0f}|{peak_mb:.0f}"
+    for figures in growth:
+        scaled = {"inference": 1e3 * figures["inference"], "a_layer": 1e3 * figures["seconds"] / figures["layers"]}
+        table.add_row(*form.format_map(figures | scaled).split("|"))
     return table
 
 
 if __name__ == "__main__":
-    main()
+    command_line(__doc__, main)

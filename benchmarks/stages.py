@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine, SwitchSession
 from trt_bisect.cli import main as command
 from trt_bisect.support.machine import peak_bytes
@@ -31,17 +33,15 @@ class Stages:
     """The seconds and the inferences of each stage, in order; the passes of ``branch`` count none."""
 
     def __init__(self) -> None:
-        self.clock: defaultdict[str, float] = defaultdict(float)
-        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.seconds: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(2))
         self.inferences: Counter[str] = Counter()
         self.peaks: defaultdict[str, int] = defaultdict(int)
-        self._stage, self._began = "start: imports, reading", (time.perf_counter() - _running(), 0.0)
+        self._stage, self._began = "start: imports, reading", np.array([time.perf_counter() - _running(), 0.0])
 
     def begin(self, stage: str) -> None:
         """Ends the stage before and begins another."""
-        now = time.perf_counter(), time.process_time()
-        self.clock[self._stage] += now[0] - self._began[0]
-        self.seconds[self._stage] += now[1] - self._began[1]
+        now = np.array([time.perf_counter(), time.process_time()])
+        self.seconds[self._stage] += now - self._began
         self.peaks[self._stage] = max(self.peaks[self._stage], peak_bytes())
         if _RESET.exists():
             _RESET.write_text("5")
@@ -67,18 +67,13 @@ class Stages:
 
     def table(self) -> str:
         """Returns the stages as a table, and their sum."""
-        lines = [
-            self._row(name, self.clock[name], self.seconds[name], self.inferences[name], self.peaks[name])
-            for name in self.seconds
-        ]
-        sums = sum(self.clock.values()), sum(self.seconds.values()), sum(self.inferences.values())
-        lines.append(self._row("all", *sums, max(self.peaks.values())))
+        rows = [(name, *self.seconds[name], self.inferences[name], self.peaks[name]) for name in self.seconds]
+        rows.append(
+            ("all", *np.sum([*self.seconds.values()], axis=0), self.inferences.total(), max(self.peaks.values()))
+        )
+        lines = [f"| {name} | {s:.2f} | {cpu:.2f} | {count} | {peak >> 20} |" for name, s, cpu, count, peak in rows]
         head = ["| stage | s | processor, s | inferences | peak, MiB |", "| --- | --- | --- | --- | --- |"]
         return "\n".join([*head, *lines])
-
-    @staticmethod
-    def _row(name: str, clock: float, seconds: float, inferences: int, peak: int) -> str:
-        return f"| {name} | {clock:.2f} | {seconds:.2f} | {inferences} | {peak >> 20} |"
 
 
 def _running() -> float:

@@ -10,9 +10,7 @@ not; the processor time of server and viewers is printed apart.
 
 from __future__ import annotations
 
-import argparse
 import http.client
-import json
 import os
 import re
 import shutil
@@ -23,120 +21,64 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-SAMPLES = Path(__file__).resolve().parent.parent / "samples" / "ocr"
-COMMAND = str(Path(sys.executable).with_name("trt-bisect"))
+from benchmarks.measure import COMMAND, ROOT, command_line, ended
+
+SAMPLES = ROOT / "samples" / "ocr"
 EVERY = 2.0
-"""Seconds between two questions of a page: EVERY in trt_bisect/report/page/web/live.js."""
+"""Seconds between two questions of a page: EVERY in tools/web/page/live.js."""
+Sweep = tuple[float, float, float, int]
+"""The seconds of a sweep, the processor seconds of the server and of the viewers, and the answers to these."""
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """One sweep: its seconds, and the processor seconds and answers of those who watched."""
-
-    seconds: float
-    server: float = 0.0
-    viewers: float = 0.0
-    answers: int = 0
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--viewers", type=int, default=10)
-    parser.add_argument("--repeat", type=int, default=5, help="sweeps of each kind")
-    parser.add_argument("--watch", nargs=2, metavar=("ADDRESS", "COUNT"), help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.watch:
-        watch(asked.watch[0], int(asked.watch[1]))
+def main(*, viewers: int = 10, repeat: int = 5, watch: tuple[str, int] | None = None) -> None:
+    if watch:
+        print(answers(*watch))
         return
     alone, watched = list[Sweep](), list[Sweep]()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sweep(folder, 0)  # files into memory, and a run to be listed
         (folder / "sweep").rename(folder / "before")
-        for turn in range(asked.repeat):
-            kinds = [(alone, 0), (watched, asked.viewers)]
-            for found, viewers in kinds if turn % 2 else kinds[::-1]:
-                found.append(sweep(folder, viewers))
-                print(f"{viewers or 'no':>3} viewers: {found[-1].seconds:6.2f} s", flush=True)
-    for name, value in summary(alone, watched).items():
-        print(f"{name}: {value:.4g}")
-
-
-def summary(alone: list[Sweep], watched: list[Sweep]) -> dict[str, float]:
-    """Medians, and the ratio of the sweep's own time; processor time as a share of one core."""
-
-    def median(sweeps: list[Sweep], field: str) -> float:
-        return statistics.median(getattr(found, field) for found in sweeps)
-
-    seconds = median(watched, "seconds")
-    return {
-        "sweep alone, s": median(alone, "seconds"),
-        "sweep watched, s": seconds,
-        "watched / alone": seconds / median(alone, "seconds"),
-        "spread alone, slowest / fastest": max(s.seconds for s in alone) / min(s.seconds for s in alone),
-        "server, share of one core": median(watched, "server") / seconds,
-        "viewers, share of one core": median(watched, "viewers") / seconds,
-        "answers a sweep": median(watched, "answers"),
-    }
+        for turn in range(repeat):
+            kinds = [(alone, 0), (watched, viewers)]
+            for sweeps, count in kinds if turn % 2 else kinds[::-1]:
+                sweeps.append(sweep(folder, count))
+                print(f"{count or 'no':>3} viewers: {sweeps[-1][0]:6.2f} s", flush=True)
+    seconds, server, viewing, answered = (statistics.median(figures) for figures in zip(*watched, strict=True))
+    by_itself = sorted(sweep_alone[0] for sweep_alone in alone)
+    print(f"sweep alone, s: {statistics.median(by_itself):.4g}\nsweep watched, s: {seconds:.4g}")
+    print(f"watched / alone: {seconds / statistics.median(by_itself):.4g}")
+    print(f"spread alone, slowest / fastest: {by_itself[-1] / by_itself[0]:.4g}")
+    print(f"server, share of one core: {server / seconds:.4g}\nviewers, share of one core: {viewing / seconds:.4g}")
+    print(f"answers a sweep: {answered:.4g}")
 
 
 def sweep(folder: Path, viewers: int) -> Sweep:
     """A sweep in a new folder under ``folder``; ``viewers`` are there before it begins."""
     run = folder / "sweep"
     shutil.rmtree(run, ignore_errors=True)
-    data = ["--calibration", SAMPLES / "calibration.npz", "--input", SAMPLES / "inputs.npz", "--samples", "1"]
-    command = [
-        COMMAND,
-        "run",
-        SAMPLES / "network.onnx",
-        *data,
-        "--strategy",
-        "exhaustive",
-        "--explain",
-        "none",
-        "-o",
-        run,
-    ]
+    command = [COMMAND, "run", SAMPLES / "network.onnx", "--calibration", SAMPLES / "calibration.npz", "--input"]
+    command += [SAMPLES / "inputs.npz", "--samples", "1", "--strategy", "exhaustive", "--explain", "none", "-o", run]
     if not viewers:
-        return Sweep(_seconds(command))
-    server, address = _serve(folder)
-    viewer = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.view", "--watch", address, str(viewers)],
-        stdout=subprocess.PIPE,
-        cwd=SAMPLES.parent.parent,
-    )
-    time.sleep(2 * EVERY)  # until all of them ask
-    pids = (server.pid, viewer.pid)
-    before = [_processor_seconds(pid) for pid in pids]
-    seconds = _seconds(command)
-    of_server, of_viewers = (_processor_seconds(pid) - was for pid, was in zip(pids, before, strict=True))
-    viewer.send_signal(signal.SIGTERM)
-    told = json.loads(viewer.communicate()[0])
-    server.send_signal(signal.SIGINT)
-    server.wait()
-    return Sweep(seconds, of_server, of_viewers, told["answers"])
-
-
-def _seconds(command: Sequence[object]) -> float:
-    began = time.perf_counter()
-    subprocess.run([*map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-    return time.perf_counter() - began
-
-
-def _serve(folder: Path) -> tuple[subprocess.Popen[str], str]:
-    """The server of a folder, and its address."""
+        return ended(command)[0], 0.0, 0.0, 0
     server = subprocess.Popen([COMMAND, "view", str(folder), "--port", "0"], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
-    for line in server.stdout:
-        found = re.search(r"http://\S+", line)
-        if found:
-            return server, found[0]
-    raise SystemExit("trt-bisect view did not start")
+    address = next(match[0] for line in server.stdout if (match := re.search(r"http://\S+", line)))
+    words = [sys.executable, "-m", "benchmarks.view", "--watch", address, str(viewers)]
+    viewer = subprocess.Popen(words, stdout=subprocess.PIPE, cwd=ROOT)
+    time.sleep(2 * EVERY)  # until all of them ask
+    processes = (server.pid, viewer.pid)
+    before = [_processor_seconds(pid) for pid in processes]
+    seconds, _ = ended(command)
+    of_server, of_viewers = (_processor_seconds(pid) - was for pid, was in zip(processes, before, strict=True))
+    viewer.send_signal(signal.SIGTERM)
+    answered = int(viewer.communicate()[0])
+    server.send_signal(signal.SIGINT)
+    server.wait()
+    return seconds, of_server, of_viewers, answered
 
 
 def _processor_seconds(pid: int) -> float:
@@ -145,41 +87,37 @@ def _processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def watch(address: str, count: int) -> None:
-    """Runs viewers until SIGTERM, spread over the two seconds between requests; then prints their counts as JSON."""
+def answers(address: str, count: int) -> int:
+    """Runs viewers until SIGTERM, spread over the two seconds between requests; returns the number of answers."""
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    told: list[int] = []
-    viewers = [
-        threading.Thread(target=_view, args=(address, EVERY * place / count, stopped, told)) for place in range(count)
-    ]
+    statuses: list[int] = []
+    late = [EVERY * k / count for k in range(count)]
+    viewers = [threading.Thread(target=_view, args=(address, each, stopped, statuses)) for each in late]
     for viewer in viewers:
         viewer.start()
-    stopped.wait()
     for viewer in viewers:
         viewer.join()
-    print(json.dumps({"answers": len(told)}))
+    return len(statuses)
 
 
-def _view(address: str, late: float, stopped: threading.Event, told: list[int]) -> None:
+def _view(address: str, late: float, stopped: threading.Event, statuses: list[int]) -> None:
     """Acts as one viewer: opens the page as soon as it is there, then asks for news as the page does."""
-    place = urlsplit(address)
-    assert place.hostname is not None
-    connection = http.client.HTTPConnection(place.hostname, place.port)
+    parts = urlsplit(address)
+    assert parts.hostname is not None
+    connection = http.client.HTTPConnection(parts.hostname, parts.port)
     headers = {"Accept-Encoding": "gzip"}
     opened = False
     stopped.wait(late)
     while not stopped.is_set():
-        connection.request("GET", f"/run/sweep/{'data.json' if opened else ''}?{place.query}", headers=headers)
+        connection.request("GET", f"/run/sweep/{'data.json' if opened else ''}?{parts.query}", headers=headers)
         answer = connection.getresponse()
         answer.read()
-        told.append(answer.status)
+        statuses.append(answer.status)
         headers["If-None-Match"] = answer.headers.get("ETag") or ""
         opened = opened or answer.status == 200
         stopped.wait(EVERY)
 
 
 if __name__ == "__main__":
-    if shutil.which(COMMAND) is None:
-        raise SystemExit(f"There is no {COMMAND}: pip install -e '.[dev]' in this environment.")
-    main()
+    command_line(__doc__, main)

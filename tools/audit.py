@@ -11,6 +11,8 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -25,34 +27,25 @@ NVIDIA = ("tensorrt", "nvidia", "cuda")
 """Beginnings of the names of packages under NVIDIA's own licence; they come with the extras that are named for it."""
 
 
-def brought_along(package: str = "trt-bisect", extras: tuple[str, ...] = EXTRAS) -> set[str]:
-    """The packages that are installed here and that ``package`` with ``extras`` requires, and what those require."""
-    found: set[str] = set()
-    left = [(package, extras)]
-    while left:
-        name, wanted = left.pop()
-        for text in _requirements(name):
-            requirement = Requirement(text)
-            marker = requirement.marker
-            if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in ("", *wanted)):
-                continue
-            known = plain_name(requirement.name)
-            if known not in found and _installed(known):
-                found.add(known)
-                left.append((requirement.name, tuple(requirement.extras)))
-    return found
+def required_by(texts: Iterable[str], extras: tuple[str, ...] = ()) -> set[str]:
+    """Returns the installed packages that requirements name, those of ``extras`` too, and what these require."""
+    packages: set[str] = set()
+    waiting = [(text, extras) for text in texts]
+    while waiting:
+        text, chosen = waiting.pop()
+        requirement = Requirement(text)
+        name, marker = plain_name(requirement.name), requirement.marker
+        if name in packages or (marker and not any(marker.evaluate({"extra": extra}) for extra in ("", *chosen))):
+            continue
+        with suppress(PackageNotFoundError):
+            waiting += [(inner, tuple(requirement.extras)) for inner in distribution(name).requires or ()]
+            packages.add(name)
+    return packages
 
 
-def _requirements(name: str) -> list[str]:
-    return distribution(name).requires or []
-
-
-def _installed(name: str) -> bool:
-    try:
-        distribution(name)
-    except PackageNotFoundError:
-        return False
-    return True
+def brought_along() -> set[str]:
+    """Returns the packages that trt-bisect with its extras requires, and what these require, if installed here."""
+    return required_by(distribution("trt-bisect").requires or (), EXTRAS)
 
 
 def plain_name(name: str) -> str:
@@ -62,17 +55,9 @@ def plain_name(name: str) -> str:
 
 def licences(packages: set[str]) -> list[dict[str, str]]:
     """``Name``, ``Version`` and ``License`` of each package, as pip-licenses tells them."""
-    command = [
-        sys.executable,
-        "-m",
-        "piplicenses",
-        "--from=mixed",
-        "--with-system",
-        "--format=json",
-        "--packages",
-        *sorted(packages),
-    ]
-    rows: list[dict[str, str]] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    options = ["--from=mixed", "--with-system", "--format=json", "--packages", *sorted(packages)]
+    done = subprocess.run([sys.executable, "-m", "piplicenses", *options], check=True, capture_output=True)
+    rows: list[dict[str, str]] = json.loads(done.stdout)
     return rows
 
 
@@ -81,7 +66,7 @@ def is_allowed(row: dict[str, str]) -> bool:
     if plain_name(row["Name"]).startswith(NVIDIA):
         return True
     parts = re.split(r"\s+AND\s+|;", row["License"])
-    return all(any(known in choice for choice in part.split(" OR ") for known in ALLOWED) for part in parts)
+    return all(any(beginning in choice for choice in part.split(" OR ") for beginning in ALLOWED) for part in parts)
 
 
 def bundled() -> list[tuple[str, str]]:
@@ -89,33 +74,35 @@ def bundled() -> list[tuple[str, str]]:
     return re.findall(r"^(\S+) [\d.]+ \(([\w.-]+)\)$", BUNDLED.read_text(encoding="utf-8"), re.MULTILINE)
 
 
+PAGE = """# Licences
+
+trt-bisect itself is under Apache-2.0 (`LICENSE`). The licences of the samples stand beside them
+(`samples/README.md`).
+
+## Bundled with the package
+
+The scripts of `report.html`. The full notices are in `trt_bisect/report/assets/LICENSES.txt`, in the
+wheel and in every page.
+
+| script | licence |
+| --- | --- |
+{scripts}
+
+## Required packages
+
+What `pip install trt-bisect` with all its extras brings along, and under which licence, as the packages say
+themselves. `make audit` writes this; a test fails where `tools/audit.py` does not allow one of them.
+
+| package | licence |
+| --- | --- |
+{packages}
+"""
+
+
 def as_markdown(rows: list[dict[str, str]]) -> str:
     """The list for ``docs``; without versions, which the lock has."""
-    lines = [f"| {row['Name']} | {row['License']} |" for row in rows]
-    head = [
-        "# Licences",
-        "",
-        "trt-bisect itself is under Apache-2.0 (`LICENSE`). The licences of the samples stand beside them",
-        "(`samples/README.md`).",
-        "",
-        "## Bundled with the package",
-        "",
-        "The scripts of `report.html`. The full notices are in `trt_bisect/report/assets/LICENSES.txt`, in the",
-        "wheel and in every page.",
-        "",
-        "| script | licence |",
-        "| --- | --- |",
-        *(f"| {name} | {licence} |" for name, licence in bundled()),
-        "",
-        "## Required packages",
-        "",
-        "What `pip install trt-bisect` with all its extras brings along, and under which licence, as the packages say",
-        "themselves. `make audit` writes this; a test fails where `tools/audit.py` does not allow one of them.",
-        "",
-        "| package | licence |",
-        "| --- | --- |",
-    ]
-    return "\n".join([*head, *lines]) + "\n"
+    scripts = "\n".join(f"| {name} | {licence} |" for name, licence in bundled())
+    return PAGE.format(scripts=scripts, packages="\n".join(f"| {row['Name']} | {row['License']} |" for row in rows))
 
 
 def check_licences(file: Path | None) -> int:
@@ -132,8 +119,8 @@ def check_licences(file: Path | None) -> int:
 
 def check_weaknesses() -> int:
     """Asks PyPI for the known weaknesses of what the lock pins."""
-    asked = ["--requirement", str(LOCK), "--no-deps", "--disable-pip", "--format=json", "--progress-spinner=off"]
-    done = subprocess.run([sys.executable, "-m", "pip_audit", *asked], capture_output=True, text=True)
+    options = ["--requirement", str(LOCK), "--no-deps", "--disable-pip", "--format=json", "--progress-spinner=off"]
+    done = subprocess.run([sys.executable, "-m", "pip_audit", *options], capture_output=True, text=True)
     try:
         answered = [row for row in json.loads(done.stdout)["dependencies"] if "vulns" in row]
     except ValueError:
@@ -141,10 +128,10 @@ def check_weaknesses() -> int:
     if not answered:
         print("audit: nothing could be looked up; pip-audit needs the internet.", file=sys.stderr)
         return 2
-    weak = [(row, found) for row in answered for found in row["vulns"]]
+    weak = [(row, flaw) for row in answered for flaw in row["vulns"]]
     print(f"{len(answered)} packages looked up, {len(weak)} weaknesses known")
-    for row, found in weak:
-        print(f"{row['name']} {row['version']}: {found['id']}, mended in {found['fix_versions']}", file=sys.stderr)
+    for row, flaw in weak:
+        print(f"{row['name']} {row['version']}: {flaw['id']}, mended in {flaw['fix_versions']}", file=sys.stderr)
     return 1 if weak else 0
 
 

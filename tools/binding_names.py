@@ -27,25 +27,25 @@ _APART = re.compile(r", (?=\*{0,2}\w+: )")
 
 def names_of(module: str) -> str:
     """Returns the names in an importable module, a line for the module and one for each class."""
-    found = importlib.import_module(module)
-    lines = [" ".join(["*", *sorted(name for name in dir(found) if not name.startswith("_"))])]
-    for name, kind in _classes(found):
-        own = {member for base in kind.__mro__[:-1] for member in vars(base) if not member.startswith("_")}
-        lines.append(" ".join([name, *sorted(own)]))
+    binding = importlib.import_module(module)
+    lines = [" ".join(["*", *sorted(name for name in dir(binding) if not name.startswith("_"))])]
+    for name, kind in _classes(binding):
+        members = {member for base in kind.__mro__[:-1] for member in vars(base) if not member.startswith("_")}
+        lines.append(" ".join([name, *sorted(members)]))
     return "\n".join(lines) + "\n"
 
 
 def signatures_of(module: str) -> str:
     """Returns the ways to call the functions of an importable module and of its classes, a line for each."""
-    found = importlib.import_module(module)
-    functions = {name: getattr(found, name) for name in sorted(dir(found)) if not name.startswith("_")}
+    binding = importlib.import_module(module)
+    functions = {name: getattr(binding, name) for name in sorted(dir(binding)) if not name.startswith("_")}
     lines = [
         f"{name}({arguments})"
         for name, function in functions.items()
         if inspect.isbuiltin(function)
         for arguments in signatures_in(function.__doc__ or "")
     ]
-    for name, kind in _classes(found):
+    for name, kind in _classes(binding):
         for member in sorted({member for base in kind.__mro__[:-1] for member in vars(base)}):
             if member == "__init__" or not member.startswith("_"):
                 called = name if member == "__init__" else f"{name}.{member}"
@@ -60,8 +60,8 @@ def _classes(module: ModuleType) -> Iterator[tuple[str, type]]:
 
 
 def _doc(kind: type, member: str) -> str:
-    found: Any = inspect.getattr_static(kind, member)
-    return str(getattr(getattr(found, "__func__", found), "__doc__", "") or "")
+    attribute: Any = inspect.getattr_static(kind, member)
+    return str(getattr(getattr(attribute, "__func__", attribute), "__doc__", "") or "")
 
 
 def signatures_in(doc: str) -> list[str]:
@@ -70,11 +70,11 @@ def signatures_in(doc: str) -> list[str]:
     >>> signatures_in("parse(self: trt.OnnxParser, model: buffer, path: str = None) -> bool")
     ['model path=']
     """
-    found = []
+    signatures = []
     for text in _SIGNATURE.findall(doc):
         arguments = [match.group(1) + match.group(2) for part in _APART.split(text) if (match := _ARGUMENT.match(part))]
-        found.append(" ".join(argument for argument in arguments if argument != "self"))
-    return found
+        signatures.append(" ".join(argument for argument in arguments if argument != "self"))
+    return signatures
 
 
 def main() -> int:
@@ -83,9 +83,9 @@ def main() -> int:
     parser.add_argument("--signatures", action="store_true", help="the ways to call its functions instead")
     parser.add_argument("module", help="importable here")
     parser.add_argument("path", type=Path, help="the file to write")
-    asked = parser.parse_args()
-    asked.path.parent.mkdir(parents=True, exist_ok=True)
-    asked.path.write_text(signatures_of(asked.module) if asked.signatures else names_of(asked.module))
+    arguments = parser.parse_args()
+    arguments.path.parent.mkdir(parents=True, exist_ok=True)
+    arguments.path.write_text(signatures_of(arguments.module) if arguments.signatures else names_of(arguments.module))
     return 0
 
 

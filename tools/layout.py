@@ -93,19 +93,19 @@ class Module:
     @property
     def imported(self) -> set[str]:
         """The names of the modules that it imports, and of what it imports from them."""
-        found = set[str]()
+        names = set[str]()
         for node in ast.walk(self.tree):
             if isinstance(node, ast.ImportFrom) and node.module:
-                found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+                names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
             elif isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-        return found
+                names |= {alias.name for alias in node.names}
+        return names
 
     @property
     def dataclasses(self) -> int:
         """The number of its dataclasses."""
         classes = (node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
-        return sum(any("dataclass" in ast.unparse(each) for each in node.decorator_list) for node in classes)
+        return sum(any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list) for node in classes)
 
     @property
     def long_functions(self) -> int:
@@ -159,13 +159,13 @@ def rows() -> Iterator[Row]:
 
 def main() -> int:
     """Prints the table; returns 1 if a figure exceeds its bound."""
-    found = list(rows())
-    width = max(len(row.name) for row in found)
+    table = list(rows())
+    width = max(len(row.name) for row in table)
     print(f"{'':{width}}  {'now':>8}  {'bound':>8}  {'goal':>8}")
-    for row in found:
+    for row in table:
         over = "  over its bound" if row.value > row.bound else ""
         print(f"{row.name:{width}}  {row.value:8,g}  {row.bound:8,g}  {row.goal:8,g}{over}")
-    return int(any(row.value > row.bound for row in found))
+    return int(any(row.value > row.bound for row in table))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Takes the documentation's pictures of ``report.html``, from a finished run, in Chromium.
 
-python tools/make_page_pictures.py demo-run docs
+python -m tools.make_page_pictures demo-run docs
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser
 
 from tests.support.browser import chromium, open_page
 
@@ -30,23 +28,18 @@ def main(run: str, docs: str) -> None:
 
 
 def picture(browser: Browser, run: str, to: Path, *, at: str = "", **context: Any) -> None:
-    """One picture of the screen, scrolled to the element ``at``."""
+    """One picture of the screen, scrolled to the element ``at``, with the plots of the selected layer drawn."""
     page = open_page(browser, Path(run) / "report.html", **context).page
     if at:
         page.evaluate("at => document.querySelector(at).scrollIntoView({ behavior: 'instant' })", at)
         page.evaluate("document.querySelector('#details').scrollTop = document.querySelector('.tensor').offsetTop - 90")
-    settle(page)
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('#details .plot')].every(plot => plot.querySelector('.main-svg'))"
+    )
     page.screenshot(path=to)
     page.context.close()
     if to.stat().st_size > LARGEST:
         raise SystemExit(f"{to} has {to.stat().st_size} bytes, more than {LARGEST}")
-
-
-def settle(page: Page) -> None:
-    """Waits until the plots of the selected layer are drawn."""
-    page.wait_for_function(
-        "() => [...document.querySelectorAll('#details .plot')].every(plot => plot.querySelector('.main-svg'))"
-    )
 
 
 if __name__ == "__main__":

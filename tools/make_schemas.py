@@ -141,10 +141,10 @@ def schema(file: str) -> dict[str, Any]:
     """Returns the JSON Schema of a file."""
     kind = FILES[file][0]
     made = msgspec.json.schema(kind, schema_hook=_of_custom)
-    for known in _classes(kind, set()):
+    for described in _classes(kind, set()):
         for name, part in made["$defs"].items():
-            if name == known.__name__ or name.startswith(f"{known.__name__}_"):
-                _describe(part, known)
+            if name == described.__name__ or name.startswith(f"{described.__name__}_"):
+                _describe(part, described)
     about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"trt-bisect: {file}"}
     return {**about, **made}
 
@@ -193,8 +193,8 @@ def _describe(part: dict[str, Any], kind: type) -> None:
     """Adds the descriptions of a class's docstring to its schema."""
     doc = inspect.getdoc(kind) or ""
     part["description"] = _plain(doc.split("\n\n")[0])
-    said = {name: words for base in reversed(kind.__mro__) for name, words in _attributes(base).items()}
-    words = {**_columns(kind), **_COMMON, **said}
+    own_words = {name: words for base in reversed(kind.__mro__) for name, words in _attributes(base).items()}
+    words = {**_columns(kind), **_COMMON, **own_words}
     for name, key in part.get("properties", {}).items():
         if name in words:
             key["description"] = words[name]
@@ -204,10 +204,10 @@ def _attributes(kind: type) -> dict[str, str]:
     """The descriptions under ``Attributes:`` in a docstring, by name; a line of several names counts for each."""
     doc = inspect.cleandoc(kind.__doc__ or "")
     section = re.search(r"^Attributes:\n((?:    .*\n?|\n(?=    ))+)", doc, re.MULTILINE)
-    found = {}
+    descriptions = {}
     for names, words in re.findall(r"^ {4}([\w, ]+): (.*(?:\n {8}.*)*)", section[1] if section else "", re.MULTILINE):
-        found.update({name: _plain(words) for name in names.split(", ")})
-    return found
+        descriptions.update({name: _plain(words) for name in names.split(", ")})
+    return descriptions
 
 
 def _columns(kind: type) -> dict[str, str]:
@@ -248,9 +248,9 @@ def _kind(key: dict[str, Any]) -> tuple[str, str, str]:
     if "$ref" in key:
         return "object", "", key["$ref"].rpartition("/")[2]
     if "anyOf" in key:
-        found = [_kind(each) for each in key["anyOf"]]
-        suffix, target = next(((each[1], each[2]) for each in found if each[2]), ("", ""))
-        return " or ".join(dict.fromkeys(each[0] for each in found)), suffix, target
+        kinds = [_kind(each) for each in key["anyOf"]]
+        suffix, target = next(((each[1], each[2]) for each in kinds if each[2]), ("", ""))
+        return " or ".join(dict.fromkeys(each[0] for each in kinds)), suffix, target
     if key.get("type") == "array":
         kind, suffix, target = _kind(key.get("items") or {})
         return f"list of {kind}", f"[]{suffix}" if target else "", target

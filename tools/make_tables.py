@@ -61,8 +61,8 @@ def page() -> str:
 def _table(file: str, command: str, kind: type) -> str:
     """Returns the table of the columns of a file."""
     rows = [
-        f"| `{each.key}` | {each.title} | {each.help} |"
-        for each in columns_of(kind, high="FP32", low="INT8", metric="the metric")
+        f"| `{column.key}` | {column.title} | {column.help} |"
+        for column in columns_of(kind, high="FP32", low="INT8", metric="the metric")
     ]
     return "\n".join(
         [f"\n## {file}\n", f"Written by `{command}`.\n", "| column | title | |", "| --- | --- | --- |", *rows, ""]

@@ -1,13 +1,12 @@
 """Draws TensorBoard's histogram page on the logs of ``--tensorboard``, in Chromium, as docs/tensorboard.png.
 
 trt-bisect run samples/lenet/lenet_planted.onnx --calibration samples/lenet/calibration.npz -o RUN --tensorboard LOGS
-python tools/make_tensorboard_picture.py LOGS docs/tensorboard.png 'relu1/output|ip2/(weights|output)'
+python -m tools.make_tensorboard_picture LOGS docs/tensorboard.png 'relu1/output|ip2/(weights|output)'
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -16,10 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import quote
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
+
+from tests.support.browser import chromium
 
 READY = re.compile(r"http://[^\s/]+:(\d+)/")
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
 @contextmanager
@@ -55,11 +55,8 @@ def draw(page: Page, address: str, picture: str, tags: str) -> None:
 
 def main(logs: str, picture: str, tags: str = "") -> None:
     """Serves LOGS and draws the histograms of the tags that match."""
-    chromium = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
-    with serving(logs) as address, sync_playwright() as player:
-        browser = player.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    with serving(logs) as address, chromium() as browser:
         draw(browser.new_page(viewport={"width": 1500, "height": 900}), address, picture, tags)
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from packaging.requirements import Requirement
+from audit import required_by
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("LICENSE", "README.md", "pyproject.toml", "trt_bisect")
@@ -48,36 +48,19 @@ def call(module: str, *arguments: str) -> None:
         sys.exit(f"{module} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
 
 
-def required(package: str, found: set[str]) -> set[str]:
-    """Adds the installed packages that ``package`` requires without extras, and those that these require."""
-    for text in importlib.metadata.requires(package) or ():
-        requirement = Requirement(text)
-        name = requirement.name.lower()
-        if name not in found and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
-            found.add(name)
-            required(name, found)
-    return found
-
-
 def required_of(wheel: Path) -> set[str]:
     """Returns the installed packages that a wheel requires, and those that these require."""
     with zipfile.ZipFile(wheel) as archive:
         (file,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = email.message_from_bytes(archive.read(file))
-    found: set[str] = set()
-    for text in metadata.get_all("Requires-Dist") or ():
-        requirement = Requirement(text)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            found.add(requirement.name.lower())
-            required(requirement.name, found)
-    return found
+    return required_by(metadata.get_all("Requires-Dist") or ())
 
 
-def link(packages: set[str], place: Path) -> None:
+def link(packages: set[str], site_packages: Path) -> None:
     """Links the files of installed packages into the ``site-packages`` of another environment."""
     for package in packages:
         for file in importlib.metadata.distribution(package).files or ():
-            there, top = Path(file.locate()), place / file.parts[0]
+            there, top = Path(file.locate()), site_packages / file.parts[0]
             if file.parts[0] in ("..", "__pycache__") or top.exists():
                 continue
             for _ in file.parts[1:]:
@@ -97,11 +80,11 @@ def install(wheel: Path, folder: Path, linked: bool) -> Path:
     if not linked:
         subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True, env=clean_environment())
         return python.parent
-    (place,) = folder.glob("lib/python*/site-packages")
+    (packages_folder,) = folder.glob("lib/python*/site-packages")
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
     pip += ["--no-deps", "--no-index", "--no-compile"]
     subprocess.run([*pip, str(wheel)], check=True, env=clean_environment())
-    link(required_of(wheel), place)
+    link(required_of(wheel), packages_folder)
     return python.parent
 
 
@@ -113,15 +96,15 @@ def try_out(commands: Path, folder: Path) -> None:
     """
     program, shown = commands / "trt-bisect", folder / "demo"
     demo = _ended([program, "demo", "--json", "--output", shown], folder, 0)
-    found = json.loads(demo)["culprits"]
+    culprits = json.loads(demo)["culprits"]
     output = shown / "run"
     for name in ("report.html", "report.json"):
         (output / name).unlink()
     run = [program, "run", shown / "lenet_planted.onnx", "--calibration", shown / "calibration.npz"]
     _ended([*run, "--output", output], folder, 1)
-    found += [row["name"] for row in json.loads((output / "report.json").read_text())["layers"] if row["culprit"]]
-    if found != ["ip2", "ip2"]:
-        sys.exit(f"The culprits are {found} instead of 'ip2' twice.")
+    culprits += [row["name"] for row in json.loads((output / "report.json").read_text())["layers"] if row["culprit"]]
+    if culprits != ["ip2", "ip2"]:
+        sys.exit(f"The culprits are {culprits} instead of 'ip2' twice.")
     missing = [name for name in ("report.html", "recipe/network.qdq.onnx") if not (output / name).is_file()]
     if missing:
         sys.exit(f"The run did not write {', '.join(missing)}.")

@@ -29,7 +29,7 @@ def session(path: Path, mode: str) -> onnxruntime.InferenceSession:
 
 def read_samples(path: Path, opened: onnxruntime.InferenceSession) -> list[Feeds]:
     """The samples of an ``.npz``: arrays stacked on a first axis of their own, or on the input's first axis."""
-    ranks = {each.name: len(each.shape) for each in opened.get_inputs()}
+    ranks = {spec.name: len(spec.shape) for spec in opened.get_inputs()}
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files}
     count = len(next(iter(arrays.values())))
@@ -40,16 +40,16 @@ def read_samples(path: Path, opened: onnxruntime.InferenceSession) -> list[Feeds
 
 
 def infer(opened: onnxruntime.InferenceSession, feeds: Feeds) -> Outputs:
-    names = [each.name for each in opened.get_outputs()]
+    names = [spec.name for spec in opened.get_outputs()]
     return dict(zip(names, opened.run(names, feeds), strict=True))
 
 
-def cosine(reference: np.ndarray, found: np.ndarray) -> float:
+def cosine(reference: np.ndarray, output: np.ndarray) -> float:
     """The cosine in float64: 1 for two zeros, 0 where one of both is zero or a value is not finite.
 
     A single value has no direction: 1 minus its relative error is taken, as ``docs/concepts/metrics.md`` says.
     """
-    a, b = np.ravel(reference).astype(np.float64), np.ravel(found).astype(np.float64)
+    a, b = np.ravel(reference).astype(np.float64), np.ravel(output).astype(np.float64)
     if not np.isfinite(b).all():
         return 0.0
     if a.size == 1 and a[0] != b[0]:
@@ -58,13 +58,13 @@ def cosine(reference: np.ndarray, found: np.ndarray) -> float:
     return float(a @ b) / sizes if sizes else float(np.array_equal(a, b))
 
 
-def worst(reference: Outputs, found: Outputs, cuts: Cuts) -> float:
+def worst(reference: Outputs, outputs: Outputs, cuts: Cuts) -> float:
     """The worst output's cosine; outputs in ``cuts`` are judged in pieces."""
     figures = []
     for name, exact in reference.items():
         places = list(cuts.get(name, ()))
         pieces = np.split(exact, places, axis=1) if places else [exact]
-        others = np.split(found[name], places, axis=1) if places else [found[name]]
+        others = np.split(outputs[name], places, axis=1) if places else [outputs[name]]
         figures += [cosine(a, b) for a, b in zip(pieces, others, strict=True)]
     return min(figures)
 
@@ -78,8 +78,8 @@ def judged(original: Path, recipe: Path, samples: Path, cuts: Cuts) -> dict[str,
     for mode in MODES:
         exact, rounded = session(original, mode), session(recipe, mode)
         for feeds in read_samples(samples, exact):
-            reference, found = infer(exact, feeds), infer(rounded, feeds)
-            figures.setdefault(mode, []).append(worst(reference, found, {}))
+            reference, outputs = infer(exact, feeds), infer(rounded, feeds)
+            figures.setdefault(mode, []).append(worst(reference, outputs, {}))
             if cuts:
-                figures.setdefault(f"{mode}, cut", []).append(worst(reference, found, cuts))
+                figures.setdefault(f"{mode}, cut", []).append(worst(reference, outputs, cuts))
     return figures

@@ -29,9 +29,9 @@ class Reader(CalibrationDataReader):
 def read(network, path):
     inputs = ort.InferenceSession(network, providers=["CPUExecutionProvider"]).get_inputs()
     with np.load(path) as file:
-        arrays = {each.name: (file[each.name], file[each.name].ndim == len(each.shape)) for each in inputs}
+        arrays = {spec.name: (file[spec.name], file[spec.name].ndim == len(spec.shape)) for spec in inputs}
     count = min(SAMPLES, *(len(array) for array, _ in arrays.values()))
-    return [{n: a[k : k + 1] if whole else a[k] for n, (a, whole) in arrays.items()} for k in range(count)]
+    return [{n: a[k : k + 1] if is_batch else a[k] for n, (a, is_batch) in arrays.items()} for k in range(count)]
 
 
 def onnxruntime_pairs(network, feeds, folder):
@@ -59,15 +59,15 @@ def nncf(network, feeds, folder):
     import nncf as tool
 
     preset, data = tool.QuantizationPreset.PERFORMANCE, tool.Dataset(feeds)
-    found = tool.quantize(onnx.load(network), data, preset=preset, subset_size=len(feeds))
-    onnx.save(found, folder / "pairs.onnx")
+    quantized = tool.quantize(onnx.load(network), data, preset=preset, subset_size=len(feeds))
+    onnx.save(quantized, folder / "pairs.onnx")
     return folder / "pairs.onnx"
 
 
 def modelopt(network, feeds, folder):
     from modelopt.onnx.quantization import quantize
 
-    data = {name: np.concatenate([each[name] for each in feeds]) for name in feeds[0]}
+    data = {name: np.concatenate([sample[name] for sample in feeds]) for name in feeds[0]}
     quantize(
         network,
         "int8",
@@ -82,17 +82,17 @@ def modelopt(network, feeds, folder):
 def scales_of(path):
     """By tensor, the scale of its symmetric pair; of 0 to 255, that of -127 to 127 with the same largest value."""
     graph = onnx.load(path).graph
-    constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
+    constants = {constant.name: numpy_helper.to_array(constant) for constant in graph.initializer}
     constants |= {n.output[0]: numpy_helper.to_array(n.attribute[0].t) for n in graph.node if n.op_type == "Constant"}
-    found = {}
+    scales = {}
     for node in graph.node:
         if node.op_type == "QuantizeLinear" and node.input[0] not in constants and constants[node.input[1]].size == 1:
             scale, zero = np.float32(constants[node.input[1]]), constants[node.input[2]]
             if zero == (128 if zero.dtype == np.uint8 else 0):
-                found[node.input[0]] = scale
+                scales[node.input[0]] = scale
             elif zero == 0:
-                found[node.input[0]] = np.float32(scale * np.float32(255 / 127))
-    return found
+                scales[node.input[0]] = np.float32(scale * np.float32(255 / 127))
+    return scales
 
 
 def onnxsim(model):

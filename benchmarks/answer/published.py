@@ -10,34 +10,30 @@ file and the FP32 file are then run in plain ONNX Runtime.
 
 from __future__ import annotations
 
-import argparse
-import json
+import json as to_json
 import os
 import shutil
 import subprocess
 import time
-import venv
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 import trt_bisect
 from benchmarks.answer.judge import Cuts, judged, read_samples, session
+from benchmarks.measure import ROOT, WORK, environment, tell_rows
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.model.cost import shares, times_by_macs
-from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
 from trt_bisect.support.progress import Silent
 
 HERE = Path(__file__).resolve().parent
-WORK = HERE.parent.parent / ".bench"
-OCR = HERE.parent.parent / "samples" / "ocr"
+OCR = ROOT / "samples" / "ocr"
 NETWORKS = WORK / "published-networks"
 
 
@@ -46,8 +42,6 @@ class Case:
     """A network with its inputs.
 
     Attributes:
-        name: of the row.
-        folder: of ``network.onnx``.
         given: the inputs that ``run`` sees, an ``.npz`` in the folder.
         unseen: the others; empty where there are none.
         threshold: the cosine asked for.
@@ -71,51 +65,32 @@ CASES = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES])
-    parser.add_argument("--threshold", type=float, help="instead of each network's own")
-    parser.add_argument("--effort", choices=("quick", "default", "thorough"), default="default")
-
-
-def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
-    """A row for each network; the table is printed again after each."""
+def measure(
+    *,
+    only: tuple[str, ...] = (),
+    threshold: float | None = None,
+    effort: Literal["quick", "default", "thorough"] = "default",
+    json: Path | None = None,
+) -> None:
+    """A row for each network."""
     make_networks()
-    rows = []
-    for case in CASES:
-        if asked.only and case.name not in asked.only:
-            continue
-        console.print(f"{case.name} ...")
-        rows.append(row(case, asked.threshold or case.threshold, asked.effort))
-        if asked.json:
-            asked.json.write_text(json.dumps(rows, indent=1) + "\n")
-        console.print(table(rows))
-    return rows
+    rows = {case.name: partial(row, case, threshold or case.threshold, effort) for case in CASES}
+    tell_rows(rows, only, table, json)
 
 
 def make_networks() -> None:
     """Installs the packages and writes the networks and inputs, where that is not done or their makers changed."""
+    files = [HERE / "published.txt", HERE / "published-nodeps.txt"]
+    binary = ["--only-binary=:all:", "-r"]
+    installs = [*binary, str(files[0])], ["--no-deps", *binary, str(files[1])]
+    python = environment(WORK / "published", "\n".join(file.read_text() for file in files), *installs)
     makers = [HERE / name for name in ("make_published.py", "data.py", "texts.txt", "photographs.txt")]
-    stamp, wanted = NETWORKS / "made.txt", "\n".join(path.read_text() for path in makers)
-    python = _python()
-    if not stamp.exists() or stamp.read_text() != wanted:
+    stamp, content = NETWORKS / "made.txt", "\n".join(path.read_text() for path in makers)
+    if not stamp.exists() or stamp.read_text() != content:
         without_ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         subprocess.run([python, makers[0], NETWORKS], check=True, env=without_ours)
-        stamp.write_text(wanted)
+        stamp.write_text(content)
     _ocr_sample(NETWORKS / "ocr-sample")
-
-
-def _python() -> Path:
-    """Returns the Python of the packages' environment; makes it where it is missing or the packages changed."""
-    folder, files = WORK / "published", [HERE / "published.txt", HERE / "published-nodeps.txt"]
-    python, stamp = folder / "bin/python", folder / "installed.txt"
-    wanted = "\n".join(file.read_text() for file in files)
-    if not stamp.exists() or stamp.read_text() != wanted:
-        venv.create(folder, clear=True, with_pip=True)
-        for file, options in zip(files, ([], ["--no-deps"]), strict=True):
-            pip = [str(python), "-m", "pip", "install", "--quiet", "--only-binary=:all:", *options, "-r", str(file)]
-            subprocess.run(pip, check=True)
-        stamp.write_text(wanted)
-    return python
 
 
 def _ocr_sample(folder: Path) -> None:
@@ -137,103 +112,88 @@ class FirstRecipe(Silent):
             self.seconds = time.process_time()
 
 
-def row(case: Case, threshold: float, effort: str, **more: Any) -> dict[str, Any]:
-    """The figures of one network, or the message of the error that ended its run, with more options."""
-    folder = WORK / "published-runs" / case.name
+def row(case: Case, threshold: float, effort: str) -> dict[str, Any]:
+    """The figures of one network, or the message of the error that ended its run."""
+    folder, network, given = WORK / "published-runs" / case.name, case.folder / "network.onnx", case.folder / case.given
     shutil.rmtree(folder, ignore_errors=True)
     wishes: dict[str, Any] = {"threshold": threshold, "explain": "none", "engine": "onnxruntime", "effort": effort}
-    wishes |= more
-    calibration = str(OCR / "calibration.npz") if not case.unseen else str(case.folder / case.given)
-    if case.unseen:
-        wishes["validation"] = str(case.folder / case.unseen)
-    else:
-        wishes["inputs"] = str(case.folder / case.given)
+    wishes |= {"validation": str(case.folder / case.unseen)} if case.unseen else {"inputs": str(given)}
+    calibration = str(given if case.unseen else OCR / "calibration.npz")
     first, began, used = FirstRecipe(), time.perf_counter(), time.process_time()
+    figures: dict[str, Any] = {"network": case.name, "threshold": threshold}
     try:
-        report = trt_bisect.run(case.folder / "network.onnx", calibration, output=str(folder), progress=first, **wishes)
+        report = trt_bisect.run(network, calibration, output=str(folder), progress=first, **wishes)
     except TrtBisectError as error:
-        return {"network": case.name, "threshold": threshold, "failed": str(error).splitlines()[0]}
-    seconds, processor = time.perf_counter() - began, time.process_time() - used
-    found: dict[str, Any] = {"network": case.name, "threshold": threshold, "seconds": seconds}
-    found |= {"processor": processor, "first": None if first.seconds is None else first.seconds - used}
-    found |= _recipe_cost(case, folder / "recipe")
-    assert report.answer is not None
-    assert report.answer.given is not None
-    found |= {"sweeps": _of_the_session(folder) / found["layers"] / report.answer.given.inputs}
-    found |= {"similarity": dict(report.similarity.items()), "plans": report.plans, "inferences": report.inferences}
-    found |= {"culprits": list(report.culprits), "changes": report.answer.changes}
-    found |= {"fp32": None if report.answer.in_fp32 is None else report.answer.in_fp32.cost}
-    for part, data in (("given", case.given), ("unseen", case.unseen)):
-        if data:
-            paths = case.folder / "network.onnx", folder / "recipe" / "network.qdq.onnx", case.folder / data
-            found[part] = judged(*paths, case.cuts)
-    return found
+        return figures | {"failed": str(error).splitlines()[0]}
+    answer = report.answer
+    assert answer is not None
+    assert answer.given is not None
+    figures |= {"seconds": time.perf_counter() - began, "processor": time.process_time() - used}
+    figures |= {"first": None if first.seconds is None else first.seconds - used}
+    figures |= _recipe_cost(case, folder / "recipe")
+    return figures | {
+        "sweeps": _of_the_session(folder) / figures["layers"] / answer.given.inputs,
+        "similarity": dict(report.similarity.items()),
+        "plans": report.plans,
+        "inferences": report.inferences,
+        "culprits": list(report.culprits),
+        "changes": answer.changes,
+        "fp32": None if answer.in_fp32 is None else answer.in_fp32.cost,
+        **{
+            part: judged(network, folder / "recipe" / "network.qdq.onnx", case.folder / data, case.cuts)
+            for part, data in (("given", case.given), ("unseen", case.unseen))
+            if data
+        },
+    }
 
 
 def _of_the_session(folder: Path) -> int:
     """Returns the single inferences on the session that switches precisions, from the journal of a run."""
-    lines = map(json.loads, (folder / "journal.jsonl").read_text().splitlines())
+    lines = map(to_json.loads, (folder / "journal.jsonl").read_text().splitlines())
     trials = {line["trial"]["plan"]: line["trial"] for line in lines if " by " in line.get("trial", {}).get("plan", "")}
     return sum(trial["inferences"] for trial in trials.values())
 
 
 def _recipe_cost(case: Case, recipe: Path) -> dict[str, Any]:
-    """Returns the layers that ``plan.json`` leaves high, and their cost."""
-    loaded = trt_bisect.load_network(case.folder / "network.onnx")
-    precisions = json.loads((recipe / "plan.json").read_text())["layers"]
-    layers = [loaded.layers[k] for k in loaded.quantizable]
-    high = {layer.index: Precision(precisions.get(layer.name, "int8")) for layer in layers}
-    high = {k: precision for k, precision in high.items() if precision is not Precision.INT8}
-    names = [loaded.layers[k].name for k in high]
-    return {"layers": len(layers), "high": names, "cost": cost_of(case, loaded, high)}
-
-
-def cost_of(case: Case, loaded: Network, high: Mapping[int, Precision]) -> float:
-    """Returns the cost of layers in high precisions: a share of INT8's gain over FP32, in multiply-adds."""
+    """Returns the layers that ``plan.json`` leaves high, and their cost: a share of INT8's gain in multiply-adds."""
+    network = trt_bisect.load_network(case.folder / "network.onnx")
+    precisions = to_json.loads((recipe / "plan.json").read_text())["layers"]
+    layers = [network.layers[k] for k in network.quantizable]
+    in_plan = [(layer, Precision(precisions.get(layer.name, "int8"))) for layer in layers]
+    high = [(layer, precision) for layer, precision in in_plan if precision is not Precision.INT8]
     feeds = read_samples(case.folder / case.given, session(case.folder / "network.onnx", "off"))[0]
-    costs = shares(times_by_macs(loaded, facts_for(loaded, feeds)))
-    return sum(costs[k][precision] for k, precision in high.items())
+    costs = shares(times_by_macs(network, facts_for(network, feeds)))
+    cost = sum(costs[layer.index][precision] for layer, precision in high)
+    return {"layers": len(layers), "high": [layer.name for layer, _ in high], "cost": cost}
+
+
+COLUMNS = (
+    "network, target, layers, high, cost, in FP32, given below, unseen below, worst given, worst unseen, cut: given, "
+    "cut: unseen, seconds, processor, first, sweeps"
+)
+FORMS = {"cost": ".1%", "fp32": ".1%", "seconds": ".1f", "processor": ".1f", "first": ".1f", "sweeps": ".2f"}
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
-    heads = (
-        "network",
-        "target",
-        "layers",
-        "high",
-        "cost, %",
-        "in FP32, %",
-        "given below",
-        "unseen below",
-        "worst given",
-    )
-    result = Table(
-        *heads, "worst unseen", "cut: given", "cut: unseen", "seconds", "processor", "first", "sweeps", box=None
-    )
-    for found in rows:
-        if "failed" in found:
-            result.add_row(found["network"], f"{found['threshold']}", found["failed"])
-            continue
-        result.add_row(
-            found["network"], f"{found['threshold']}", str(found["layers"]), str(len(found["high"])),
-            f"{100 * found['cost']:.1f}", "-" if found["fp32"] is None else f"{100 * found['fp32']:.1f}",
-            _below(found, "given"), _below(found, "unseen"), _least(found, "given"), _least(found, "unseen"),
-            _below(found, "given", ", cut"), _below(found, "unseen", ", cut"), f"{found['seconds']:.1f}",
-            f"{found['processor']:.1f}", "-" if found["first"] is None else f"{found['first']:.1f}",
-            f"{found['sweeps']:.2f}",
-        )  # fmt: skip
+    result = Table(*COLUMNS.split(", "), box=None)
     result.caption = "below the target: optimisations off / on / on without integer kernels, of the inputs"
+    for figures in rows:
+        if "failed" in figures:
+            result.add_row(figures["network"], f"{figures['threshold']}", figures["failed"])
+            continue
+        texts = {key: "-" if figures[key] is None else format(figures[key], form) for key, form in FORMS.items()}
+        cells = [figures["network"], f"{figures['threshold']}", str(figures["layers"]), str(len(figures["high"]))]
+        cells += [texts["cost"], texts["fp32"], _below(figures, "given"), _below(figures, "unseen")]
+        for part in ("given", "unseen"):
+            modes = figures.get(part, {})
+            cells.append("/".join(f"{np.min(modes[mode]):.4f}" for mode in ("off", "on")) if modes else "-")
+        cells += [_below(figures, "given", ", cut"), _below(figures, "unseen", ", cut")]
+        result.add_row(*cells, *(texts[key] for key in ("seconds", "processor", "first", "sweeps")))
     return result
 
 
-def _below(found: dict[str, Any], part: str, cut: str = "") -> str:
-    if f"off{cut}" not in found.get(part, {}):
+def _below(figures: dict[str, Any], part: str, cut: str = "") -> str:
+    if f"off{cut}" not in figures.get(part, {}):
         return "-"
-    counts = [sum(v < found["threshold"] for v in found[part][f"{mode}{cut}"]) for mode in ("off", "on", "float")]
-    return f"{'/'.join(map(str, counts))} of {len(found[part]['off'])}"
-
-
-def _least(found: dict[str, Any], part: str) -> str:
-    if part not in found:
-        return "-"
-    return "/".join(f"{np.min(found[part][mode]):.4f}" for mode in ("off", "on"))
+    counts = [sum(v < figures["threshold"] for v in figures[part][f"{mode}{cut}"]) for mode in ("off", "on", "float")]
+    return f"{'/'.join(map(str, counts))} of {len(figures[part]['off'])}"

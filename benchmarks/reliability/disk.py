@@ -8,7 +8,6 @@ half written. Then the tmpfs is made larger, and the same command has to end wit
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -21,9 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reliability.forked import Ended, import_everything, run
+from benchmarks.reliability.forked import import_everything, run
 from benchmarks.reliability.kill import Undisturbed, undisturbed
-from benchmarks.reliability.subjects import JOURNAL, differences, result, subjects, twice, unfinished, whole_lines
+from benchmarks.reliability.subjects import JOURNAL, differences, result, subjects, tell, twice, unfinished, whole_lines
 from trt_bisect.report.model import REPORT, read_report
 
 PAGE = 4
@@ -33,57 +32,57 @@ _ENOUGH = 64 << 10
 _SUBJECTS = ("LeNet, branch", "LeNet, front", "MobileNet, exhaustive")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--step", type=int, default=PAGE, help="KiB between the sizes that are tried, at least")
-    parser.add_argument("--pieces", type=int, default=16, help="that the sizes are cut into first")
-    parser.add_argument("--only", nargs="*", default=list(_SUBJECTS), help="of the runs")
-    parser.add_argument("--small", action="store_true", help="only a small network, as the tests have it")
-
-
-def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def measure(
+    *,
+    step: int = PAGE,
+    pieces: int = 16,
+    only: tuple[str, ...] = _SUBJECTS,
+    small: bool = False,
+    json: Path | None = None,
+) -> int:
+    """Tries sizes of at least ``step`` KiB apart; ``small``: a small network, as the tests have it."""
     if not can_mount():
-        return {"skipped": "nothing can be mounted here: it takes root"}, []
+        return tell({"skipped": "nothing can be mounted here: it takes root"}, [], json)
     import_everything()
     figures: dict[str, Any] = {}
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="disk-") as work:
-        found = subjects(Path(work), small=asked.small)
-        chosen = [one for one in found if asked.small or one.name in asked.only]
+        chosen = [subject for subject in subjects(Path(work), small=small) if small or subject.name in only]
         for subject in chosen:
-            whole = undisturbed(subject, Path(work) / f"whole {subject.name}")
-            full_at, without, faults = filled(whole, Path(work), asked.step, asked.pieces)
+            reference = undisturbed(subject, Path(work) / f"whole {subject.name}")
+            full_at, without, faults = filled(reference, Path(work), step, pieces)
             figures[subject.name] = {
                 "sizes": full_at.total(),
                 "without a report": dict(without),
                 "equal after room was made": full_at.total() - len(faults),
+                "full at": dict(full_at),
             }
-            figures[subject.name]["full at"] = dict(full_at)
             broken += [f"{subject.name}: {fault}" for fault in faults]
-        broken += _elsewhere(whole, Path(work))
-    return figures, broken
+        broken += _elsewhere(reference, Path(work))
+    return tell(figures, broken, json)
 
 
 def can_mount() -> bool:
     """Returns True if a tmpfs can be mounted here."""
-    with tempfile.TemporaryDirectory() as place:
-        if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place], capture_output=True, check=False).returncode:
+    with tempfile.TemporaryDirectory() as mount:
+        if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", mount], capture_output=True, check=False).returncode:
             return False
-        subprocess.run(["umount", place], check=True)
+        subprocess.run(["umount", mount], check=True)
         return True
 
 
 @contextmanager
-def small_disk(place: Path, kib: int) -> Iterator[Path]:
+def small_disk(mount: Path, kib: int) -> Iterator[Path]:
     """Mounts a tmpfs of ``kib`` KiB."""
-    place.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(place)], check=True)
+    mount.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(mount)], check=True)
     try:
-        yield place
+        yield mount
     finally:
-        subprocess.run(["umount", str(place)], check=True)
+        subprocess.run(["umount", str(mount)], check=True)
 
 
-def filled(whole: Undisturbed, work: Path, step: int, pieces: int) -> tuple[Counter[str], Counter[str], list[str]]:
+def filled(reference: Undisturbed, work: Path, step: int, pieces: int) -> tuple[Counter[str], Counter[str], list[str]]:
     """Runs on disks of many sizes; returns the files that there was no room for, those without a report, and faults.
 
     The sizes from a page to more than enough are cut into ``pieces``, and each piece is halved as long as a run ends at
@@ -96,13 +95,13 @@ def filled(whole: Undisturbed, work: Path, step: int, pieces: int) -> tuple[Coun
     def end_at(size: int) -> str:
         if size not in ends:
             with small_disk(work / "small", size) as disk:
-                ends[size], has_report, found = _one_size(whole, disk, work)
+                ends[size], has_report, size_faults = _one_size(reference, disk, work)
             without[ends[size]] += not has_report
-            faults.extend(f"{size} KiB: {fault}" for fault in found)
+            faults.extend(f"{size} KiB: {fault}" for fault in size_faults)
         return ends[size]
 
-    most = 2 * (whole.journal_bytes + whole.file_bytes >> 10)
-    marks = [PAGE + (most - PAGE) * place // pieces // PAGE * PAGE for place in range(pieces + 1)]
+    most = 2 * (reference.journal_bytes + reference.file_bytes >> 10)
+    marks = [PAGE + (most - PAGE) * k // pieces // PAGE * PAGE for k in range(pieces + 1)]
     waiting = list(itertools.pairwise(marks))
     while waiting:
         low, high = waiting.pop(0)
@@ -112,46 +111,33 @@ def filled(whole: Undisturbed, work: Path, step: int, pieces: int) -> tuple[Coun
     return Counter(name for name in ends.values() if name), +without, faults
 
 
-def _one_size(whole: Undisturbed, disk: Path, work: Path) -> tuple[str, bool, list[str]]:
+def _one_size(reference: Undisturbed, disk: Path, work: Path) -> tuple[str, bool, list[str]]:
     """Returns the file that there was no room for (empty without one), True if a report is left, and the faults."""
     folder, faults = disk / "run", []
-    arguments = whole.subject.into(folder)
+    arguments = reference.subject.into(folder)
     ended = run(arguments, work)
-    if ended.code == whole.code and not ended.err.count("trt-bisect:"):
-        return "", True, [f"other results in {name}" for name in differences(result(folder), whole.result)]
-    faults += _unclear(ended, disk)
-    report = read_report(folder / REPORT) if whole.subject.arguments[0] == "run" else None
-    lines = whole_lines(folder)
-    faults += [f"a line of the journal is spoiled: {line[:80]!r}" for line in lines if not _is_json(line)]
+    if ended.code == reference.code and not ended.err.count("trt-bisect:"):
+        return "", True, [f"other results in {name}" for name in differences(result(folder), reference.result)]
+    message = ended.err[ended.err.find("trt-bisect:") :].strip()
+    lines, quoted = message.splitlines(), message.split("'")
+    is_clear = 1 <= len(lines) <= 2 and "No space left" in lines[0] and str(disk) in lines[0]
+    if ended.code != 2 or not is_clear:
+        faults.append(f"exit code {ended.code} and no clear message: {ended.err.strip()[-300:]}")
+    path = Path(quoted[1]) if len(quoted) > 1 else folder
+    full = str(path.relative_to(folder)) if path != folder else "the folder"
+    report = read_report(folder / REPORT)
+    before = whole_lines(folder)
+    faults += [f"a line of the journal is spoiled: {line[:80]!r}" for line in before if not _is_json(line)]
     faults += [f"left behind: {name}" for name in unfinished(folder)]
     subprocess.run(["mount", "-o", f"remount,size={_ENOUGH}k", str(disk)], check=True)
     again = run(arguments, work)
     after = whole_lines(folder)
-    faults += [f"other results in {name} after room was made" for name in differences(result(folder), whole.result)]
-    if again.code != whole.code:
+    faults += [f"other results in {name} after room was made" for name in differences(result(folder), reference.result)]
+    if again.code != reference.code:
         faults.append(f"exit code {again.code} after room was made: {again.err.strip()[-300:]}")
-    if twice(after) or not set(lines) <= set(after) or b"".join(after) != (folder / JOURNAL).read_bytes():
+    if twice(after) or not set(before) <= set(after) or b"".join(after) != (folder / JOURNAL).read_bytes():
         faults.append("the journal lost a trial, or has it twice")
-    return _named(ended, folder), report is not None, faults
-
-
-def _unclear(ended: Ended, disk: Path) -> list[str]:
-    message = ended.err[ended.err.find("trt-bisect:") :].strip().splitlines()
-    if (
-        ended.code != 2
-        or not 1 <= len(message) <= 2
-        or "No space left" not in message[0]
-        or str(disk) not in message[0]
-    ):
-        return [f"exit code {ended.code} and no clear message: {ended.err.strip()[-300:]}"]
-    return []
-
-
-def _named(ended: Ended, folder: Path) -> str:
-    """The file that the message names, relative to the run folder."""
-    quoted = ended.err[ended.err.find("trt-bisect:") :].split("'")
-    path = Path(quoted[1]) if len(quoted) > 1 else folder
-    return str(path.relative_to(folder)) if path != folder else "the folder"
+    return full, report is not None, faults
 
 
 def _is_json(line: bytes) -> bool:
@@ -161,7 +147,7 @@ def _is_json(line: bytes) -> bool:
         return False
 
 
-def _elsewhere(whole: Undisturbed, work: Path) -> list[str]:
+def _elsewhere(reference: Undisturbed, work: Path) -> list[str]:
     """Returns the faults of a run with a full temporary folder, and of one whose standard output is a full disk."""
     faults = []
     with small_disk(work / "temporary", PAGE) as disk:
@@ -171,13 +157,13 @@ def _elsewhere(whole: Undisturbed, work: Path) -> list[str]:
             os.environ["TMPDIR"] = str(disk)
             tempfile.tempdir = None
 
-        ended = run(whole.subject.into(work / "beside"), work, in_full_place)
-    if ended.code != whole.code or differences(result(work / "beside"), whole.result):
+        ended = run(reference.subject.into(work / "beside"), work, in_full_place)
+    if ended.code != reference.code or differences(result(work / "beside"), reference.result):
         faults.append(f"a full TMPDIR: exit code {ended.code}, {ended.err.strip()[-300:]}")
     shutil.rmtree(work / "beside")
-    said = run(whole.subject.into(work / "beside"), work, _print_on_a_full_disk)
-    if said.code != 2 or "Traceback" in said.err or "No space left" not in said.err:
-        faults.append(f"a full standard output: exit code {said.code}, {said.err.strip()[-300:]}")
+    unprinted = run(reference.subject.into(work / "beside"), work, _print_on_a_full_disk)
+    if unprinted.code != 2 or "Traceback" in unprinted.err or "No space left" not in unprinted.err:
+        faults.append(f"a full standard output: exit code {unprinted.code}, {unprinted.err.strip()[-300:]}")
     return faults
 
 

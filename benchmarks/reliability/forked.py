@@ -81,9 +81,9 @@ class Process:
 
     def ended(self) -> Ended:
         """Waits for the end of the process and returns its result."""
-        found = self.poll(wait=True)
-        assert found is not None
-        return found
+        ended = self.poll(wait=True)
+        assert ended is not None
+        return ended
 
 
 def import_everything() -> None:

@@ -10,7 +10,6 @@ message of one or two lines where it is 2 or 3. Anything else is a finding, and 
 
 from __future__ import annotations
 
-import argparse
 import collections
 import os
 import re
@@ -19,11 +18,11 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks.reliability.forked import Ended, Process, import_everything, start, start_function, watch
 from benchmarks.reliability.fuzz_cases import VIEW, Case, make_case
 from benchmarks.reliability.seeds import Seeds, make_seeds
+from benchmarks.reliability.subjects import tell
 
 SECONDS, MIB = 30.0, 2048
 _ALLOWED = (0, 1, 2, 3)
@@ -40,63 +39,65 @@ class Tried:
     fault: str
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="the number of the first case")
-    parser.add_argument("--only", default="", help="one kind of input")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--keep", type=Path, default=Path("fuzz-findings"), help="where findings are put")
-
-
-def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def measure(
+    *,
+    count: int = 20_000,
+    seed: int = 1,
+    first: int = 0,
+    only: str = "",
+    workers: int = os.cpu_count() or 1,
+    keep: Path = Path("fuzz-findings"),
+    json: Path | None = None,
+) -> int:
+    """Tries so many cases from number ``first`` on, or those of one kind; ``keep`` is a folder for findings."""
     import_everything()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as work:
         seeds = make_seeds(Path(work) / "seeds")
-        numbers = range(asked.first, asked.first + asked.count)
-        tried = list(tried_all(seeds, asked.seed, numbers, Path(work), asked.workers, asked.keep, asked.only))
-    faults = [one for one in tried if one.fault]
-    codes = collections.Counter(f"{one.case.kind}: exit {one.ended.code}" for one in tried)
+        numbers = range(first, first + count)
+        tried = list(tried_all(seeds, seed, numbers, Path(work), workers, keep, only))
+    faults = [each for each in tried if each.fault]
+    codes = collections.Counter(f"{each.case.kind}: exit {each.ended.code}" for each in tried)
     figures = {
-        "seed": asked.seed,
+        "seed": seed,
         "inputs": len(tried),
         "findings": len(faults),
-        "slowest_seconds": round(max(one.ended.seconds for one in tried), 1),
-        "most_mib": max(one.ended.peak_mib for one in tried),
+        "slowest_seconds": round(max(each.ended.seconds for each in tried), 1),
+        "most_mib": max(each.ended.peak_mib for each in tried),
         "by_kind": dict(sorted(codes.items())),
-        "faults": {str(one.number): one.fault for one in faults},
+        "faults": {str(each.number): each.fault for each in faults},
     }
-    return figures, [f"case {one.number} ({' '.join(one.case.arguments[:2])}): {one.fault}" for one in faults]
+    broken = [f"case {each.number} ({' '.join(each.case.arguments[:2])}): {each.fault}" for each in faults]
+    return tell(figures, broken, json)
 
 
 def tried_all(
-    seeds: Seeds, seed: int, numbers: range, work: Path, workers: int, keep: Path | None, only: str = ""
+    seeds: Seeds, seed: int, numbers: range, work: Path, workers: int, keep: Path, only: str
 ) -> Iterator[Tried]:
     """Tries cases, ``workers`` at a time."""
     waiting = iter(numbers)
     going: dict[Process, tuple[int, Case, Path]] = {}
     while True:
         while len(going) < workers and (number := next(waiting, None)) is not None:
-            place = work / f"case-{number}"
-            place.mkdir()
-            case = make_case(seeds, seed, number, place, only)
-            going[_begin(case, place)] = (number, case, place)
+            case_folder = work / f"case-{number}"
+            case_folder.mkdir()
+            case = make_case(seeds, seed, number, case_folder, only)
+            going[_begin(case, case_folder)] = (number, case, case_folder)
         if not going:
             return
         for process, ended in watch(list(going), SECONDS, MIB):
-            number, case, place = going.pop(process)
+            number, case, case_folder = going.pop(process)
             fault = fault_of(ended)
-            if fault and keep is not None:
-                shutil.copytree(place, keep / str(number), symlinks=True, dirs_exist_ok=True)
+            if fault:
+                shutil.copytree(case_folder, keep / str(number), symlinks=True, dirs_exist_ok=True)
                 print(f"{number} {case.kind}: {fault}\n    {' '.join(case.arguments)}", flush=True)
-            shutil.rmtree(place)
+            shutil.rmtree(case_folder)
             yield Tried(number, case, ended, fault)
 
 
-def _begin(case: Case, place: Path) -> Process:
+def _begin(case: Case, folder: Path) -> Process:
     if case.arguments[0] == VIEW:
-        return start_function(lambda: _look(Path(case.arguments[1])), place)
-    return start(case.arguments, place, lambda: os.chdir(place))
+        return start_function(lambda: _look(Path(case.arguments[1])), folder)
+    return start(case.arguments, folder, lambda: os.chdir(folder))
 
 
 def _look(runs: Path) -> None:
@@ -105,30 +106,26 @@ def _look(runs: Path) -> None:
 
     from trt_bisect.view.server import make_app
 
-    client = TestClient(make_app(runs), raise_server_exceptions=False)
     pages = ["/", "/rows", *(f"/run/{name}/{what}" for name in ("one", "two") for what in ("", "data.json"))]
-    for page in pages:
-        answer = client.get(page)
-        if answer.status_code not in (200, 404):
-            print(f"{page} {answer.status_code}: {answer.text}")
-    single = TestClient(make_app(runs / "one"), raise_server_exceptions=False)
-    for page in ("/", "/data.json"):
-        answer = single.get(page)
-        if answer.status_code not in (200, 404):
-            print(f"one{page} {answer.status_code}: {answer.text}")
+    for folder, paths in ((runs, pages), (runs / "one", ["/", "/data.json"])):
+        client = TestClient(make_app(folder), raise_server_exceptions=False)
+        for path in paths:
+            answer = client.get(path)
+            if answer.status_code not in (200, 404):
+                print(f"{folder.name}{path} {answer.status_code}: {answer.text}")
 
 
 def fault_of(ended: Ended) -> str:
     """Returns the first thing in the result of a case that is not allowed; empty if there is none."""
-    said = ended.out + ended.err
+    printed = ended.out + ended.err
     if ended.why == "time":
         return f"it took more than {SECONDS:g} s"
     if ended.why == "memory" or ended.peak_mib > MIB:
         return f"it took {ended.peak_mib} MiB"
-    if _OWN_FAULT in said:
-        return said[said.index(_OWN_FAULT) :].splitlines()[0]
-    if "Traceback (most recent call last)" in said or "a pickle was loaded" in said:
-        return "a traceback: " + said.strip().splitlines()[-1]
+    if _OWN_FAULT in printed:
+        return printed[printed.index(_OWN_FAULT) :].splitlines()[0]
+    if "Traceback (most recent call last)" in printed or "a pickle was loaded" in printed:
+        return "a traceback: " + printed.strip().splitlines()[-1]
     if ended.code not in _ALLOWED:
         return f"exit code {ended.code}: {(ended.err.strip().splitlines() or [''])[-1]}"
     if ended.code in (2, 3):

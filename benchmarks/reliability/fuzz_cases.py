@@ -10,9 +10,9 @@ import shutil
 import warnings
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,14 +37,8 @@ _JOURNALED = ("journal.jsonl", "ranges.json", "inputs.json", "inputs.npz", "run.
 _SHOWN = ("report.json", "run.json", "network.json", "explanation.json", "journal.jsonl")
 
 
-@dataclass(frozen=True)
-class Case:
-    """One input of the fuzzer.
-
-    Attributes:
-        kind: of what is spoiled.
-        arguments: of the command, ``view`` and a folder where view's readers are called.
-    """
+class Case(NamedTuple):
+    """What is spoiled, and the arguments of a command: ``view`` and a folder where view's readers are called."""
 
     kind: str
     arguments: tuple[str, ...]
@@ -106,10 +100,10 @@ def _with_data(seeds: Seeds, random: Random, folder: Path, data: Path) -> list[s
 def _cache(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     path = _spoiled(seeds, random, folder, "cache", spoiled_lines)
     plain = seeds.plain
-    given = ["--calibration", str(path), "--input", str(plain.data)]
+    options = ["--calibration", str(path), "--input", str(plain.data)]
     if random.randrange(2):
-        return ["compare", str(plain.network), *given]
-    return ["run", str(plain.network), *given, *_QUICK, "--output", str(folder / "out")]
+        return ["compare", str(plain.network), *options]
+    return ["run", str(plain.network), *options, *_QUICK, "--output", str(folder / "out")]
 
 
 def _npz(seeds: Seeds, random: Random, folder: Path) -> list[str]:
@@ -167,9 +161,8 @@ class _Touch:
 
 def _npy(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     path = folder / "data.npy"
-    path.write_bytes(
-        _odd_array(random) if random.randrange(2) else spoiled_bytes(seeds.files["data.npy"].read_bytes(), random)
-    )
+    is_odd, plain = random.randrange(2), seeds.files["data.npy"]
+    path.write_bytes(_odd_array(random) if is_odd else spoiled_bytes(plain.read_bytes(), random))
     return _with_data(seeds, random, folder, path)
 
 
@@ -180,9 +173,9 @@ def _polygraphy(seeds: Seeds, random: Random, folder: Path) -> list[str]:
 def _data_folder(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     data = folder / "data"
     data.mkdir()
-    for place in range(random.randrange(4)):
+    for k in range(random.randrange(4)):
         how = random.randrange(5)
-        path = data / f"{place}{random.choice(('.npz', '.npy', '.txt', ''))}"
+        path = data / f"{k}{random.choice(('.npz', '.npy', '.txt', ''))}"
         if how == 0:
             path.mkdir()
         elif how == 1:
@@ -224,8 +217,8 @@ def _labels(seeds: Seeds, random: Random, folder: Path) -> list[str]:
 
 def _with_goal(seeds: Seeds, folder: Path, *more: str) -> list[str]:
     plain = seeds.plain
-    given = ["--calibration", str(plain.data), "--explain", "none", "--front", "--output", str(folder / "out")]
-    return ["run", str(plain.network), *given, *more]
+    options = ["--calibration", str(plain.data), "--explain", "none", "--front", "--output", str(folder / "out")]
+    return ["run", str(plain.network), *options, *more]
 
 
 def _resumed(seeds: Seeds, random: Random, folder: Path) -> list[str]:
@@ -235,8 +228,8 @@ def _resumed(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     shutil.copytree(seeds.finished[name], run)
     for file in random.sample(_JOURNALED, random.choice((1, 1, 2))):
         _spoil_run_file(run / file, random)
-    given = ["--calibration", str(seed.data), "--threshold", "0.999999", "--output", str(run)]
-    return ["run", str(seed.network), *given, *(() if random.randrange(4) else _GOAL)]
+    options = ["--calibration", str(seed.data), "--threshold", "0.999999", "--output", str(run)]
+    return ["run", str(seed.network), *options, *(() if random.randrange(4) else _GOAL)]
 
 
 def _viewed(seeds: Seeds, random: Random, folder: Path) -> list[str]:
@@ -267,17 +260,11 @@ def _history(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     path.write_bytes(content if random.randrange(3) else spoiled_bytes(content, random))
     if path.read_bytes() == content:
         spoil_database(path, random)
-    given: tuple[list[str], ...] = (
-        [],
-        ["--label", "network"],
-        ["--csv", str(folder / "h.csv")],
-        ["--copy", str(folder / "copy")],
-    )
     if not random.randrange(3):
-        plain = seeds.plain
-        out = ["--output", str(folder / "out")]
-        return ["run", str(plain.network), "--calibration", str(plain.data), *_QUICK, *out]
-    return ["history", str(path), *random.choice(given)]
+        data, out = ["--calibration", str(seeds.plain.data)], ["--output", str(folder / "out")]
+        return ["run", str(seeds.plain.network), *data, *_QUICK, *out]
+    files = ["--csv", str(folder / "h.csv")], ["--copy", str(folder / "copy")]
+    return ["history", str(path), *random.choice(([], ["--label", "network"], *files))]
 
 
 def _nights(seeds: Seeds, random: Random, folder: Path) -> list[str]:
@@ -293,8 +280,9 @@ def _nights(seeds: Seeds, random: Random, folder: Path) -> list[str]:
         places = (suite / "baseline") if what == 2 else (suite / "nightly")
         files = [path for path in sorted(places.rglob("*")) if path.suffix in (".json", ".jsonl")]
         _spoil_run_file(random.choice(files), random)
-    given = [[], ["--baseline", str(suite / "baseline")], ["--baseline", str(suite / "nightly")], ["--update-baseline"]]
-    return ["regress", "--config", str(config), *given[1 if what == 2 else random.randrange(len(given))]]
+    baselines = (["--baseline", str(suite / name)] for name in ("baseline", "nightly"))
+    options = [[], *baselines, ["--update-baseline"]]
+    return ["regress", "--config", str(config), *options[1 if what == 2 else random.randrange(len(options))]]
 
 
 def _spoil_run_file(path: Path, random: Random) -> None:

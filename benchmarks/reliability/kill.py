@@ -11,7 +11,6 @@ writes there. Of the runs that go on, a third is killed once more. A run is the 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -26,7 +25,16 @@ from random import Random
 from typing import Any
 
 from benchmarks.reliability.forked import Ended, import_everything, run, start
-from benchmarks.reliability.subjects import TrialSpec, differences, result, subjects, twice, unfinished, whole_lines
+from benchmarks.reliability.subjects import (
+    TrialSpec,
+    differences,
+    result,
+    subjects,
+    tell,
+    twice,
+    unfinished,
+    whole_lines,
+)
 
 AGAIN = 1 / 3
 """The share of resumed runs that are killed again."""
@@ -51,37 +59,27 @@ class Undisturbed:
     file_bytes: int
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--times", type=int, default=200, help="runs that are killed")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--small", action="store_true", help="only a small network, as the tests have it")
-
-
-def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def measure(*, times: int = 200, seed: int = 1, small: bool = False, json: Path | None = None) -> int:
+    """Kills so many runs; ``small``: of a small network, as the tests have it."""
     import_everything()
-    random = Random(asked.seed)
+    random = Random(seed)
     counted: Counter[str] = Counter()
     stages: Counter[str] = Counter()
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="kill-") as work:
-        chosen = subjects(Path(work), small=asked.small)
-        whole = [
-            undisturbed(subject, Path(work) / f"whole-{place}") for place, subject in enumerate(chosen[: asked.times])
-        ]
-        for number in range(asked.times):
-            one, kind = whole[number % len(whole)], random.choice(_KINDS)
-            cut = Path(work) / "cut"
-            killed = killed_and_resumed(one, kind, random, cut)
-            while not killed.counts["kills"]:
-                shutil.rmtree(cut)
-                killed = killed_and_resumed(one, kind, random, cut)
-            counted.update(killed.counts)
+        chosen, cut = subjects(Path(work), small=small)[:times], Path(work) / "cut"
+        undisturbed_runs = [undisturbed(subject, Path(work) / f"whole-{k}") for k, subject in enumerate(chosen)]
+        for number in range(times):
+            reference, kind = undisturbed_runs[number % len(chosen)], random.choice(_KINDS)
+            counts, killed_in, faults = killed_and_resumed(reference, kind, random, cut)
+            while not counts["kills"]:
+                counts, killed_in, faults = killed_and_resumed(reference, kind, random, cut)
+            counted.update(counts)
             counted[f"killed {kind}"] += 1
-            stages.update(killed.stages)
-            broken += [f"run {number}, {one.subject.name}, killed {kind}: {fault}" for fault in killed.faults]
-            shutil.rmtree(cut)
-    figures = {"seed": asked.seed, "runs": asked.times, **dict(sorted(counted.items()))}
-    return {**figures, "killed in": dict(stages.most_common())}, broken
+            stages.update(killed_in)
+            broken += [f"run {number}, {reference.subject.name}, killed {kind}: {fault}" for fault in faults]
+    figures = {"seed": seed, "runs": times, **dict(sorted(counted.items()))}
+    return tell({**figures, "killed in": dict(stages.most_common())}, broken, json)
 
 
 def undisturbed(subject: TrialSpec, folder: Path, before: Callable[[], None] | None = None) -> Undisturbed:
@@ -94,26 +92,20 @@ def undisturbed(subject: TrialSpec, folder: Path, before: Callable[[], None] | N
     return Undisturbed(subject, ended.code, result(folder / "run"), ended.seconds, journal, others)
 
 
-@dataclass(frozen=True)
-class Killed:
-    """The result of a run that was killed and resumed."""
-
-    counts: Counter[str]
-    stages: Counter[str]
-    faults: list[str]
-
-
-def killed_and_resumed(whole: Undisturbed, kind: str, random: Random, place: Path) -> Killed:
-    """Kills a run in ``place``, then starts it until it ends by itself."""
-    place.mkdir(parents=True)
-    folder, arguments = place / "run", whole.subject.into(place / "run")
+def killed_and_resumed(
+    reference: Undisturbed, kind: str, random: Random, work_folder: Path
+) -> tuple[Counter[str], Counter[str], list[str]]:
+    """Kills a run in ``place``, then starts it until it ends by itself; returns counts, stages of the kills, faults."""
+    shutil.rmtree(work_folder, ignore_errors=True)
+    work_folder.mkdir(parents=True)
+    folder, arguments = work_folder / "run", reference.subject.into(work_folder / "run")
     counts: Counter[str] = Counter()
     stages: Counter[str] = Counter()
     faults: list[str] = []
     seen: set[bytes] = set()
     kinds = [kind]
     while kinds:
-        ended = _killed(arguments, place, kinds.pop(), whole, random)
+        ended = _killed(arguments, work_folder, kinds.pop(), reference, random)
         if ended.code != -signal.SIGKILL:
             break
         counts["kills"] += 1
@@ -124,22 +116,22 @@ def killed_and_resumed(whole: Undisturbed, kind: str, random: Random, place: Pat
         seen |= set(lines)
         faults += unnamed(folder)
         kinds = [random.choice(_KINDS)] if random.random() < AGAIN else []
-    ended = run(arguments, place)
+    ended = run(arguments, work_folder)
     lines = whole_lines(folder)
     counts["trials that were known when a run went on"] += len(seen)
     counts["trials done twice"] += twice(lines)
     counts["trials lost"] += len(seen - set(lines))
-    different = differences(result(folder), whole.result)
+    different = differences(result(folder), reference.result)
     counts["reports equal"] += not different
     if twice(lines) or seen - set(lines):
         faults.append(f"{twice(lines)} trials done twice, {len(seen - set(lines))} lost")
-    if ended.code != whole.code or different:
+    if ended.code != reference.code or different:
         faults.append(f"exit code {ended.code}, other: {', '.join(different) or 'nothing'}; {ended.err.strip()[-300:]}")
     if b"".join(lines) != (folder / "journal.jsonl").read_bytes():
         faults.append("the journal ends in the middle of a line")
-    if left := unfinished(folder):
-        faults.append(f"left behind: {', '.join(left)}")
-    return Killed(counts, stages, faults)
+    if hidden := unfinished(folder):
+        faults.append(f"left behind: {', '.join(hidden)}")
+    return counts, stages, faults
 
 
 def unnamed(folder: Path) -> list[str]:
@@ -157,15 +149,12 @@ def unnamed(folder: Path) -> list[str]:
     return [] if is_named else ["no report names the recipe in the folder"]
 
 
-def _killed(arguments: list[str], place: Path, kind: str, whole: Undisturbed, random: Random) -> Ended:
-    if kind == _JOURNAL:
-        after = random.randrange(whole.journal_bytes)
-        return run(arguments, place, lambda: _end_in_journal(after))
-    if kind == _FILE:
-        after = random.randrange(whole.file_bytes)
-        return run(arguments, place, lambda: _end_in_files(after))
-    moment = random.uniform(0.0, whole.seconds)
-    process = start(arguments, place)
+def _killed(arguments: list[str], work_folder: Path, kind: str, reference: Undisturbed, random: Random) -> Ended:
+    if kind != _MOMENT:
+        after = random.randrange(reference.journal_bytes if kind == _JOURNAL else reference.file_bytes)
+        return run(arguments, work_folder, lambda: _tear(after, in_journal=kind == _JOURNAL))
+    moment = random.uniform(0.0, reference.seconds)
+    process = start(arguments, work_folder)
     deadline = process.began + moment
     while time.monotonic() < deadline:
         if (ended := process.poll()) is not None:
@@ -184,9 +173,9 @@ def _stage(ended: Ended) -> str:
 class Torn:
     """A file of which only the next so many bytes are written; then the process is killed."""
 
-    def __init__(self, file: Any, left: Callable[[int], int]) -> None:
+    def __init__(self, file: Any, allow: Callable[[int], int]) -> None:
         self._file = file
-        self._left = left
+        self._left = allow
 
     def write(self, content: Any) -> int:
         size = len(content)
@@ -211,16 +200,8 @@ class Torn:
         return iter(self._file)
 
 
-def _end_in_journal(after: int) -> None:
-    _tear(after, lambda path: path.suffix == ".jsonl")
-
-
-def _end_in_files(after: int) -> None:
-    _tear(after, lambda path: path.suffix != ".jsonl" and "progress.json" not in path.name)
-
-
-def _tear(after: int, concerns: Callable[[Path], bool]) -> None:
-    """Makes this process kill itself after it has written ``after`` bytes into the chosen files."""
+def _tear(after: int, *, in_journal: bool) -> None:
+    """Makes this process kill itself after it has written ``after`` bytes into the journal, or into other files."""
     budget = [after]
 
     def left(size: int) -> int:
@@ -232,6 +213,7 @@ def _tear(after: int, concerns: Callable[[Path], bool]) -> None:
 
     def torn(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
         file = opened(path, mode, *arguments, **options)
-        return Torn(file, left) if {*mode} & {*"wa+"} and concerns(path) else file
+        is_chosen = (path.suffix == ".jsonl") is in_journal and "progress.json" not in path.name
+        return Torn(file, left) if {*mode} & {*"wa+"} and is_chosen else file
 
     Path.open = torn  # type: ignore[method-assign, assignment]

@@ -158,62 +158,62 @@ def _with_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _written(name: str, model: onnx.ModelProto, folder: Path) -> Seed:
-    place = folder / name
-    place.mkdir(parents=True)
-    networks.save(model, place)
-    np.savez(place / "data.npz", **networks.samples(model, 2))  # type: ignore[arg-type]
-    return Seed(name, place)
+    written = folder / name
+    written.mkdir(parents=True)
+    networks.save(model, written)
+    np.savez(written / "data.npz", **networks.samples(model, 2))  # type: ignore[arg-type]
+    return Seed(name, written)
 
 
 def _with_external_data(model: onnx.ModelProto, folder: Path) -> Seed:
-    place = folder / "external"
-    place.mkdir()
-    onnx.save(model, str(place / "network.onnx"), save_as_external_data=True, location="w.bin", size_threshold=16)
-    np.savez(place / "data.npz", **networks.samples(model, 2))  # type: ignore[arg-type]
-    return Seed("external", place)
+    written = folder / "external"
+    written.mkdir()
+    onnx.save(model, str(written / "network.onnx"), save_as_external_data=True, location="w.bin", size_threshold=16)
+    np.savez(written / "data.npz", **networks.samples(model, 2))  # type: ignore[arg-type]
+    return Seed("external", written)
 
 
 def _finished(seed: Seed, folder: Path) -> Path:
-    place = folder / "runs" / seed.name
-    place.mkdir(parents=True)
-    asked = ["--calibration", str(seed.data), "--threshold", "0.999999", "--output", str(place)]
-    asked += ["--trt-version", "10.3.0"]
-    ended = run(["run", str(seed.network), *asked, "--front"], folder)
+    run_folder = folder / "runs" / seed.name
+    run_folder.mkdir(parents=True)
+    options = ["--calibration", str(seed.data), "--threshold", "0.999999", "--output", str(run_folder)]
+    options += ["--trt-version", "10.3.0"]
+    ended = run(["run", str(seed.network), *options, "--front"], folder)
     assert ended.code in (0, 1), ended.err
-    return place
+    return run_folder
 
 
 def _suite(seed: Seed, folder: Path) -> Path:
-    place = folder / "suite"
-    place.mkdir()
+    suite = folder / "suite"
+    suite.mkdir()
     keys: dict[str, Any] = {"name": "one", "model": str(seed.network), "calibration": str(seed.data)}
     keys |= {"strategy": "bisect", "calibrator": "minmax"}
     keys |= {"metric": "cosine", "threshold": 0.9, "target": 0.5, "samples": 1}
     text = "\n".join(f"{key} = {json.dumps(value)}" for key, value in keys.items())
     head = 'output = "nightly"\n[defaults]\nrepeats = 1\nsimilarity_tolerance = 0.1\nlatency_tolerance = 0.05\n'
-    (place / "trt-bisect.toml").write_text(f"{head}[[network]]\n{text}\n")
-    given = ["regress", "--config", str(place / "trt-bisect.toml"), "--baseline", str(place / "baseline")]
-    ended = run([*given, "--update-baseline"], folder)
+    (suite / "trt-bisect.toml").write_text(f"{head}[[network]]\n{text}\n")
+    command = ["regress", "--config", str(suite / "trt-bisect.toml"), "--baseline", str(suite / "baseline")]
+    ended = run([*command, "--update-baseline"], folder)
     assert ended.code == 0, ended.err
-    return place
+    return suite
 
 
 def _files(seed: Seed, finished: Path, folder: Path) -> dict[str, Path]:
     """Files of the other kinds, and the reader's option that each belongs to."""
-    place = folder / "files"
-    place.mkdir()
+    files_folder = folder / "files"
+    files_folder.mkdir()
     feeds = networks.samples(seed.model, 2)
     files = {"npz": seed.data, "cache": finished / "recipe/calibration.cache"}
-    np.save(place / "data.npy", feeds["x"])
-    np.savez_compressed(place / "packed.npz", **feeds)  # type: ignore[arg-type]
-    np.save(place / "labels.npy", np.array([1, 2]))
-    (place / "labels.txt").write_text("1\n2\n")
+    np.save(files_folder / "data.npy", feeds["x"])
+    np.savez_compressed(files_folder / "packed.npz", **feeds)  # type: ignore[arg-type]
+    np.save(files_folder / "labels.npy", np.array([1, 2]))
+    (files_folder / "labels.txt").write_text("1\n2\n")
     layers = [layer["name"] for layer in json.loads((finished / "report.json").read_text())["layers"]]
     rows = [f"{name},{0.5 + k},{0.25 + k},{0.375 + k}" for k, name in enumerate(layers)]
-    (place / "cost.csv").write_text("\n".join(["layer,fp32,int8,fp16", *rows]) + "\n")
-    _polygraphy(place / "data.json", feeds)
-    np.savez(place / "tensors.npz", y=np.ones((1, 4), np.float32), z=np.ones(3, np.float32))
-    return files | {path.name: path for path in place.iterdir()}
+    (files_folder / "cost.csv").write_text("\n".join(["layer,fp32,int8,fp16", *rows]) + "\n")
+    _polygraphy(files_folder / "data.json", feeds)
+    np.savez(files_folder / "tensors.npz", y=np.ones((1, 4), np.float32), z=np.ones(3, np.float32))
+    return files | {path.name: path for path in files_folder.iterdir()}
 
 
 def _polygraphy(path: Path, feeds: dict[str, np.ndarray]) -> None:

@@ -97,12 +97,8 @@ def spoiled_toml(content: bytes, random: Random) -> bytes:
     return "\n".join(lines).encode()
 
 
-_TOML_KEYS = (
-    "name model calibration input dataset shape outputs metric threshold share precision engine typing output".split()
-)
-_TOML_KEYS += (
-    "strategy samples target target_recipe repeats memory percentile workspace network defaults nonsense".split()
-)
+_TOML_KEYS = """name model calibration input dataset shape outputs metric threshold share precision engine typing output
+    strategy samples target target_recipe repeats memory percentile workspace network defaults nonsense""".split()
 
 
 def spoiled_json(content: bytes, random: Random) -> bytes:
@@ -130,8 +126,8 @@ def _spoil_value(root: Any, random: Random) -> None:
     if how == 0 and holder is not root:
         del holder[key]
     elif how == 1:
-        other, place = random.choice(_places(root))
-        holder[key] = json.loads(json.dumps(other[place]))
+        source, source_key = random.choice(_places(root))
+        holder[key] = json.loads(json.dumps(source[source_key]))
     elif how == 2 and isinstance(holder[key], list):
         holder[key] = holder[key] * random.choice((2, 50))
     else:
@@ -140,16 +136,16 @@ def _spoil_value(root: Any, random: Random) -> None:
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
     """The place of a value: its container, and its key or index there."""
-    found: list[tuple[Any, Any]] = []
+    places: list[tuple[Any, Any]] = []
     waiting = [value]
     while waiting:
         holder = waiting.pop()
         keys: Any = range(len(holder)) if isinstance(holder, list) else list(holder)
         for key in keys:
-            found.append((holder, key))
+            places.append((holder, key))
             if isinstance(holder[key], (list, dict)):
                 waiting.append(holder[key])
-    return found
+    return places
 
 
 def odd_value(random: Random) -> Any:
@@ -171,9 +167,11 @@ def spoil_database(path: Path, random: Random) -> None:
             odd: Any = random.choice(
                 (*ODD_INTS, *ODD_FLOATS, *ODD_TEXTS[:-1], b"\xff", None, "[1", '{"a": []}', "[" * 5000)
             )
+            updates: list[tuple[str, tuple[Any, ...]]] = [
+                (f'UPDATE "{table}" SET "{random.choice(columns)}" = ?', (odd,)) for _ in range(2) if columns
+            ]
             statements = (
-                (f'UPDATE "{table}" SET "{random.choice(columns)}" = ?', (odd,)) if columns else ("SELECT 1", ()),
-                (f'UPDATE "{table}" SET "{random.choice(columns)}" = ?', (odd,)) if columns else ("SELECT 1", ()),
+                *(updates or [("SELECT 1", ())] * 2),
                 (f'DELETE FROM "{table}"', ()),
                 (f'DROP TABLE "{table}"', ()),
                 (f"PRAGMA user_version = {random.choice((0, 1, 2, 99, -1))}", ()),

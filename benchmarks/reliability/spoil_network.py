@@ -16,6 +16,7 @@ from benchmarks.reliability.spoil import ODD_FLOATS, ODD_INTS, ODD_TEXTS, spoile
 
 Spoil = Callable[[onnx.ModelProto, Random], None]
 _INTS = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+_KEYS = ("location", "offset", "length")
 _FLOATS = (FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE)
 
 
@@ -114,6 +115,13 @@ def _names(model: onnx.ModelProto) -> list[str]:
     return names or [""]
 
 
+def _taken(messages: Any) -> list[Any]:
+    """Takes all messages out of a field and returns copies of them."""
+    copies = [type(message).FromString(message.SerializeToString()) for message in messages]
+    del messages[:]
+    return copies
+
+
 def _node(model: onnx.ModelProto, random: Random) -> onnx.NodeProto:
     return random.choice(model.graph.node) if model.graph.node else model.graph.node.add()
 
@@ -129,9 +137,8 @@ def _cycle(model: onnx.ModelProto, random: Random) -> None:
 
 
 def _shuffled(model: onnx.ModelProto, random: Random) -> None:
-    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in model.graph.node]
+    nodes = _taken(model.graph.node)
     random.shuffle(nodes)
-    del model.graph.node[:]
     model.graph.node.extend(nodes)
 
 
@@ -189,11 +196,11 @@ def _other_input(model: onnx.ModelProto, random: Random) -> None:
 
 
 def _same_names(model: onnx.ModelProto, random: Random) -> None:
-    one, other = _node(model, random), _node(model, random)
-    if one.output and other.output and random.randrange(2):
-        one.output[0] = other.output[0]
+    node, other = _node(model, random), _node(model, random)
+    if node.output and other.output and random.randrange(2):
+        node.output[0] = other.output[0]
     else:
-        one.name = other.name
+        node.name = other.name
 
 
 def _deep(model: onnx.ModelProto, random: Random) -> None:
@@ -225,11 +232,7 @@ def _pointing_out(model: onnx.ModelProto, random: Random) -> None:
         "/proc/self/mem",
     )  # fmt: skip
     sizes = ("0", "-1", "4", "1e3", "x", str(1 << 40), str((1 << 63) - 1), str(1 << 70))
-    for key, value in (
-        ("location", random.choice(places)),
-        ("offset", random.choice(sizes)),
-        ("length", random.choice(sizes)),
-    ):
+    for key, value in [(key, random.choice(sizes if key != "location" else places)) for key in _KEYS]:
         if random.randrange(5):
             tensor.external_data.add(key=key, value=value)
 
@@ -259,9 +262,7 @@ def _odd_pair(model: onnx.ModelProto, random: Random) -> None:
         helper.make_node("DequantizeLinear", [f"{tag}.q", *parameters], [f"{tag}.d"], name=f"{tag}.D", **axis),
     ]
     node.input[at] = f"{tag}.d"
-    rest = [onnx.NodeProto.FromString(other.SerializeToString()) for other in model.graph.node]
-    del model.graph.node[:]
-    model.graph.node.extend([*pair, *rest])
+    model.graph.node.extend([*pair, *_taken(model.graph.node)])
 
 
 def _opset(model: onnx.ModelProto, random: Random) -> None:
@@ -286,11 +287,11 @@ def _domain(model: onnx.ModelProto, random: Random) -> None:
 
 def _operator(model: onnx.ModelProto, random: Random) -> None:
     """Another operator with the same inputs."""
-    known = """Conv ConvTranspose Gemm MatMul MaxPool AveragePool Add Concat Relu Reshape Softmax Identity Cast Shape
+    ops = """Conv ConvTranspose Gemm MatMul MaxPool AveragePool Add Concat Relu Reshape Softmax Identity Cast Shape
         Loop If Scan BatchNormalization Dropout Constant ConstantOfShape Expand Tile Range Resize Split SequenceEmpty
         Transpose QuantizeLinear DequantizeLinear DynamicQuantizeLinear NonZero Pad OneHot Einsum StringNormalizer"""
     node = _node(model, random)
-    node.op_type = random.choice(known.split())
+    node.op_type = random.choice(ops.split())
     if random.randrange(2):
         del node.attribute[:]
 
@@ -298,18 +299,16 @@ def _operator(model: onnx.ModelProto, random: Random) -> None:
 def _attribute(model: onnx.ModelProto, random: Random) -> None:
     """An attribute of the wrong type, or with values that nobody expects."""
     node = _node(model, random)
-    known = [attribute.name for attribute in node.attribute]
+    names_there = [attribute.name for attribute in node.attribute]
     names = "axis perm pads strides dilations group kernel_shape to transB epsilon auto_pad value then_branch body"
-    name = random.choice(known) if known and random.randrange(2) else random.choice(names.split())
+    name = random.choice(names_there) if names_there and random.randrange(2) else random.choice(names.split())
     odd: tuple[Any, ...] = (
         *ODD_INTS, *(odd for odd in ODD_FLOATS if abs(odd) < 1e308), "text", [1, 2, 3], [-1, -1], [0, 0],
         [1 << 40, 1 << 40], [0.5], ["a", "b"], helper.make_tensor("t", 1, [2], [1.0, 2.0]),
         helper.make_graph([], "empty", [], []),
     )  # fmt: skip
-    kept = [a for a in node.attribute if a.name != name]
-    copies = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in kept]
-    del node.attribute[:]
-    node.attribute.extend([*copies, helper.make_attribute(name, random.choice(odd))])
+    kept = [attribute for attribute in _taken(node.attribute) if attribute.name != name]
+    node.attribute.extend([*kept, helper.make_attribute(name, random.choice(odd))])
 
 
 def _large_constant(model: onnx.ModelProto, random: Random) -> None:

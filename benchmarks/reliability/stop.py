@@ -10,7 +10,6 @@ run.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import signal
@@ -26,7 +25,7 @@ import onnxruntime
 
 from benchmarks.reliability.forked import import_everything, run
 from benchmarks.reliability.kill import Undisturbed, undisturbed
-from benchmarks.reliability.subjects import TrialSpec, differences, result, subjects
+from benchmarks.reliability.subjects import TrialSpec, differences, result, subjects, tell
 from trt_bisect import Report
 from trt_bisect.report.model import UNMEASURED
 from trt_bisect.runs.progress_file import INTERRUPTED, Heartbeat
@@ -34,48 +33,39 @@ from trt_bisect.runs.progress_file import INTERRUPTED, Heartbeat
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--times", type=int, default=10, help="runs that are stopped, of each subject")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--small", action="store_true", help="only a small network, as the tests have it")
-
-
-def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+def measure(*, times: int = 10, seed: int = 1, small: bool = False, json: Path | None = None) -> int:
+    """Stops so many runs of each subject; ``small``: of a small network, as the tests have it."""
     import_everything()
-    random = Random(asked.seed)
+    random = Random(seed)
     counted: Counter[str] = Counter()
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="stop-") as work:
-        chosen = [_all_given(one) for one in subjects(Path(work), small=asked.small) if one.arguments[0] == "run"]
-        for subject in chosen:
-            whole, events = _watched(subject, Path(work) / subject.name)
+        for subject in subjects(Path(work), small=small):
+            # With no input held out, a recipe has to hold on all of the file.
+            all_given = TrialSpec(subject.name, (*subject.arguments, "--validation", "0"))
+            reference, events = _watched(all_given, Path(work) / subject.name)
             stages = [list(group) for _, group in groupby(range(len(events)), key=events.__getitem__)]
-            for number in range(asked.times):
-                at = random.choice(stages[(2 * number + 1) * len(stages) // (2 * asked.times)])
-                place = Path(work) / "stopped"
-                found, faults = stopped_and_resumed(whole, at, _SIGNALS[number % 2], place)
-                counted.update({"runs": 1, **found})
+            for number in range(times):
+                at = random.choice(stages[(2 * number + 1) * len(stages) // (2 * times)])
+                work_folder = Path(work) / "stopped"
+                counts, faults = stopped_and_resumed(reference, at, _SIGNALS[number % 2], work_folder)
+                counted.update({"runs": 1, **counts})
                 broken += [f"{subject.name}, stopped in '{events[at]}': {fault}" for fault in faults]
-                shutil.rmtree(place)
-    return {"seed": asked.seed, **dict(sorted(counted.items()))}, broken
+                shutil.rmtree(work_folder)
+    return tell({"seed": seed, **dict(sorted(counted.items()))}, broken, json)
 
 
-def _all_given(subject: TrialSpec) -> TrialSpec:
-    """The same with no input held out, so that a recipe has to hold on all of the file."""
-    return TrialSpec(subject.name, (*subject.arguments, "--validation", "0"))
-
-
-def _watched(subject: TrialSpec, place: Path) -> tuple[Undisturbed, list[str]]:
+def _watched(subject: TrialSpec, work_folder: Path) -> tuple[Undisturbed, list[str]]:
     """Returns the undisturbed run, and the stage of each of its stages and steps, in their order."""
-    place.mkdir(parents=True)
-    log = place / "stages.txt"
-    whole = undisturbed(subject, place / "whole", lambda: _at_events(lambda _, title: _append(log, title)))
-    return whole, log.read_text().splitlines()
+    work_folder.mkdir(parents=True)
+    log = work_folder / "stages.txt"
 
+    def note(_: int, title: str) -> None:
+        with log.open("a") as file:
+            file.write(f"{title}\n")
 
-def _append(log: Path, title: str) -> None:
-    with log.open("a") as file:
-        file.write(f"{title}\n")
+    reference = undisturbed(subject, work_folder / "whole", lambda: _at_events(note))
+    return reference, log.read_text().splitlines()
 
 
 def _at_events(call: Any) -> None:
@@ -97,16 +87,16 @@ def _at_events(call: Any) -> None:
 
 
 def stopped_and_resumed(
-    whole: Undisturbed, at: int, stop: signal.Signals, place: Path
+    reference: Undisturbed, at: int, stop: signal.Signals, work_folder: Path
 ) -> tuple[Counter[str], list[str]]:
     """Stops a run in ``place`` at a stage or step, then starts it again; returns counts and faults."""
-    place.mkdir(parents=True)
-    folder, arguments = place / "run", whole.subject.into(place / "run")
+    work_folder.mkdir(parents=True)
+    folder, arguments = work_folder / "run", reference.subject.into(work_folder / "run")
 
     def stopping() -> None:
         _at_events(lambda number, _: os.kill(os.getpid(), stop) if number == at else None)
 
-    ended = run(arguments, place, stopping)
+    ended = run(arguments, work_folder, stopping)
     counts: Counter[str] = Counter()
     faults = [] if ended.code == 130 and "Traceback" not in ended.err else [f"exit code {ended.code}: {ended.err}"]
     if not (folder / "report.json").is_file():
@@ -117,14 +107,14 @@ def stopped_and_resumed(
     if report.state != INTERRUPTED or "STOPPED" not in report.summary:
         faults.append(f"the report says it is {report.state}: {report.summary}")
     if report.recipe.meets and report.recipe.high:
-        worst = worst_figure(whole.subject, report, folder / "recipe" / "network.qdq.onnx")
+        worst = worst_figure(reference.subject, report, folder / "recipe" / "network.qdq.onnx")
         counts["with a recipe that holds in plain ONNX Runtime"] += worst >= report.threshold
         if worst < report.threshold:
             faults.append(f"the recipe measures {worst}")
-    again = run(arguments, place)
-    different = differences(result(folder), whole.result)
+    again = run(arguments, work_folder)
+    different = differences(result(folder), reference.result)
     counts["equal in the end"] += not different
-    if again.code != whole.code or different:
+    if again.code != reference.code or different:
         faults.append(f"exit code {again.code}, other: {', '.join(different)}; {again.err.strip()[-300:]}")
     return counts, faults
 
@@ -133,12 +123,12 @@ def worst_figure(subject: TrialSpec, report: Report, network: Path) -> float:
     """Returns the worst figure of a network in plain ONNX Runtime on all samples of the run's calibration file."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    fp32, other = (onnxruntime.InferenceSession(path, options) for path in (report.model, network))
+    fp32, quantized = (onnxruntime.InferenceSession(path, options) for path in (report.model, network))
     data = np.load(subject.arguments[subject.arguments.index("--calibration") + 1])
     figures = []
-    for place in range(min(len(data[name]) for name in data.files)):
-        feeds = {name: data[name][place : place + 1] for name in data.files}
-        for a, b in zip(fp32.run(None, feeds), other.run(None, feeds), strict=True):
+    for k in range(min(len(data[name]) for name in data.files)):
+        feeds = {name: data[name][k : k + 1] for name in data.files}
+        for a, b in zip(fp32.run(None, feeds), quantized.run(None, feeds), strict=True):
             a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
             cosine, noise = a @ b / np.linalg.norm(a) / np.linalg.norm(b), (a - b) @ (a - b)
             sqnr = 10 * np.log10(a @ a / noise) if noise else np.inf

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,14 +43,16 @@ def subjects(folder: Path, *, small: bool = False) -> list[TrialSpec]:
 
     With ``small`` only a MobileNet of one block, whose run takes a third of the time.
     """
-    if small:
-        return [_of_one_block(folder)]
-    model = networks.depthwise()
-    networks.plant_between(model, "block1.depthwise", "block1.project")
+    model, block = (networks.depthwise(1, 4), "block0") if small else (networks.depthwise(), "block1")
+    networks.plant_between(model, f"{block}.depthwise", f"{block}.project")
     network = networks.save(model, folder)
-    np.savez(folder / "data.npz", **networks.samples(model))  # type: ignore[arg-type]
-    lenet = (str(SAMPLES / "lenet/lenet_planted.onnx"), "--calibration", str(save_digits(folder)))
+    np.savez(folder / "data.npz", **networks.samples(model, 4 if small else 8))  # type: ignore[arg-type]
     mobile = (str(network), "--calibration", str(folder / "data.npz"), "--metric", "sqnr")
+    if small:
+        return [TrialSpec("small MobileNet, exhaustive", ("run", *mobile, "--strategy", "exhaustive"))]
+    with np.load(SAMPLES / "lenet/calibration.npz") as samples:  # of 200 samples 40: half the time
+        np.savez(folder / "digits.npz", **{name: samples[name][:40] for name in samples.files})
+    lenet = (str(SAMPLES / "lenet/lenet_planted.onnx"), "--calibration", str(folder / "digits.npz"))
     return [
         TrialSpec("LeNet, branch", ("run", *lenet)),
         TrialSpec("LeNet, exhaustive", ("run", *lenet, "--strategy", "exhaustive")),
@@ -60,49 +63,39 @@ def subjects(folder: Path, *, small: bool = False) -> list[TrialSpec]:
     ]
 
 
-def _of_one_block(folder: Path) -> TrialSpec:
-    model = networks.depthwise(1, 4)
-    networks.plant_between(model, "block0.depthwise", "block0.project")
-    network = networks.save(model, folder, "small.onnx")
-    np.savez(folder / "small.npz", **networks.samples(model, 4))  # type: ignore[arg-type]
-    run = ("run", str(network), "--calibration", str(folder / "small.npz"), "--metric", "sqnr")
-    return TrialSpec("small MobileNet, exhaustive", (*run, "--strategy", "exhaustive"))
-
-
-def save_digits(folder: Path, count: int = 40) -> Path:
-    """Writes the first of LeNet's 200 calibration samples: a run on 40 takes half the time."""
-    path = folder / "digits.npz"
-    with np.load(SAMPLES / "lenet/calibration.npz") as samples:
-        np.savez(path, **{name: samples[name][:count] for name in samples.files})
-    return path
+def tell(figures: dict[str, Any], broken: list[str], path: Path | None) -> int:
+    """Prints the figures, and writes them to a file where there is a path; returns 1 if a promise is broken."""
+    print(json.dumps(figures, indent=1))
+    if path is not None:
+        path.write_text(json.dumps({"command": sys.argv[1:], **figures, "broken": broken}, indent=1) + "\n")
+    for promise in broken:
+        print(f"BROKEN: {promise}", file=sys.stderr)
+    return int(bool(broken))
 
 
 def result(folder: Path) -> dict[str, Any]:
     """Returns the parts of a run's results that must be equal to another run's: all but times and counts."""
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     if (folder / REPORT).exists():
         record = json.loads((folder / REPORT).read_bytes())
-        found[REPORT] = {key: value for key, value in record.items() if key not in _TIMES}
-    for name in _RECIPE:
-        if (folder / "recipe" / name).exists():
-            found[name] = (folder / "recipe" / name).read_bytes()
-    for name in ("layers.csv", "front.csv"):
-        if (folder / name).exists():
-            found[name] = list(csv.reader(io.StringIO((folder / name).read_text())))
-    return found
+        parts[REPORT] = {key: value for key, value in record.items() if key not in _TIMES}
+    recipe = {name: folder / "recipe" / name for name in _RECIPE}
+    parts |= {name: path.read_bytes() for name, path in recipe.items() if path.exists()}
+    tables = {name: folder / name for name in ("layers.csv", "front.csv")}
+    return parts | {
+        name: list(csv.reader(io.StringIO(path.read_text()))) for name, path in tables.items() if path.exists()
+    }
 
 
-def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+def differences(result_a: dict[str, Any], result_b: dict[str, Any]) -> list[str]:
     """The names of the files in which two results differ."""
-    return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
+    return sorted(name for name in {*result_a, *result_b} if result_a.get(name) != result_b.get(name))
 
 
 def whole_lines(folder: Path) -> list[bytes]:
     """The journal's lines that end."""
-    path = folder / JOURNAL
-    return (
-        [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")] if path.exists() else []
-    )
+    content = (folder / JOURNAL).read_bytes() if (folder / JOURNAL).exists() else b""
+    return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 def twice(lines: Iterable[bytes]) -> int:
@@ -111,15 +104,15 @@ def twice(lines: Iterable[bytes]) -> int:
     A trial on many inputs stands in the journal again each time that it was run on more of them. It was measured again
     if a line adds no input, or if there were more inferences than inputs.
     """
-    known: dict[tuple[str, str], set[str]] = {}
+    inputs_of: dict[tuple[str, str], set[str]] = {}
     count = 0
     for record in map(json.loads, lines):
         if "trial" in record:
             trial = record["trial"]
             key, inputs = (record["run"], trial["plan"]), set(trial.get("losses", ()))
-            again = key in known and not known[key] < inputs
+            again = key in inputs_of and not inputs_of[key] < inputs
             count += again or (bool(inputs) and trial["inferences"] > len(inputs))
-            known[key] = inputs
+            inputs_of[key] = inputs
     return count
 
 

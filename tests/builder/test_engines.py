@@ -125,7 +125,7 @@ def test_tensorrt_rtx_is_not_offered_on_a_gpu_that_it_refuses(machine, monkeypat
     ],
 )
 def test_the_numpy_that_goes_with_a_version_is_named(machine, monkeypatch, version, numpy, told):
-    """The versions are those that tools/binding_facts.py ran: docs/evidence/README.md has its table."""
+    """The versions are those of the table in docs/evidence/README.md."""
     machine({"tensorrt": version})
     monkeypatch.setattr(engines.np, "__version__", numpy)
     status = engine_status("tensorrt")

@@ -208,8 +208,8 @@ def _run_apart(
 
 def _ended(check: Check, engine: str, folder: str, limit: float, *more: str) -> tuple[str, str]:
     command = [sys.executable, __file__, "--check", check.name, "--engine", engine, "--folder", folder, *more]
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         try:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
@@ -218,8 +218,8 @@ def _ended(check: Check, engine: str, folder: str, limit: float, *more: str) -> 
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        said.seek(0)
-        message = _relative("\n".join(said.read().decode(errors="replace").splitlines()[-25:]))
+        output.seek(0)
+        message = _relative("\n".join(output.read().decode(errors="replace").splitlines()[-25:]))
     if code is None:
         return TIMED_OUT, f"after {limit:.0f} s\n{message}".strip()
     if code == _REACHED:

@@ -163,13 +163,13 @@ def fused(bench: Experiment) -> None:
         with builder.build(prefix(len(names), k)) as engine:
             assert isinstance(engine, TensorRTEngine)
             layers = engine_layers(engine.inspect())
-        told = {name for layer in layers for name in layer.network_layers}
+        mapped = {name for layer in layers for name in layer.network_layers}
         rows = [
             {"engine layer": i.name, "type": i.kind, "layers": [n for n in i.network_layers if n in names]}
             for i in layers
         ]
         bench.figure(f"{what} layers", rows)
-        bench.figure(f"{what} not told of", sorted(names - told))
+        bench.figure(f"{what} not told of", sorted(names - mapped))
         computing = [row for row in rows if row["layers"]]
         bench.expect(
             f"{what}: engine layers are mapped to network layers", bool(computing), f"{len(computing)} of {len(rows)}"

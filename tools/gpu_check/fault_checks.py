@@ -37,9 +37,9 @@ def isolation(bench: Experiment) -> None:
         seconds = perf_counter() - began
         trials.append({"plan": plan.key(), "outcome": outcome, "message": message, "seconds": seconds})
         bench.figure("trials", trials)
-    found = [trial["outcome"] for trial in trials]
+    outcomes = [trial["outcome"] for trial in trials]
     expected = ["measured", "build failed", "out of memory", "measured", "timed out", "measured"]
-    bench.expect("each fault costs its own trial and no other", found == expected, found)
+    bench.expect("each fault costs its own trial and no other", outcomes == expected, outcomes)
     bench.expect("the crash is named", "SIGSEGV" in trials[1]["message"], trials[1]["message"])
 
 
@@ -57,9 +57,9 @@ def full_gpu(bench: Experiment) -> None:
             memory.free()
         outcomes.append(_outcome(builder, plans[2], subject, True))
     bench.figure("outcomes", outcomes)
-    found = [outcome for outcome, _ in outcomes]
-    bench.expect("measured before and after", found[0] == found[2] == "measured", found)
-    bench.figure("with no memory left", found[1])
+    kinds = [outcome for outcome, _ in outcomes]
+    bench.expect("measured before and after", kinds[0] == kinds[2] == "measured", kinds)
+    bench.figure("with no memory left", kinds[1])
 
 
 def _take_all(device: Device) -> list:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -52,24 +52,13 @@ Trials = dict[str, dict[str, Any]]
 """The trials of a journal on one engine each, by plan."""
 
 
-def lenet(bench: Experiment) -> None:
-    """All plans of LeNet."""
-    _side_by_side(bench, subjects.lenet(bench.folder))
+def _all_plans_of(make: Callable[[Path], subjects.TrialSpec]) -> Callable[[Experiment], None]:
+    return lambda bench: _side_by_side(bench, make(bench.folder))
 
 
-def planted(bench: Experiment) -> None:
-    """All plans of LeNet with a culprit."""
-    _side_by_side(bench, subjects.planted(bench.folder))
-
-
-def residual(bench: Experiment) -> None:
-    """All plans of a ResNet-like network with a culprit."""
-    _side_by_side(bench, subjects.residual(bench.folder))
-
-
-def depthwise(bench: Experiment) -> None:
-    """All plans of a MobileNet-like network with a culprit."""
-    _side_by_side(bench, subjects.depthwise(bench.folder))
+lenet, planted, residual, depthwise = map(
+    _all_plans_of, (subjects.lenet, subjects.planted, subjects.residual, subjects.depthwise)
+)
 
 
 def half(bench: Experiment) -> None:
@@ -93,16 +82,16 @@ def _side_by_side(bench: Experiment, subject: subjects.TrialSpec) -> None:
     fidelity = _fidelity(trials["onnxruntime"], as_asked)
     bench.figure("fidelity", fidelity)
     bench.figure("latency", measured.latency)
-    told = [_told(trial, subject) for trial in trials[bench.engine].values()]
-    bench.figure("trials", told)
+    trial_rows = [_told(trial, subject) for trial in trials[bench.engine].values()]
+    bench.figure("trials", trial_rows)
     bench.expect("every plan was measured", all(row["outcome"] == "measured" for row in rows))
     _expect_culprits(bench, subject, measured)
     bench.expect("the emulation names the planted culprits", emulated.culprits == subject.culprits, emulated.culprits)
     bench.expect("the recipe meets the threshold", bool(measured.recipe.meets))
-    bench.expect("the engine tells what ran in every trial", all(trial["told of"] for trial in told))
-    wrong = [trial for trial in told if any(row["asked"] != "int8" for row in trial["disobeyed"])]
-    bench.expect("no layer kept high ran low", not wrong, f"in {len(wrong)} of {len(told)} trials")
-    bench.figure("unproven", sorted({name for trial in told for name in trial["unproven"]}))
+    bench.expect("the engine tells what ran in every trial", all(trial["told of"] for trial in trial_rows))
+    wrong = [trial for trial in trial_rows if any(row["asked"] != "int8" for row in trial["disobeyed"])]
+    bench.expect("no layer kept high ran low", not wrong, f"in {len(wrong)} of {len(trial_rows)} trials")
+    bench.figure("unproven", sorted({name for trial in trial_rows for name in trial["unproven"]}))
     ratio = fidelity[MEDIAN_RATIO]
     bench.expect(
         f"the emulation is near: 1 - cosine differs by less than {NEAR:.0%} in the median",
@@ -117,8 +106,8 @@ def _expect_culprits(bench: Experiment, subject: subjects.TrialSpec, measured: R
     With weak typing TensorRT may run a layer in float, which makes it no culprit. Nothing can be expected of a layer in
     a region, or of one that the engine does not tell of.
     """
-    told = _ran_in_full(bench.folder / bench.engine, subject.network)
-    ran = {layer.name: told.get(layer.index, "") for layer in subject.network.layers}
+    precisions = _ran_in_full(bench.folder / bench.engine, subject.network)
+    ran = {layer.name: precisions.get(layer.index, "") for layer in subject.network.layers}
     low = {name for name in subject.culprits if ran[name] == "int8"}
     unknown = {name for name in subject.culprits if ran[name] in ("", *UNPROVEN)}
     bench.figure("planted", {name: ran[name] for name in subject.culprits})
@@ -171,31 +160,21 @@ def _run(bench: Experiment, subject: subjects.TrialSpec, engine: str, strategy: 
 
 
 def _row(emulated: LayerRow, measured: LayerRow) -> dict[str, Any]:
-    return {
-        "layer": measured.name,
-        "shape": measured.shape,
-        "emulated": emulated.similarity,
-        "measured": measured.similarity,
-        "emulated sqnr": emulated.sqnr,
-        "measured sqnr": measured.sqnr,
-        "culprit": measured.culprit,
-        "asked": measured.asked,
-        "ran": measured.ran,
-        "obeyed": measured.obeyed,
-        "outcome": measured.outcome,
-        "message": measured.message,
-    }
+    row: dict[str, Any] = {"layer": measured.name, "shape": measured.shape}
+    row |= {"emulated": emulated.similarity, "measured": measured.similarity}
+    row |= {"emulated sqnr": emulated.sqnr, "measured sqnr": measured.sqnr}
+    return row | {name: getattr(measured, name) for name in ("culprit", "asked", "ran", "obeyed", "outcome", "message")}
 
 
 def _fidelity(emulated: Trials, measured: Trials) -> dict[str, float | None]:
     """Returns the differences between emulated and measured figures of the plans that both have."""
-    both = [plan for plan in emulated if plan in measured and emulated[plan]["outputs"] and measured[plan]["outputs"]]
-    cosines = [(_least("cosine", emulated[plan]), _least("cosine", measured[plan])) for plan in both]
-    sqnrs = [(_least("sqnr", emulated[plan]), _least("sqnr", measured[plan])) for plan in both]
+    shared = [plan for plan in emulated if plan in measured and emulated[plan]["outputs"] and measured[plan]["outputs"]]
+    cosines = [(_least("cosine", emulated[plan]), _least("cosine", measured[plan])) for plan in shared]
+    sqnrs = [(_least("sqnr", emulated[plan]), _least("sqnr", measured[plan])) for plan in shared]
     ratios = [abs((1 - m) / (1 - e) - 1) for e, m in cosines if 1 - e > FAINT]
     decibels = [abs(m - e) for e, m in sqnrs if max(m, e) < LOUDEST]
     return {
-        "plans": len(both),
+        "plans": len(shared),
         "largest difference in cosine": max((abs(m - e) for e, m in cosines), default=None),
         "median difference in cosine": _median([abs(m - e) for e, m in cosines]),
         LARGEST_RATIO: max(ratios, default=None),
@@ -268,11 +247,8 @@ def ocr(bench: Experiment) -> None:
         output=bench.folder / "run",
         progress=Silent(),
     )
-    bench.figure("summary", report.summary)
-    bench.figure("culprits", report.culprits)
-    bench.figure("similarity", report.similarity)
-    bench.figure("seconds", report.seconds)
-    bench.figure("latency", report.latency)
+    for name in ("summary", "culprits", "similarity", "seconds", "latency"):
+        bench.figure(name, getattr(report, name))
     bench.figure("not obeyed", [(row.name, row.asked, row.ran) for row in report.layers if row.obeyed is False])
     bench.expect("it was measured", report.similarity.int8 is not None)
     bench.expect("the recipe meets the threshold", bool(report.recipe.meets))
@@ -330,7 +306,7 @@ def migrated(bench: Experiment) -> None:
     exact = outputs_of(OnnxRuntimeBuilder(subject.network, {}, options).reference(), subject.feeds)
     session = onnxruntime.InferenceSession(report.network, providers=["CPUExecutionProvider"])
     made = [dict(zip(exact, session.run(list(exact), dict(sample)), strict=True)) for sample in subject.feeds]
-    outputs["emulated"] = {name: np.concatenate([each[name] for each in made]) for name in exact}
+    outputs["emulated"] = {name: np.concatenate([output[name] for output in made]) for name in exact}
     figures = {name: cosine(exact, made) for name, made in outputs.items()}
     bench.figure("cosine with FP32", figures)
     bench.figure("cosine of the two engines", cosine(outputs["cache"], outputs["migrated"]))

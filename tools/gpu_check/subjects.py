@@ -55,15 +55,17 @@ class TrialSpec:
 
 def lenet(_folder: Path) -> TrialSpec:
     """The LeNet sample, which INT8 does not hurt."""
-    samples = ROOT / "samples" / "lenet"
-    return _subject("lenet", samples / "lenet.onnx", samples / "calibration.npz", samples / "digits.npz")
+    return _digits("lenet")
 
 
 def planted(_folder: Path) -> TrialSpec:
     """The LeNet sample with a culprit."""
+    return _digits("planted", "lenet_planted.onnx", culprits=("ip2",))
+
+
+def _digits(name: str, file: str = "lenet.onnx", culprits: tuple[str, ...] = ()) -> TrialSpec:
     samples = ROOT / "samples" / "lenet"
-    files = samples / "lenet_planted.onnx", samples / "calibration.npz", samples / "digits.npz"
-    return _subject("planted", *files, culprits=("ip2",))
+    return _subject(name, samples / file, samples / "calibration.npz", samples / "digits.npz", culprits=culprits)
 
 
 def residual(folder: Path) -> TrialSpec:
@@ -111,8 +113,8 @@ def _subject(name: str, model: Path, calibration: Path, inputs: Path, **more: ob
 
 def options_for(engine: str, timing_cache: Path | None = TIMINGS, *, force_int8: bool = False) -> BuildOptions:
     """Returns the build options of the checks."""
-    given = options_in(flags(engine))
-    return BuildOptions(**given, timing_cache=timing_cache, timeout=BUILD_SECONDS, force_int8=force_int8)
+    named = options_in(flags(engine))
+    return BuildOptions(**named, timing_cache=timing_cache, timeout=BUILD_SECONDS, force_int8=force_int8)
 
 
 def flags(engine: str) -> str:

@@ -33,7 +33,7 @@ _CACHE_DEPRECATED = (10, 12)
 _FIRST_WITHOUT_WEAK = (11, 0)
 _OLDEST = (8, 5)
 _READS_NUMPY_2 = (10, 16)
-"""The first version whose Python module gives weights right with NumPy 2: see tools/binding_facts.py."""
+"""The first version whose Python module gives weights right with NumPy 2: see docs/evidence/README.md."""
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,7 @@ def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | N
     """Returns the largest magnitude in a constant layer's weights, None if they are empty.
 
     With NumPy 2, the Python modules of TensorRT before 10.16 give an array of stride 0: every value equals the first
-    (tools/binding_facts.py shows it). The values are then those of the network's constant of that name, or of that name
+    (see docs/evidence/README.md). The values are then those of the network's constant of that name, or of that name
     without a number, and of that size, with the same first value; without such a constant it raises EngineUnavailable.
     """
     values = np.asarray(_as(trt.IConstantLayer, layer).weights)
