@@ -9,6 +9,7 @@ measured from FP32 inputs, and 0.151 if all errors are measured in the uncorrect
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -133,21 +134,13 @@ def _bias_inputs(network: Network, plan: PrecisionPlan) -> Iterator[tuple[int, i
             factor = next((entry.f for entry in node.attribute if entry.name == "beta"), 1.0)
             if (not bias or bias in constants) and factor:
                 yield k, k, BIAS_SLOT, 1, factor
-        elif node.op_type == "MatMul" and uses[node.output[0]] == 1:
-            reader = readers.get(node.output[0])
-            slot = None if reader is None else _added(network, reader, node.output[0], constants)
-            if reader is not None and slot is not None:
-                yield reader, k, slot, -1, 1.0
-
-
-def _added(network: Network, index: int, tensor: str, constants: set[str]) -> int | None:
-    """The input of an Add that is a constant with a value for each channel, on the last axis; None if there is none."""
-    node = network.skeleton.graph.node[index]
-    slot = 1 if node.input[0] == tensor else 0
-    if node.op_type != "Add" or node.input[slot] not in constants:
-        return None
-    bias = network.constant(node.input[slot])
-    return slot if bias.ndim and bias.size == bias.shape[-1] else None
+        elif node.op_type == "MatMul" and uses[node.output[0]] == 1 and node.output[0] in readers:
+            reader = graph.node[readers[node.output[0]]]
+            slot = 1 if reader.input[0] == node.output[0] else 0
+            if reader.op_type == "Add" and reader.input[slot] in constants:
+                shape = network.constant(reader.input[slot]).shape
+                if shape and math.prod(shape) == shape[-1]:
+                    yield readers[node.output[0]], k, slot, -1, 1.0
 
 
 def _run(writer: PlanWriter, piece: Piece, plan: PrecisionPlan, held: Sequence[_Tensors]) -> None:
