@@ -35,7 +35,6 @@ class WorstInputs:
         losses: the loss of each sample; infinite where the INT8 output is not finite.
         faint: the indices of samples that do not count: the FP32 output is almost zero, so that only float noise is
             compared.
-        rule: the rule by which the samples were judged.
         stopped: the user stopped the search before the end of the data set.
     """
 
