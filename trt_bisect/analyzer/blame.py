@@ -266,10 +266,9 @@ class LossAlone:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence against a culprit.
+    """The evidence against a culprit, a layer.
 
     Attributes:
-        layer: the culprit.
         findings: the advisor's, on the whole network.
         checked: the findings of the structure check on the whole network.
         alone: its losses alone; None if not measured.

@@ -133,11 +133,6 @@ def _likelihood(reference: Sequence[np.ndarray], output: Sequence[np.ndarray]) -
     return sum(float(np.sum(p * np.log(np.maximum(q, _LEAST)))) for p, q in both)
 
 
-def kl(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
-    """Returns the KL divergence of one output; see ``Divergence``."""
-    return Divergence(reference, classes).of(output)
-
-
 def sigmoid(values: np.ndarray) -> np.ndarray:
     """Returns 1 / (1 + exp(-x)) of each value x; no value overflows."""
     return np.asarray(0.5 + 0.5 * np.tanh(0.5 * values))
@@ -217,25 +212,16 @@ def classes_of(
                 f"Give --class-axis from {-rank} to {rank - 1}, or --outputs with the outputs that have that axis.",
             )
         classes[name] = find_classes([outputs[name] for outputs in reference], axis if fits else None)
-        if name in counting:
-            notes += _class_notes(name, list(value.shape), classes[name], metric)
+        if name in counting and not classes[name].serves(metric):
+            raise BadInput(
+                f"The class axis of output '{name}', of shape {list(value.shape)}, is not clear.",
+                f"Give --class-axis, which '{metric}' needs, or another --metric.",
+            )
+        needs_axis = metric == "top1" or (metric == "kl" and classes[name].kind != OWN)
+        if name in counting and classes[name].guessed and needs_axis:
+            assumed = f"is assumed to be axis {classes[name].axis}; --class-axis sets another"
+            notes.append(f"the class axis of output '{name}', of shape {list(value.shape)}, {assumed}")
     return classes, notes
-
-
-def _class_notes(name: str, shape: list[int], classes: Classes, metric: str) -> list[str]:
-    """A note if the class axis was guessed; raises BadInput if the metric needs one that is not known."""
-    if not classes.serves(metric):
-        raise BadInput(
-            f"The class axis of output '{name}', of shape {shape}, is not clear.",
-            f"Give --class-axis, which '{metric}' needs, or another --metric.",
-        )
-    needs_axis = metric == "top1" or (metric == "kl" and classes.kind != OWN)
-    if not (classes.guessed and needs_axis):
-        return []
-    return [
-        f"the class axis of output '{name}', of shape {shape}, is assumed to be axis {classes.axis}; "
-        "--class-axis sets another"
-    ]
 
 
 def softmax(rows: np.ndarray) -> np.ndarray:

@@ -32,12 +32,7 @@ _ZERO_OCTAVE = -(1 << 12)
 class _PreparedReference:
     """The FP32 output for one input, and everything that depends on its values alone.
 
-    Attributes:
-        values: an array of any shape.
-        finite: true for the finite values, of the same shape.
-        whole: all values are finite.
-        empty: no value is finite.
-        rows: the finite values as the metrics take them, ``[rows, last axis]``.
+    It is whole if all values are finite, and empty if none is. The finite values are its rows, see ``rows_of``.
     """
 
     def __init__(self, values: np.ndarray, classes: Classes, *, keeps: bool = False) -> None:

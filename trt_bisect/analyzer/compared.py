@@ -249,9 +249,7 @@ def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeig
     return compare_weight_pairs((origin, array, rounded_weight(array, origin)) for origin, array in values)
 
 
-def compare_weight_pairs(
-    weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]],
-) -> ComparedWeights:
+def compare_weight_pairs(weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]) -> ComparedWeights:
     """Compares weights with those of the same shape that the low run has, whole and by channel."""
     tensors: list[Compared] = []
     channels: list[ComparedChannel] = []

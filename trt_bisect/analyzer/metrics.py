@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.analyzer.classes import kl, top1
+from trt_bisect.analyzer.classes import Divergence, top1
 from trt_bisect.data.named import code_digest, load_function
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
@@ -286,7 +286,7 @@ BUILT_IN: dict[str, Metric] = {
         _of_sums("centered_sqnr", centered_sqnr, _decibel_text, EXACT_SQNR, _noise_ratio),
         _of_sums("mse", mse, _plain, 0.0, _above),
         _of_sums("l1", l1, _plain, 0.0, _above),
-        Metric("kl", kl, _plain, 0.0, _above),
+        Metric("kl", lambda r, o, classes: Divergence(r, classes).of(o), _plain, 0.0, _above),
         _of_sums("max_abs", attrgetter("largest"), _plain, 0.0, _above),
         _of_sums("max_rel", attrgetter("relative"), _plain, 0.0, _above),
         Metric("top1", top1, percent, 1.0, _below),
@@ -323,15 +323,13 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
     Raises:
         BadInput: there is no such metric or function.
     """
-    if isinstance(name, str) and name in BUILT_IN:
+    if not isinstance(name, str):
+        return _user_metric(getattr(name, "__name__", "metric"), name)
+    if name in BUILT_IN:
         return BUILT_IN[name]
-    if isinstance(name, str) and ":" not in name:
-        raise BadInput(
-            f"There is no metric '{name}'.", f"Use one of {', '.join(BUILT_IN)}, or your own module:function."
-        )
-    function = load_function(name, "metric") if isinstance(name, str) else name
-    label = name if isinstance(name, str) else getattr(name, "__name__", "metric")
-    return _user_metric(label, function, getattr(function, "higher_is_better", True) is not False)
+    if ":" in name:
+        return _user_metric(name, load_function(name, "metric"))
+    raise BadInput(f"There is no metric '{name}'.", f"Use one of {', '.join(BUILT_IN)}, or your own module:function.")
 
 
 def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
@@ -352,7 +350,7 @@ def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
     return Metric(facts["name"], unknown, _plain, perfect, _below if facts["higher"] else _above)
 
 
-def _user_metric(label: str, function: Callable[..., Any], higher: bool) -> Metric:
+def _user_metric(label: str, function: Callable[..., Any]) -> Metric:
     def figure(reference: np.ndarray, output: np.ndarray) -> float:
         try:
             return float(function(reference, output))
@@ -362,6 +360,7 @@ def _user_metric(label: str, function: Callable[..., Any], higher: bool) -> Metr
                 "The function gets two float64 arrays, reference and output, and must return a number.",
             ) from error
 
+    higher = getattr(function, "higher_is_better", True) is not False
     return Metric(label, figure, _plain, None, _below if higher else _above, code_digest(function, label, higher))
 
 

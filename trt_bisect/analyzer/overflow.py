@@ -136,13 +136,9 @@ def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Adv
 
 @dataclass(frozen=True)
 class _PlanTensor:
-    """A tensor in the graph of the plan with all layers low, before it is rounded for a layer.
+    """A tensor in the graph of the plan with all layers low, before it is rounded for the layer that makes or reads it.
 
-    Attributes:
-        layer: the layer that makes or reads it.
-        tensor: its name in the network.
-        name: its name in the graph.
-        role: ``input`` or ``output`` of the layer.
+    It is ``tensor`` in the network and ``name`` in the graph. Its role is ``input``, ``output`` or ``weight``.
     """
 
     layer: Layer

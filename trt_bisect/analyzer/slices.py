@@ -38,7 +38,6 @@ class Slice:
     """A group of places along an axis of an output.
 
     Attributes:
-        output: its name.
         axis: the axis that is cut, from 1; axis 0 is the batch.
         spans: the places, each span from its first place to one after its last.
         largest: the largest FP32 magnitude in the group.

@@ -241,7 +241,6 @@ class TensorFigures:
     """The figures of one tensor.
 
     Attributes:
-        spread: the spread of the values.
         histogram: the histogram of the values, and of those after the pair if there is one; None where no value is
             finite.
         rounded: the spread of the values after the pair; None without a pair.

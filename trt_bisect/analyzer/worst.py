@@ -35,7 +35,6 @@ class WorstInputs:
         losses: the loss of each sample; infinite where the INT8 output is not finite.
         faint: the indices of samples that do not count: the FP32 output is almost zero, so that only float noise is
             compared.
-        rule: the rule by which the samples were judged.
         stopped: the user stopped the search before the end of the data set.
     """
 
@@ -56,12 +55,9 @@ class WorstInputs:
 
 @dataclass
 class _Candidate:
-    """A sample that can be among the worst.
+    """A sample that can be among the worst: its loss, what decides between equal losses, and its norms' octaves.
 
-    Attributes:
-        loss: the loss, and what decides between equal losses.
-        octaves: the octaves of the norms of its FP32 outputs.
-        beaten: the number of samples that are worse, or earlier and as bad, and nowhere fainter.
+    It was beaten by so many samples that are worse, or earlier and as bad, and nowhere fainter.
     """
 
     place: int
@@ -180,12 +176,7 @@ def worst_inputs(
 
 
 class _SampleJudge:
-    """Judges samples, one at a time.
-
-    Attributes:
-        rule: the rule for whole outputs.
-        slices: the parts of the outputs that are judged apart.
-    """
+    """Judges samples, one at a time, by a rule for whole outputs; their slices may be judged apart."""
 
     def __init__(
         self,

@@ -13,16 +13,7 @@ import numpy as np
 import onnx
 
 from trt_bisect.analyzer.structure.findings import SEVERITIES, SHARED_LAYER, SHARED_WEIGHT, Finding, found
-from trt_bisect.analyzer.structure.graph import (
-    ACTIVATIONS,
-    PAIR,
-    WEIGHTED,
-    FileGraph,
-    integer,
-    integers,
-    text,
-    with_bodies,
-)
+from trt_bisect.analyzer.structure.graph import ACTIVATIONS, PAIR, WEIGHTED, FileGraph, attribute_of, with_bodies
 from trt_bisect.analyzer.structure.qdq import is_dequantized, pair_findings
 from trt_bisect.model.prepare import decomposed_normalizations, import_detached
 
@@ -116,17 +107,23 @@ def _more_than_one_output(node: onnx.NodeProto, _graph: FileGraph) -> str:
 
 
 def _dilated(node: onnx.NodeProto, _graph: FileGraph) -> str:
-    return f"dilations {list(integers(node, 'dilations'))}" if set(integers(node, "dilations")) - {1} else ""
+    dilations = list(attribute_of(node, "dilations").ints)
+    return f"dilations {dilations}" if set(dilations) - {1} else ""
+
+
+def _reducing_scatter(node: onnx.NodeProto, _graph: FileGraph) -> str:
+    reduction = attribute_of(node, "reduction").s.decode(errors="replace")
+    return f"reduction '{reduction}'" if reduction not in ("", "none") else ""
 
 
 def _batch_first(node: onnx.NodeProto, _graph: FileGraph) -> str:
     """The parser of RTX 1.7 does not refuse it: it takes the input as time first, and says nothing."""
-    return "layout 1, which the parser ignores" if integer(node, "layout") else ""
+    return "layout 1, which the parser ignores" if attribute_of(node, "layout").i else ""
 
 
 def _training(node: onnx.NodeProto, graph: FileGraph) -> str:
     mode = graph.values(node.input[2]) if node.op_type == "Dropout" and len(node.input) > 2 else None
-    return "training mode on" if integer(node, "training_mode") or (mode is not None and np.any(mode)) else ""
+    return "training mode on" if attribute_of(node, "training_mode").i or (mode is not None and np.any(mode)) else ""
 
 
 _NO_NUMBERS = frozenset({"sparse_value", "value_string", "value_strings"})
@@ -135,9 +132,9 @@ _RESTRICTED: dict[str, Callable[[onnx.NodeProto, FileGraph], str]] = {
     "AveragePool": _dilated,
     "LpPool": _dilated,
     "LayerNormalization": _more_than_one_output,
-    "ScatterND": lambda node, _: f"reduction '{r}'" if (r := text(node, "reduction")) not in ("", "none") else "",
-    "Resize": lambda node, _: "antialias" if integer(node, "antialias") else "",
-    "LSTM": lambda node, graph: "input_forget 1" if integer(node, "input_forget") else _batch_first(node, graph),
+    "ScatterND": _reducing_scatter,
+    "Resize": lambda node, _: "antialias" if attribute_of(node, "antialias").i else "",
+    "LSTM": lambda node, graph: "input_forget 1" if attribute_of(node, "input_forget").i else _batch_first(node, graph),
     "GRU": _batch_first,
     "RNN": _batch_first,
     "BatchNormalization": _training,
@@ -234,7 +231,7 @@ def _transpose_between(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Findi
 
 
 def _cancels(first: onnx.NodeProto, second: onnx.NodeProto) -> bool:
-    order, back = integers(first, "perm"), integers(second, "perm")
+    order, back = attribute_of(first, "perm").ints, attribute_of(second, "perm").ints
     if not order or not back:
         return not order and not back
     return len(order) == len(back) and [order[axis] for axis in back] == list(range(len(order)))

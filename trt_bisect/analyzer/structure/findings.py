@@ -19,8 +19,6 @@ class FindingKind:
     Attributes:
         severity: ``error`` (TensorRT refuses it, or gives another result), ``warning`` (accuracy or speed is lost), or
             ``note``.
-        why: the reason why it matters.
-        remedy: the advice to the user.
         loses_accuracy: it can lose accuracy in INT8, not speed alone.
     """
 

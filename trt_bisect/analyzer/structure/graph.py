@@ -105,17 +105,13 @@ class FileGraph:
         return self.makers[tensor].op_type if tensor in self.makers else ""
 
     @cached_property
-    def _types(self) -> TensorTypes:
+    def types(self) -> TensorTypes:
+        """The types and shapes of the tensors, as far as ONNX can infer them."""
         return TensorTypes.of(self.model.graph)
 
     def dtype(self, tensor: str) -> np.dtype[np.generic] | None:
         """Returns the type of a tensor; None if ONNX cannot infer it."""
-        return self._types.dtypes.get(tensor)
-
-    def rank(self, tensor: str) -> int | None:
-        """Returns the number of axes of a tensor; None if ONNX cannot infer it."""
-        shape = self._types.shapes.get(tensor)
-        return None if shape is None else len(shape)
+        return self.types.dtypes.get(tensor)
 
     @cached_property
     def _initializers(self) -> Mapping[str, onnx.TensorProto]:
@@ -159,7 +155,7 @@ class FileGraph:
     @cached_property
     def wiring(self) -> Wiring:
         """The makers and readers of each tensor, for the rules of residual sums."""
-        return Wiring(self.model.graph, self.constants, self._types.shapes)
+        return Wiring(self.model.graph, self.constants, self.types.shapes)
 
     def layers_reading(self, tensor: str) -> list[Reader]:
         """Returns the layers that read a tensor, also through Q/DQ and, for constants, through moving operators."""
@@ -218,19 +214,9 @@ def _constant_of(node: onnx.NodeProto) -> np.ndarray | None:
     return np.asarray(value, np.float32 if "float" in attribute.name else np.int64)
 
 
-def integer(node: onnx.NodeProto, name: str, default: int = 0) -> int:
-    """Returns an integer attribute of a node; ``default`` if the node has no such attribute."""
-    return next((attribute.i for attribute in node.attribute if attribute.name == name), default)
-
-
-def integers(node: onnx.NodeProto, name: str) -> tuple[int, ...]:
-    """Returns a list attribute of integers of a node; empty if the node has no such attribute."""
-    return next((tuple(attribute.ints) for attribute in node.attribute if attribute.name == name), ())
-
-
-def text(node: onnx.NodeProto, name: str) -> str:
-    """Returns a text attribute of a node; empty if the node has no such attribute."""
-    return next((attribute.s.decode(errors="replace") for attribute in node.attribute if attribute.name == name), "")
+def attribute_of(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
+    """Returns an attribute of a node; without such an attribute an empty one: no name, 0, no text, an empty list."""
+    return next((attribute for attribute in node.attribute if attribute.name == name), onnx.AttributeProto())
 
 
 _PASSED_ON = ("Identity", "Dropout")

@@ -12,7 +12,15 @@ import numpy as np
 import onnx
 
 from trt_bisect.analyzer.structure.findings import Finding, found
-from trt_bisect.analyzer.structure.graph import ACTIVATIONS, DEQUANTIZE, QUANTIZE, WEIGHTED, FileGraph, Reader, integer
+from trt_bisect.analyzer.structure.graph import (
+    ACTIVATIONS,
+    DEQUANTIZE,
+    QUANTIZE,
+    WEIGHTED,
+    FileGraph,
+    Reader,
+    attribute_of,
+)
 from trt_bisect.model.file import tensors_read
 from trt_bisect.model.layers import Rounding, TensorTypes
 from trt_bisect.model.network import Network
@@ -85,7 +93,7 @@ def _pair(graph: FileGraph, node: onnx.NodeProto) -> QdqPair:
     quantizer = graph.makers.get(graph.moved_from(node.input[0]))
     source = quantizer if quantizer is not None and quantizer.op_type == QUANTIZE else node
     scale, zero = ([*source.input[1:], "", ""])[:2]
-    levels = source.output[0] if source.op_type == QUANTIZE else source.input[0]
+    axis, levels = attribute_of(source, "axis"), source.output[0] if source.op_type == QUANTIZE else source.input[0]
     return QdqPair(
         tensor=source.input[0],
         stored=source.op_type == DEQUANTIZE,
@@ -93,7 +101,7 @@ def _pair(graph: FileGraph, node: onnx.NodeProto) -> QdqPair:
         scale=graph.values(scale),
         zero_point=graph.values(zero),
         dtype=graph.dtype(zero) if zero else graph.dtype(levels),
-        axis=integer(source, "axis", 1),
+        axis=axis.i if axis.name else 1,
         out=node.output[0],
         readers=tuple(graph.layers_reading(node.output[0])),
         is_output=graph.is_given_out(node.output[0]),
@@ -213,12 +221,12 @@ def _place_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
 
 def _axis_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
     """Yields weights with scales along another axis than the output channels, unless they are moved after the pair."""
-    rank = graph.rank(pair.tensor)
+    rank = len(graph.types.shapes.get(pair.tensor, ()))
     for node, slot in pair.readers:
         moved = graph.maker_op(node.input[slot]) != DEQUANTIZE
-        if rank is None or moved or slot != 1:
+        if not rank or moved or slot != 1:
             continue
-        axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if integer(node, "transB") else 1, "MatMul": rank - 1}
+        axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if attribute_of(node, "transB").i else 1, "MatMul": rank - 1}
         axis, of_outputs = pair.axis % rank, axes.get(node.op_type)
         if of_outputs not in (None, axis):
             what = f"'{pair.tensor}' has a scale for each index of axis {axis}; the outputs are axis {of_outputs}"

@@ -228,8 +228,8 @@ def _rows_with_masks(reference: Sequence[Outputs]) -> Head | None:
 
 def placed_head(placed: Placed, remark: str = "", kind: str = "") -> Head:
     """Returns the head for the rows of a layout; see ``Layout.read`` for ``kind``. The remark ends its note."""
-    is_ready = placed.layout.is_ready
-    return Head((placed.output,), f"{placed.note}{remark}", lambda o: placed.read(o, kind), not is_ready, is_ready)
+    is_ready, note = placed.layout.is_ready, f"'{placed.output}' as rows of {placed.layout}{remark}"
+    return Head((placed.output,), note, lambda o: placed.read(o, kind), not is_ready, is_ready)
 
 
 # Candidates: boxes in one output, scores in another.

@@ -154,7 +154,6 @@ class Head:
         read: from the outputs for one input to the candidates in each image, each with its best class alone.
         needs_nms: the candidates of one object are many.
         is_ready: the candidates are detections, which the network has chosen itself.
-        alike: the likeness of two detections.
         suppress: removes the candidates that are too like a better one.
         finish: from the outputs for one input, and the detections chosen in each image, to what is compared.
         finest: the raw map whose cells are ``FINEST`` units of the boxes; empty if the network has decoded them.

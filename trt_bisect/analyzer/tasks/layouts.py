@@ -263,15 +263,6 @@ class Placed:
     layout: Layout
     last: bool
 
-    @property
-    def note(self) -> str:
-        """The way that the output is read, for the user."""
-        return f"'{self.output}' as rows of {self.layout}"
-
-    def rows(self, reference: Sequence[Outputs]) -> np.ndarray:
-        """Returns the rows of all inputs, ``[n, columns]``."""
-        return np.concatenate([turned(outputs[self.output], self.last) for outputs in reference])
-
     def read(self, outputs: Outputs, kind: str) -> list[Detections]:
         """Returns the candidates in each image; see ``Layout.read``."""
         return [self.layout.read(turned(image[None], self.last), kind) for image in outputs[self.output]]
@@ -336,8 +327,7 @@ class _Scale:
 
     Attributes:
         bins: the bins of a distance.
-        first: the first channel of the scores.
-        classes: the channels of the scores.
+        first: the first of the channels of the scores, which are the ``classes``.
         stride: the units along a cell.
         more: the output of what a task reads; empty without one.
         begin: its first channel, or in an output ``[B, channels, N]`` of all scales the first cell.

@@ -22,6 +22,7 @@ from trt_bisect.analyzer.tasks.layouts import (
     named_layout,
     parse_layout,
     raw_head,
+    turned,
 )
 from trt_bisect.analyzer.tasks.task import AskedTask, Task, not_told
 from trt_bisect.builder.base import Outputs
@@ -270,7 +271,7 @@ def _mask_scale(placed: Placed, prototypes: str, reference: Sequence[Outputs]) -
     The boxes' middles have to be shares of the image, or pixels of one that is four times as large.
     """
     height, width = reference[0][prototypes].shape[2:]
-    boxes = placed.layout.boxes(placed.rows(reference))
+    boxes = placed.layout.boxes(np.concatenate([turned(outputs[placed.output], placed.last) for outputs in reference]))
     largest = np.quantile((boxes[:, :2] + boxes[:, 2:]) / 2, NEARLY_ALL, axis=0)
     if (largest <= _WITHIN).all():
         return float(width), float(height)
