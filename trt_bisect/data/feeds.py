@@ -7,6 +7,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -116,7 +117,7 @@ def load_saved(path: Path) -> Any:
         raise ValueError(first_line(error)) from error
 
 
-class Spill:
+class Spill(AbstractContextManager["Spill"]):
     """Keeps arrays until it is closed. It keeps copies: an array of ONNX Runtime keeps its session's arena alive.
 
     ``memory`` bytes of arrays stay in memory. Arrays of objects, such as texts, always do.
@@ -148,9 +149,6 @@ class Spill:
         """Removes the files."""
         self._scratch.close()
         self._files = 0
-
-    def __enter__(self) -> Spill:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -252,10 +252,6 @@ class AccuracyEvaluator:
             self._store.keep(trial)
         return trial
 
-    def measure_all(self, plans: Sequence[PrecisionPlan]) -> list[Trial]:
-        """Returns the trial of each plan."""
-        return [self.measure(plan) for plan in plans]
-
     def _key(self, plan: PrecisionPlan) -> str:
         return TrialKey(plan.key(), self._measured_in).text
 

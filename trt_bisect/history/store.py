@@ -13,7 +13,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -199,7 +199,7 @@ _DIGITS_END = "g"
 """A character that sorts after every digit of a fingerprint."""
 
 
-class History:
+class History(AbstractContextManager["History"]):
     """A connection to a history's file, for one thread. The file is created if there is none.
 
     Args:
@@ -291,9 +291,6 @@ class History:
     def close(self) -> None:
         """Closes the connection."""
         self._base.close()
-
-    def __enter__(self) -> History:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
