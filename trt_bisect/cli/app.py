@@ -133,7 +133,6 @@ def _configured(_app: App, commands: tuple[str, ...], arguments: ArgumentCollect
 
 
 def _bad_input(error: CycloptsError, words: Sequence[str]) -> BadInput:
-    """Returns an error of the parser as the problem and what to write instead."""
     command = words[0]
     if isinstance(error, UnknownCommandError) or command not in COMMANDS:
         near = difflib.get_close_matches(command, COMMANDS, 1)
@@ -164,7 +163,6 @@ def _bad_input(error: CycloptsError, words: Sequence[str]) -> BadInput:
 
 
 def _unknown(command: str, flag: str, by_name: Mapping[str, Option], words: Sequence[str]) -> BadInput:
-    """Returns the error on an option that the command does not have."""
     near = difflib.get_close_matches(flag, [name for option in by_name.values() for name in option.flags], 1)
     remedy = f"Did you mean {near[0]}?" if near else f"'trt-bisect {command} -h' lists the options."
     if flag in ("--model", "--network", "--onnx"):

@@ -91,7 +91,6 @@ def _report_on(model: onnx.ModelProto, weights: Weights, source: str, engine: st
 def _with_engine(
     report: CheckReport, graph: FileGraph, network: Network | None, engine: str, shapes: Shapes
 ) -> CheckReport:
-    """Adds the facts of a real engine of the graph, and the findings on it."""
     process, version = WorkerProcess(), engine_version(engine)
     if not report.pairs and network is not None:
         scales = np.linspace(_LARGEST_SCALE / 2, _LARGEST_SCALE, len(network.activations), dtype=np.float32)

@@ -344,7 +344,6 @@ _Runs = Iterable[tuple[Tensors, Tensors]]
 
 
 def _opened(samples: Dataset) -> tuple[Feeds, Iterable[Feeds]]:
-    """Returns the first sample, and all of them."""
     every = iter(samples)
     first = next(every)
     return first, chain([first], every)
@@ -549,8 +548,6 @@ class _Profiling:
 
 @dataclass(frozen=True)
 class _TensorUse:
-    """A tensor at one position of a layer, and the quantizers that round it there."""
-
     slot: int
     tensor: str
     at_output: bool

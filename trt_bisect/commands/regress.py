@@ -206,7 +206,6 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
 
 
 def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
-    """Returns the baseline of one run, for the network of the suite that it is of."""
     try:
         report = report_of(path.read_bytes())
         task = _task_of(report, path, suite)
@@ -350,7 +349,6 @@ class _Night:
         return regression
 
     def _network(self, task: NetworkTask) -> tuple[nightly.NetworkResult, nightly.Baseline | None]:
-        """Returns the result of one network, and its baseline for the next nightly runs."""
         baseline, began = self.reference.networks.get(task.name), perf_counter()
         blank = nightly.NetworkResult(task.name, f"{RUNS}/{task.stem}", accepted=self.accepts, targets=task.targets)
         if baseline is not None:
@@ -427,7 +425,6 @@ class _Night:
         return replace(baseline, runs=tuple(replace(report, **tonight) for report in baseline.runs))
 
     def _regression(self, results: tuple[nightly.NetworkResult, ...]) -> nightly.Regression:
-        """Returns the result of the whole nightly run."""
         named = {task.name for task in self.suite.networks}
         statuses = {result.status for result in results}
         status = next((status for status in (nightly.FAILED, nightly.ERROR) if status in statuses), nightly.PASSED)
@@ -485,11 +482,9 @@ class _NetworkRuns:
 
 
 def _folder(nightly_run: Path, task: NetworkTask, number: int) -> Path:
-    """Returns the folder of a network's run ``number``, from 1, in the folder of a nightly run."""
     return nightly_run / RUNS / task.stem if number == 1 else nightly_run / REPEATS / task.stem / str(number)
 
 
 def _finished(folder: Path) -> Report | None:
-    """Returns the report of a finished run; None if the run is not finished."""
     report = None if (folder / PROGRESS).exists() else read_report(folder / REPORT)
     return None if report is None or report.state != FINISHED else report

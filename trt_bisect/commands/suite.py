@@ -132,7 +132,6 @@ def read_suite(path: str | Path) -> Suite:
 
 
 def _states(keywords: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    """Name, size and time of change of the files that a network and its data are read from."""
     model = Path(keywords["model"])
     files = [*model.parent.glob(f"{glob.escape(model.stem)}*"), *model.parent.glob("*.data")]
     data = (keywords.get(key) for key in ("calibration", "inputs", "dataset", "validation"))

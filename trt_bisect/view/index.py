@@ -164,7 +164,7 @@ class RunFolder:
         shown = so_far or report
         if shown is None and running is None:
             raise Gone(self.path)
-        progress = running and {**{name: running[name] for name in _SHOWN}, "left": running.get("left")}
+        progress = None if running is None else {name: running.get(name) for name in (*_SHOWN, "left")}
         whole = shown is not None and shown is not so_far
         status = RUNNING if running is not None else shown.state if shown is not None and whole else INTERRUPTED
         when = max(shown.started if shown is not None else 0.0, running["began"] if running is not None else 0.0)
@@ -316,7 +316,6 @@ def _verdict(snapshot: Snapshot) -> str:
 
 
 def _page_in(kind: type[Result], file: Path) -> TablePage | None:
-    """Returns the page of a saved result, such as ``compare.html``; None if its file cannot be read."""
     try:
         return kind.load(file.parent).page()
     except BadInput:

@@ -116,7 +116,6 @@ def own_certificate(host: str, folder: Path | None = None) -> Certificate:
 
 
 def _fingerprint(path: Path) -> str:
-    """Returns the digest of the first certificate of a chain."""
     text = path.read_text(encoding="ascii", errors="replace")
     first = f"{ssl.PEM_HEADER}{text.partition(ssl.PEM_HEADER)[2].partition(ssl.PEM_FOOTER)[0]}{ssl.PEM_FOOTER}"
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).digest().hex(":").upper()

@@ -370,7 +370,6 @@ def _judged(
 
 
 def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int, float]) -> tuple[LayerRow, ...]:
-    """Returns the rows with what the answer says of each layer."""
     of_user, experiment = answer.of_user, answer.of_user.experiment
     network, back = experiment.network, {**taken_back(answer), **taken_back(of_user)}
     kept = {answer.experiment.network.layers[k].name: str(answer.plan.precisions[k]) for k in answer.high}
@@ -400,7 +399,6 @@ def _on_whole_engines(run_trials: RunTrials, curve: Curve, layer: int, rule: Rul
 
 
 def _notes(answer: Answer, curve: Curve, trials: RunTrials) -> list[Note]:
-    """Returns the notes on the trials: memory, pieces, and precisions that were not obeyed."""
     of_user = answer.of_user
     network, rule = of_user.experiment.network, of_user.experiment.rule
     low = network.low

@@ -188,7 +188,6 @@ class Remedies:
             yield tried
 
     def _by_fp16(self, culprits: tuple[str, ...]) -> Tried:
-        """Returns the recipe with culprits in FP16 instead of FP32."""
         answer, experiment, units = self.answer, self.answer.experiment, self._units(culprits)
         layers = {k for unit in units for k in answer.space.units[unit]}
         trial = self.plans.whole(answer.plan.keeping(layers, Precision.FP16), experiment, answer.given, "all inputs")
@@ -250,7 +249,6 @@ class Remedies:
         return max((relative_difference(theirs[name], ours[name]) for name in theirs), default=0.0)
 
     def _corrected(self, name: str, words: str, network: Network, ranges: Ranges) -> Iterator[ChangedNetwork]:
-        """Yields a network with corrected biases, if some were."""
         setup, experiment = self.plans.setup, self.answer.experiment
         assert experiment.data is not None
         setup.progress.step(name)

@@ -45,13 +45,13 @@ SHARE = 0.05
 
 @dataclass(frozen=True)
 class SoFar:
-    """A search under way, of which ``known`` is the report without the curve.
+    """A search under way, of which ``without_curve`` is the report so far.
 
     ``experiment`` measures the curve; there is no ``answer`` before full INT8 is known.
     """
 
     setup: Setup
-    known: Report
+    without_curve: Report
     first: Experiment
     experiment: Experiment
     curve: str
@@ -80,7 +80,7 @@ class SoFar:
         }
         trials = [trial for store in self._stores() for trial in tuple(store.trials.values())]
         plans, builds, inferences = counts(trials)
-        report = self.known
+        report = self.without_curve
         if answer is None:
             report = replace(
                 report,
@@ -230,7 +230,6 @@ class Live:
         self._seconds = perf_counter() - began
 
     def _write(self, report: Report) -> None:
-        """Writes a report if there is a folder, and room in it."""
         self.earlier = self.earlier and not report.recipe.meets
         if self._path is not None and not self.earlier:
             try:
@@ -333,7 +332,7 @@ def _knows_more(before: Report, report: Report) -> bool:
     """
     if UNMEASURED in (before.verdict, report.verdict):
         return report.verdict == UNMEASURED and (before.verdict != UNMEASURED or before.plans > report.plans)
-    cost, now = (known.answer.cost if known.answer and known.recipe.meets else inf for known in (before, report))
+    cost, now = (of_run.answer.cost if of_run.answer and of_run.recipe.meets else inf for of_run in (before, report))
     return question_in(before) == question_in(report) and (not before.stopped or cost < now)
 
 

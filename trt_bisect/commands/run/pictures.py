@@ -69,9 +69,9 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
     Raises:
         TrialFailed: a plan cannot be built or run.
     """
-    experiment, given = answer.experiment, answer.given
+    experiment, inputs = answer.experiment, answer.given
     task = experiment.task
-    if task is None or task.looks is None or not len(given) or not frames_of(given.feeds[0]):
+    if task is None or task.looks is None or not len(inputs) or not frames_of(inputs.feeds[0]):
         return None
     losses = list(zip(*(_losses(answer, trial) for trial in (answer.of_user.full, answer.restored)), strict=True))
     with_losses = [input_index for input_index, pair in enumerate(losses) if max(pair) > 0.0]
@@ -84,13 +84,13 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
     if of_user is answer and answer.plan == full:
         del plans["recipe"]
     by_name = {name: list(_outputs(of, name, plan, worst, folder)) for name, (of, plan) in plans.items()}
-    looks, references = task.looks, [given.references[input_index] for input_index in worst]
+    looks, references = task.looks, [inputs.references[input_index] for input_index in worst]
     scaling = None if looks.scaling is None else looks.scaling(references)
     letters = letters_in(task, experiment.network)
     pictures: list[Picture] = []
     for number, input_index in enumerate(worst):
         by_plan = {FP32: references[number], **{name: outputs[number] for name, outputs in by_name.items()}}
-        pictures += pictures_of(given.labels[input_index], given.feeds[input_index], by_plan, task, scaling, letters)
+        pictures += pictures_of(inputs.labels[input_index], inputs.feeds[input_index], by_plan, task, scaling, letters)
     return Pictures(task.entry.removeprefix("task "), task.note, tuple(pictures[:MOST])) if pictures else None
 
 

@@ -114,7 +114,7 @@ class _Run:
         blank: returns the report with nothing measured, before the experiment is ready.
         written: the texts of the recipe whose files this run has written; None without them.
         kept_until: a cheaper recipe is not written before then, as that would take too large a share of the time.
-        known: the report so far and the answer that it has; None before full INT8 is known on all inputs.
+        latest: the report so far and the answer that it has; None before full INT8 is known on all inputs.
         first: the experiment with the first ranges.
         accuracies: returns the accuracies of an answer; None without labels or an accuracy function.
         accuracy: returns the accuracy of a plan with the ranges of an answer; None likewise.
@@ -132,7 +132,7 @@ class _Run:
     blank: Callable[[], Report]
     written: Mapping[str, str] | None = None
     kept_until: float = 0.0
-    known: tuple[Report, Answer] | None = None
+    latest: tuple[Report, Answer] | None = None
     first: Experiment | None = None
     answering: AnswerSearch | None = None
     accuracies: Callable[..., Accuracies] | None = None
@@ -278,14 +278,13 @@ class _Run:
         return reporting.asked_report(self.setup, experiment, self.options, self.command)
 
     def _announce(self, experiment: Experiment) -> None:
-        """Writes the graph and begins to write the report so far, with the curve of an experiment."""
         if self.folder is not None:
             write(self.folder / NETWORK, graph_of(experiment.network, experiment.ranges.scales))
         self._watch(experiment)
 
     def _watch(self, experiment: Experiment) -> None:
         assert self.first is not None
-        report, answer = self.known or (self._asked(experiment), None)
+        report, answer = self.latest or (self._asked(experiment), None)
         curve = self.options.curve_of(experiment.strategy, len(experiment.network.movable))
         question = reporting.question_of(self.setup, experiment)
         self.live.watch(under_way.SoFar(self.setup, report, self.first, experiment, curve, question, answer))
@@ -333,7 +332,7 @@ class _Run:
         report = self._report(replace(searched, answer=so_far, accuracy=accuracy), files=answer.meets)
         if not answer.meets:
             report = reporting.without_recipe(report)
-        self.known = report, so_far
+        self.latest = report, so_far
         self._keep(report, partial(self._watch, searched.of_curve))
         if answer.meets:
             self.kept_until = perf_counter() + (perf_counter() - began) / under_way.SHARE
@@ -356,7 +355,7 @@ class _Run:
         if searched.has_curve:
             return self._with_boundaries(searched, report)
         self.setup.forecast.begins(CURVE)
-        self.known = report, answer.of_user
+        self.latest = report, answer.of_user
         searched.of_curve = self.setup.in_pieces(answer.of_user.experiment)
         self._announce(searched.of_curve)
         self._measure_curve(answering, searched)

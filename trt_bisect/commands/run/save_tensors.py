@@ -149,7 +149,7 @@ class _Writing:
         note = f"tensors of {count} of {len(feeds)} inputs were saved: more do not fit into {MOST >> 20} MiB"
         return count, [] if count == len(feeds) else [note]
 
-    def begin(self, folder: Path, labels: Sequence[str], given: int) -> None:
+    def begin(self, folder: Path, labels: Sequence[str], input_count: int) -> None:
         """Writes the index into the folder; removes the samples of another fingerprint, and those that are too many."""
         plans = {name: plan.key() for name, plan in self.plans.items()}
         if self._recipe is not self._experiment:
@@ -157,7 +157,7 @@ class _Writing:
         network = self._experiment.network
         outputs = {spec.name for spec in network.outputs}
         made_of = {"fingerprint": self._experiment.key, "tensors": "layers" if self._layers else "outputs"}
-        index = {"schema": 1, **made_of, "plans": plans, "samples": list(labels), "given": given}
+        index = {"schema": 1, **made_of, "plans": plans, "samples": list(labels), "given": input_count}
         index["layers"] = {
             tensor: {"layer": layer.name, "op_type": layer.op_type}
             for tensor, layer in network.producers.items()
