@@ -13,7 +13,7 @@ import importlib
 import os
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -68,12 +68,8 @@ def layer_tags(names: Iterable[str]) -> dict[str, str]:
     tags: dict[str, str] = {}
     taken: set[str] = set()
     for name in names:
-        short = name.lstrip("/") or "_"
-        tag, number = short, 1
-        while tag in taken:
-            tag, number = f"{short}_{number}", number + 1
-        taken.add(tag)
-        tags[name] = tag
+        tags[name] = unused(name.lstrip("/") or "_", taken)
+        taken.add(tags[name])
     return tags
 
 
@@ -110,6 +106,11 @@ def input_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str
 def numbered(tag: str, number: int) -> str:
     """Returns the tag of item ``number`` of a layer: ``tag``, ``tag_1``, ``tag_2``."""
     return f"{tag}_{number}" if number else tag
+
+
+def unused(tag: str, taken: Container[str]) -> str:
+    """Returns the tag, with the least number at its end that is not taken."""
+    return next(name for name in (numbered(tag, number) for number in count()) if name not in taken)
 
 
 OPTION = "--tensorboard"

@@ -197,15 +197,11 @@ def legal_names(names: Sequence[str]) -> list[str]:
     """
     legal = [_legal(name) for name in names]
     scopes = {name[:end] for name in legal for end, letter in enumerate(name) if letter == "/"}
-    taken: set[str] = set()
-    unique_names = []
+    taken, unique_names = set(scopes), []
     for name in legal:
         base = f"{name}/{name.rpartition('/')[2]}" if name in scopes else name
-        unique, count = base, 1
-        while unique in taken or unique in scopes:
-            unique, count = f"{base}_{count}", count + 1
-        taken.add(unique)
-        unique_names.append(unique)
+        unique_names.append(logs.unused(base, taken))
+        taken.add(unique_names[-1])
     return unique_names
 
 

@@ -183,17 +183,22 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
     for rank, row in enumerate((*main, *weak)[:most]):
         if rank == len(main):
             table.add_row(Text("Weak (for the margin, or within the noise):"), style="dim")
-        measured = report.text(row.taken_back)
-        cause = [causes.get(row.name, "")] if causes else []
-        lost = [loss_text(report.metric, row.drop), loss_text(report.metric, row.gain)]
+        name, op_type, put_back, *losses = culprit_cells(report, row)
+        cause = [causes.get(name, "")] if causes else []
         style = "red" if rank < len(main) else "yellow"
-        table.add_row(*map(Text, (row.name, row.op_type, measured, *cause, *lost)), style=style)
+        table.add_row(*map(Text, (name, op_type, put_back, *cause, *losses)), style=style)
     hidden = len(main) + len(weak) - most
     if hidden > 0:
         others = hidden - min(hidden, len(weak))
         kinds = [f"{others} more" if others else "", f"{hidden - others} weak" if hidden > others else ""]
         table.add_row(Text(f"{' and '.join(filter(None, kinds))}, in layers.csv"), style="dim")
     return with_columns_that_fit(table, console, ("Op", "Fixed alone", "Loss here"), prose=("Cause",))
+
+
+def culprit_cells(report: Report, row: LayerRow) -> tuple[str, ...]:
+    """Returns name and operator of a culprit, the figure if it is put back, its loss, and the loss it wins back."""
+    losses = (loss_text(report.metric, value) for value in (row.drop, row.gain))
+    return row.name, row.op_type, report.text(row.taken_back), *losses
 
 
 def _cause(advice: CulpritAdvice) -> str:
@@ -515,17 +520,5 @@ def _blocks(report: Report) -> Iterator[str]:
 
 
 def _culprit_table(report: Report, rows: Iterable[LayerRow]) -> str:
-    return table(
-        ("culprit", "op", f"if put back in {report.low.upper()}", "loss here", "fixed alone", "rounds"),
-        (
-            (
-                row.name,
-                row.op_type,
-                report.text(row.taken_back),
-                loss_text(report.metric, row.drop),
-                loss_text(report.metric, row.gain),
-                ", ".join(rounded.tensor for rounded in row.rounds),
-            )
-            for row in rows
-        ),
-    )
+    titles = ("culprit", "op", f"if put back in {report.low.upper()}", "loss here", "fixed alone", "rounds")
+    return table(titles, ((*culprit_cells(report, row), ", ".join(map(str, row.rounds))) for row in rows))
