@@ -205,12 +205,12 @@ class _Walk:
 def one_at_a_time(search: BatchSearch) -> Search[Findings]:
     """Returns the search as one that asks for one plan after another."""
     try:
-        asked = next(search)
+        plans = next(search)
         while True:
             losses = []
-            for plan in asked:
+            for plan in plans:
                 losses.append((yield plan))
-            asked = search.send(losses)
+            plans = search.send(losses)
     except StopIteration as end:
         findings: Findings = end.value
         return findings

@@ -96,23 +96,23 @@ def side_by_side(searches: Sequence[Batches[Result]]) -> Batches[list[Result]]:
     waiting: dict[int, Sequence[PrecisionPlan]] = {}
     known: dict[PrecisionPlan, Loss] = {}
 
-    def advance(place: int, losses: Sequence[Loss] | None) -> None:
+    def advance(index: int, losses: Sequence[Loss] | None) -> None:
         try:
-            waiting[place] = next(searches[place]) if losses is None else searches[place].send(losses)
+            waiting[index] = next(searches[index]) if losses is None else searches[index].send(losses)
         except StopIteration as end:
-            waiting.pop(place, None)
-            results[place] = end.value
+            waiting.pop(index, None)
+            results[index] = end.value
 
-    for place in range(len(searches)):
-        advance(place, None)
+    for index in range(len(searches)):
+        advance(index, None)
     while waiting:
-        asked = dict(waiting)
-        new = [plan for plan in dict.fromkeys(plan for batch in asked.values() for plan in batch) if plan not in known]
+        plans = dict(waiting)
+        new = [plan for plan in dict.fromkeys(plan for batch in plans.values() for plan in batch) if plan not in known]
         if new:
             known.update(zip(new, (yield new), strict=True))
-        for place, batch in asked.items():
-            advance(place, [known[plan] for plan in batch])
-    return [results[place] for place in range(len(searches))]
+        for index, batch in plans.items():
+            advance(index, [known[plan] for plan in batch])
+    return [results[index] for index in range(len(searches))]
 
 
 def orders(space: Space, alone: Sensitivities | None = None) -> list[tuple[int, ...]]:
@@ -180,15 +180,15 @@ def cheapest(
         return Cheapest(space.all, True, {})
     if space.has_many:
         return Cheapest(starts[0], True, {})
-    found = yield from side_by_side([reduced(known, start) for start in starts])
-    best = min(found, key=space.price)
+    sets = yield from side_by_side([reduced(known, start) for start in starts])
+    best = min(sets, key=space.price)
     while limit and alone is not None:
         better = yield from improved(known, best, alone, cheaper(space, best))
         if better is None:
             break
         best = yield from reduced(known, better)
-        found.append(best)
-    return _settled(known, best, found)
+        sets.append(best)
+    return _settled(known, best, sets)
 
 
 def surely_cheapest(space: Space, dearest: float = math.inf) -> Batches[Cheapest | None]:
@@ -232,9 +232,9 @@ def cheaper_few(space: Space, kept: Kept, alone: Sensitivities | None) -> Batche
         Those that meet the budget, the cheapest first.
     """
     known, price = MeasuredSets(space), space.price(kept)
-    yield from known.ask([one for unit in sorted(space.all) if space.price(one := frozenset({unit})) < price])
+    yield from known.ask([single for unit in sorted(space.all) if space.price(single := frozenset({unit})) < price])
     if alone is not None:
-        price = min([price, *(space.price(one) for one in known.losses if known.meets(one))])
+        price = min([price, *(space.price(single) for single in known.losses if known.meets(single))])
         cheap = [unit for unit in sorted(space.all) if space.price(frozenset({unit})) < price]
         pairs = sorted(combinations(cheap, 2), key=lambda pair: -sum(alone.gains[unit] for unit in pair))
         cheaper_pairs = (frozenset(pair) for pair in pairs if space.price(frozenset(pair)) < price)
@@ -259,14 +259,14 @@ def _lowered_in(known: MeasuredSets, rankings: Sequence[Sequence[int]], dearest:
             costs.append(space.cost(kept))
         return kept
 
-    found = yield from side_by_side([lowest(ranking) for ranking in rankings])
-    distinct = dict.fromkeys(kept for kept in found if kept is not None)
+    sets = yield from side_by_side([lowest(ranking) for ranking in rankings])
+    distinct = dict.fromkeys(kept for kept in sets if kept is not None)
     return sorted(distinct, key=space.price)[: None if few else 1]
 
 
-def _settled(known: MeasuredSets, best: Kept, found: Sequence[Kept]) -> Cheapest:
+def _settled(known: MeasuredSets, best: Kept, sets: Sequence[Kept]) -> Cheapest:
     space, cost = known.space, known.space.cost(best)
-    others = [kept for kept in dict.fromkeys(found) if kept != best]
+    others = [kept for kept in dict.fromkeys(sets) if kept != best]
     near = [kept for kept in known.losses if kept != best and known.meets(kept)]
     return Cheapest(
         best,

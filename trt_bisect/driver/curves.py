@@ -87,23 +87,23 @@ def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequen
         noted: list[Step] = []
         kept = tuple(suspects + set_aside)
         stops = _both_sides(question, blamed, low) if blamed else _gallop(low, last, len(kept))
-        found = yield from _next_step(question, low, so_far, kept, noted, stops)
-        if found is None:
+        next_step = yield from _next_step(question, low, so_far, kept, noted, stops)
+        if next_step is None:
             settled += noted
             break
-        settled += [step for step in noted if step.layers[-1] < found.layers[0]] + [found]
-        if found.suspect and len(found.layers) == 1:
-            suspects += found.layers
+        settled += [step for step in noted if step.layers[-1] < next_step.layers[0]] + [next_step]
+        if next_step.suspect and len(next_step.layers) == 1:
+            suspects += next_step.layers
         else:
-            set_aside += found.layers
-        low, so_far = question.quantizable.index(found.layers[-1]), LossSoFar(found.before, found.highest)
+            set_aside += next_step.layers
+        low, so_far = question.quantizable.index(next_step.layers[-1]), LossSoFar(next_step.before, next_step.highest)
     return Findings(full, tuple(settled), tuple(suspects), tuple(set_aside))
 
 
 def _both_sides(question: Question, blamed: Sequence[int], low: int) -> Iterator[int]:
     """The boundaries on both sides of each blamed layer that lie between ``low`` and the last boundary."""
     places = [question.quantizable.index(layer) for layer in blamed]
-    sides = sorted({side for place in places for side in (place - 1, place)})
+    sides = sorted({side for position in places for side in (position - 1, position)})
     return (side for side in sides if low < side < len(question.quantizable) - 1)
 
 
@@ -139,9 +139,9 @@ def _next_step(
     """
     for position in stops:
         loss = yield question.prefix(question.quantizable[position], kept)
-        found = yield from _leftmost(question, _Span(low, position, so_far, loss), kept, noted)
-        if found is not None or loss is None:
-            return found
+        step = yield from _leftmost(question, _Span(low, position, so_far, loss), kept, noted)
+        if step is not None or loss is None:
+            return step
         low, so_far = position, so_far.then(loss)
     last = len(question.quantizable) - 1
     after = yield question.all_but(kept)
@@ -159,9 +159,9 @@ def _leftmost(question: Question, span: _Span, kept: tuple[int, ...], noted: lis
     if middle is None:
         return replace(whole, suspect=span.after is not None)
     position, loss = middle
-    found = yield from _leftmost(question, replace(span, high=position, after=loss), kept, noted)
-    if found is not None or loss is None:
-        return found
+    step = yield from _leftmost(question, replace(span, high=position, after=loss), kept, noted)
+    if step is not None or loss is None:
+        return step
     right = replace(span, low=position, so_far=span.so_far.then(loss))
     return (yield from _leftmost(question, right, kept, noted))
 
@@ -173,7 +173,7 @@ def _between(question: Question, span: _Span, kept: tuple[int, ...]) -> Search[t
     for the first boundary that cannot be measured.
     """
     middle = (span.low + span.high) / 2
-    for position in sorted(range(span.low + 1, span.high), key=lambda place: abs(place - middle)):
+    for position in sorted(range(span.low + 1, span.high), key=lambda boundary: abs(boundary - middle)):
         loss = yield question.prefix(question.quantizable[position], kept)
         if loss is not None or span.after is None:
             return position, loss

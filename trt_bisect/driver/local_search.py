@@ -130,7 +130,7 @@ def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Better
             return None
         known.left -= len(waiting)
         losses = yield from known.ask(waiting)
-        better = [one for one, loss in zip(waiting, losses, strict=True) if loss <= goal.enough]
+        better = [tried for tried, loss in zip(waiting, losses, strict=True) if loss <= goal.enough]
         if better:
             return min(better, key=goal.key)
         patience -= 1
@@ -145,8 +145,8 @@ def _worth_measuring(known: MeasuredSets, units: Sequence[int], current: Kept, g
     losses = fit(known.losses, units, fixed, space.budget).losses(~high)
     places = np.flatnonzero((losses <= goal.hopeful) & (costs <= goal.most + _ROUNDED))
     promising: list[Kept] = []
-    for place in places[np.argsort(losses[places], kind="stable")]:
-        kept = fixed.union(units[column] for column in np.flatnonzero(high[place]).tolist())
+    for row in places[np.argsort(losses[places], kind="stable")]:
+        kept = fixed.union(units[column] for column in np.flatnonzero(high[row]).tolist())
         if kept not in known.losses and goal.allowed(kept):
             promising.append(kept)
             if len(promising) == _AT_ONCE:

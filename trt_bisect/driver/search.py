@@ -52,7 +52,7 @@ class Question:
         plan = plan if self.rest is self.high else plan.keeping((i for i in out if i <= k), self.high)
         if not self.fixed:
             return plan
-        return replace(plan, precisions=tuple(self.fixed.get(i, own) for i, own in enumerate(plan.precisions)))
+        return replace(plan, precisions=tuple(self.fixed.get(i, planned) for i, planned in enumerate(plan.precisions)))
 
     def all_but(self, kept: Iterable[int]) -> PrecisionPlan:
         """The plan with every quantizable layer low, except those ``kept`` high."""
@@ -115,7 +115,7 @@ class Findings:
         """Returns the findings of a search that has not ended, from the steps that it has settled."""
         alone = [step for step in steps if step.suspect and len(step.layers) == 1]
         aside = [step for step in steps if step.loss is None or (step.suspect and len(step.layers) > 1)]
-        suspects, set_aside = (tuple(k for step in found for k in step.layers) for found in (alone, aside))
+        suspects, set_aside = (tuple(k for step in group for k in step.layers) for group in (alone, aside))
         return cls(full, tuple(steps), suspects, set_aside)
 
     def decided_by(self, other: Findings) -> Findings:
@@ -167,9 +167,9 @@ def drive(search: Generator[Asked, Answer, Result], measure: Callable[[Asked], A
         measure: returns these.
     """
     try:
-        asked = next(search)
+        request = next(search)
         while True:
-            asked = search.send(measure(asked))
+            request = search.send(measure(request))
     except StopIteration as end:
         result: Result = end.value
         return result

@@ -116,13 +116,13 @@ class MeasuredSets:
 
     def ask(self, sets: Iterable[Kept]) -> Batches[list[float]]:
         """Measures the sets that are not known yet, all at once; returns the loss of each."""
-        wanted = list(sets)
-        new = [kept for kept in dict.fromkeys(wanted) if kept not in self.losses]
+        kept_sets = list(sets)
+        new = [kept for kept in dict.fromkeys(kept_sets) if kept not in self.losses]
         if new:
             losses = yield [self.space.plan(kept) for kept in new]
             for kept, loss in zip(new, losses, strict=True):
                 self.losses[kept] = math.inf if loss is None or math.isnan(loss) else loss
-        return [self.losses[kept] for kept in wanted]
+        return [self.losses[kept] for kept in kept_sets]
 
 
 @dataclass(frozen=True)
@@ -217,5 +217,5 @@ def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -
         return unit not in chosen, -figures[unit] / space.costs[unit], unit
 
     order = sorted(units, key=worth)
-    sizes = {round(place * len(order) / (points - 1)) for place in range(points)} | {len(chosen)}
+    sizes = {round(point * len(order) / (points - 1)) for point in range(points)} | {len(chosen)}
     return [frozenset(order[:size]) for size in sorted(sizes)]

@@ -102,12 +102,12 @@ def foreseen(
         start: begins the search anew.
         limit: the most plans returned; None for all.
     """
-    wanted: dict[PrecisionPlan, None] = {}
+    plans: dict[PrecisionPlan, None] = {}
     futures: deque[dict[PrecisionPlan, Loss]] = deque([{}])
     most = math.inf if limit is None else limit
-    while futures and len(wanted) < most:
-        futures.extend(_follow(start(), known, futures.popleft(), forecast, wanted, most))
-    return list(wanted)
+    while futures and len(plans) < most:
+        futures.extend(_follow(start(), known, futures.popleft(), forecast, plans, most))
+    return list(plans)
 
 
 def _follow(
@@ -115,7 +115,7 @@ def _follow(
     known: Losses,
     future: Mapping[PrecisionPlan, Loss],
     forecast: LossForecast,
-    wanted: dict[PrecisionPlan, None],
+    plans: dict[PrecisionPlan, None],
     limit: float,
 ) -> list[dict[PrecisionPlan, Loss]]:
     """Follows a search until it ends, until there are ``limit`` plans, or until several losses are forecast.
@@ -123,7 +123,7 @@ def _follow(
     Args:
         search: not begun.
         future: the losses assumed so far.
-        wanted: the plans that the search asks for are added to it.
+        plans: the plans that the search asks for are added to it.
         limit: the most plans wanted.
 
     Returns:
@@ -132,9 +132,9 @@ def _follow(
     losses, assumed = {**known, **future}, dict(future)
     try:
         plan = next(search)
-        while len(wanted) < limit:
+        while len(plans) < limit:
             if plan not in losses:
-                wanted[plan] = None
+                plans[plan] = None
                 likely = forecast.losses(plan, losses)
                 if len(likely) > 1:
                     return [{**assumed, plan: loss} for loss in likely]
