@@ -63,11 +63,8 @@ def in_fp16(
     """Puts a recipe into FP16, with more units high where it needs them.
 
     Args:
-        plans: measures plans on the inputs given.
-        target: judges plans.
         space: the units to choose from, with FP32 as the high precision.
         high_set: the recipe, which meets the budget with all units in FP32.
-        experiment: the experiment with the ranges.
         alone: the sensitivity of each unit; None where it was not measured.
         most: the largest cost.
 
@@ -113,14 +110,14 @@ def _lowered(
     plans: AnswerPlans, target: Target, space: Space, high_set: Cheapest, experiment: Experiment, most: float
 ) -> InFp16 | None:
     """The recipe with as many of its units in FP16 as are good enough there; None if that costs more than ``most``."""
-    kept = high_set.kept
-    units, chosen = tuple(sorted(kept)), tuple(space.units[unit] for unit in sorted(kept))
+    kept, units = high_set.kept, sorted(high_set.kept)
+    chosen = tuple(space.units[unit] for unit in units)
     highest, lower = (costs_of(chosen, plans.costs, precision) for precision in (Precision.FP32, Precision.FP16))
     saved = tuple(max(in_fp32 - less, _LEAST) for in_fp32, less in zip(highest, lower, strict=True))
     middle = Space(space.plan(kept), chosen, saved, space.budget, Precision.FP16, Precision.FP32)
     for _ in range(_ROUNDS):
         high = drive(cheapest(middle, orders(middle), 0), partial(target.losses, ranges=experiment.ranges))
-        lowered = {units[k] for k in range(len(units)) if k not in high.kept} if high.meets else set()
+        lowered = {unit for k, unit in enumerate(units) if k not in high.kept} if high.meets else set()
         changed = with_units_in(space, lowered, Precision.FP16, plans.costs)
         if not lowered or changed.cost(kept) > most:
             break

@@ -36,7 +36,6 @@ class TruthImage:
     """An image and its right boxes.
 
     Attributes:
-        name: the name of its file.
         size: its width and height; 1 and 1 where the boxes are shares of it.
         boxes: ``[n, 4]``: x, y, w, h.
         classes: ``[n]``.
@@ -57,7 +56,6 @@ class Truth:
     """The right boxes of images, in the order of the file.
 
     Attributes:
-        images: the images.
         categories: the number of classes; 0 where the file does not say it.
         digest: SHA-256 of the files.
     """
@@ -102,20 +100,16 @@ def _coco(path: Path) -> Truth:
     for box in labels["annotations"]:
         rows[box["image_id"]].append((*box["bbox"], numbers[box["category_id"]], box.get("iscrowd", 0)))
         more[box["image_id"]].append({name: box[name] for name in _FURTHER if name in box})
-    images = tuple(
-        replace(
-            _image(str(image["file_name"]), (float(image["width"]), float(image["height"])), rows[image["id"]]),
-            more=tuple(more[image["id"]]),
-        )
-        for image in labels["images"]
-    )
-    return Truth(images, len(numbers), hashlib.sha256(content).hexdigest())
+    images = []
+    for image in labels["images"]:
+        size = float(image["width"]), float(image["height"])
+        images.append(_image(str(image["file_name"]), size, rows[image["id"]], more[image["id"]]))
+    return Truth(tuple(images), len(numbers), hashlib.sha256(content).hexdigest())
 
 
 def _yolo(folder: Path) -> Truth:
-    files = sorted(folder.glob("*.txt"))
     images, sha = [], hashlib.sha256()
-    for file in files:
+    for file in sorted(folder.glob("*.txt")):
         content = file.read_text(encoding="utf-8")
         sha.update(f"{file.name}\n{content}\n".encode())
         rows = [[float(number) for number in line.split()] for line in content.splitlines() if line.strip()]
@@ -126,9 +120,12 @@ def _yolo(folder: Path) -> Truth:
     return Truth(tuple(images), 0, sha.hexdigest())
 
 
-def _image(name: str, size: tuple[float, float], rows: Sequence[Sequence[float]]) -> TruthImage:
+def _image(
+    name: str, size: tuple[float, float], rows: Sequence[Sequence[float]], more: Sequence[Mapping[str, Any]] = ()
+) -> TruthImage:
     table = np.array(rows, np.float64).reshape(-1, 6)
-    return TruthImage(name, size, table[:, :4], table[:, 4].astype(np.int64), table[:, 5].astype(np.int64))
+    classes, crowds = table[:, 4:].T.astype(np.int64)
+    return TruthImage(name, size, table[:, :4], classes, crowds, tuple(more))
 
 
 def accuracy_by_boxes(
@@ -188,11 +185,9 @@ def _in_image(
     """Returns detections with their boxes in the pixels of the image.
 
     Args:
-        detected: in the input.
         scale: the pixels of the input along a unit of the boxes, in x and y.
         size: the width and the height of the input.
         image: those of the image.
-        letterbox: see ``inside_of``.
     """
     inside, border = inside_of(size, image, letterbox=letterbox)
 
@@ -204,8 +199,8 @@ def _in_image(
         seen = more[..., 2:] if more.shape[-1] == 3 else np.ones((*more.shape[:2], 1))
         more = np.concatenate([placed(more[..., :2]), seen], axis=-1)
     elif more.dtype == bool and more.ndim == 3:
-        whole = int(image[1]), int(image[0])
-        more = np.array([_encoded(at_pixels(mask, whole, size, letterbox=letterbox)) for mask in more], object)
+        shape = int(image[1]), int(image[0])
+        more = np.array([_encoded(at_pixels(mask, shape, size, letterbox=letterbox)) for mask in more], object)
     return Detections(placed(detected.boxes.reshape(-1, 2, 2)).reshape(-1, 4), detected.scores, detected.classes, more)
 
 
@@ -276,7 +271,7 @@ def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str
     count = next((in_image.more.shape[1] for in_image in detections.values() if len(in_image) and kind == _POSES), 0)
     if count and any(len(more["keypoints"]) != 3 * count for image in truth.images for more in image.more):
         raise BadInput(f"The network finds {count} keypoints, and the labels have others.", "Give labels of these.")
-    known = range(max(truth.categories, 1 + max(image.classes.max(initial=0) for image in truth.images)))
+    categories = range(max(truth.categories, 1 + max(image.classes.max(initial=0) for image in truth.images)))
     with contextlib.redirect_stdout(io.StringIO()):
         right = COCO()
         right.dataset = {
@@ -285,7 +280,7 @@ def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str
                 for k in detections
             ],
             "annotations": _annotations(truth, detections),
-            "categories": [{"id": k} for k in known],
+            "categories": [{"id": k} for k in categories],
         }
         right.createIndex()
         evaluation = COCOeval(right, right.loadRes(rows), kind)

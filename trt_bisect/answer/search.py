@@ -1,11 +1,10 @@
-"""The search of the answer: the ranges, the set of layers that stay high, and the front of accuracy against cost.
+"""The search of the answer: the ranges, and the set of layers that stay high.
 
 Every plan is the deployed one, measured on all inputs.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,26 +17,22 @@ from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import NEARBY
-from trt_bisect.answer.answer import AnswerSearch
 from trt_bisect.answer.plans import AnswerInputs, AnswerPlans
-from trt_bisect.answer.result import Answer
 from trt_bisect.answer.validation import Target
 from trt_bisect.builder.inspector import kernels_of
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
 from trt_bisect.driver.cheapest import Cheapest, cheapest, least_cost, orders
 from trt_bisect.driver.search import Loss, drive
-from trt_bisect.driver.search_space import Kept, Point, Sensitivities, Space, knee, pareto, path
+from trt_bisect.driver.search_space import Kept, Sensitivities, Space
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.speed import measure_times
-from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.cost import Costs, TimePrices, shares, times_by_macs, times_from_csv
-from trt_bisect.model.quantizer import LowPrecision
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED, RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
-from trt_bisect.report.answer import ALL_HIGH, AS_CHEAP, KNEE, RECIPE, FrontPoint, Move, PredictedTimes
+from trt_bisect.report.answer import AS_CHEAP, PredictedTimes
 from trt_bisect.support.progress import Progress, usual_search
 from trt_bisect.support.text import duration
 
@@ -75,11 +70,6 @@ _DEAREST = 3
 """The kernels that a report names as those that take longest."""
 _SAME_SCALE = 1e-3
 """Scales that are no further apart, relatively, are the same."""
-_POINTS, _POINTS_DEAR = 12, 8
-"""The number of plans between the ends of a front; the second where each takes an engine or an accuracy."""
-_TO_TWO_DECIMALS = 0.01
-"""From this cost on two decimals of a per cent are told: layers that cost nothing count a millionth each, which would
-make 100.0011 % of all layers."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +104,6 @@ def layer_costs(
     """Returns what each layer costs in each higher precision; ``--cost`` and ``--gpu`` say how its time is known.
 
     Args:
-        options: of the run.
-        experiment: has the network, an engine and inputs.
-        progress: shows that layers are timed.
         prices: by predicted time, on a GPU that is known.
 
     Raises:
@@ -147,8 +134,6 @@ def time_prices(options: RunOptions, experiment: Experiment, user: Experiment | 
     """Returns the prices by predicted time; None if no GPU was named and none of the table is in the machine.
 
     Args:
-        options: of the run.
-        experiment: has the network and inputs.
         user: has the user's network, where the other is a changed one: the gain in speed is that of the user's.
 
     Raises:
@@ -170,18 +155,15 @@ def answer_plans(
 
     Args:
         setup: the setup of ``experiment``.
-        options: of the run; they say how the time of a layer is known.
-        experiment: has the network and its ranges.
-        inputs: all inputs.
+        options: they say how the time of a layer is known.
         user: measures the user's network, where that of ``experiment`` is a changed one.
 
     Raises:
         BadInput: the costs of the layers cannot be known as the options ask.
     """
-    of_user = None if user is None else user.experiment
     if user is not None and len(user.experiment.network.layers) == len(experiment.network.layers):
         return AnswerPlans(setup, options, experiment, inputs, user.costs, price_of=user.price_of)
-    prices = time_prices(options, experiment, of_user)
+    prices = time_prices(options, experiment, None if user is None else user.experiment)
     costs = layer_costs(options, experiment, setup.progress, prices)
     by_plan = prices.price if prices is not None and prices.prices_plans and options.by_time else None
     return AnswerPlans(setup, options, experiment, inputs, costs, price_of=by_plan)
@@ -192,13 +174,8 @@ def predicted_times(options: RunOptions, experiment: Experiment, recipe: Precisi
     prices = time_prices(options, experiment)
     if prices is None:
         return None
-    plans = {
-        "fp32": prices.in_all(Precision.FP32),
-        "fp16": prices.in_all(Precision.FP16),
-        "int8": prices.full,
-        "recipe": recipe,
-    }
-    times = {name: prices.predicted(plan) for name, plan in plans.items()}
+    plans = {"fp32": prices.in_all(Precision.FP32), "fp16": prices.in_all(Precision.FP16), "int8": prices.full}
+    times = {name: prices.predicted(plan) for name, plan in {**plans, "recipe": recipe}.items()}
     return PredictedTimes(prices.gpu.name, times, prices.dearest(recipe, _DEAREST), prices.added_reformats(recipe))
 
 
@@ -236,15 +213,12 @@ def choose_ranges(
     smallest mean loss counts: it is the likeliest to hold on other inputs.
 
     Args:
-        plans: measures plans on the inputs given.
-        target: judges plans.
-        space: the units to choose from.
         candidates: the ranges in use, and others.
         named: true if the user named the ranges in use; then they stay.
         dearest: recipes that cost more are given up. Without one the ranges in use stay.
     """
-    progress = plans.setup.progress
-    progress.stage(_first_stage(plans.experiment.network.low), len(candidates))
+    progress, low = plans.setup.progress, plans.experiment.network.low
+    progress.stage(f"Full {low.title}{' with each calibrator' if low.needs_ranges else ''}", len(candidates))
     began = perf_counter()
     tried = [_full_int8(plans, ranges) for ranges in candidates]
     sweep = len(space.units) * min(len(plans.inputs.counting), _MOST_JUDGED)
@@ -264,13 +238,12 @@ def choose_ranges(
     for k in promising:
         plans.join(plans.worst_known(plans.full, tried[k].ranges)[:1])
     for k in sorted(promising, key=lambda k: _loss(tried[k])):
-        row = tried[k]
-        kept = _first_recipe(plans, space, row.ranges, min(best + AS_CHEAP, dearest))
+        ranges = tried[k].ranges
+        kept = drive(least_cost(space, min(best + AS_CHEAP, dearest)), partial(plans.losses, ranges=ranges))
         if kept is not None:
-            tried[k] = replace(row, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept)
-            best = min(best, space.cost(kept))
-            means[k] = fmean(plans.on_judged(space.plan(kept), row.ranges))
-            tried[k] = replace(tried[k], mean=means[k])
+            cost, means[k] = space.cost(kept), fmean(plans.on_judged(space.plan(kept), ranges))
+            tried[k] = replace(tried[k], cost=cost, high=len(space.layers(kept)), kept=kept, mean=means[k])
+            best = min(best, cost)
     plans.setup.forecast.search(usual_search(sweep, is_cheap=best <= CHEAP_RECIPE))
     cheap = [k for k in means if (tried[k].cost or 0.0) <= best + AS_CHEAP]
     return tried[min(cheap, key=means.__getitem__, default=0)].ranges, tuple(tried)
@@ -285,7 +258,7 @@ def _passing(
     figure that jumps, such as top-1, is often the same for several calibrators and says nothing of a margin: then
     ``_finer`` decides between those with the smallest loss.
     """
-    rule, given = plans.experiment.rule, plans.inputs.given
+    rule = plans.experiment.rule
     jumps = rule.metric.of_sums is None
     meeting = sorted((row for row in tried if row.meets), key=_loss)
     if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - plans.usual_margin.share):
@@ -296,7 +269,7 @@ def _passing(
     for row in meeting:
         experiment = plans.with_ranges(row.ranges)
         if target.check(experiment, plans.full).meets(target.budget):
-            if not doubts(rule, plans.whole(plans.full, experiment, given, "all inputs")):
+            if not doubts(rule, plans.whole(plans.full, experiment)):
                 return row
             doubted.append(row)
     return next(iter((*doubted, *meeting)), None)
@@ -308,15 +281,12 @@ def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
     These are the task's disagreement at other thresholds (see ``NEARBY``), and for equal ones the noise to signal ratio
     of the outputs that count, of the worst one on its worst input.
     """
-    trial = plans.whole(plans.full, plans.with_ranges(ranges), plans.inputs.given, "all inputs")
-    task, sqnr = plans.experiment.task, BUILT_IN["sqnr"]
-    if task is None:
-        counting = plans.experiment.rule.judged(trial)
-        apart = 0.0
-    else:
-        counting = {name: figures for name, figures in trial.outputs.items() if output_of(name) in task.reads}
+    trial = plans.whole(plans.full, plans.with_ranges(ranges))
+    task, sqnr, outputs, apart = plans.experiment.task, BUILT_IN["sqnr"], plans.experiment.rule.judged(trial), 0.0
+    if task is not None:
+        outputs = {name: figures for name, figures in trial.outputs.items() if output_of(name) in task.reads}
         apart = 1.0 - trial.outputs[task.entry].values.get(NEARBY, 1.0) if task.entry in trial.outputs else 1.0
-    noise = [sqnr.loss(figures.values.get(sqnr.name, nan)) for figures in counting.values()]
+    noise = [sqnr.loss(figures.values.get(sqnr.name, nan)) for figures in outputs.values()]
     return apart, max(noise, default=inf)
 
 
@@ -338,17 +308,8 @@ def _say_how_long(plans: AnswerPlans, space: Space, seconds: float, inferences: 
     )
 
 
-def _first_stage(low: LowPrecision) -> str:
-    return f"Full {low.title} with each calibrator" if low.needs_ranges else f"Full {low.title}"
-
-
-def _first_recipe(plans: AnswerPlans, space: Space, ranges: Ranges, dearest: float) -> Kept | None:
-    """The recipe of one order for the judged inputs; None if it would cost more than ``dearest``."""
-    return drive(least_cost(space, dearest), partial(plans.losses, ranges=ranges))
-
-
 def _loss(tried: CalibratorTried) -> float:
-    return float("inf") if tried.loss is None else tried.loss
+    return inf if tried.loss is None else tried.loss
 
 
 def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
@@ -372,7 +333,6 @@ def find_set(
 
     Args:
         space: the plans, with the budget to aim at.
-        measure: returns the losses of plans.
         suspects: the suspects of the curve. If an engine is built for each plan, they are lowered last.
         alone: the sensitivities; None where an engine would have to be built for each.
         limit: the number of plans by which the set may be improved.
@@ -397,9 +357,6 @@ def retuned(
     over the judged inputs does not grow, and nothing is changed for a recipe that is cheap as it is.
 
     Args:
-        plans: measures plans on the inputs given.
-        space: the units to choose from.
-        high_set: the set.
         ranges: the ranges with which it was found.
         candidates: the ranges whose scales are tried for single tensors.
 
@@ -446,77 +403,3 @@ def _other_scales(
         }
         if changed:
             yield changed
-
-
-def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
-    """Measures plans on all inputs given; returns those that no other one beats and those with a name.
-
-    Args:
-        answering: the search that found the answer.
-        answer: the answer; the front has the scales of its recipe.
-    """
-    plans, target, ranges = answering.plans, answering.target, answer.experiment.ranges
-    space = replace(answer.space, others={})
-    few = not plans.switches or answer.by_accuracy
-    alone = answering.alone.sensitivities(space, ranges)
-    steps = path(space, answer.kept, alone, _POINTS_DEAR if few else _POINTS)
-    plans.setup.progress.stage("Measuring the front", None)
-    all_high = space.plan(space.all)
-    ends = {
-        f"all {answer.experiment.network.low.title}": (plans.full, answer.full),
-        ALL_HIGH: (all_high, plans.whole(all_high, answer.experiment, plans.inputs.given, "all inputs")),
-        RECIPE: (answer.plan, answer.restored),
-    }
-
-    def losses(batch: Sequence[PrecisionPlan]) -> list[Loss]:
-        if answer.by_accuracy:
-            return target.losses(batch, ranges)
-        return plans.losses(batch, ranges, plans.inputs.counting, to_the_end=True)
-
-    def on_own_engine(plan: PrecisionPlan, trial: Trial) -> Loss:
-        return losses([plan])[0] if answer.by_accuracy else answer.experiment.rule.loss(trial)
-
-    known = {plan: on_own_engine(plan, trial) for plan, trial in ends.values()}
-    others = [plan for plan in dict.fromkeys(map(space.plan, steps)) if plan not in known]
-    known |= dict(zip(others, losses(others), strict=True))
-    points = [Point(plan, plans.price(plan), math.inf if loss is None else loss) for plan, loss in known.items()]
-    front = pareto(points)
-    bend = knee(front, space.budget)
-    names: dict[PrecisionPlan, list[str]] = {}
-    for name, plan in (*((name, plan) for name, (plan, _) in ends.items()), *([(KNEE, bend.plan)] if bend else [])):
-        names.setdefault(plan, []).append(name)
-    return tuple(
-        FrontPoint(
-            round(point.cost, 4) if point.cost > _TO_TWO_DECIMALS else point.cost,
-            target.figure(point.plan, point.loss, ranges),
-            point.loss,
-            tuple(names.get(point.plan, ())),
-            _high(answer.experiment, point.plan),
-        )
-        for point in sorted(points, key=lambda point: (point.cost, point.loss))
-        if point in front or point.plan in names
-    )
-
-
-def _high(experiment: Experiment, plan: PrecisionPlan) -> Mapping[str, str]:
-    network = experiment.network
-    high: dict[str, Precision] = {
-        network.layers[k].name: plan.precisions[k] for k in network.quantizable if k not in plan.lowered
-    }
-    return {name: str(precision) for name, precision in high.items()}
-
-
-def moves_of(answer: Answer) -> tuple[Move, ...]:
-    """Returns the tensors that a recipe gives the scale of another calibrator than that of its ranges."""
-    ranges, tried = answer.experiment.ranges, [row.ranges for row in answer.tried]
-    before = next((candidate.scales for candidate in tried if candidate.calibrator == ranges.calibrator), ranges.scales)
-    return tuple(
-        Move(
-            tensor,
-            next(candidate.origin for candidate in tried if candidate.scales.get(tensor) == scale),
-            float(before[tensor]),
-            float(scale),
-        )
-        for tensor, scale in ranges.scales.items()
-        if scale != before[tensor]
-    )

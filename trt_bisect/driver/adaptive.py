@@ -186,20 +186,16 @@ class _Walk:
 
         With many boundaries, ``least`` becomes the largest rise that a stride hides.
         """
-        hidden = self._hidden_rise()
-        if len(self.question.quantizable) <= MANY:
-            return hidden >= self.least
-        self.least = max(self.least, hidden)
-        return hidden >= self.question.step
-
-    def _hidden_rise(self) -> float:
-        """The largest rise inside a stride, measured at every boundary, that its ends do not show; 0 without any."""
-        inside = (
+        rises = (
             added(max(self.losses[low], self.losses[high]), max(self.losses[k] for k in range(low + 1, high)))
             for low, high in pairwise(self.ends)
             if high - low > 1 and all(k in self.losses for k in range(low, high + 1))
         )
-        return max(inside, default=0.0) if self.judged else 0.0
+        hidden = max(rises, default=0.0) if self.judged else 0.0
+        if len(self.question.quantizable) <= MANY:
+            return hidden >= self.least
+        self.least = max(self.least, hidden)
+        return hidden >= self.question.step
 
 
 def one_at_a_time(search: BatchSearch) -> Search[Findings]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trt_bisect.driver.adaptive import adaptive, one_at_a_time
 from trt_bisect.driver.search import Findings, Loss, LossSoFar, Question, Search, Step
@@ -46,23 +46,6 @@ def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[
         else:
             so_far = so_far.then(loss)
     return Findings(full, tuple(steps), tuple(suspects), tuple(set_aside))
-
-
-@dataclass(frozen=True)
-class _Span:
-    """Two measured boundaries, as positions among the quantizable layers; -1 is before the first.
-
-    Attributes:
-        low: the left boundary.
-        high: the right boundary.
-        so_far: the losses of the plans up to ``low``.
-        after: the loss at ``high``.
-    """
-
-    low: int
-    high: int
-    so_far: LossSoFar
-    after: Loss
 
 
 def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequence[int] = ()) -> Search[Findings]:
@@ -139,43 +122,52 @@ def _next_step(
     """
     for position in stops:
         loss = yield question.prefix(question.quantizable[position], kept)
-        step = yield from _leftmost(question, _Span(low, position, so_far, loss), kept, noted)
+        step = yield from _leftmost(question, low, position, so_far, loss, kept, noted)
         if step is not None or loss is None:
             return step
         low, so_far = position, so_far.then(loss)
     last = len(question.quantizable) - 1
     after = yield question.all_but(kept)
-    return (yield from _leftmost(question, _Span(low, last, so_far, after), kept, noted))
+    return (yield from _leftmost(question, low, last, so_far, after, kept, noted))
 
 
-def _leftmost(question: Question, span: _Span, kept: tuple[int, ...], noted: list[Step]) -> Search[Step | None]:
-    """Returns the first step in ``span`` that is a suspect's or cannot be measured, or None; others go to ``noted``."""
-    layers = question.quantizable[span.low + 1 : span.high + 1]
-    whole = span.so_far.step(layers, span.after, question.prefix(layers[-1], kept))
-    if whole.rise < question.step:
-        noted.append(whole)
+def _leftmost(
+    question: Question, low: int, high: int, so_far: LossSoFar, after: Loss, kept: tuple[int, ...], noted: list[Step]
+) -> Search[Step | None]:
+    """Returns the first step between two measured boundaries that is a suspect's or cannot be measured, or None.
+
+    Args:
+        low: the left boundary, as a position among the quantizable layers; -1 is before the first.
+        so_far: the losses of the plans up to ``low``.
+        after: the loss at ``high``.
+        noted: the other steps are added to it.
+    """
+    layers = question.quantizable[low + 1 : high + 1]
+    step_of_all = so_far.step(layers, after, question.prefix(layers[-1], kept))
+    if step_of_all.rise < question.step:
+        noted.append(step_of_all)
         return None
-    middle = yield from _between(question, span, kept)
+    middle = yield from _between(question, low, high, after, kept)
     if middle is None:
-        return replace(whole, suspect=span.after is not None)
+        return replace(step_of_all, suspect=after is not None)
     position, loss = middle
-    step = yield from _leftmost(question, replace(span, high=position, after=loss), kept, noted)
+    step = yield from _leftmost(question, low, position, so_far, loss, kept, noted)
     if step is not None or loss is None:
         return step
-    right = replace(span, low=position, so_far=span.so_far.then(loss))
-    return (yield from _leftmost(question, right, kept, noted))
+    return (yield from _leftmost(question, position, high, so_far.then(loss), after, kept, noted))
 
 
-def _between(question: Question, span: _Span, kept: tuple[int, ...]) -> Search[tuple[int, Loss] | None]:
-    """Returns a boundary inside ``span``, the nearest to its middle, and its loss; None if there is none.
+def _between(
+    question: Question, low: int, high: int, after: Loss, kept: tuple[int, ...]
+) -> Search[tuple[int, Loss] | None]:
+    """Returns a boundary between two others, the nearest to the middle, and its loss; None if there is none.
 
-    If the span's end could be measured, boundaries that cannot be measured are left out. If it could not, the search is
-    for the first boundary that cannot be measured.
+    If the end could be measured, boundaries that cannot be measured are left out. If it could not, the search is for
+    the first boundary that cannot be measured.
     """
-    middle = (span.low + span.high) / 2
-    for position in sorted(range(span.low + 1, span.high), key=lambda boundary: abs(boundary - middle)):
+    for position in sorted(range(low + 1, high), key=lambda boundary: abs(boundary - (low + high) / 2)):
         loss = yield question.prefix(question.quantizable[position], kept)
-        if loss is not None or span.after is None:
+        if loss is not None or after is None:
             return position, loss
     return None
 

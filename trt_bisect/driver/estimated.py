@@ -123,11 +123,9 @@ class Estimates:
             if input_index in self._places:
                 mean = self.alone[self._places.index(input_index)]
             else:
-                known = [min(self._full[index], _LARGEST * self.limit) for index in self._places if index in self._full]
-                full, usual = (
-                    min(self._full.get(input_index, 0.0), _LARGEST * self.limit),
-                    sum(known) / max(len(known), 1),
-                )
+                most = _LARGEST * self.limit
+                fulls = [min(self._full[index], most) for index in self._places if index in self._full]
+                full, usual = min(self._full.get(input_index, 0.0), most), sum(fulls) / max(len(fulls), 1)
                 mean = self.alone.mean(axis=0) * (full / usual if full and usual else 1.0)
             deviation = (_PRIOR * mean) ** 2 + (_LEAST_PRIOR * self.limit) ** 2
             self._rows[input_index] = mean.copy(), np.diag(deviation)

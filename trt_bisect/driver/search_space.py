@@ -138,12 +138,12 @@ class Sensitivities:
     gains: tuple[float, ...]
 
 
-def sensitivities(known: MeasuredSets) -> Batches[Sensitivities]:
+def sensitivities(measured: MeasuredSets) -> Batches[Sensitivities]:
     """Measures each unit alone low, and alone high."""
-    space = known.space
+    space = measured.space
     units = sorted(space.all)
     sets = [space.all, *(space.all - {unit} for unit in units), frozenset(), *(frozenset({unit}) for unit in units)]
-    losses = yield from known.ask(sets)
+    losses = yield from measured.ask(sets)
     (none, *alone), (full, *without) = losses[: len(units) + 1], losses[len(units) + 1 :]
     return Sensitivities(tuple(-saved(none, loss) for loss in alone), tuple(saved(full, loss) for loss in without))
 
