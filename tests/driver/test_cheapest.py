@@ -312,7 +312,7 @@ def test_losses_that_are_sums_over_pairs_are_foretold():
     losses = quadratic(6)
     some = {kept: loss for place, (kept, loss) in enumerate(losses.items()) if place % 3}
     surrogate = fit(some, range(6), frozenset(), 1.0)
-    assert surrogate.losses(~all_sets(6)) == pytest.approx(list(losses.values()), abs=1e-2)
+    assert surrogate(~all_sets(6)) == pytest.approx(list(losses.values()), abs=1e-2)
 
 
 def test_the_pairs_of_some_units_are_fitted_while_others_stay_high():
@@ -320,7 +320,7 @@ def test_the_pairs_of_some_units_are_fitted_while_others_stay_high():
     some = {kept: loss for place, (kept, loss) in enumerate(losses.items()) if place % 3}
     surrogate = fit(some, range(7), frozenset({7}), 1.0)
     expected = [losses[frozenset({7, *np.flatnonzero(row).tolist()})] for row in all_sets(7)]
-    assert surrogate.losses(~all_sets(7)) == pytest.approx(expected, abs=1e-2)
+    assert surrogate(~all_sets(7)) == pytest.approx(expected, abs=1e-2)
 
 
 @settings(max_examples=edition(6, 8), deadline=None)

@@ -353,7 +353,6 @@ def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) ->
 
 
 def _by_task(kind: str, path: Path, samples: Dataset, experiment: Experiment, options: RunOptions) -> Accuracy:
-    """Returns the accuracy by labels that a task's reading of the outputs is compared with."""
     first = experiment.references[0]
     names = [name for name in numeric_outputs(first) if name in (options.outputs or first)]
     reference = [{name: outputs[name] for name in names} for outputs in experiment.references]

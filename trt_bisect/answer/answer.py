@@ -29,7 +29,6 @@ from trt_bisect.answer.search import (
     Measure,
     answer_plans,
     choose_ranges,
-    find_set,
     make_space,
     retuned,
 )
@@ -43,7 +42,7 @@ from trt_bisect.answer.steps_back import (
 )
 from trt_bisect.answer.validation import Checked, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.cheapest import FEW_NEEDED, Cheapest, surely_cheapest
+from trt_bisect.driver.cheapest import FEW_NEEDED, Cheapest, cheapest, orders, surely_cheapest
 from trt_bisect.driver.local_search import FEW_UNITS, within
 from trt_bisect.driver.search import Loss, drive
 from trt_bisect.driver.search_space import Kept, Point, Sensitivities, Space, knee, pareto, path
@@ -87,7 +86,6 @@ class AnswerSearch:
     """The search of the answer, a stage at a time: ``choose_ranges``, then the curve, then ``finish``.
 
     Attributes:
-        plans: measures plans on the inputs given.
         experiment: the experiment with the chosen ranges.
         effort: how far a recipe is made cheaper where one session runs all plans: see ``answer.estimated``. With
             few units the default is thorough, and so it is where an accuracy or a budget is the goal.
@@ -98,6 +96,7 @@ class AnswerSearch:
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe; then the search goes on.
         recipe: the cheapest recipe so far by estimated losses; None without one.
         refused: see ``Answer``.
+        suspects: the suspects of the curve, as layer indices.
     """
 
     plans: AnswerPlans
@@ -113,6 +112,7 @@ class AnswerSearch:
     recipe: Recipe | None = field(default=None, init=False)
     space: Space = field(init=False)
     refused: float | None = field(default=None, init=False)
+    suspects: Collection[int] = field(default=(), init=False)
     _estimated_alone: Sensitivities | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -147,8 +147,7 @@ class AnswerSearch:
         if plans.switches and not space.has_many:
             plans.allowed = allowed(self.effort, len(space.units), len(plans.inputs.counting))
             dearest = math.inf if self.effort == THOROUGH else CHEAP_RECIPE
-        similarity = SimilarityTarget(plans)
-        ranges, self.tried = choose_ranges(plans, similarity, aimed, [current, *others], self.named, dearest=dearest)
+        ranges, self.tried = choose_ranges(plans, aimed, [current, *others], self.named, dearest=dearest)
         self._take_ranges(ranges)
         first = self._first_kept
         if first is not None and is_usual:
@@ -274,11 +273,8 @@ class AnswerSearch:
         return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:count])
 
     def finish(self, suspects: Collection[int] = ()) -> Answer:
-        """Finds the set of layers that stay high, checks it on all inputs, and measures each step back from it.
-
-        Args:
-            suspects: the suspects of the curve, as layer indices.
-        """
+        """Finds the set of layers that stay high, checks it on all inputs, and measures each step back from it."""
+        self.suspects = suspects
         if self.most is not None:
             return self._within(self.most)
         plans, target, budget = self.plans, self.target, self.target.budget
@@ -292,8 +288,7 @@ class AnswerSearch:
         plans.leave(self._margin)
         plans.judged = sorted({*plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
         plans.join(checked.missed)
-        recipe = self._recipe(suspects)
-        recipe = replace(recipe, margin=plans.margin, refused=self.refused)
+        recipe = replace(self._recipe(), margin=plans.margin, refused=self.refused)
         high_set, experiment, checked = recipe.high_set, recipe.experiment, recipe.checked
         if experiment is not self.experiment:
             self._go_on_with(experiment)
@@ -319,7 +314,7 @@ class AnswerSearch:
         high_set, checked, taken_back = minimal(plans, target, self.space, high_set, experiment, checked, cheaper)
         return self._answer(self._in_fp16(replace(recipe, high_set=high_set, checked=checked)), taken_back)
 
-    def _recipe(self, suspects: Collection[int]) -> Recipe:
+    def _recipe(self) -> Recipe:
         """Returns the recipe: by estimated losses, and with all effort, or where there is none, of the whole search."""
         plans, bounded = self.plans, self.plans.allowed < math.inf
         plans.leave(self._margin)
@@ -330,7 +325,7 @@ class AnswerSearch:
         if may_be_cheap and bounded and self._by_similarity:
             try:
                 with plans.ending(_LOWERING * plans.allowed):
-                    held = self._held(suspects, DEAR_RECIPE)
+                    held = self._held(DEAR_RECIPE)
                 if self._costs(held) <= DEAR_RECIPE:
                     return held
             except Spent:
@@ -341,7 +336,7 @@ class AnswerSearch:
             return recipe
         plans.allowed = math.inf
         plans.leave(self._margin)
-        held = self._with_margin(suspects) if plans.margin.share else self._held(suspects)
+        held = self._with_margin() if plans.margin.share else self._held()
         if recipe is not None and self._costs(held) > self.space.cost(recipe.kept) + AS_CHEAP:
             plans.leave(recipe.margin)
             return recipe
@@ -362,11 +357,7 @@ class AnswerSearch:
         return None
 
     def _within(self, most: float) -> Answer:
-        """Finds the most accurate plan within a cost, and measures each step back from it.
-
-        Args:
-            most: the largest cost, a share of INT8's gain in speed.
-        """
+        """Finds the most accurate plan within a cost, a share of INT8's gain, and measures each step back from it."""
         plans, target, experiment = self.plans, self.target, self.experiment
         self.space = space = replace(self.space, budget=target.budget)
         measure = partial(target.losses, ranges=experiment.ranges, to_the_end=True)
@@ -385,10 +376,8 @@ class AnswerSearch:
     def so_far(self, *, measures: bool) -> Answer | None:
         """Returns the answer of a search that was stopped; None if full INT8 or its recipe is not known on all inputs.
 
-        A recipe that an accuracy decides need not have been run on them before the search ends.
-
-        The recipe is the cheapest plan that holds on all inputs given. Its layers that were not taken back are
-        ``untested``.
+        A recipe that an accuracy decides need not have been run on them before the search ends. The recipe is the
+        cheapest plan that holds on all inputs given. Its layers that were not taken back are ``untested``.
 
         Args:
             measures: plans that hold on the inputs judged so far are checked, and layers are added to them until a plan
@@ -404,11 +393,9 @@ class AnswerSearch:
         self.space = space = replace(self.space, budget=self.target.budget)
         recipe = self._holding(measures=measures)
         experiment, kept, taken_back = recipe.experiment, recipe.kept, dict[int, Loss]()
-
-        def trial(plan: PrecisionPlan) -> Trial | None:
-            return (plans.whole if measures else plans.known)(plan, experiment)
-
-        full, restored = trial(plans.full) or plans.known(plans.full, self.experiment), trial(space.plan(kept))
+        trial: Callable[[PrecisionPlan, Experiment], Trial | None] = plans.whole if measures else plans.known
+        full = trial(plans.full, experiment) or plans.known(plans.full, self.experiment)
+        restored = trial(space.plan(kept), experiment)
         assert full is not None
         if restored is None:
             return None
@@ -462,7 +449,6 @@ class AnswerSearch:
         return frozenset(unit for unit, layers in enumerate(self.space.units) if plan.lowered.isdisjoint(layers))
 
     def _not_done(self, answer: Answer) -> Iterator[str]:
-        """Yields what a stopped search did not do."""
         if not answer.meets:
             yield "no recipe was found yet"
         elif answer.kept:
@@ -499,7 +485,7 @@ class AnswerSearch:
         self._know(self.space.plan(high_set.kept), recipe.experiment)
         return replace(recipe, high_set=high_set, checked=checked)
 
-    def _with_margin(self, suspects: Collection[int]) -> Recipe:
+    def _with_margin(self) -> Recipe:
         """Searches a recipe with the margin; returns one without it if the margin costs too much.
 
         A cheap recipe with the margin is taken at once. Otherwise the recipe without it limits the cost of one with it.
@@ -508,17 +494,17 @@ class AnswerSearch:
         margin, first = self.plans.margin, [row.cost for row in self.tried if row.cost is not None]
         may_be_cheap = min(first, default=0.0) <= DEAR_RECIPE
         if may_be_cheap:
-            held = self._held(suspects, DEAR_RECIPE)
+            held = self._held(DEAR_RECIPE)
             if self._costs(held) <= DEAR_RECIPE:
                 return held
         self.plans.leave(NO_MARGIN)
-        without = self._held(suspects)
+        without = self._held()
         if self._costs(without) == math.inf:
             return without
         most = max(min(FOR_MARGIN * self._costs(without), TOO_DEAR), DEAR_RECIPE)
         if most > DEAR_RECIPE or not may_be_cheap:
             self.plans.leave(margin)
-            held = self._held(suspects, most)
+            held = self._held(most)
             if self._costs(held) <= most:
                 return held
             self.plans.leave(NO_MARGIN)
@@ -529,7 +515,7 @@ class AnswerSearch:
         """The cost of a recipe; infinite if it does not hold."""
         return self.space.cost(recipe.kept) if recipe.checked.meets(self.target.budget) else math.inf
 
-    def _held(self, suspects: Collection[int], dearest: float = math.inf) -> Recipe:
+    def _held(self, dearest: float = math.inf) -> Recipe:
         """Searches until a recipe holds on all inputs in all settings.
 
         Inputs on which it misses join the judged ones. If there are no such inputs, a few other sets that the search
@@ -537,7 +523,6 @@ class AnswerSearch:
         that misses grows at once.
 
         Args:
-            suspects: the suspects of the curve, as layer indices.
             dearest: the search ends as soon as a recipe would cost more; what it returns then costs more.
         """
         plans, target, budget = self.plans, self.target, self.target.budget
@@ -546,7 +531,7 @@ class AnswerSearch:
         for number in range(_ROUNDS + _MENDING):
             space = replace(self.space, budget=aim)
             mended = before if number >= _ROUNDS else frozenset()
-            search = partial(self._found, space, suspects=suspects, mended=mended)
+            search = partial(self._found, space, mended=mended)
             high_set = search(partial(target.losses, ranges=self.experiment.ranges), dearest=dearest)
             if new and high_set.meets and space.cost(high_set.kept) > DEAR_RECIPE and self._retunes:
                 high_set = self._by_other_ranges(search, space, high_set, dearest)
@@ -573,14 +558,16 @@ class AnswerSearch:
             high_set, checked = with_more_high(target, self.space, high_set, self.experiment, dearest)
         return self._with_single_scales(Recipe(high_set, self.experiment, checked, aim))
 
-    def _found(
-        self, space: Space, measure: Measure, suspects: Collection[int], mended: Kept, dearest: float
-    ) -> Cheapest:
-        """Searches once; for a cheap set of which each unit is shown to be needed, no sensitivities are measured.
+    def _found(self, space: Space, measure: Measure, mended: Kept, dearest: float) -> Cheapest:
+        """Searches the cheapest set once; for a cheap one of which each unit is shown to be needed, no sensitivities
+        are measured: they take long. So where a first recipe has few units, a search without them comes first. If an
+        engine is built for each plan, the suspects are lowered last.
 
-        They take long: where a first recipe has few units, a search without them comes first.
+        Args:
+            mended: the units of earlier sets, which miss now: they are lowered last, in one order, with no improvement.
+            dearest: the search is given up where each set would cost more; then all units stay high.
         """
-        progress, units = self.plans.setup.progress, len(space.units)
+        progress, units, limit = self.plans.setup.progress, len(space.units), self._improvements
         progress.stage(_SEARCHING, _PLANS_OF_SEARCH * units)
         may_be_sure = units > FEW_UNITS and self.alone.known is None and self.alone.can_measure(space)
         if may_be_sure and len(self._first_kept or ()) <= FEW_NEEDED and not mended:
@@ -589,11 +576,16 @@ class AnswerSearch:
                 return sure
         alone = self.sensitivities()
         progress.stage(_SEARCHING, _PLANS_OF_SEARCH * units)
-        return find_set(space, measure, suspects, alone, self._improvements, mended, dearest)
+        rankings = orders(space, alone)
+        if alone is None:
+            last = {number for number, layers in enumerate(space.units) if not set(self.suspects).isdisjoint(layers)}
+            rankings = [tuple(sorted(ranking, key=lambda unit: unit in last)) for ranking in rankings]
+        if mended:
+            rankings, limit = [tuple(sorted(rankings[0], key=lambda unit: unit in mended))], 0
+        return drive(cheapest(space, rankings, limit, alone, dearest), measure)
 
     @property
     def _improvements(self) -> int:
-        """The number of plans by which a recipe may be made cheaper, or more accurate within a budget."""
         return IMPROVEMENTS_OF_FEW if len(self.space.units) <= FEW_UNITS and self._by_similarity else IMPROVEMENTS
 
     def _by_other_ranges(
@@ -602,12 +594,7 @@ class AnswerSearch:
         """Searches with each other promising calibrator too, and goes on with that of the cheapest recipe.
 
         The first search, in one order, does not tell the best calibrator, and on more inputs it may be another one.
-
-        Args:
-            search: takes the function that measures plans, and ``dearest``.
-            space: the plans.
-            high_set: the set found with the ranges in use.
-            dearest: recipes that cost more are given up, and so are those that cost more than ``high_set``.
+        Recipes that cost more than ``high_set``, which was found with the ranges in use, are given up.
         """
         in_use = self.experiment.ranges.digest()
         for row in self.tried:
@@ -634,7 +621,6 @@ class AnswerSearch:
 
     @property
     def _retunes(self) -> bool:
-        """True if single tensors may get the scales of other calibrators."""
         return self.plans.switches and len(self.tried) > 1 and not self.named and self._by_similarity
 
     @property
@@ -644,7 +630,7 @@ class AnswerSearch:
     @property
     def _margin(self) -> Margin:
         """The margin for a recipe; 0 where an accuracy decides, which is of all inputs together."""
-        return self.plans.usual_margin if self._by_similarity else NO_MARGIN
+        return self.plans.usual_margin() if self._by_similarity else NO_MARGIN
 
     @property
     def named(self) -> bool:
@@ -667,7 +653,7 @@ class AnswerSearch:
         answer = self._made(replace(recipe, high_set=high_set), taken_back, full, restored)
         plain = plans.plain(plan, experiment) if plans.switches else None
         if rounding is not None:
-            followers = plans.whole(plan, experiment, kind_and_builder=("followers", rounding))
+            followers = plans.whole(plan, experiment, kind="followers", build=partial(rounding.build, plan))
         return replace(
             answer,
             equals=high_set.equals,
@@ -714,11 +700,6 @@ class AnswerSearch:
 def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> Iterator[AnswerSearch]:
     """Prepares the search of the answer: FP32's outputs for all inputs given, and the costs of the layers.
 
-    Args:
-        setup: the setup of ``experiment``.
-        experiment: the experiment with the first ranges.
-        options: the options of the run.
-
     Raises:
         BadInput: the costs of the layers cannot be known as the options ask.
     """
@@ -729,11 +710,9 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
 
 
 def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
-    """Measures plans on all inputs given; returns those that no other one beats and those with a name.
+    """Measures plans on all inputs given, with the scales of the recipe that a search found.
 
-    Args:
-        answering: the search that found the answer.
-        answer: the answer; the front has the scales of its recipe.
+    Returns those that no other one beats, and those with a name.
     """
     plans, target, experiment = answering.plans, answering.target, answer.experiment
     space, ranges, network = replace(answer.space, others={}), experiment.ranges, experiment.network

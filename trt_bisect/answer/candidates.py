@@ -60,11 +60,8 @@ _SEARCHED = 0.8
 
 
 def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, Answer] | None:
-    """Returns the search of a changed network and its answer, if its recipe is cheaper than that of the user's network.
-
-    Args:
-        search: of the user's network, at its end.
-    """
+    """Returns the search of a changed network and its answer, if its recipe is cheaper than that of the user's network,
+    whose search is at its end."""
     if _is_left(search, answer):
         return None
     progress = search.plans.setup.progress
@@ -99,7 +96,6 @@ def _is_left(search: AnswerSearch, answer: Answer) -> bool:
 
 
 def _cheapest(answer: Answer) -> list[str]:
-    """Returns the names of the recipe's cheapest layers."""
     space, names = answer.space, list[str]()
     budget = _CHEAPEST * math.fsum(space.costs[unit] for unit in answer.kept) if answer.meets else 0.0
     for unit in sorted(answer.kept, key=lambda unit: (space.costs[unit], unit)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from trt_bisect.answer.in_fp16 import may_be_in_fp16, with_units_in
 from trt_bisect.answer.plans import AnswerPlans
@@ -12,15 +13,7 @@ from trt_bisect.answer.search import DEAR_RECIPE
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.search import Loss, Result, drive
-from trt_bisect.driver.search_space import (
-    Batches,
-    Kept,
-    MeasuredSets,
-    Sensitivities,
-    Space,
-    saved,
-    sensitivities,
-)
+from trt_bisect.driver.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved, sensitivities
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.advice import HIGH
@@ -58,9 +51,7 @@ class EachAlone:
     def gains(self, answer: Answer, suspects: Collection[int]) -> dict[int, float]:
         """Returns the gains of layers by index: of all, if the search needed them, else of the recipe's and suspects.
 
-        Args:
-            answer: the answer; each of its units is one layer.
-            suspects: the suspects of the curve, as layer indices.
+        Each unit of the answer is one layer.
         """
         space = answer.space
         layers = [layer for (layer,) in space.units]
@@ -69,14 +60,9 @@ class EachAlone:
         units = [unit for unit, layer in enumerate(layers) if unit in answer.kept or layer in suspects]
         if not units or not self.can_measure(space):
             return {}
-
-        def gains() -> Batches[list[float]]:
-            sets = [frozenset[int](), *(frozenset({unit}) for unit in units)]
-            full, *without = yield from MeasuredSets(space).ask(sets)
-            return [saved(full, loss) for loss in without]
-
-        figures = self._measured(gains(), answer.experiment.ranges)
-        return {layers[unit]: gain for unit, gain in zip(units, figures, strict=True)}
+        sets = [frozenset[int](), *(frozenset({unit}) for unit in units)]
+        full, *without = self._measured(MeasuredSets(space).ask(sets), answer.experiment.ranges)
+        return {layers[unit]: saved(full, loss) for unit, loss in zip(units, without, strict=True)}
 
     def _measured(self, search: Batches[Result], ranges: Ranges) -> Result:
         worst = self.plans.worst(self.plans.full, ranges)[:_ALONE_ON]
@@ -92,14 +78,12 @@ def half_gain(
 ) -> PlanFigures | None:
     """Measures a few plans that keep high the units with the most effect for their cost; returns the best one.
 
+    It is None if the recipe itself keeps half of the gain, if no unit can be paid for beside the layers that the user
+    fixed, or if an engine would have to be built for each plan.
+
     Args:
         taken_back: by unit of the recipe, the loss with that unit low.
-        sensitivities: returns the loss and the gain of each unit; None where they are not measured.
         experiment: the experiment with the ranges of the recipe.
-
-    Returns:
-        None if the recipe itself keeps half of the gain, if no unit can be paid for beside the layers that the user
-        fixed, or if an engine would have to be built for each plan.
     """
     if not plans.switches or space.cost(taken_back) <= TOO_DEAR:
         return None
@@ -161,8 +145,7 @@ def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFig
 def _around_in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
     """Measures the recipe with FP16 in place of FP32 everywhere, as engines are deployed, on all inputs.
 
-    Returns:
-        None if no engine runs it, or where an engine of NVIDIA measures: it has to parse the network anew for that.
+    It is None if no engine runs it, or where an engine of NVIDIA measures: it has to parse the network anew for that.
     """
     experiment, space = answer.experiment, answer.space
     if experiment.builder.engine != ONNXRUNTIME:
@@ -170,7 +153,8 @@ def _around_in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
     network = replace(experiment.network, base=Precision.FP16)
     plan = network.in_base(answer.plan.keeping(space.layers(answer.kept), Precision.FP16), Precision.FP16)
     builder = plans.setup.builder_for(network, ONNXRUNTIME, experiment.ranges, answer.given.feeds)
-    trial = plans.whole(plan, experiment, answer.given, "all inputs, FP16 around INT8", ("fp16", builder))
+    name, build = "all inputs, FP16 around INT8", partial(builder.build, plan)
+    trial = plans.whole(plan, experiment, answer.given, name, "fp16", build)
     changed = with_units_in(space, answer.kept, Precision.FP16, plans.costs)
     return None if trial.failed else figures_of(experiment, changed, answer.kept, trial)
 

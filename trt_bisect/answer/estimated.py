@@ -22,6 +22,7 @@ from trt_bisect.answer.search import (
     PROMISING,
     SAFETY,
     CalibratorTried,
+    with_recipe,
 )
 from trt_bisect.answer.steps_back import with_more_high
 from trt_bisect.answer.validation import Checked, Target
@@ -68,7 +69,6 @@ class Recipe:
     """A set of units with its check on all inputs in all settings.
 
     Attributes:
-        experiment: the experiment with its ranges.
         aim: the loss that the search aimed at.
         margin: the margin that it leaves.
         refused: see ``Answer``.
@@ -100,8 +100,6 @@ class EstimatedRecipes:
     """Searches recipes with the promising calibrators.
 
     Args:
-        plans: measures plans on the inputs given.
-        target: judges plans.
         space: the units to choose from, with the budget of the threshold.
         on_recipe: called with each recipe that is cheaper than the one before.
 
@@ -135,7 +133,7 @@ class EstimatedRecipes:
         losses = [math.inf if row.loss is None else row.loss for row in tried]
         order = [0] if named else sorted(promising, key=losses.__getitem__)
         candidates = {(ranges := tried[k].ranges).digest(): ranges for k in order}
-        plans.leave(plans.usual_margin)
+        plans.leave(plans.usual_margin())
         for calibrated in self._by_expected_cost(candidates):
             origin = calibrated.ranges.origin
             progress.stage(f"A cheaper recipe with ranges of {origin}" if self.best else "A first recipe", None)
@@ -153,8 +151,7 @@ class EstimatedRecipes:
         for k, row in enumerate(rows):
             kept = self._sets.get(row.ranges.digest())
             if kept is not None:
-                mean = fmean(plans.on_judged(space.plan(kept), row.ranges))
-                rows[k] = replace(row, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept, mean=mean)
+                rows[k] = with_recipe(row, plans, space, kept)
         return rows
 
     def _take_likeliest(self, candidates: dict[str, Ranges]) -> None:
@@ -230,7 +227,6 @@ class EstimatedRecipes:
         return Measured(loss is not None and loss <= aim, self._plans.each(ranges).by_place(plan))
 
     def _improve(self, calibrated: _Calibrated) -> None:
-        """Searches cheaper sets with a calibrator and checks the cheapest."""
         if self.best is None:
             calibrated.search.improved(self._bound, _PATIENCE, once=True)
             self._check(calibrated)
@@ -273,7 +269,6 @@ class EstimatedRecipes:
         return True
 
     def _refine(self) -> None:
-        """Makes the sets of the calibrators with the cheapest ones cheaper."""
         searches = [calibrated for calibrated in self._searches.values() if calibrated.search.best is not None]
         searches.sort(key=lambda calibrated: self._space.price(calibrated.search.best or frozenset()))
         for calibrated in searches[:_REFINED]:
@@ -291,7 +286,7 @@ class EstimatedRecipes:
         calibrated = self._searches.get(digest)
         if calibrated is None:
             return
-        search, small = calibrated.search, plans.small_margin
+        search, small = calibrated.search, plans.usual_margin(few=True)
         if plans.margin.share > 0.0 and space.cost(best.kept) > DEAR_RECIPE:
             plans.leave(NO_MARGIN)
             plans.setup.progress.stage("A recipe without a margin", None)

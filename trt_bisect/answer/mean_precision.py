@@ -129,28 +129,27 @@ def _image(
 
 
 def accuracy_by_boxes(
-    samples: Dataset, truth: Truth, asked: AskedTask, reference: Sequence[Outputs], *, letterbox: bool
+    samples: Dataset, truth: Truth, reader: AskedTask, reference: Sequence[Outputs], *, letterbox: bool
 ) -> Accuracy:
     """Makes the accuracy that is mAP50-95: of boxes, of poses by OKS, or of masks.
 
     Args:
         samples: pictures are found among the images of ``truth`` by their names, without their endings; other samples
             by their number. Each holds one image.
-        truth: the right boxes.
-        asked: a key of ``KINDS``, which reads the detections.
+        reader: a key of ``KINDS``, which reads the detections.
         reference: the FP32 outputs for some inputs: they tell boxes in pixels of the input from shares of it.
         letterbox: the images keep their shape in the input; else they are stretched.
     """
     if letterbox and all(image.size == (1.0, 1.0) for image in truth.images):
         raise BadInput("YOLO's text files do not say how large the images are.", "Give COCO's JSON with --letterbox.")
-    task, kind = find_task(replace(asked, score_threshold=_LEAST_SCORE, iou=_IOU), reference), KINDS[asked.name]
+    task, kind = find_task(replace(reader, score_threshold=_LEAST_SCORE, iou=_IOU), reference), KINDS[reader.name]
     looks = task.looks
     assert looks is not None
     assert looks.scaling is not None
     scale = looks.scaling(reference)
     needed = {_POSES: "keypoints", _MASKS: "segmentation"}.get(kind, "")
     if needed and not all(needed in more for image in truth.images for more in image.more or ({},)):
-        raise BadInput(f"The labels have no '{needed}', which --task {asked.name} reads.", "Give COCO's JSON with it.")
+        raise BadInput(f"The labels have no '{needed}', which --task {reader.name} reads.", "Give COCO's JSON with it.")
     place_of = place_finder(samples, [image.name for image in truth.images], "box")
 
     def counted(infer: RunNetwork) -> dict[str, float]:
@@ -199,16 +198,12 @@ def _in_image(
         seen = more[..., 2:] if more.shape[-1] == 3 else np.ones((*more.shape[:2], 1))
         more = np.concatenate([placed(more[..., :2]), seen], axis=-1)
     elif more.dtype == bool and more.ndim == 3:
+        from pycocotools.mask import encode
+
         shape = int(image[1]), int(image[0])
-        more = np.array([_encoded(at_pixels(mask, shape, size, letterbox=letterbox)) for mask in more], object)
+        masks = (at_pixels(mask, shape, size, letterbox=letterbox).astype(np.uint8) for mask in more)
+        more = np.array([dict(encode(np.asfortranarray(mask))) for mask in masks], object)
     return Detections(placed(detected.boxes.reshape(-1, 2, 2)).reshape(-1, 4), detected.scores, detected.classes, more)
-
-
-def _encoded(mask: np.ndarray) -> dict[str, Any]:
-    """Returns a mask in the form of pycocotools."""
-    from pycocotools.mask import encode
-
-    return dict(encode(np.asfortranarray(mask.astype(np.uint8))))
 
 
 def at_pixels(values: np.ndarray, shape: tuple[int, ...], size: tuple[int, int], *, letterbox: bool) -> np.ndarray:
@@ -218,7 +213,6 @@ def at_pixels(values: np.ndarray, shape: tuple[int, ...], size: tuple[int, int],
         values: the map, ``[H, W]``, of any size.
         shape: the height and the width of the image.
         size: the width and the height of the input.
-        letterbox: see ``inside_of``.
     """
     inside, border = inside_of(size, (float(shape[1]), float(shape[0])), letterbox=letterbox)
     places = []
@@ -248,7 +242,6 @@ def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str
     """Returns ``accuracy`` (mAP50-95) and ``map50`` by pycocotools.
 
     Args:
-        truth: the right boxes.
         detections: by the number of their image, boxes as corners; only these images count. Beside its box each has
             its keypoints, ``[K, 3]``, or its mask in pycocotools' form, as ``kind`` says.
         kind: a value of ``KINDS``.
@@ -293,7 +286,6 @@ def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str
 
 
 def _results(image_index: int, detections: Detections, kind: str) -> Iterator[dict[str, Any]]:
-    """Yields the detections of an image in the form of pycocotools."""
     boxes = np.concatenate([detections.boxes[:, :2], detections.boxes[:, 2:] - detections.boxes[:, :2]], axis=-1)
     for k in range(len(detections)):
         row = {"image_id": image_index, "category_id": int(detections.classes[k]), "score": float(detections.scores[k])}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf, nan
 from typing import Any
 
@@ -16,7 +16,7 @@ from trt_bisect.analyzer.judge import Comparer, comparison
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import ITEMS, NEARBY
-from trt_bisect.builder.base import Builder, Engine, Outputs
+from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import FEWEST, digest_of_feeds
@@ -167,36 +167,21 @@ class AnswerPlans:
         return EachInput(inputs, judge, budget, runner, store, ranges.digest(), metric, canonical, **more)
 
     def _noise_at(self, input_index: int, outputs: Outputs) -> Judged:
-        """The figures of outputs for one input, and the ratio of the worst output that is judged, or the task reads."""
-        rule, task = self.experiment.rule, self.experiment.task
+        """The figures of outputs for one input, and the ratio of the worst output that counts."""
         figures = self._compare_noise.at(input_index, outputs)
-        if task is not None:
-            judged = [figure for name, figure in figures.items() if output_of(name) in task.reads]
-        else:
-            judged = [*rule.judged_of(figures).values()]
-        losses = [SQNR.loss(figure.values.get(SQNR.name, nan)) for figure in judged]
-        return figures, InputLoss(max(losses, default=0.0))
+        return figures, InputLoss(max(noise_losses(self.experiment, figures), default=0.0))
 
     @cached_property
     def _compare_noise(self) -> Comparer:
         references, classes, slices = self.inputs.given.references, self.experiment.classes, self.experiment.slices
         return comparison(references, None, classes, slices, only=SQNR, with_facts=False)
 
-    @property
-    def usual_margin(self) -> Margin:
-        """The margin for a recipe, as inputs that were not given lose more; one input in twenty may use it.
+    def usual_margin(self, *, few: bool = False) -> Margin:
+        """Returns the margin for a recipe, as inputs that were not given lose more; one input in twenty may use it.
 
-        It is 0 with few inputs, which may be all that exist (see ``small_margin``), and for figures that jump.
+        It is 0 for figures that jump, and with so few inputs that they may be all that exist. Then a recipe leaves the
+        margin of ``few``, where it costs little; this one is 0 with more inputs.
         """
-        return self._margin(few=False)
-
-    @property
-    def small_margin(self) -> Margin:
-        """The margin with few inputs, which a recipe leaves where it costs little; 0 with more."""
-        return self._margin(few=True)
-
-    def _margin(self, *, few: bool) -> Margin:
-        """The margin that the user asks for; 0 unless inputs are few, so that none is held out, or many, as asked."""
         unseen, counting, share = self.setup.data.unseen, len(self.inputs.counting), float(self.setup.options.margin)
         has_few = counting + (0 if unseen is None else unseen.length or 0) < FEWEST
         if has_few is not few or self.experiment.rule.metric.of_sums is None or not share:
@@ -235,11 +220,7 @@ class AnswerPlans:
         return self.each(ranges).losses(plans, places, self.tell, to_the_end=to_the_end)
 
     def join(self, missed: Iterable[int]) -> bool:
-        """Adds the first few inputs on which a recipe misses to the judged ones; returns true if there was a new one.
-
-        Args:
-            missed: the places of these inputs, the worst first.
-        """
+        """Adds the worst inputs on which a recipe misses to the judged ones; returns true if there was a new one."""
         new = [input_index for input_index in missed if input_index not in self.judged][:_JOIN]
         self.judged += new
         return bool(new)
@@ -266,11 +247,6 @@ class AnswerPlans:
         """Returns the places of the inputs that count, those on which a plan loses most first."""
         losses = self.on_all(plan, ranges)
         return sorted(self.inputs.counting, key=lambda input_index: -losses.get(input_index, 0.0))
-
-    def worst_known(self, plan: PrecisionPlan, ranges: Ranges) -> list[int]:
-        """Returns the places of the inputs that a plan was run on so far, those on which it loses most first."""
-        losses = self.each(ranges).by_place(plan)
-        return sorted(losses, key=lambda input_index: -losses[input_index])
 
     def exceeding(self, losses: Mapping[int, float], budget: float | None = None) -> list[int]:
         """Returns the places of the losses that exceed a budget or use its margin, the largest first."""
@@ -306,28 +282,33 @@ class AnswerPlans:
         experiment: Experiment,
         inputs: GivenInputs | None = None,
         name: str = "all inputs",
-        kind_and_builder: tuple[str, Builder] | None = None,
+        kind: str = "whole",
+        build: Callable[[], Engine] | None = None,
     ) -> Trial:
-        """Returns the trial of a plan on its own engine and some inputs, judged by all metrics.
+        """Returns the trial of a plan on its own engine and some inputs, judged by all metrics; it is measured once.
 
         Args:
             experiment: the experiment with the ranges.
             inputs: all inputs given if left out.
             name: the name of the inputs, for the progress bar.
-            kind_and_builder: another builder, of engines in which layers that only follow are not in the high
-                precision, and the kind that its trials are kept under.
+            kind: the kind that trials of other engines are kept under.
+            build: makes such an engine, for example without layers that only follow in the high precision.
         """
         canonical, inputs = experiment.whole.canonical(plan), self.inputs.given if inputs is None else inputs
-        if kind_and_builder is None:
-            return self._kept("whole", canonical, experiment, inputs, name, lambda: experiment.builder.build(canonical))
-        kind, builder = kind_and_builder
-        return self._kept(kind, canonical, experiment, inputs, name, lambda: builder.build(plan))
+        key, store = self._key(kind, canonical, experiment, inputs), self.experiment.store
+        trial = store.find(key)
+        if trial is None:
+            self.setup.progress.stage(f"Measuring on {name}", len(inputs))
+            self.give_back()
+            give_back_arena()
+            trial = self._measured(key, build or partial(experiment.builder.build, canonical), inputs)
+            store.keep(trial)
+        return trial
 
     def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
         """Returns the trial of a plan on all inputs as far as it is known; nothing is measured.
 
-        Returns:
-            The trial of its own engine, or one that is made of its losses on single inputs; None without both.
+        It is that of its own engine, or one that is made of its losses on single inputs; None without both.
         """
         plan, rule, inputs = experiment.whole.canonical(plan), experiment.rule, self.inputs
         key = self._key("whole", plan, experiment, inputs.given)
@@ -351,34 +332,12 @@ class AnswerPlans:
     def plain(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
         """Returns the trial of the recipe's file on all inputs in ONNX Runtime with default options.
 
-        Returns:
-            None if that is another arithmetic: see ``OnnxRuntimeBuilder.has_plain``.
+        It is None if that is another arithmetic: see ``OnnxRuntimeBuilder.has_plain``.
         """
-        builder, plan = experiment.builder, experiment.whole.canonical(plan)
-        if not isinstance(builder, OnnxRuntimeBuilder) or not builder.has_plain(plan):
+        builder, canonical, name = experiment.builder, experiment.whole.canonical(plan), "all inputs, INT8 kernels"
+        if not isinstance(builder, OnnxRuntimeBuilder) or not builder.has_plain(canonical):
             return None
-        inputs, name = self.inputs.given, "all inputs, INT8 kernels"
-        return self._kept("plain", plan, experiment, inputs, name, lambda: builder.plain(plan))
-
-    def _kept(
-        self,
-        kind: str,
-        plan: PrecisionPlan,
-        experiment: Experiment,
-        inputs: GivenInputs,
-        name: str,
-        build: Callable[[], Engine],
-    ) -> Trial:
-        """Returns the trial of a plan on one engine; it is measured once."""
-        key, store = self._key(kind, plan, experiment, inputs), self.experiment.store
-        trial = store.find(key)
-        if trial is None:
-            self.setup.progress.stage(f"Measuring on {name}", len(inputs))
-            self.give_back()
-            give_back_arena()
-            trial = self._measured(key, build, inputs)
-            store.keep(trial)
-        return trial
+        return self.whole(plan, experiment, name=name, kind="plain", build=partial(builder.plain, canonical))
 
     def _key(self, kind: str, plan: PrecisionPlan, experiment: Experiment, inputs: GivenInputs) -> str:
         return TrialKey(plan.key(), f"inputs {inputs.digest[:12]} {experiment.ranges.digest()[:12]} {kind}").text
@@ -435,6 +394,14 @@ class AnswerPlans:
         """Shows that a plan is begun."""
         high = len(self.experiment.network.quantizable) - len(plan.lowered)
         self.setup.progress.step(f"{counted(high, 'layer')} high")
+
+
+def noise_losses(experiment: Experiment, outputs: Mapping[str, OutputFigures]) -> list[float]:
+    """Returns the loss by the noise to signal ratio of each output that is judged, or that the task reads."""
+    reads = None if experiment.task is None else experiment.task.reads
+    judged = experiment.rule.judged_of(outputs)
+    counting = judged if reads is None else {name: outputs[name] for name in outputs if output_of(name) in reads}
+    return [SQNR.loss(figures.values.get(SQNR.name, nan)) for figures in counting.values()]
 
 
 @dataclass(frozen=True)
@@ -512,10 +479,7 @@ def _outputs(setup: Setup, engine: Engine, samples: Sequence[Feeds], spill: Spil
 def unseen_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) -> GivenInputs | None:
     """Runs FP32 on the inputs that neither calibration nor search sees.
 
-    Those equal to given ones, or to samples of the calibration, do not count, and are noted.
-
-    Returns:
-        None if there are none.
+    Those equal to given ones, or to samples of the calibration, do not count, and are noted. None if there are none.
     """
     unseen, holdout = setup.data.unseen, setup.data.holdout
     if unseen is None or holdout is None:

@@ -75,9 +75,7 @@ class Answer:
     """The answer.
 
     Attributes:
-        experiment: the experiment with the ranges of the answer.
         space: the units to choose from, with the budget of the threshold.
-        kept: the units that stay high.
         meets: the plan holds on all inputs given.
         full: the trial of full INT8 on all inputs, on a whole engine.
         restored: the trial of the recipe, likewise.
@@ -345,7 +343,6 @@ def ranked(answer: Answer) -> tuple[list[int], list[int]]:
 
 
 def _culprits(answer: Answer) -> Iterator[Line]:
-    """Yields a line on the weak culprits, with the figures of the first ones."""
     layers, space, rule = answer.experiment.network.layers, answer.space, answer.experiment.rule
     main, weak = ranked(answer)
     if not weak:

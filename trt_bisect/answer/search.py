@@ -5,26 +5,24 @@ Every plan is the deployed one, measured on all inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf, nan
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
 
 from trt_bisect.analyzer.doubts import doubts
-from trt_bisect.analyzer.metrics import BUILT_IN
-from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import NEARBY
-from trt_bisect.answer.plans import AnswerInputs, AnswerPlans
-from trt_bisect.answer.validation import Target
+from trt_bisect.answer.plans import AnswerInputs, AnswerPlans, noise_losses
+from trt_bisect.answer.validation import check
 from trt_bisect.builder.inspector import kernels_of
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
-from trt_bisect.driver.cheapest import Cheapest, cheapest, least_cost, orders
+from trt_bisect.driver.cheapest import Cheapest, least_cost
 from trt_bisect.driver.search import Loss, drive
-from trt_bisect.driver.search_space import Kept, Sensitivities, Space
+from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.speed import measure_times
 from trt_bisect.model.cost import Costs, TimePrices, shares, times_by_macs, times_from_csv
@@ -77,7 +75,6 @@ class CalibratorTried:
     """Full INT8 with the ranges of one calibrator, and the recipe that it leads to.
 
     Attributes:
-        ranges: the ranges.
         loss: the largest loss of full INT8 on the inputs that were run; None if it cannot be run.
         inputs: the number of the inputs that were run.
         meets: full INT8 meets the budget on all inputs.
@@ -154,8 +151,6 @@ def answer_plans(
     """Returns what measures plans on the inputs of the answer, with the costs of the layers.
 
     Args:
-        setup: the setup of ``experiment``.
-        options: they say how the time of a layer is known.
         user: measures the user's network, where that of ``experiment`` is a changed one.
 
     Raises:
@@ -197,13 +192,7 @@ def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:
 
 
 def choose_ranges(
-    plans: AnswerPlans,
-    target: Target,
-    space: Space,
-    candidates: Sequence[Ranges],
-    named: bool,
-    *,
-    dearest: float = inf,
+    plans: AnswerPlans, space: Space, candidates: Sequence[Ranges], named: bool, *, dearest: float = inf
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
     """Chooses the ranges with which the recipe is cheapest, and returns them with the result of each calibrator.
 
@@ -226,7 +215,7 @@ def choose_ranges(
     is_open = not named and len(tried) > 1
     if not is_open and dearest == inf:
         return tried[0].ranges, tuple(tried)
-    passing = _passing(plans, target, space.budget, tried) if is_open else None
+    passing = _passing(plans, space.budget, tried) if is_open else None
     if passing is not None:
         return passing.ranges, tuple(tried)
     if not plans.switches:
@@ -236,22 +225,26 @@ def choose_ranges(
     promising = [k for k, row in enumerate(tried) if k == 0 or (is_open and row.ranges.calibrator in PROMISING)]
     progress.stage("The cheapest recipe with each calibrator", len(promising) * len(space.units))
     for k in promising:
-        plans.join(plans.worst_known(plans.full, tried[k].ranges)[:1])
+        losses = plans.each(tried[k].ranges).by_place(plans.full)
+        plans.join(sorted(losses, key=lambda input_index: -losses[input_index])[:1])
     for k in sorted(promising, key=lambda k: _loss(tried[k])):
         ranges = tried[k].ranges
         kept = drive(least_cost(space, min(best + AS_CHEAP, dearest)), partial(plans.losses, ranges=ranges))
         if kept is not None:
-            cost, means[k] = space.cost(kept), fmean(plans.on_judged(space.plan(kept), ranges))
-            tried[k] = replace(tried[k], cost=cost, high=len(space.layers(kept)), kept=kept, mean=means[k])
-            best = min(best, cost)
+            tried[k] = with_recipe(tried[k], plans, space, kept)
+            best, means[k] = min(best, space.cost(kept)), tried[k].mean or 0.0
     plans.setup.forecast.search(usual_search(sweep, is_cheap=best <= CHEAP_RECIPE))
     cheap = [k for k in means if (tried[k].cost or 0.0) <= best + AS_CHEAP]
     return tried[min(cheap, key=means.__getitem__, default=0)].ranges, tuple(tried)
 
 
-def _passing(
-    plans: AnswerPlans, target: Target, aim: float, tried: Sequence[CalibratorTried]
-) -> CalibratorTried | None:
+def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: Kept) -> CalibratorTried:
+    """Returns a calibrator with the recipe that it leads to."""
+    mean = fmean(plans.on_judged(space.plan(kept), tried.ranges))
+    return replace(tried, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept, mean=mean)
+
+
+def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> CalibratorTried | None:
     """Returns the calibrator with which full INT8 passes: in all settings and without a doubt, if there is one.
 
     The ranges in use come first if full INT8 leaves the usual margin with them, then those with the smallest loss. A
@@ -261,14 +254,14 @@ def _passing(
     rule = plans.experiment.rule
     jumps = rule.metric.of_sums is None
     meeting = sorted((row for row in tried if row.meets), key=_loss)
-    if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - plans.usual_margin.share):
+    if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - plans.usual_margin().share):
         meeting.sort(key=lambda row: row is not tried[0])
     if jumps and sum(_loss(row) == _loss(meeting[0]) for row in meeting) > 1:
         meeting.sort(key=lambda row: (_loss(row), *_finer(plans, row.ranges)))
     doubted = []
     for row in meeting:
         experiment = plans.with_ranges(row.ranges)
-        if target.check(experiment, plans.full).meets(target.budget):
+        if check(plans, experiment, plans.full).meets(rule.budget):
             if not doubts(rule, plans.whole(plans.full, experiment)):
                 return row
             doubted.append(row)
@@ -282,29 +275,25 @@ def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
     of the outputs that count, of the worst one on its worst input.
     """
     trial = plans.whole(plans.full, plans.with_ranges(ranges))
-    task, sqnr, outputs, apart = plans.experiment.task, BUILT_IN["sqnr"], plans.experiment.rule.judged(trial), 0.0
+    task, apart = plans.experiment.task, 0.0
     if task is not None:
-        outputs = {name: figures for name, figures in trial.outputs.items() if output_of(name) in task.reads}
         apart = 1.0 - trial.outputs[task.entry].values.get(NEARBY, 1.0) if task.entry in trial.outputs else 1.0
-    noise = [sqnr.loss(figures.values.get(sqnr.name, nan)) for figures in outputs.values()]
-    return apart, max(noise, default=inf)
+    return apart, max(noise_losses(plans.experiment, trial.outputs), default=inf)
 
 
 def _say_how_long(plans: AnswerPlans, space: Space, seconds: float, inferences: int) -> None:
     """Says the time that a long search will take, from that of the first inferences; nothing where a run goes on."""
     if space.has_many or plans.experiment.store.resumed:
         return
-    counting = len(plans.inputs.counting)
-    pace = seconds / max(inferences, 1)
-    least, most = (times * len(space.units) * min(counting, _MOST_JUDGED) for times in _SWEEPS)
-    bounded = min(plans.allowed, most)
-    if most * pace < _SHORT:
+    counting, pace = len(plans.inputs.counting), seconds / max(inferences, 1)
+    least, most = (times * len(space.units) * min(counting, _MOST_JUDGED) * pace for times in _SWEEPS)
+    if most < _SHORT:
         return
-    range_text = duration(bounded * pace) if bounded < most else f"{duration(least * pace)} to {duration(most * pace)}"
+    bound = plans.allowed * pace
+    time = f"up to {duration(bound)}" if bound < most else f"about {duration(least)} to {duration(most)}"
     plans.setup.progress.say(
-        f"The search will take {'up to' if bounded < most else 'about'} {range_text}: {len(space.units)} layers, "
-        f"{counting} inputs, {1000 * pace:.0f} ms an inference (--effort; --time-limit ends it with the best recipe "
-        "found)"
+        f"The search will take {time}: {len(space.units)} layers, {counting} inputs, {1000 * pace:.0f} ms an inference "
+        "(--effort; --time-limit ends it with the best recipe found)"
     )
 
 
@@ -318,34 +307,6 @@ def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
         (loss,) = plans.losses([plans.full], ranges, plans.inputs.counting)
     meets = loss is not None and loss <= plans.experiment.rule.budget
     return CalibratorTried(ranges, loss, len(plans.each(ranges).by_place(plans.full)), meets)
-
-
-def find_set(
-    space: Space,
-    measure: Measure,
-    suspects: Collection[int],
-    alone: Sensitivities | None,
-    limit: int,
-    mended: Kept = frozenset(),
-    dearest: float = inf,
-) -> Cheapest:
-    """Returns the cheapest set of layers found that must stay high.
-
-    Args:
-        space: the plans, with the budget to aim at.
-        suspects: the suspects of the curve. If an engine is built for each plan, they are lowered last.
-        alone: the sensitivities; None where an engine would have to be built for each.
-        limit: the number of plans by which the set may be improved.
-        mended: the units of earlier sets, which miss now: they are lowered last, in one order, without improvements.
-        dearest: the search is given up where each set would cost more; then all units stay high.
-    """
-    rankings = orders(space, alone)
-    if alone is None:
-        last = {number for number, unit in enumerate(space.units) if not set(suspects).isdisjoint(unit)}
-        rankings = [tuple(sorted(ranking, key=lambda unit: unit in last)) for ranking in rankings]
-    if mended:
-        rankings, limit = [tuple(sorted(rankings[0], key=lambda unit: unit in mended))], 0
-    return drive(cheapest(space, rankings, limit, alone, dearest), measure)
 
 
 def retuned(

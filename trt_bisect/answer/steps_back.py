@@ -39,9 +39,7 @@ def another_that_holds(
 
     Args:
         high_set: the set; it misses in some setting. The others cost little more.
-        experiment: the experiment with its ranges.
         aim: the cheapest set that lost no more than this comes first, then the others by their losses.
-        dearest: the largest cost.
 
     Returns:
         The set and its check; None if none holds.
@@ -57,11 +55,9 @@ def another_that_holds(
 def one_or_two(
     target: Target, space: Space, high_set: Cheapest, experiment: Experiment, alone: Sensitivities | None
 ) -> tuple[Cheapest, Checked] | None:
-    """Returns the cheapest single unit or pair that holds in all settings and costs less than a set; None without one.
+    """Returns the cheapest single unit or pair that holds in all settings and costs less than a set that holds.
 
-    Args:
-        high_set: the set, which holds.
-        alone: see ``cheaper_few``.
+    None without one.
     """
     if len(high_set.kept) < 2 and space.cost(high_set.kept) <= min(space.costs):
         return None

@@ -112,23 +112,18 @@ class Target(Protocol):
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
         """Returns the losses of plans, to choose among them; unless ``to_the_end``, a miss ends the run of a plan."""
-        ...
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
         """Measures a plan in the form in which it will be used; ``own_engine`` false may leave out its own engine."""
-        ...
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
         """Returns the check of a plan in the settings in which it was measured on all inputs; None without any."""
-        ...
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
         """Returns the places of inputs not judged on which a plan is worse than on the judged ones, the worst first."""
-        ...
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
         """Returns the figure of a plan that was measured to have a loss; None if it has none."""
-        ...
 
 
 class SimilarityTarget:

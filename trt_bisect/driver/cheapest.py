@@ -93,27 +93,20 @@ def without_most(measured: MeasuredSets, kept: Kept, ranked: Sequence[int], enou
 def side_by_side(searches: Sequence[Batches[Result]]) -> Batches[list[Result]]:
     """Runs searches in step: their questions of one step are asked together; no plan is asked for twice."""
     results: dict[int, Result] = {}
-    waiting: dict[int, Sequence[PrecisionPlan]] = {}
     loss_of: dict[PrecisionPlan, Loss] = {}
-
-    def advance(index: int, losses: Sequence[Loss] | None) -> None:
-        try:
-            waiting[index] = next(searches[index]) if losses is None else searches[index].send(losses)
-        except StopIteration as end:
-            waiting.pop(index, None)
-            results[index] = end.value
-
-    for index in range(len(searches)):
-        advance(index, None)
+    waiting: dict[int, Sequence[PrecisionPlan] | None] = dict.fromkeys(range(len(searches)))
     while waiting:
-        plans = dict(waiting)
-        new = [
-            plan for plan in dict.fromkeys(plan for batch in plans.values() for plan in batch) if plan not in loss_of
-        ]
+        for index, batch in list(waiting.items()):
+            search = searches[index]
+            try:
+                waiting[index] = next(search) if batch is None else search.send([loss_of[plan] for plan in batch])
+            except StopIteration as end:
+                results[index] = end.value
+                del waiting[index]
+        plans = dict.fromkeys(plan for batch in waiting.values() for plan in batch or ())
+        new = [plan for plan in plans if plan not in loss_of]
         if new:
             loss_of.update(zip(new, (yield new), strict=True))
-        for index, batch in plans.items():
-            advance(index, [loss_of[plan] for plan in batch])
     return [results[index] for index in range(len(searches))]
 
 
@@ -196,15 +189,12 @@ def cheapest(
 def surely_cheapest(space: Space, dearest: float = math.inf) -> Batches[Cheapest | None]:
     """Lowers the units once, and returns the set if each of its few units is needed in every set that costs as little.
 
-    A unit is needed if the plan misses with it low and all others high that such a set can pay for. Then a set without
-    it could only meet the budget if the loss were smaller with fewer units high. It takes a plan for each unit of the
-    set, and no sensitivities.
+    It is None without such a set. A unit is needed if the plan misses with it low and all others high that such a set
+    can pay for. Then a set without it could only meet the budget if the loss were smaller with fewer units high. It
+    takes a plan for each unit of the set, and no sensitivities.
 
     Args:
         dearest: the search ends as soon as the set would cost more.
-
-    Returns:
-        None if no such set was found.
     """
     measured = MeasuredSets(space)
     kept = yield from _lowered_once(measured, lambda stays: len(stays) > FEW_NEEDED or space.cost(stays) > dearest)
@@ -303,7 +293,6 @@ def most_high(space: Space) -> float:
 
 
 def _cheaper(space: Space, kept: Kept) -> BetterSet:
-    """Returns the goal of a set that costs less than ``kept``."""
     price, budget = space.price(kept), space.budget
     return BetterSet(price[0], lambda candidate: space.price(candidate) < price, budget, _HOPE * budget, space.price)
 

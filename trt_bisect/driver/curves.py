@@ -90,12 +90,12 @@ def _both_sides(question: Question, blamed: Sequence[int], low: int) -> Iterator
     return (side for side in sides if low < side < len(question.quantizable) - 1)
 
 
-def _gallop(low: int, last: int, known: int) -> Iterator[int]:
-    """Boundaries after ``low`` in strides that double; the first is the mean distance of the ``known`` suspects.
+def _gallop(low: int, last: int, suspects: int) -> Iterator[int]:
+    """Boundaries after ``low`` in strides that double; the first is the mean distance of the ``suspects`` so far.
 
     Where suspects are close to each other, halving all layers that are left for each of them costs more than that.
     """
-    stride = math.ceil((low + 1) / known) if known > 1 else last + 1
+    stride = math.ceil((low + 1) / suspects) if suspects > 1 else last + 1
     position = low + stride
     while position < last:
         yield position
@@ -104,31 +104,22 @@ def _gallop(low: int, last: int, known: int) -> Iterator[int]:
 
 
 def _next_step(
-    question: Question,
-    low: int,
-    so_far: LossSoFar,
-    kept: tuple[int, ...],
-    noted: list[Step],
-    stops: Iterator[int],
+    question: Question, low: int, so_far: LossSoFar, kept: tuple[int, ...], noted: list[Step], stops: Iterator[int]
 ) -> Search[Step | None]:
     """Returns the first step after ``low`` that is a suspect's or cannot be measured, or None.
 
     Args:
         low: the position of the last boundary settled.
-        so_far: the losses up to it.
-        kept: layers that stay high.
         noted: the other steps are added to it.
         stops: boundaries that are measured first, ascending.
     """
-    for position in stops:
+    for position in (*stops, len(question.quantizable) - 1):
         loss = yield question.prefix(question.quantizable[position], kept)
         step = yield from _leftmost(question, low, position, so_far, loss, kept, noted)
         if step is not None or loss is None:
             return step
         low, so_far = position, so_far.then(loss)
-    last = len(question.quantizable) - 1
-    after = yield question.all_but(kept)
-    return (yield from _leftmost(question, low, last, so_far, after, kept, noted))
+    return None
 
 
 def _leftmost(

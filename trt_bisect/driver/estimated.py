@@ -98,8 +98,7 @@ class Estimates:
 
     def rows(self, places: Sequence[int]) -> np.ndarray:
         """Returns the estimates for some inputs, float64 ``[units, places]``, none below 0."""
-        rows: np.ndarray = np.maximum(np.stack([self._row(input_index)[0] for input_index in places], axis=1), 0.0)
-        return rows
+        return np.stack([self._row(input_index)[0] for input_index in places], axis=1).clip(min=0.0)
 
     def learn(self, low: np.ndarray, losses: Mapping[int, float]) -> None:
         """Corrects the estimates.
@@ -137,8 +136,6 @@ class EstimatedSearch:
     """A search with one set of ranges, which can go on with other judged inputs and limits.
 
     Attributes:
-        space: the units to choose from.
-        estimates: the estimated losses.
         measure: measures the plan that keeps a set high.
         judged: the places of the inputs that count.
         limit: the loss to aim at.
@@ -172,7 +169,7 @@ class EstimatedSearch:
 
     def sensitivities(self) -> Sensitivities:
         """Returns the losses of units alone as they were measured, for their gains too."""
-        losses = tuple(float(loss) for loss in self.estimates.alone.max(axis=0))
+        losses = tuple(self.estimates.alone.max(axis=0).tolist())
         return Sensitivities(losses, losses)
 
     def improved(self, bound: float, patience: int, *, once: bool = False) -> bool:
@@ -201,10 +198,7 @@ class EstimatedSearch:
     def refined(self, patience: int) -> bool:
         """Makes ``best`` cheaper: each unit of it is lowered, and what that tells is used for further sets.
 
-        The estimates are most accurate around the plans that were measured.
-
-        Returns:
-            True if ``best`` changed.
+        The estimates are most accurate around the plans that were measured. Returns true if ``best`` changed.
         """
         before, around = self.best, None
         while self.best is not None and self.best != around and self.goes_on():
@@ -231,9 +225,7 @@ class EstimatedSearch:
         return result.holds
 
     def _low(self, kept: Kept) -> np.ndarray:
-        low = np.ones(len(self.space.units), bool)
-        low[sorted(kept)] = False
-        return low
+        return ~np.isin(np.arange(len(self.space.units)), sorted(kept))
 
     def _proposed(self, bound: float) -> Kept | None:
         """Returns the cheapest set by the estimates, as shy as possible; None if all cost too much, or were tried."""

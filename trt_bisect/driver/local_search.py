@@ -13,19 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
-from trt_bisect.driver.search_space import (
-    Batches,
-    Kept,
-    MeasuredSets,
-    Sensitivities,
-    Space,
-    saved,
-    sensitivities,
-)
+from trt_bisect.driver.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved, sensitivities
 
 _RIDGE = 1e-6
 FEW_UNITS = 16
@@ -41,37 +34,15 @@ _TRIED = 24
 """The number of units tried as the next one to keep high: those that gained most when they were last tried."""
 
 
-@dataclass(frozen=True)
-class Surrogate:
-    """The fitted losses of sets of units; the units outside ``units`` stay as they are.
-
-    Attributes:
-        units: those that may be kept high or not.
-        constant: the loss with all of them high.
-        pairs: float64 ``[units, units]``, symmetric.
-    """
-
-    units: tuple[int, ...]
-    constant: float
-    pairs: np.ndarray
-
-    def losses(self, low: np.ndarray) -> np.ndarray:
-        """The losses of plans, float64 ``[count]``.
-
-        Args:
-            low: bool ``[count, units]``, true for a unit in the low precision.
-        """
-        inside = low.astype(np.float64)
-        return np.asarray(self.constant + np.einsum("ci,ij,cj->c", inside, self.pairs, inside, optimize=True))
-
-
 def all_sets(units: int) -> np.ndarray:
     """Every set of units, a row each, bool ``[2 ** units, units]``."""
     numbers = np.arange(1 << units, dtype=np.int64)
     return (numbers[:, None] >> np.arange(units) & 1).astype(bool)
 
 
-def fit(measured: Mapping[Kept, float], units: Sequence[int], fixed: Kept, budget: float) -> Surrogate:
+def fit(
+    measured: Mapping[Kept, float], units: Sequence[int], fixed: Kept, budget: float
+) -> Callable[[np.ndarray], np.ndarray]:
     """Fits the losses of sets of ``units``.
 
     Args:
@@ -80,6 +51,10 @@ def fit(measured: Mapping[Kept, float], units: Sequence[int], fixed: Kept, budge
         units: those that may be kept high or not.
         fixed: other units, which stay high.
         budget: losses near it and below have the largest weights.
+
+    Returns:
+        A function of bool ``[count, units]``, true for a unit in the low precision, that returns the losses of these
+        plans, float64 ``[count]``.
     """
     finite = {kept: loss for kept, loss in measured.items() if np.isfinite(loss) and kept.difference(units) == fixed}
     low = np.array([[unit not in kept for unit in units] for kept in finite], bool).reshape(-1, len(units))
@@ -90,9 +65,15 @@ def fit(measured: Mapping[Kept, float], units: Sequence[int], fixed: Kept, budge
     square = features.T @ features
     square[np.diag_indices_from(square)] += _RIDGE * np.trace(square) / len(square)
     fitted = np.linalg.solve(square, features.T @ (losses * weights))
-    pairs = np.zeros((len(units), len(units)))
-    pairs[first, second] = fitted[1:]
-    return Surrogate(tuple(units), float(fitted[0]), (pairs + pairs.T) / 2.0)
+    upper = np.zeros((len(units), len(units)))
+    upper[first, second] = fitted[1:]
+    pairs = (upper + upper.T) / 2.0
+
+    def surrogate(low: np.ndarray) -> np.ndarray:
+        inside = low.astype(np.float64)
+        return np.asarray(float(fitted[0]) + np.einsum("ci,ij,cj->c", inside, pairs, inside, optimize=True))
+
+    return surrogate
 
 
 @dataclass(frozen=True)
@@ -123,12 +104,12 @@ def improved(measured: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Bet
     """
     few = len(measured.space.units) <= FEW_UNITS
     units = sorted(measured.space.all) if few else _candidates(measured, kept, alone)
-    patience = measured.left if few else _PATIENCE
-    while measured.left and patience:
-        waiting = _worth_measuring(measured, units, kept, goal)[: measured.left]
+    patience = measured.plans_left if few else _PATIENCE
+    while measured.plans_left and patience:
+        waiting = _worth_measuring(measured, units, kept, goal)[: measured.plans_left]
         if not waiting:
             return None
-        measured.left -= len(waiting)
+        measured.plans_left -= len(waiting)
         losses = yield from measured.ask(waiting)
         better = [tried for tried, loss in zip(waiting, losses, strict=True) if loss <= goal.enough]
         if better:
@@ -142,16 +123,11 @@ def _worth_measuring(measured: MeasuredSets, units: Sequence[int], current: Kept
     high, space, fixed = all_sets(len(units)), measured.space, current.difference(units)
     near, inside = space.costs_near(current), [unit in current for unit in units]
     costs = space.cost(current) + (high.astype(float) - np.array(inside)) @ np.array([near[unit] for unit in units])
-    losses = fit(measured.losses, units, fixed, space.budget).losses(~high)
+    losses = fit(measured.losses, units, fixed, space.budget)(~high)
     places = np.flatnonzero((losses <= goal.hopeful) & (costs <= goal.most + _ROUNDED))
-    promising: list[Kept] = []
-    for row in places[np.argsort(losses[places], kind="stable")]:
-        kept = fixed.union(units[column] for column in np.flatnonzero(high[row]).tolist())
-        if kept not in measured.losses and goal.allowed(kept):
-            promising.append(kept)
-            if len(promising) == _AT_ONCE:
-                break
-    return promising
+    rows = places[np.argsort(losses[places], kind="stable")]
+    sets = (fixed.union(units[column] for column in np.flatnonzero(high[row]).tolist()) for row in rows)
+    return list(islice((kept for kept in sets if kept not in measured.losses and goal.allowed(kept)), _AT_ONCE))
 
 
 def _candidates(measured: MeasuredSets, kept: Kept, alone: Sensitivities) -> list[int]:
@@ -164,12 +140,9 @@ def _candidates(measured: MeasuredSets, kept: Kept, alone: Sensitivities) -> lis
         lambda unit: -alone.losses[unit],
     )
     others = measured.space.all - kept
-    candidates = dict.fromkeys(sorted(kept, key=lambda unit: (-costs[unit], unit))[: FEW_UNITS // 2])
-    for tier in zip(*(sorted(others, key=order) for order in orders), strict=True):
-        for unit in tier:
-            if len(candidates) < FEW_UNITS:
-                candidates[unit] = None
-    return sorted(candidates)
+    dearest = sorted(kept, key=lambda unit: (-costs[unit], unit))[: FEW_UNITS // 2]
+    tiers = zip(*(sorted(others, key=order) for order in orders), strict=True)
+    return sorted(islice(dict.fromkeys(chain(dearest, *tiers)), FEW_UNITS))
 
 
 def within(space: Space, most: float, limit: int) -> Batches[Kept]:

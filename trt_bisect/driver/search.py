@@ -21,7 +21,7 @@ class Question:
     """A network as a driver sees it, and the losses that are tolerated.
 
     Attributes:
-        layers: the number of layers.
+        layers: their number.
         quantizable: the indices of those that can be low and that the user did not fix, ascending.
         budget: the largest loss that is good.
         step: the smallest rise of the loss that makes a layer a suspect.
@@ -118,11 +118,11 @@ class Findings:
         suspects, set_aside = (tuple(k for step in group for k in step.layers) for group in (alone, aside))
         return cls(full, tuple(steps), suspects, set_aside)
 
-    def decided_by(self, other: Findings) -> Findings:
-        """Returns the ``other`` findings; where they settled no single layer, with the steps of these, no suspects."""
+    def decided_by(self, deciding: Findings) -> Findings:
+        """Returns ``deciding``; where these settled no single layer, with the steps of ``self``, as no suspects."""
         steps = {step.layers[-1]: replace(step, suspect=False) for step in self.steps}
-        steps |= {step.layers[-1]: step for step in other.steps if step.suspect or step.loss is None}
-        return replace(other, steps=tuple(steps[last] for last in sorted(steps)))
+        steps |= {step.layers[-1]: step for step in deciding.steps if step.suspect or step.loss is None}
+        return replace(deciding, steps=tuple(steps[last] for last in sorted(steps)))
 
 
 def added(before: float, after: float) -> float:

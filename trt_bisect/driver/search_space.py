@@ -101,13 +101,12 @@ class MeasuredSets:
     """The measurements of a search.
 
     Attributes:
-        space: the units to choose from.
-        left: the number of plans that it may still ask for to improve a set that meets the budget.
+        plans_left: the number of plans that it may still ask for to improve a set that meets the budget.
         losses: the losses by the units kept high; infinite if a plan could not be measured.
     """
 
     space: Space
-    left: int = 0
+    plans_left: int = 0
     losses: dict[Kept, float] = field(default_factory=dict)
 
     def meets(self, kept: Kept) -> bool:

@@ -31,11 +31,9 @@ class LossForecast(Protocol):
         Args:
             assumed: the losses that were measured, and those that were forecast before this one.
         """
-        ...
 
-    def learn(self, known: Losses) -> None:
+    def learn(self, measured: Losses) -> None:
         """Takes note of all losses measured so far."""
-        ...
 
 
 class LastRises:
@@ -56,11 +54,11 @@ class LastRises:
         before = assumed.get(plan.keeping({last}, self._rest))
         return (_BAD if before is None else before + self._rises.get(last, 0.0),)
 
-    def learn(self, known: Losses) -> None:
+    def learn(self, measured: Losses) -> None:
         """Takes the rise of every layer that was measured on both sides; a later measurement replaces an earlier."""
-        for plan, loss in known.items():
+        for plan, loss in measured.items():
             last = self._last(plan)
-            before = known.get(plan.keeping({last}, self._rest)) if last >= 0 else None
+            before = measured.get(plan.keeping({last}, self._rest)) if last >= 0 else None
             if loss is not None and before is not None and math.isfinite(before):
                 self._rises[last] = loss - before
 
@@ -85,12 +83,12 @@ class GoodOrBad:
         suspects_kept = self._last in plan.lowered and plan != self._full
         return (0.0,) if suspects_kept or not plan.lowered & self._movable else (0.0, _BAD)
 
-    def learn(self, known: Losses) -> None:
+    def learn(self, measured: Losses) -> None:
         """Does nothing: this forecast uses no measurement."""
 
 
 def foreseen(
-    start: Callable[[], Search[Any]], known: Losses, forecast: LossForecast, limit: int | None
+    start: Callable[[], Search[Any]], measured: Losses, forecast: LossForecast, limit: int | None
 ) -> list[PrecisionPlan]:
     """Returns the plans that a search will ask for, the next one first.
 
@@ -106,7 +104,7 @@ def foreseen(
     most = math.inf if limit is None else limit
     while futures and len(plans) < most:
         search, assumed = start(), futures.popleft()
-        losses = {**known, **assumed}
+        losses = {**measured, **assumed}
         with suppress(StopIteration):
             plan = next(search)
             while len(plans) < most:
@@ -127,19 +125,15 @@ class ConcurrentMeasurer(Protocol):
     @property
     def workers(self) -> int:
         """The number of plans that can be measured at the same time now."""
-        ...
 
     def begin(self, plan: PrecisionPlan) -> None:
         """Begins to measure a plan."""
-        ...
 
     def ended(self) -> tuple[PrecisionPlan, Loss]:
         """Waits for the next plan to be measured, of those begun; returns it and its loss."""
-        ...
 
     def abandon(self) -> None:
         """Gives up the plans that were begun and have not ended."""
-        ...
 
 
 def drive_speculatively(
@@ -149,7 +143,6 @@ def drive_speculatively(
 
     Args:
         start: begins the search anew; it must ask for the same plans if it is sent the same losses.
-        measure_all: returns the losses of a batch.
         limit: the most plans in a batch; None for all that can be foreseen, as long as forecasts hold.
     """
     losses: dict[PrecisionPlan, Loss] = {}
@@ -183,7 +176,6 @@ def drive_concurrently(
 
     Args:
         start: begins the search anew; it must ask for the same plans if it is sent the same losses.
-        measurer: measures plans, in whatever order.
         reach: the number of plans foreseen at once for each worker. More costs less time here. Where a forecast names
             several losses, only the first plans are worth measuring.
 
