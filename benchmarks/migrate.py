@@ -31,7 +31,7 @@ from onnx import numpy_helper
 
 import trt_bisect
 from benchmarks.answer.published import NETWORKS, WORK, make_networks
-from trt_bisect.builder.tensorrt_engine import layers_of_file
+from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.calibration.cache import open_cache
 from trt_bisect.model.file import read_model
 from trt_bisect.model.observe import with_outputs

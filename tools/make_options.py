@@ -15,7 +15,7 @@ from pathlib import Path
 from trt_bisect.cli.app import COMMANDS, function_of
 from trt_bisect.options.commands import COMMANDS as IN_PYTHON
 from trt_bisect.options.concerns import PANELS
-from trt_bisect.options.declare import Declared, declared
+from trt_bisect.options.declare import Option, declared
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "commands"
 
@@ -38,24 +38,27 @@ def _with_options(page: Path, command: str) -> str:
 def tables(command: str) -> str:
     """The options of a command by panel, in the order of its help; those of ``--help-all`` are marked."""
     options = [option for option in declared(function_of(command)) if not option.is_argument]
-    in_python = {option.name for option in declared(IN_PYTHON[command])} if command in IN_PYTHON else set()
+    in_python = {option.keyword for option in declared(IN_PYTHON[command])} if command in IN_PYTHON else set()
     lines: list[str] = []
     for panel in PANELS:
-        in_panel = [option for option in options if option.option.panel == panel]
+        in_panel = [option for option in options if option.panel == panel]
         if in_panel:
             lines += [f"**{panel}**", "", *_table(in_panel, in_python), ""]
     return "\n".join(lines)
 
 
-def _table(options: Sequence[Declared], in_python: set[str]) -> list[str]:
+def _table(options: Sequence[Option], in_python: set[str]) -> list[str]:
     lines = ["| option | Python, TOML | default | |", "| --- | --- | --- | --- |"]
     for option in options:
-        flags = ", ".join(f"`{flag}`" for flag in (*option.flags, *(option.option.negative or ()))) or "-"
-        expert = " (`--help-all`)" if option.option.expert else ""
-        name = f"`{option.name}`" if option.name in in_python or not option.flags else f"`{option.keys[-1]}` (TOML)"
-        without = option.without if option.option.without else f"`{option.without}`" if option.without else ""
+        flags = ", ".join(f"`{flag}`" for flag in option.flags) or "-"
+        expert = " (`--help-all`)" if option.expert else ""
+        name = (
+            f"`{option.keyword}`" if option.keyword in in_python or not option.flags else f"`{option.keys[-1]}` (TOML)"
+        )
+        default = option.shown_default
+        without = option.without or (f"`{default}`" if default else "")
         text = re.sub(
-            rf"(; |\()default: {re.escape(option.without)}\)$", lambda match: ")" * (match[1] == "; "), option.described
+            rf"(; |\()default: {re.escape(default)}\)$", lambda match: ")" * (match[1] == "; "), option.described
         )
         lines.append(" | ".join((f"| {flags}{expert}", name, without, text.strip().replace("|", "\\|") + " |")))
     return lines

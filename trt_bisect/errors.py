@@ -85,8 +85,9 @@ class TrialFailed(Exception):
 def lacks_room(error: BaseException) -> bool:
     """Returns true if a file could not be written: the disk or a quota is full, as a rule."""
     full = (errno.ENOSPC, errno.EDQUOT)
-    causes = (error, error.__cause__)
-    return isinstance(error, NoRoom) or any(isinstance(one, OSError) and one.errno in full for one in causes)
+    return isinstance(error, NoRoom) or any(
+        isinstance(cause, OSError) and cause.errno in full for cause in (error, error.__cause__)
+    )
 
 
 def first_line(error: Exception) -> str:
@@ -96,12 +97,8 @@ def first_line(error: Exception) -> str:
 
 def on_screen(error: TrtBisectError) -> str:
     """Returns the text to print for an error: problem and remedy, each on one line, without control characters."""
-    return "\n".join(_printable(text) for text in (error.problem, error.remedy) if text)
-
-
-def _printable(text: str) -> str:
-    line = " ".join(text.splitlines())[:_LONGEST_TEXT]
-    return "".join(letter if letter.isprintable() else "?" for letter in line)
+    lines = [" ".join(text.splitlines())[:_LONGEST_TEXT] for text in (error.problem, error.remedy) if text]
+    return "\n".join("".join(letter if letter.isprintable() else "?" for letter in line) for line in lines)
 
 
 def install(extra: str) -> str:

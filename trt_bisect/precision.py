@@ -57,7 +57,6 @@ class PrecisionPlan:
     """The precision of every layer, in execution order: ``precisions[k]`` is layer k's.
 
     Attributes:
-        precisions: the precisions of the layers.
         low: the low precision in question; a layer in another one is high.
     """
 
@@ -82,13 +81,15 @@ class PrecisionPlan:
         """The indices of the layers in FP16."""
         return self._layers_in(Precision.FP16)
 
-    def _layers_in(self, wanted: Precision) -> frozenset[int]:
-        return frozenset(i for i, precision in enumerate(self.precisions) if precision is wanted)
+    def _layers_in(self, low: Precision) -> frozenset[int]:
+        return frozenset(i for i, precision in enumerate(self.precisions) if precision is low)
 
     def keeping(self, layers: Iterable[int], high: Precision = Precision.FP32) -> PrecisionPlan:
         """Returns this plan with ``layers`` in the precision ``high``."""
         kept = frozenset(layers)
-        _check_indices(len(self), kept)
+        outside = sorted(i for i in kept if not 0 <= i < len(self))
+        if outside:
+            raise ValueError(f"layers {outside} of a network of {len(self)} layers")
         precisions = list(self.precisions)
         for i in kept:
             precisions[i] = high
@@ -108,7 +109,7 @@ class PrecisionPlan:
 
     @cached_property
     def _key(self) -> str:
-        layers = ".".join(f"{_LETTERS[own]}*{len(list(run))}" for own, run in groupby(self.precisions))
+        layers = ".".join(f"{_LETTERS[precision]}*{len(list(run))}" for precision, run in groupby(self.precisions))
         return layers if self.low is Precision.INT8 else f"{_LETTERS[self.low]}:{layers}"
 
     @classmethod
@@ -165,12 +166,7 @@ def int8_set(layers: int, chosen: Iterable[int], high: Precision = Precision.FP3
     return low_set(layers, chosen, high)
 
 
-def low_of(own: Precision) -> Precision:
+def low_of(precision: Precision) -> Precision:
     """Returns the low precision that a precision of a single layer belongs to: INT8 for its halves, and for INT16."""
-    return Precision.INT8 if own in (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION, Precision.INT16) else own
-
-
-def _check_indices(layers: int, chosen: frozenset[int]) -> None:
-    outside = sorted(i for i in chosen if not 0 <= i < layers)
-    if outside:
-        raise ValueError(f"layers {outside} of a network of {layers} layers")
+    halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION, Precision.INT16)
+    return Precision.INT8 if precision in halves else precision

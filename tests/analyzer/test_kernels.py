@@ -20,7 +20,7 @@ from trt_bisect.analyzer.structure.graph import FileGraph
 from trt_bisect.analyzer.structure.kernels import engine_facts
 from trt_bisect.builder.inspector import EngineLayer
 from trt_bisect.builder.tensorrt_build import RTX, import_tensorrt, logger_of
-from trt_bisect.builder.tensorrt_engine import layers_of_file
+from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.commands import check
 from trt_bisect.errors import BadInput
 from trt_bisect.model.file import save_model

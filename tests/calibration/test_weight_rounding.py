@@ -71,8 +71,8 @@ def test_weights_in_int8_lose_less_at_the_outputs(case):
     reference = outputs(network, samples, network.free_plan())
     before, after = (outputs(each, samples, plan_of_weights(each)) for each in (network, rounded.network))
     assert np.linalg.norm(after - reference) < 0.7 * np.linalg.norm(before - reference)
-    assert set(rounded.left) == {f"{layer}.weight" for layer in GRIDS}
-    assert all(share < 1.0 for share in rounded.left.values())
+    assert set(rounded.error_shares) == {f"{layer}.weight" for layer in GRIDS}
+    assert all(share < 1.0 for share in rounded.error_shares.values())
 
 
 def test_layers_that_stay_high_have_the_weights_of_the_file(case):

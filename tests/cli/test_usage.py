@@ -266,12 +266,12 @@ def test_the_help_fits_two_screens_and_all_of_it_has_the_experts_options():
     assert max(map(len, short.splitlines())) <= 80
     options = [option for option in declared(function_of("run")) if option.flags]
     assert set(flags[1]) == {option.flag for option in options}
-    assert set(flags[0]) == {option.flag for option in options if not option.option.expert}
+    assert set(flags[0]) == {option.flag for option in options if not option.expert}
     assert "--help-all" in short
 
 
 def test_every_option_of_every_command_has_a_panel_and_a_help():
     for command in COMMANDS:
         for option in declared(function_of(command)):
-            assert option.option.panel in PANELS
-            assert option.help.endswith(".")
+            assert option.panel in PANELS
+            assert option.effect.endswith(".")

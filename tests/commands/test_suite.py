@@ -87,7 +87,7 @@ def test_every_keyword_is_one_of_run(folder):
     from trt_bisect.commands.run.run import run
     from trt_bisect.commands.suite import NETWORK_KEYS, NIGHT_KINDS
 
-    taken = {option.name for key, option in NETWORK_KEYS.items() if key not in (*NIGHT_KINDS, "name")}
+    taken = {option.keyword for key, option in NETWORK_KEYS.items() if key not in (*NIGHT_KINDS, "name")}
     others = {"output", "history", "progress", "save_tensors", "cluster"}
     others |= {"tensorboard", "tensorboard_detail"}
     assert taken | others == set(inspect.signature(run).parameters)

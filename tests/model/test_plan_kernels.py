@@ -17,7 +17,7 @@ from benchmarks.networks import encoder
 from tests.support import networks
 from tests.support.editions import edition
 from tests.support.networks import save
-from trt_bisect.builder.tensorrt_engine import layers_of_file
+from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.model.cost import PRODUCTS, EngineModel
 from trt_bisect.model.file import save_model
 from trt_bisect.model.gpu_time import GPUS, Kind, predicted, seconds

@@ -15,7 +15,7 @@ from tests.support.records import texts
 from trt_bisect import BadInput, load_network, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.worst import worst_inputs
-from trt_bisect.builder.tensorrt_engine import layers_of_file
+from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.model.file import save_model
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.reading import compare_with_file, relative_difference

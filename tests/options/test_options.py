@@ -39,8 +39,8 @@ def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
     assert {"auto", *TYPINGS} == {*concerns.TYPING_CHOICES} - {concerns.WEAK_INT8}
     assert ("auto", *METHODS) == concerns.CALIBRATORS
     assert (concerns.BESIDE, concerns.NONE) == (store.BESIDE, store.NONE)
-    options = {option.name: option for option in declared(RunOptions)}
-    assert all(f"{name}," in options["metric"].help for name in BUILT_IN)
+    options = {option.keyword: option for option in declared(RunOptions)}
+    assert all(f"{name}," in options["metric"].effect for name in BUILT_IN)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_python_and_command_line_have_the_same_options():
     """Every option of a function but its progress is one of the command, with the same default."""
     for name, options in COMMANDS.items():
         keywords = inspect.signature(getattr(trt_bisect, name)).parameters
-        command = {option.name: option for option in declared(app.function_of(name))}
+        command = {option.keyword: option for option in declared(app.function_of(name))}
         for option in declared(options):
-            assert keywords[option.name].default == option.default == command[option.name].default
-        assert set(keywords) == {"model", *(option.name for option in declared(options))}
+            assert keywords[option.keyword].default == option.default == command[option.keyword].default
+        assert set(keywords) == {"model", *(option.keyword for option in declared(options))}
 
 
 def test_help_lists_the_options_and_the_signature_is_flat():
@@ -190,7 +190,7 @@ def test_a_command_fixes_options_that_it_does_not_have():
 
 def test_suggested_commands_repeat_all_options_but_where_it_writes():
     apart = {"output", "progress", "time_limit", "tensorboard", "tensorboard_detail", "save_tensors"}
-    assert {option.name for option in declared(RunOptions) if not option.option.repeated} == apart
+    assert {option.keyword for option in declared(RunOptions) if not option.repeated} == apart
 
 
 def test_what_has_no_name_on_the_command_line_is_left_to_fill_in():

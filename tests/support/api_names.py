@@ -22,7 +22,7 @@ RTX_ALONE = ("tensorrt_rtx.py",)
 SINCE_10_8 = ("debug_tensors.py",)
 """The files that run with TensorRT since 10.8 only."""
 
-WEAK = ("tensorrt_weak.py", "tensorrt_walk.py")
+WEAK = ("tensorrt_weak.py",)
 """The files that run with TensorRT before 11 only."""
 
 _CONSTRUCTOR = ".__init__"
@@ -53,8 +53,7 @@ OBJECTS = {
 """Expressions that stand for an object of a class, in all files."""
 
 IN_FILE = {
-    "tensorrt_walk.py": {"definition": "INetworkDefinition", "tensor": "ITensor"},
-    "tensorrt_weak.py": {"parsed": "INetworkDefinition"},
+    "tensorrt_weak.py": {"definition": "INetworkDefinition", "parsed": "INetworkDefinition", "tensor": "ITensor"},
     "tensorrt_build.py": {"network": "INetworkDefinition"},
 }
 """Expressions that stand for an object of a class in one file; ours elsewhere."""

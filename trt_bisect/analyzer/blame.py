@@ -11,9 +11,10 @@ from functools import cached_property
 from typing import Annotated
 
 from trt_bisect.analyzer.compared import Compared
-from trt_bisect.analyzer.origins import ACTIVATION, INPUT, RESULT, WEIGHT
+from trt_bisect.analyzer.origins import ACTIVATION, INPUT, RESULT, WEIGHT, Origin
 from trt_bisect.analyzer.structure.findings import ERROR, KINDS, Finding
-from trt_bisect.analyzer.tensors import NEAR_ZERO, LoudChannel
+from trt_bisect.analyzer.tensors import NEAR_ZERO, LoudChannel, RoundingFigures
+from trt_bisect.data.statistics import Spread
 from trt_bisect.model.layers import Layer
 from trt_bisect.support.table import INDEX, NAME, Column
 from trt_bisect.support.text import counted, listed, number, percent
@@ -89,11 +90,12 @@ def advise(
     cosines = {each.origin.tensor: each.figures.cosine for each in tensors}
     found = []
     for each in (*tensors, *weights):
+        origin, own = each.origin, (each.origin.layer,) if each.origin.layer else ()
         for reason, words, figure in _findings(each, cosines, least_cosine, sides):
-            layers = _affected_layers(each, reason)
+            layers = own if reason in (LOW_SIMILARITY, NOT_FINITE, RESULT_QUANTIZED) else origin.readers or own
             index = index_of.get(layers[0]) if layers else None
-            words = f"{words}{_where(each, reason, low)}"
-            found.append(Advice(index, layers, each.origin.tensor, each.origin.kind, reason, words, figure))
+            words = f"{words}{_where(origin, reason, low)}."
+            found.append(Advice(index, layers, origin.tensor, origin.kind, reason, words, figure))
     return tuple(sorted(found, key=lambda advice: -1 if advice.index is None else advice.index))
 
 
@@ -121,28 +123,23 @@ def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "
     }.get(reason, reason)
 
 
-def _affected_layers(each: Compared, reason: str) -> tuple[str, ...]:
-    own = (each.origin.layer,) if each.origin.layer else ()
-    return own if reason in (LOW_SIMILARITY, NOT_FINITE, RESULT_QUANTIZED) else each.origin.readers or own
-
-
-def _where(each: Compared, reason: str, low: str) -> str:
-    """The end of the sentence: the layer that makes the tensor and those that read it in INT8, or only a full stop."""
-    origin = each.origin
+def _where(origin: Origin, reason: str, low: str) -> str:
+    """The end of the sentence: the layer that makes the tensor and those that read it in INT8; or nothing."""
     if origin.kind == WEIGHT or reason not in (STARVED, SATURATION, ONE_CHANNEL) or not origin.readers:
-        return "."
+        return ""
     maker = f"made by '{origin.layer}'" if origin.layer else "an input of the network"
-    return f"; it is {maker}, and read in {low} by {listed(origin.readers, 4)}."
+    return f"; it is {maker}, and read in {low} by {listed(origin.readers, 4)}"
 
 
 def _findings(
     each: Compared, cosines: Mapping[str, float], least_cosine: float, sides: tuple[str, str]
 ) -> Iterator[_Reason]:
     yield from _difference(each, cosines, least_cosine, sides)
-    yield from _range(each)
+    if each.rounding is not None:
+        yield from _range(each, each.rounding)
     yield from _channels(each)
     if each.origin.kind == INPUT and each.origin.quantizers:
-        yield from _input(each)
+        yield from _input(each.fp32)
     if each.origin.rounded_as_result:
         yield (
             RESULT_QUANTIZED,
@@ -155,15 +152,15 @@ def _findings(
 def _difference(
     each: Compared, cosines: Mapping[str, float], least_cosine: float, sides: tuple[str, str]
 ) -> Iterator[_Reason]:
-    one, other = sides
+    high, low = sides
     more = each.int8.nonfinite - each.fp32.nonfinite
     if more > 0:
-        yield NOT_FINITE, f"{more} values are NaN or infinite in {other}, and finite in {one}", None
+        yield NOT_FINITE, f"{more} values are NaN or infinite in {low}, and finite in {high}", None
     cosine = each.figures.cosine
     worst = cosine if each.worst_cosine is None else each.worst_cosine
     if not min(cosine, worst) < least_cosine:
         return
-    words = f"the cosine similarity of {one} and {other} is {percent(cosine)}, SQNR {each.figures.sqnr:.1f} dB"
+    words = f"the cosine similarity of {high} and {low} is {percent(cosine)}, SQNR {each.figures.sqnr:.1f} dB"
     if cosine >= least_cosine:
         words += f"; on sample {each.worst_sample} alone the cosine is {percent(worst)}"
     before = [cosines[name] for name in each.origin.inputs if name in cosines]
@@ -172,10 +169,7 @@ def _difference(
     yield LOW_SIMILARITY, words, None
 
 
-def _range(each: Compared) -> Iterator[_Reason]:
-    rounding = each.rounding
-    if rounding is None:
-        return
+def _range(each: Compared, rounding: RoundingFigures) -> Iterator[_Reason]:
     largest = max(abs(each.fp32.min), abs(each.fp32.max))
     step, reach = number(each.scale), number(each.origin.reach)
     ends = f"the step is {step}, the range ends at {reach}, and the largest value is {number(largest)}"
@@ -198,39 +192,35 @@ def _range(each: Compared) -> Iterator[_Reason]:
 
 
 def _channels(each: Compared) -> Iterator[_Reason]:
-    per_channel = any(quantizer.axis is not None for quantizer in each.origin.quantizers)
-    if each.origin.kind != WEIGHT:
-        if each.loud and each.loud.times >= LOUD and each.origin.quantizers:
-            yield ONE_CHANNEL, f"{_loud_place(each)}, and the whole tensor has one scale", each.loud.times
-        return
-    if each.loud and each.loud.times >= LOUD:
+    """Yields the channels that are far louder than the others.
+
+    Axis 1 has channels; an index of another axis has no name, such as that of a feature or of a box.
+    """
+    origin, loud, loud_input = each.origin, each.loud, each.loud_input
+    if loud and loud.times >= LOUD and origin.kind == WEIGHT:
         scales = (
             "each channel of the weight has its own scale, but the layer's output has this channel too"
-            if per_channel
+            if any(quantizer.axis is not None for quantizer in origin.quantizers)
             else "all channels share one scale"
-            if each.origin.quantizers
+            if origin.quantizers
             else "the weight is not rounded, but the layer's output has this channel too"
         )
-        yield ONE_CHANNEL, f"{_loud('output channel', each.loud)}; {scales}", each.loud.times
-    if each.loud_input and each.loud_input.times >= LOUD and each.origin.quantizers:
-        words = f"{_loud('input channel', each.loud_input)}, and all channels share one scale"
-        yield ONE_CHANNEL, words, each.loud_input.times
-
-
-def _loud_place(each: Compared) -> str:
-    """Axis 1 has channels; an index of another axis has no name, such as that of a feature or of a box."""
-    assert each.loud is not None
-    assert each.origin.channel_axis is not None
-    axis = each.origin.channel_axis % len(each.shape)
-    return _loud("channel" if axis == 1 else f"on axis {axis}, index", each.loud)
+        yield ONE_CHANNEL, f"{_loud('output channel', loud)}; {scales}", loud.times
+    elif loud and loud.times >= LOUD and origin.quantizers:
+        assert origin.channel_axis is not None
+        axis = origin.channel_axis % len(each.shape)
+        what = _loud("channel" if axis == 1 else f"on axis {axis}, index", loud)
+        yield ONE_CHANNEL, f"{what}, and the whole tensor has one scale", loud.times
+    if loud_input and loud_input.times >= LOUD and origin.kind == WEIGHT and origin.quantizers:
+        words = f"{_loud('input channel', loud_input)}, and all channels share one scale"
+        yield ONE_CHANNEL, words, loud_input.times
 
 
 def _loud(what: str, loud: LoudChannel) -> str:
     return f"{what} {loud.channel} reaches {number(loud.peak)}, {number(loud.times)} times the median of the others"
 
 
-def _input(each: Compared) -> Iterator[_Reason]:
-    spread = each.fp32
+def _input(spread: Spread) -> Iterator[_Reason]:
     least, most, mean, std = (number(value, 4) for value in (spread.min, spread.max, spread.mean, spread.std))
     values = f"from {least} to {most}, mean {mean}, standard deviation {std}"
     largest = max(abs(spread.min), abs(spread.max))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import cached_property
 from statistics import median_low
 from typing import Any
@@ -65,7 +64,7 @@ class _PreparedReference:
             return self._divergence.of(output)
         if metric.name == "top1":
             return top1(self.values, output, self._classes)
-        return metric.function(*(np.asarray(each, np.float64) for each in (self.rows, rows)))
+        return metric.function(*(np.asarray(values, np.float64) for values in (self.rows, rows)))
 
 
 class OutputJudge:
@@ -106,22 +105,20 @@ class OutputJudge:
         that both have. Values that are not finite in the reference are left out.
         """
         notes: dict[str, None] = {}
-        found = [self._values(place, np.asarray(output), notes) for place, output in enumerate(outputs)]
-        finite = None not in found
-        inputs = {metric.name: self._by_input(metric, found) for metric in self._metrics}
+        arrays = [np.asarray(output) for output in outputs]
+        by_input = [self._values(place, array, notes) for place, array in enumerate(arrays)]
+        finite = None not in by_input
+        inputs = {metric.name: self._by_input(metric, by_input) for metric in self._metrics}
         worst = {
             metric.name: metric.worst(value for value in inputs[metric.name] if value is not None)
             for metric in self._metrics
         }
-        facts = OutputFacts()
-        if finite and self._reach is not None:
-            facts = self._reach.facts([np.asarray(output) for output in outputs])
         return OutputFigures(
             {name: value for name, value in worst.items() if finite and not math.isnan(value)},
             finite,
             "; ".join([*notes, *(() if finite else ("NaN or infinite values",))]),
-            inputs if len(found) > 1 else {},
-            **asdict(facts),
+            inputs if len(by_input) > 1 else {},
+            **(self._reach.facts(arrays) if finite and self._reach is not None else {}),
         )
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures | None:
@@ -129,14 +126,14 @@ class OutputJudge:
         if place in self._faint and all(metric.name in RELATIVE for metric in self._metrics):
             return None
         values = self._values(place, np.asarray(output), {})
-        known = {name: value for name, value in (values or {}).items() if not math.isnan(value)}
-        return OutputFigures(known, values is not None)
+        comparable = {name: value for name, value in (values or {}).items() if not math.isnan(value)}
+        return OutputFigures(comparable, values is not None)
 
-    def _by_input(self, metric: Metric, found: Sequence[Mapping[str, float] | None]) -> tuple[float | None, ...]:
+    def _by_input(self, metric: Metric, by_input: Sequence[Mapping[str, float] | None]) -> tuple[float | None, ...]:
         passed_over = self._faint if metric.name in RELATIVE else ()
         return tuple(
             None if place in passed_over else (values or {}).get(metric.name, math.nan)
-            for place, values in enumerate(found)
+            for place, values in enumerate(by_input)
         )
 
     def _values(self, place: int, output: np.ndarray, notes: dict[str, None]) -> dict[str, float] | None:
@@ -156,10 +153,11 @@ class OutputJudge:
         return reference.values_of(self._metrics, output)
 
     def _prepared(self, place: int) -> _PreparedReference:
-        found = self._kept.get(place) or _PreparedReference(self._reference[place], self._classes, keeps=self._keeps)
+        prepared = self._kept.get(place)
+        prepared = prepared or _PreparedReference(self._reference[place], self._classes, keeps=self._keeps)
         if self._keeps:
-            self._kept[place] = found
-        return found
+            self._kept[place] = prepared
+        return prepared
 
 
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -171,8 +169,8 @@ def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     medians = [median_low(column) for column in zip(*octaves, strict=True)]
     return tuple(
         place
-        for place, own in enumerate(octaves)
-        if any(one < middle - FAINT_OCTAVES for one, middle in zip(own, medians, strict=True))
+        for place, of_input in enumerate(octaves)
+        if any(exponent < middle - FAINT_OCTAVES for exponent, middle in zip(of_input, medians, strict=True))
     )
 
 
@@ -190,7 +188,7 @@ def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: M
         return []
     notes = []
     for name in judged:
-        places = faint_places([(octave(finite_norm(found[name])),) for found in reference])
+        places = faint_places([(octave(finite_norm(outputs[name])),) for outputs in reference])
         if places:
             notes.append(
                 f"output '{name}' is almost zero in FP32 on {len(places)} of {len(reference)} inputs (first: number "
@@ -212,12 +210,11 @@ def octave(norm: float) -> int:
 
 def _common(reference: np.ndarray, output: np.ndarray, notes: dict[str, None]) -> tuple[np.ndarray, np.ndarray]:
     """Returns both arrays cut to the region that both have; adds a note on the shapes."""
-    r, o = reference, output
-    notes[f"shape {list(o.shape)} instead of {list(r.shape)}, compared where both have values"] = None
-    if r.ndim != o.ndim:
-        return r.reshape(-1)[:0], o.reshape(-1)[:0]
-    region = tuple(slice(0, min(sizes)) for sizes in zip(r.shape, o.shape, strict=True))
-    return r[region], o[region]
+    notes[f"shape {list(output.shape)} instead of {list(reference.shape)}, compared where both have values"] = None
+    if reference.ndim != output.ndim:
+        return reference.reshape(-1)[:0], output.reshape(-1)[:0]
+    region = tuple(slice(0, min(sizes)) for sizes in zip(reference.shape, output.shape, strict=True))
+    return reference[region], output[region]
 
 
 def finite_rows(array: np.ndarray) -> np.ndarray:
@@ -243,15 +240,6 @@ _LEAST_SHARE = 0.005
 """A class counts if this share of all sure rows has it; a single row counts only where an input has no other."""
 
 
-@dataclass(frozen=True)
-class OutputFacts:
-    """Facts of one output beside its metrics; see ``OutputFigures``."""
-
-    reach: float | None = None
-    clipped: float = 0.0
-    vanished: tuple[int, ...] = ()
-
-
 class ReachOfOutput:
     """Counts the facts of one output.
 
@@ -265,13 +253,17 @@ class ReachOfOutput:
         self._classes = classes
         self._largest = largest_magnitude(*reference)
 
-    def facts(self, outputs: Sequence[np.ndarray]) -> OutputFacts:
-        """Returns the facts of an output, given for each input; none if shapes differ or FP32 is all zero."""
+    def facts(self, outputs: Sequence[np.ndarray]) -> dict[str, Any]:
+        """Returns the facts of an output, given for each input, as ``OutputFigures`` names them.
+
+        There are none if shapes differ or FP32 is all zero.
+        """
         same = all(r.shape == o.shape for r, o in zip(self._reference, outputs, strict=True))
         if not same or self._largest == 0.0 or not math.isfinite(self._largest):
-            return OutputFacts()
+            return {}
         top = largest_magnitude(*outputs)
-        return OutputFacts(top / self._largest, self._clipped(outputs, top), self._vanished(outputs))
+        clipped, vanished = self._clipped(outputs, top), self._vanished(outputs)
+        return {"reach": top / self._largest, "clipped": clipped, "vanished": vanished}
 
     def _clipped(self, outputs: Sequence[np.ndarray], top: float) -> float:
         """The share of FP32's large values that lie beyond ``top`` while the output's are at it.
@@ -310,10 +302,10 @@ class ReachOfOutput:
     def _sure_classes(self) -> set[int]:
         """The classes that FP32 predicts often enough to count."""
         assert self._classes is not None
-        found, counts = np.unique(np.concatenate([classes for _, classes in self._sure_rows]), return_counts=True)
+        predicted, counts = np.unique(np.concatenate([classes for _, classes in self._sure_rows]), return_counts=True)
         single = all(len(self._classes.rows(array)) == 1 for array in self._reference)
         least = 1 if single else max(2, math.ceil(_LEAST_SHARE * counts.sum()))
-        return set(found[counts >= least].tolist())
+        return set(predicted[counts >= least].tolist())
 
 
 def _sure(rows: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
@@ -355,8 +347,8 @@ def similarity(
     classes, _ = classes_of([dict(reference)], reference, chosen.name, class_axis)
     figures = []
     for name in reference:
-        known = chosen.knowing_perfect(np.atleast_2d(np.asarray(reference[name], np.float64)))
-        judge = OutputJudge([reference[name]], {"it": known}, classes.get(name))
+        deciding = chosen.knowing_perfect(np.atleast_2d(np.asarray(reference[name], np.float64)))
+        judge = OutputJudge([reference[name]], {"it": deciding}, classes.get(name))
         value = judge.figures([output[name]]).values.get(chosen.name, float("nan"))
-        figures.append((known.loss(value), value))
+        figures.append((deciding.loss(value), value))
     return max(figures, key=lambda figure: figure[0])[1]

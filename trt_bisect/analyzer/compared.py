@@ -16,7 +16,7 @@ import numpy as np
 
 from trt_bisect.analyzer.compare_output import FAINT_OCTAVES, octave
 from trt_bisect.analyzer.histograms import ChannelMap, GrowingHistogram, TensorHistogram, channel_map
-from trt_bisect.analyzer.metrics import RunningSums, Sums, cosine
+from trt_bisect.analyzer.metrics import RunningSums, cosine
 from trt_bisect.analyzer.origins import LayerTensor, Origin, Tensors
 from trt_bisect.analyzer.tensors import (
     ChannelPeaks,
@@ -117,16 +117,16 @@ class Compared(ComparedTensor):
     def row_by(self, observer: str) -> ComparedTensor:
         """Returns the comparison alone; ``observer`` chose the scale, if there is one."""
         quantizers = self.origin.quantizers
-        several = [each.axis for each in quantizers if np.size(each.scale) > 1]
-        own = quantizers[0].scale if quantizers else None
+        axes = [quantizer.axis for quantizer in quantizers if np.size(quantizer.scale) > 1]
+        scale = quantizers[0].scale if quantizers else None
         return ComparedTensor(
             **{
                 **vars(self),
                 "origin": self.origin.named,
                 "observer": observer if quantizers else "",
-                "axis": several[0] if several else None,
-                "scales": None if own is None else int(np.size(own)),
-                "least_scale": None if own is None else float(np.min(own)),
+                "axis": axes[0] if axes else None,
+                "scales": None if scale is None else int(np.size(scale)),
+                "least_scale": None if scale is None else float(np.min(scale)),
             }
         )
 
@@ -144,6 +144,7 @@ class _TensorComparison:
         self._dtype = ""
         self._differing = 0
         self._worst_of: dict[int, tuple[float, int]] = {}
+        """The worst cosine and its sample, by octave of the sample's norm."""
         self._octaves: Counter[int] = Counter()
         self._samples = 0
 
@@ -151,15 +152,20 @@ class _TensorComparison:
         """Adds the tensor of both runs on the next sample. If the shapes differ, it is counted and left out."""
         if self._shape is None:
             self._shape, self._dtype = reference.shape, str(reference.dtype)
+        self._samples += 1
         if reference.shape != output.shape:
             self._differing += 1
-            self._samples += 1
             return
         sample, row, largest = RunningSums(), row_length(reference.shape), largest_magnitude(reference)
         flat = reference.reshape(-1), output.reshape(-1)
         for part in parts(reference.size, row):
             sample.merge(self._statistics.add(*(as_block(run[part]) for run in flat), row=row, largest=largest))
-        self._add_sample(sample.of())
+        sums = sample.of()
+        if sums.size:
+            loudness = octave(math.sqrt(sums.signal))
+            worst = (cosine(sums), self._samples - 1)
+            self._worst_of[loudness] = min(worst, self._worst_of.get(loudness, worst))
+            self._octaves[loudness] += 1
         self._add_rounded(reference, output)
         if self._peaks is not None:
             self._peaks.add(reference)
@@ -167,11 +173,11 @@ class _TensorComparison:
     def _add_rounded(self, reference: np.ndarray, output: np.ndarray) -> None:
         """Adds the rounding of the FP32 values, and both runs as they are read; whole if each channel has its scale."""
         by_channel = any(quantizer.axis is not None for quantizer in self._origin.quantizers)
-        flat = [(reference, output)] if by_channel else zip(*map(_in_parts, (reference, output)), strict=True)
-        for own, other in flat:
+        pieces = [(reference, output)] if by_channel else zip(*map(_in_parts, (reference, output)), strict=True)
+        for in_fp32, in_int8 in pieces:
             if self._rounding is not None:
-                self._rounding.add(own)
-            for before, after in zip(_in_parts(own), _in_parts(self._origin.rounded(other)), strict=True):
+                self._rounding.add(in_fp32)
+            for before, after in zip(_in_parts(in_fp32), _in_parts(self._origin.rounded(in_int8)), strict=True):
                 self._histogram.add(np.stack([before, after]))
 
     def done(self) -> Compared | None:
@@ -196,21 +202,12 @@ class _TensorComparison:
             histogram=self._histogram.together(),
         )
 
-    def _add_sample(self, sums: Sums) -> None:
-        """Keeps the worst cosine by octave of the sample's norm. The faint octaves are known only at the end."""
-        if sums.size:
-            loudness = octave(math.sqrt(sums.signal))
-            found = (cosine(sums), self._samples)
-            self._worst_of[loudness] = min(found, self._worst_of.get(loudness, found))
-            self._octaves[loudness] += 1
-        self._samples += 1
-
     def _worst(self) -> tuple[float | None, int | None]:
-        """Returns the worst cosine of a sample that is not faint, and the index of that sample."""
+        """Returns the worst cosine of a sample that is not faint, and its index. Only the end tells what is faint."""
         if not self._octaves:
             return None, None
-        middle = median_low(self._octaves.elements())
-        return min(found for loudness, found in self._worst_of.items() if loudness >= middle - FAINT_OCTAVES)
+        least = median_low(self._octaves.elements()) - FAINT_OCTAVES
+        return min(worst for loudness, worst in self._worst_of.items() if loudness >= least)
 
 
 def _in_parts(values: np.ndarray) -> Iterator[np.ndarray]:
@@ -234,15 +231,12 @@ def compare_tensors(
     comparisons = {name: _TensorComparison(origin) for name, origin in origins.items()}
     with ThreadsIfLong(cores()) as pool:
         for reference, output in samples:
-            both = [name for name in comparisons if _is_float(reference.get(name)) and _is_float(output.get(name))]
-            list(pool.map(lambda name, r=reference, o=output: comparisons[name].add(r[name], o[name]), both))
+            floats = [{name for name, values in run.items() if values.dtype.kind == "f"} for run in (reference, output)]
+            names = [name for name in comparisons if name in floats[0] & floats[1]]
+            list(pool.map(lambda name, r=reference, o=output: comparisons[name].add(r[name], o[name]), names))
             del reference, output
             on_sample()
-    return tuple(compared for each in comparisons.values() if (compared := each.done()) is not None)
-
-
-def _is_float(values: np.ndarray | None) -> bool:
-    return values is not None and values.dtype.kind == "f"
+    return tuple(filter(None, (comparison.done() for comparison in comparisons.values())))
 
 
 def compare_weights(
@@ -286,24 +280,23 @@ def rounded_weight(values: np.ndarray, origin: Origin) -> np.ndarray:
 def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> Compared:
     """Compares a whole weight after rounding with the weight before."""
     rounding = RoundingStatistics(origin.quantizers) if origin.has_steps else None
-    axis, whole, largest = origin.channel_axis, PairStatistics(), largest_magnitude(values)
+    axis, statistics, largest = origin.channel_axis, PairStatistics(), largest_magnitude(values)
     histogram = GrowingHistogram(2)
     for part in channel_parts(values.shape, axis):
         if rounding is not None:
             rounding.add(values, part)
         blocks = [channels_first(array[part], axis) for array in (values, rounded)]
-        row = max(blocks[0].shape[1], 1)
-        both = [as_block(block) for block in blocks]
-        whole.add(*both, row=row, largest=largest)
-        histogram.add(np.concatenate(both))
+        flat = [as_block(block) for block in blocks]
+        statistics.add(*flat, row=max(blocks[0].shape[1], 1), largest=largest)
+        histogram.add(np.concatenate(flat))
     return Compared(
         origin=origin,
         shape=values.shape,
         dtype=str(values.dtype),
         scale=origin.scale,
-        figures=whole.figures(),
-        fp32=whole.reference.spread(),
-        int8=whole.output.spread(),
+        figures=statistics.figures(),
+        fp32=statistics.reference.spread(),
+        int8=statistics.output.spread(),
         rounding=rounding.figures() if rounding else None,
         loud=_loudest(values, axis),
         loud_input=_loudest(values, input_axis(axis)),
@@ -320,27 +313,27 @@ def input_axis(axis: int | None) -> int | None:
 
 def channel_spreads(values: np.ndarray, axis: int) -> list[Spread]:
     """Returns the moments of each channel along an axis."""
-    found: list[Spread] = []
+    spreads: list[Spread] = []
     for part in channel_parts(values.shape, axis):
         block = channels_first(values[part], axis).astype(np.float64)
         moments = Moments(len(block))
         moments.add(block)
-        found += [moments.spread(channel) for channel in range(len(block))]
-    return found
+        spreads += map(moments.spread, range(len(block)))
+    return spreads
 
 
 def _compare_channels(values: np.ndarray, rounded: np.ndarray, whole: Compared) -> list[ComparedChannel]:
     axis = whole.origin.channel_axis
     if axis is None:
         return []
-    own = whole.origin.quantizers[0].scale.reshape(-1) if whole.origin.quantizers else np.array([None])
-    scales, found = np.broadcast_to(own, values.shape[axis]).tolist(), list[ComparedChannel]()
+    scale = whole.origin.quantizers[0].scale.reshape(-1) if whole.origin.quantizers else np.array([None])
+    scales, channels = np.broadcast_to(scale, values.shape[axis]).tolist(), list[ComparedChannel]()
     named = whole.origin.named
     for part in channel_parts(values.shape, axis):
         blocks = [channels_first(array[part], axis).astype(np.float64) for array in (values, rounded)]
         statistics = PairStatistics(len(blocks[0]))
         statistics.add(*blocks, row=max(blocks[0].shape[1], 1))
-        found += [
+        channels += [
             ComparedChannel(
                 origin=named,
                 shape=whole.shape,
@@ -352,9 +345,9 @@ def _compare_channels(values: np.ndarray, rounded: np.ndarray, whole: Compared) 
                 channel=channel,
                 quantized_dtype=whole.quantized_dtype,
             )
-            for group, channel in enumerate(range(len(found), len(found) + len(blocks[0])))
+            for group, channel in enumerate(range(len(channels), len(channels) + len(blocks[0])))
         ]
-    return found
+    return channels
 
 
 def _loudest(values: np.ndarray, axis: int | None) -> LoudChannel | None:

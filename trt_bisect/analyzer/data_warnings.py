@@ -51,19 +51,6 @@ class FirstLayer:
     scaled: bool
 
 
-@dataclass(frozen=True)
-class FirstOutputs:
-    """The effect of samples on the first layer.
-
-    Attributes:
-        reach: the largest magnitude that the convolutions read.
-        spread: the median over the output channels, bias included, of standard deviation / |mean|.
-    """
-
-    reach: float
-    spread: float
-
-
 def first_layer(network: Network, name: str) -> FirstLayer | None:
     """Returns the convolutions that read an input; None if other layers read it.
 
@@ -87,14 +74,15 @@ def has_large_weights(network: Network, layer: FirstLayer) -> bool:
         weights = [network.constant(node.input[1]) for node in layer.convolutions]
     except KeyError:
         return False
-    sums = np.concatenate([np.abs(each.reshape(len(each), -1)).sum(axis=1) for each in weights])
+    sums = np.concatenate([np.abs(weight.reshape(len(weight), -1)).sum(axis=1) for weight in weights])
     return bool(np.median(sums) >= _FITS_SMALL_VALUES)
 
 
-def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds]) -> FirstOutputs | None:
-    """Runs the first layer on samples, at most four; returns None if ONNX Runtime refuses a sample.
+def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds]) -> tuple[float, float] | None:
+    """Returns the largest magnitude that the first layer reads of samples, at most four, and the spread of its outputs.
 
-    What follows a convolution counts up to the last bias or batch normalisation, if nothing else comes in between.
+    The spread is the median over the output channels of standard deviation / |mean|. What follows a convolution counts
+    up to the last bias or batch normalisation, if nothing else comes in between. None if ONNX Runtime refuses a sample.
     """
     outputs = [_biased(network, node) for node in layer.convolutions]
     made = [name for name in dict.fromkeys((layer.reads, *outputs)) if name in network.producers]
@@ -117,7 +105,7 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
     spreads = [moments[name].spread(k) for name in outputs if name in moments for k in range(channels[name])]
     alive = [spread for spread in spreads if spread.std or spread.mean]
     ratios = [spread.std / max(abs(spread.mean), np.finfo(np.float64).tiny) for spread in alive]
-    return FirstOutputs(reach, float(np.median(ratios))) if ratios else None
+    return (reach, float(np.median(ratios))) if ratios else None
 
 
 def feeds_state(network: Network, name: str) -> bool:
@@ -128,10 +116,10 @@ def feeds_state(network: Network, name: str) -> bool:
     """
     followed, graph = {name}, network.skeleton.graph
     for node in graph.node:
-        places = [place for place, tensor in enumerate(node.input) if tensor in followed]
-        if any(place in _state_places(node) for place in places):
+        slots = [slot for slot, tensor in enumerate(node.input) if tensor in followed]
+        if any(slot in _state_places(node) for slot in slots):
             return True
-        if places and node.op_type in _PASSING | _PICKING:
+        if slots and node.op_type in _PASSING | _PICKING:
             followed.update(node.output)
     shape = next(spec.shape for spec in network.inputs if spec.name == name)
     same = [spec for spec in network.outputs if spec.shape == shape]
@@ -142,7 +130,7 @@ def _state_places(node: onnx.NodeProto) -> Collection[int]:
     if node.op_type == "Loop":
         return range(2, len(node.input))
     if node.op_type == "Scan":
-        scanned = next(each.i for each in node.attribute if each.name == "num_scan_inputs")
+        scanned = next(attribute.i for attribute in node.attribute if attribute.name == "num_scan_inputs")
         return range(len(node.input) - scanned)
     return _STATES.get(node.op_type, ())
 
@@ -153,8 +141,7 @@ def _readers(network: Network, tensor: str) -> list[onnx.NodeProto]:
 
 def _moves_or_scales(network: Network, node: onnx.NodeProto) -> bool:
     """Returns true for a node that moves values, or adds or multiplies a constant."""
-    shifted = node.op_type in _AFFINE and any(map(network.has_constant, node.input))
-    return node.op_type in _PASSING or shifted
+    return node.op_type in _PASSING or (node.op_type in _AFFINE and any(map(network.has_constant, node.input)))
 
 
 def _biased(network: Network, node: onnx.NodeProto) -> str:
@@ -180,12 +167,10 @@ def _by_channel(values: np.ndarray, channels: int) -> np.ndarray | None:
     axis = next((k for k in (1, values.ndim - 1, 0) if k < values.ndim and values.shape[k] == channels), None)
     if axis is None:
         return None
-    found = np.moveaxis(values.astype(np.float64), axis, 0)
-    inner = tuple(
-        slice(_BORDER, -_BORDER) if size > 4 * _BORDER and found.ndim > 2 and k > 1 else slice(None)
-        for k, size in enumerate(found.shape)
-    )
-    return found[inner].reshape(len(found), -1)
+    by_channel = np.moveaxis(values.astype(np.float64), axis, 0)
+    sides = [slice(_BORDER, -_BORDER) if size > 4 * _BORDER else slice(None) for size in by_channel.shape[2:]]
+    inner = (..., *sides)
+    return by_channel[inner].reshape(len(by_channel), -1)
 
 
 _NEARLY_CONSTANT = 0.02
@@ -244,17 +229,17 @@ def _of_wrong_scale(network: Network, each: FedInput, samples: Iterable[Feeds], 
     layer = first_layer(network, each.name)
     if layer is None:
         return
-    seen = first_outputs(network, layer, samples)
+    reach, spread = first_outputs(network, layer, samples) or (0.0, None)
     pixels = each.looks_like_pixels and has_large_weights(network, layer)
-    if pixels and (not layer.scaled or (seen is not None and seen.reach > _NORMALISED_TO)):
+    if pixels and (not layer.scaled or reach > _NORMALISED_TO):
         yield (
             f"'{each.name}' is fed pixels of 0 to 255 ({source}: {each}), but the weights of the first layer fit "
             "values of about 0 to 1. Scale the data as in training: pictures with --scale 255, arrays with "
             "array / 255."
         )
-    elif seen is not None and each.samples > 1 and seen.spread < _NO_EFFECT:
+    elif spread is not None and each.samples > 1 and spread < _NO_EFFECT:
         yield (
-            f"'{each.name}' ({source}: {each}) moves the outputs of the first layer by only {percent(seen.spread)} "
+            f"'{each.name}' ({source}: {each}) moves the outputs of the first layer by only {percent(spread)} "
             "of their mean: the network expects other values, probably larger. Prepare the data as in training: pixels "
             "of 0 to 255 with --scale 1, or other --mean and --std."
         )
@@ -284,13 +269,13 @@ def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iter
     Args:
         drifts: by input.
     """
-    for name, found in drifts.items():
-        apart = found.distance >= _APART and found.chance <= _BY_CHANCE
-        if apart or found.outside > _OUTSIDE:
+    for name, drift in drifts.items():
+        apart = drift.distance >= _APART and drift.chance <= _BY_CHANCE
+        if apart or drift.outside > _OUTSIDE:
             yield (
-                f"'{name}' has drifted from the calibration data ({calibration}): {percent(found.outside)} of its "
-                f"values in {source} lie outside {found.least:.4g} to {found.most:.4g}, and the distributions are "
-                f"{found.distance:.2f} apart (Kolmogorov-Smirnov). Calibrate with samples like those in production."
+                f"'{name}' has drifted from the calibration data ({calibration}): {percent(drift.outside)} of its "
+                f"values in {source} lie outside {drift.least:.4g} to {drift.most:.4g}, and the distributions are "
+                f"{drift.distance:.2f} apart (Kolmogorov-Smirnov). Calibrate with samples like those in production."
             )
 
 

@@ -82,7 +82,13 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
     judged = rule.judged(trial)
     for name, figures in trial.outputs.items():
         if name in judged or output_of(name) in judged:
-            yield from _by_reach(name, figures)
+            reach = math.inf if figures.reach is None else figures.reach
+            if reach < _CLIPPED_REACH and figures.clipped >= _CLIPPED_SHARE:
+                cut_off = f"{percent(figures.clipped)} of FP32's large values are cut off"
+                text = f"'{name}' is clipped at {percent(reach)} of its largest FP32 magnitude: {cut_off}."
+                yield Doubt(name, CLIPPED, text)
+            elif reach < _SHORT_REACH:
+                yield Doubt(name, SHORT, f"'{name}' never exceeds {percent(reach)} of its largest FP32 magnitude.")
             if figures.vanished:
                 shown = ", ".join(map(str, figures.vanished[:_SHOWN_CLASSES]))
                 more = len(figures.vanished) - _SHOWN_CLASSES
@@ -92,21 +98,6 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
     warning = sqnr_disagreement(rule, trial)
     if warning is not None:
         yield warning
-
-
-def _by_reach(name: str, figures: OutputFigures) -> Iterator[Doubt]:
-    reach = figures.reach
-    if reach is None:
-        return
-    if reach < _CLIPPED_REACH and figures.clipped >= _CLIPPED_SHARE:
-        yield Doubt(
-            name,
-            CLIPPED,
-            f"'{name}' is clipped at {percent(reach)} of its largest FP32 magnitude: {percent(figures.clipped)} of "
-            "FP32's large values are cut off.",
-        )
-    elif reach < _SHORT_REACH:
-        yield Doubt(name, SHORT, f"'{name}' never exceeds {percent(reach)} of its largest FP32 magnitude.")
 
 
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:
@@ -122,7 +113,7 @@ def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[D
     floats = [name for name in outputs_to_judge(references[0]) if references[0][name].dtype.kind == "f"]
     named = {output_of(name) for name in rule.outputs}
     judged = [name for name in floats if name in named] or floats
-    constant = {name: text for name in judged if (text := _constant(name, [found[name] for found in references]))}
+    constant = {name: text for name in judged if (text := _constant(name, [outputs[name] for outputs in references]))}
     if judged and len(constant) == len(judged):
         wrong = "Comparing with this output means nothing. Check that the data is scaled and ordered as in training."
         return tuple(Doubt(name, CONSTANT, f"{text}. {wrong}") for name, text in constant.items()), ()
@@ -160,23 +151,23 @@ def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
         return None
     level = -10.0 * math.log10(2.0 * rule.budget)
     for name, figures in rule.judged(trial).items():
-        found, value = _on_worst_input(figures)
-        if found is None or value is None or found <= -EXACT_SQNR:
+        sqnr, value = _on_worst_input(figures)
+        if sqnr is None or value is None or sqnr <= -EXACT_SQNR:
             continue
         good = rule.metric.loss(value) <= rule.budget
-        if good and found < level - _ALLOWED_DECIBELS:
+        if good and sqnr < level - _ALLOWED_DECIBELS:
             return Doubt(
                 name,
                 DISAGREE,
                 f"Output '{name}': cosine {rule.text(value)} meets the threshold, but SQNR without the mean is "
-                f"{found:.1f} dB, and the threshold corresponds to {level:.1f} dB. A common offset or a softmax makes "
+                f"{sqnr:.1f} dB, and the threshold corresponds to {level:.1f} dB. A common offset or a softmax makes "
                 "cosine too high; check --metric centered_sqnr as well.",
             )
-        if not good and found > level + _ALLOWED_DECIBELS:
+        if not good and sqnr > level + _ALLOWED_DECIBELS:
             return Doubt(
                 name,
                 DISAGREE,
-                f"Output '{name}': cosine {rule.text(value)} misses the threshold, but SQNR is {found:.1f} dB, and the "
+                f"Output '{name}': cosine {rule.text(value)} misses the threshold, but SQNR is {sqnr:.1f} dB, and the "
                 f"threshold corresponds to {level:.1f} dB; check --metric sqnr as well.",
             )
     return None
@@ -252,9 +243,8 @@ def _at_most(missed: int, inputs: int, share: float) -> float:
         return 1.0
     if share >= 1.0:
         return 0.0
-    ways = math.lgamma(inputs + 1)
     logs = (
-        ways
+        math.lgamma(inputs + 1)
         - math.lgamma(k + 1)
         - math.lgamma(inputs - k + 1)
         + k * math.log(share)

@@ -62,7 +62,7 @@ class Rule:
         return self.judged_of(trial.outputs)
 
     def judged_of(self, outputs: Mapping[str, OutputFigures]) -> Mapping[str, OutputFigures]:
-        """Returns those of the figures of outputs that count, by name."""
+        """Returns the figures of those outputs that count, by name."""
         return {name: figures for name, figures in outputs.items() if not self.outputs or name in self.outputs}
 
     def loss(self, trial: Trial) -> float | None:
@@ -92,11 +92,10 @@ class Rule:
     def by_input(self, trial: Trial | None) -> ByInput | None:
         """Returns the metric's value for the worst output on each input; None if the trial failed or had one input."""
         judged = [] if trial is None or trial.failed else list(self.judged(trial).values())
-        known = [figures.inputs[self.metric.name] for figures in judged if self.metric.name in figures.inputs]
-        if not known or len(known) < len(judged):
+        by_output = [figures.inputs[self.metric.name] for figures in judged if self.metric.name in figures.inputs]
+        if not by_output or len(by_output) < len(judged):
             return None
-        places = list(zip(*known, strict=True))
-        counting = [[value for value in values if value is not None] for values in places]
+        counting = [[value for value in values if value is not None] for values in zip(*by_output, strict=True)]
         worst = [self.metric.worst(values) if values else None for values in counting]
         misses = [value is not None and self.metric.loss(value) > self.budget for value in worst]
         return by_input_of(worst, sum(misses), self.metric)
@@ -144,16 +143,16 @@ def by_input_of(values: Sequence[float | None], misses: int, metric: Metric) -> 
         misses: the number of inputs that miss the threshold.
         metric: the metric of the values.
     """
-    counting = {place: value for place, value in enumerate(values) if value is not None}
-    known = [value for value in counting.values() if math.isfinite(value)]
+    counting = {index: value for index, value in enumerate(values) if value is not None}
+    finite = [value for value in counting.values() if math.isfinite(value)]
     return ByInput(
         inputs=len(counting),
         misses=misses,
-        mean=sum(known) / len(known) if known else None,
-        fifth=float(np.percentile(known, 5 if metric.higher else 95)) if known else None,
-        worst=max(counting, key=lambda place: metric.loss(counting[place]), default=None),
+        mean=sum(finite) / len(finite) if finite else None,
+        fifth=float(np.percentile(finite, 5 if metric.higher else 95)) if finite else None,
+        worst=max(counting, key=lambda index: metric.loss(counting[index]), default=None),
         values=tuple(None if value is None or not math.isfinite(value) else value for value in values),
-        faint=tuple(place for place, value in enumerate(values) if value is None),
+        faint=tuple(index for index, value in enumerate(values) if value is None),
         together=metric is AGREEMENT,
     )
 
@@ -196,15 +195,7 @@ def make_rule(
 
 
 class Comparer:
-    """Compares the outputs for every input with FP32's.
-
-    Args:
-        reference: the FP32 outputs, one dictionary for each input.
-        classes: the classes of each output and group; found from ``reference`` where they are missing.
-        slices: the groups of places that are compared too.
-        task: its agreement is one more entry among the figures.
-        with_facts: the figures hold what doubts need.
-    """
+    """Compares the outputs for every input with FP32's; see ``comparison`` for its arguments."""
 
     def __init__(
         self,
@@ -216,14 +207,12 @@ class Comparer:
         *,
         with_facts: bool,
     ) -> None:
-        self._reference = reference
-        self._with_groups = slices.with_groups
-        self._task = task
+        self._reference, self._with_groups, self._task = reference, slices.with_groups, task
         self._judge: Judge | None = None
-        parts = [self._with_groups(found) for found in reference]
+        parts = [self._with_groups(outputs) for outputs in reference]
         self._judges: dict[str, OutputJudge] = {}
         for name in numeric_outputs(parts[0]) if metrics else ():
-            arrays, group = [found[name] for found in parts], slices.group(name)
+            arrays, group = [part[name] for part in parts], slices.group(name)
             faint = group.faint_inputs(arrays) if group else ()
             if len(faint) < len(arrays):
                 predicted = group.classes if group else None
@@ -233,19 +222,19 @@ class Comparer:
 
     def __call__(self, outputs: Sequence[Outputs]) -> dict[str, OutputFigures]:
         """Returns the figures by output, group and task; a group that predicts nothing on any input is left out."""
-        found = [self._with_groups(each) for each in outputs]
-        figures = {name: judge.figures([each[name] for each in found]) for name, judge in self._judges.items()}
+        parts = [self._with_groups(of_input) for of_input in outputs]
+        figures = {name: judge.figures([part[name] for part in parts]) for name, judge in self._judges.items()}
         if self._task is not None:
             figures[self._task.entry] = self._of_task(self._task, dict(enumerate(outputs)))
         return figures
 
     def at(self, place: int, outputs: Outputs) -> dict[str, OutputFigures]:
         """Returns the figures for one input; outputs that do not count on it are left out."""
-        found = self._with_groups(outputs)
-        figures = {name: judge.at(place, found[name]) for name, judge in self._judges.items()}
+        part = self._with_groups(outputs)
+        figures = {name: judge.at(place, part[name]) for name, judge in self._judges.items()}
         if self._task is not None:
             figures[self._task.entry] = self._of_task(self._task, {place: outputs})
-        return {name: each for name, each in figures.items() if each is not None}
+        return {name: of_output for name, of_output in figures.items() if of_output is not None}
 
     def _of_task(self, task: Task, outputs: Mapping[int, Outputs]) -> OutputFigures:
         """Returns the agreement on some inputs, by their places; with FP32's outputs for all of them known."""
@@ -268,15 +257,14 @@ def comparison(
     Args:
         reference: the FP32 outputs, one dictionary for each input.
         extra: the user's own metric, besides the built-in ones.
-        classes: see ``Comparer``.
-        slices: see ``Comparer``; none by default.
-        task: see ``Comparer``.
+        classes: the classes of each output and group; found from ``reference`` where they are missing.
+        slices: the groups of places that are compared too; none by default.
+        task: its agreement is one more entry among the figures.
         only: the one metric to compute; all by default.
-        with_facts: see ``Comparer``.
+        with_facts: the figures hold what doubts need.
     """
-    metrics = dict(BUILT_IN) if extra is None or extra is AGREEMENT else {**BUILT_IN, extra.name: extra}
-    if only is not None:
-        metrics = {} if only is AGREEMENT else {only.name: only}
+    chosen = [only] if only is not None else [*BUILT_IN.values(), *(() if extra is None else (extra,))]
+    metrics = {metric.name: metric for metric in chosen if metric is not AGREEMENT}
     return Comparer(reference, metrics, classes or {}, slices or Slices(), task, with_facts=with_facts)
 
 
@@ -314,7 +302,7 @@ def nonfinite_in_reference(reference: Sequence[Outputs]) -> dict[str, str]:
     """Returns a note by output for each reference output with NaN or infinite values."""
     notes = {}
     for name in numeric_outputs(reference[0]):
-        counts = [int(np.size(found[name]) - np.isfinite(found[name]).sum()) for found in reference]
+        counts = [int(np.size(outputs[name]) - np.isfinite(outputs[name]).sum()) for outputs in reference]
         if any(counts):
             inputs = sum(count > 0 for count in counts)
             notes[name] = (

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,8 @@ class Metric:
 
     def worst(self, figures: Iterable[float]) -> float:
         """Returns the worst figure; NaN if one figure is NaN."""
-        found = list(figures)
-        return math.nan if any(map(math.isnan, found)) else min(found) if self.higher else max(found)
+        values = list(figures)
+        return math.nan if any(map(math.isnan, values)) else min(values) if self.higher else max(values)
 
     def loss(self, value: float) -> float:
         """Returns the loss of a figure; infinite for NaN.
@@ -161,7 +162,7 @@ class RunningSums:
         """
         error = reference - output
         pairs = ((reference, reference), (output, output), (reference, output), (error, error))
-        products = [np.add.reduce(one * other, axis=1) for one, other in pairs]
+        products = [np.add.reduce(a * b, axis=1) for a, b in pairs]
         error = np.abs(error, out=error)
         count = error.shape[1] if size is None else size
         for sums, more in zip(self._sums, (count, *products, np.add.reduce(error, axis=1)), strict=True):
@@ -244,16 +245,6 @@ def centered_sqnr(sums: Sums) -> float:
     return decibels(sums.signal if sums.size == 1 else sums.centered, sums.noise)
 
 
-def max_abs(sums: Sums) -> float:
-    """Returns the largest absolute error."""
-    return sums.largest
-
-
-def max_rel(sums: Sums) -> float:
-    """Returns the largest relative error."""
-    return sums.relative
-
-
 def decibels(signal: float, noise: float) -> float:
     """Returns 10 log10(signal / noise), clipped to ``-EXACT_SQNR``..``EXACT_SQNR``."""
     if noise == 0.0:
@@ -277,12 +268,7 @@ def _of_sums(
     return Metric(name, function, text, perfect, loss_of, of_sums=figure)
 
 
-def _plain(value: float) -> str:
-    return f"{value:.6g}"
-
-
-def _decibel_text(value: float) -> str:
-    return f"{value:.2f} dB"
+_plain, _decibel_text = "{:.6g}".format, "{:.2f} dB".format
 
 
 def _below(value: float, perfect: float) -> float:
@@ -307,8 +293,8 @@ BUILT_IN: dict[str, Metric] = {
         _of_sums("mse", mse, _plain, 0.0, _above),
         _of_sums("l1", l1, _plain, 0.0, _above),
         Metric("kl", kl, _plain, 0.0, _above),
-        _of_sums("max_abs", max_abs, _plain, 0.0, _above),
-        _of_sums("max_rel", max_rel, _plain, 0.0, _above),
+        _of_sums("max_abs", attrgetter("largest"), _plain, 0.0, _above),
+        _of_sums("max_rel", attrgetter("relative"), _plain, 0.0, _above),
         Metric("top1", top1, percent, 1.0, _below),
     )
 }
@@ -409,8 +395,7 @@ def figure_text(metric: str, value: float | None, threshold: float | None = None
         return "-"
     if metric in PERCENTAGES:
         return percent(value, threshold)
-    known = JUDGING.get(metric)
-    return known.text(value) if known else f"{value:.6g}"
+    return JUDGING[metric].text(value) if metric in JUDGING else _plain(value)
 
 
 def threshold_text(metric: str, value: float) -> str:

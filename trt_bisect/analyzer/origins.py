@@ -117,7 +117,7 @@ class Origin(LayerTensor):
 
 def sides_of(plan: PrecisionPlan) -> dict[int, Precision]:
     """Returns the layers of which one side alone is rounded, or whose activations are in 16 bits: each precision."""
-    return {index: own for index, own in enumerate(plan.precisions) if own in _WEIGHT_SIDE or own in _ACTIVATION_SIDE}
+    return {k: side for k, side in enumerate(plan.precisions) if side in (*_WEIGHT_SIDE, *_ACTIVATION_SIDE)}
 
 
 def activation_origins(
@@ -152,12 +152,13 @@ def activation_origins(
             rounded_as_result=name in as_result,
         )
 
-    found = {spec.name: origin(spec.name, INPUT, None) for spec in network.inputs if spec.dtype.kind == "f"}
-    for layer in network.layers:
-        for name in layer.outputs:
-            if types.dtypes.get(name, np.dtype(np.float32)).kind == "f":
-                found[name] = origin(name, RESULT if name in results else ACTIVATION, layer)
-    return found
+    inputs = {spec.name: origin(spec.name, INPUT, None) for spec in network.inputs if spec.dtype.kind == "f"}
+    return inputs | {
+        name: origin(name, RESULT if name in results else ACTIVATION, layer)
+        for layer in network.layers
+        for name in layer.outputs
+        if types.dtypes.get(name, np.dtype(np.float32)).kind == "f"
+    }
 
 
 def weight_origins(
@@ -165,15 +166,13 @@ def weight_origins(
 ) -> list[Origin]:
     """Returns the weights that can be rounded, one for each layer that reads one. Without quantizers in high layers."""
     types = TensorTypes.of(network.skeleton.graph)
-    found = []
+    origins = []
     for layer in network.layers:
-        for rounding in layer.roundings:
-            if not rounding.is_weight:
-                continue
+        for rounding in (rounding for rounding in layer.roundings if rounding.is_weight):
             runs = layer.quantizable and (layer.index in int8 or sides.get(layer.index) in _WEIGHT_SIDE)
             node = network.skeleton.graph.node[layer.index]
             axis = rounding.axis if rounding.axis is not None else weight_axis(node, rounding.slot, types)
-            found.append(
+            origins.append(
                 Origin(
                     tensor=rounding.tensor,
                     kind=WEIGHT,
@@ -187,37 +186,35 @@ def weight_origins(
                     channel_axis=axis,
                 )
             )
-    return found
+    return origins
 
 
 def bias_origins(network: Network) -> list[Origin]:
     """Returns the constant floating-point biases of the layers, which INT8 does not round."""
     types = TensorTypes.of(network.skeleton.graph)
-    found = []
-    for layer in network.layers:
-        for name in bias_names(network, layer, types):
-            if types.dtypes[name].kind == "f":
-                found.append(
-                    Origin(
-                        tensor=name,
-                        kind=BIAS,
-                        index=layer.index,
-                        layer=layer.name,
-                        op_type=layer.op_type,
-                        int8_op_type=layer.op_type,
-                    )
-                )
-    return found
+    return [
+        Origin(
+            tensor=name,
+            kind=BIAS,
+            index=layer.index,
+            layer=layer.name,
+            op_type=layer.op_type,
+            int8_op_type=layer.op_type,
+        )
+        for layer in network.layers
+        for name in bias_names(network, layer, types)
+        if types.dtypes[name].kind == "f"
+    ]
 
 
 def bias_names(network: Network, layer: Layer, types: TensorTypes) -> list[str]:
     """Returns a layer's constant biases: input 2 of a layer with weights, or the vector that an Add adds unrounded."""
     read = network.skeleton.graph.node[layer.index].input
-    rounded = {each.tensor for each in layer.roundings if each.is_weight}
-    given = read[2:3] if layer.op_type in WEIGHTED else read if layer.op_type == "Add" else ()
+    rounded = {rounding.tensor for rounding in layer.roundings if rounding.is_weight}
+    added = read[2:3] if layer.op_type in WEIGHTED else read if layer.op_type == "Add" else ()
     return [
         name
-        for name in given
+        for name in added
         if name and name not in rounded and network.has_constant(name)
         if sum(size != 1 for size in types.shapes[name]) <= 1
     ]
@@ -238,14 +235,12 @@ def _roundings(
     readers: dict[str, list[str]] = {}
     as_result: set[str] = set()
     for layer in network.layers:
-        own = sides.get(layer.index)
-        if not layer.quantizable or not (layer.index in int8 or own in _ACTIVATION_SIDE):
+        side = sides.get(layer.index)
+        if not layer.quantizable or not (layer.index in int8 or side in _ACTIVATION_SIDE):
             continue
-        for rounding in layer.roundings:
-            if rounding.is_weight:
-                continue
+        for rounding in (rounding for rounding in layer.roundings if not rounding.is_weight):
             quantizers = writer.quantizers(layer, rounding)
-            if own is Precision.INT16:
+            if side is Precision.INT16:
                 quantizers = (activation_quantizer(W8A16, np.float32(np.max(quantizers[0].scale))),)
             rounded.setdefault(rounding.tensor, quantizers)
             if rounding.at_output:
@@ -273,12 +268,8 @@ def _channel_axes(network: Network) -> dict[str, int]:
         before = next((name for name in layer.inputs if name in axes), "")
         for name in layer.outputs:
             kept = bool(before) and layer.op_type not in _REARRANGING and ranks.get(before) == ranks.get(name)
-            if layer.op_type in _CHANNELS_FIRST:
-                axes[name] = 1
-            elif layer.op_type in _CHANNELS_LAST:
-                axes[name] = -1
-            else:
-                axes[name] = axes[before] if kept else _axis_by_rank(ranks.get(name, 0))
+            otherwise = axes[before] if kept else _axis_by_rank(ranks.get(name, 0))
+            axes[name] = 1 if layer.op_type in _CHANNELS_FIRST else -1 if layer.op_type in _CHANNELS_LAST else otherwise
     return axes
 
 
@@ -311,14 +302,14 @@ def plan_observer(
         for name, origin in origins.items()
         if name in network.producers
     }
-    made = {name: own for own, name in as_made.items()}
-    wanted = [tuple(origins)] if groups is None else groups
-    inside = [[made[name] for name in names if name in made] for names in wanted]
+    name_in_plan = {name: made for made, name in as_made.items()}
+    groups = [tuple(origins)] if groups is None else groups
+    inside = [[name_in_plan[name] for name in names if name in name_in_plan] for names in groups]
     observer = Observer(writer.write(plan), inside, network.source)
 
     def run(feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
         parts = observer.run(feeds, position)
-        for names in wanted:
+        for names in groups:
             tensors = {as_made[name]: values for name, values in next(parts).items()}
             yield {**{name: feeds[name] for name in names if name in feeds}, **tensors}
             del tensors

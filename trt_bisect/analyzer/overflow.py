@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -88,19 +89,17 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
         return ()
     writer = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME)
     places = _places(writer)
-    as_made = [replace(each, name=each.tensor) for each in places]
+    as_made = [replace(tensor, name=tensor.tensor) for tensor in places]
     found: dict[str, Overflow] = {}
     try:
         for position, feeds in enumerate(inputs[:_SEARCHED]):
             spoiled: set[str] = set()
-            for place, values in _run(writer, places, network.quantizable, feeds, position, memory):
-                overflow = _in_low_run(place, kind, values, position, spoiled)
-                if overflow is not None:
-                    found.setdefault(overflow.tensor, overflow)
-            for place, values in _run(writer, as_made, (), feeds, position, memory):
-                overflow = _in_fp32(place, kind, values, position)
-                if overflow is not None:
-                    found.setdefault(overflow.tensor, overflow)
+            low_run = _run(writer, places, network.quantizable, feeds, position, memory)
+            fp32_run = _run(writer, as_made, (), feeds, position, memory)
+            in_low_run = (_in_low_run(tensor, kind, values, position, spoiled) for tensor, values in low_run)
+            in_fp32 = (_in_fp32(tensor, kind, values, position) for tensor, values in fp32_run)
+            for overflow in filter(None, chain(in_low_run, in_fp32)):
+                found.setdefault(overflow.tensor, overflow)
     except BadInput:
         return ()
     every = [*found.values(), *_of_weights(network, kind)]
@@ -113,12 +112,12 @@ def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: boo
     low = network.low
     if not found:
         return []
-    said = [each.text(low) for each in found[:_NOTED]]
+    texts = [overflow.text(low) for overflow in found[:_NOTED]]
     if len(found) > _NOTED:
-        said.append(f"{len(found) - _NOTED} more tensors leave the range of {low.title}: report.json has them")
+        texts.append(f"{len(found) - _NOTED} more tensors leave the range of {low.title}: report.json has them")
     if not emulated:
-        said.append(f"where values leave the range of {low.title} was emulated with ONNX Runtime")
-    return noted(RANGE, said)
+        texts.append(f"where values leave the range of {low.title} was emulated with ONNX Runtime")
+    return noted(RANGE, texts)
 
 
 def base_overflow_notes(network: Network, inputs: Sequence[Feeds], memory: int, *, emulated: bool) -> list[Note]:

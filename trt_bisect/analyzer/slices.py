@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -102,23 +102,21 @@ class Slices:
 
     def with_groups(self, outputs: Outputs) -> Outputs:
         """Returns the outputs by name, each followed by its groups."""
-        found: Outputs = {}
+        parts: Outputs = {}
         for name, value in outputs.items():
-            found[name] = value
-            found.update({group.name: group.of(np.asarray(value)) for group in self.by_output.get(name, ())})
-        return found
+            parts[name] = value
+            parts.update({group.name: group.of(np.asarray(value)) for group in self.by_output.get(name, ())})
+        return parts
 
     def names(self, outputs: Iterable[str]) -> tuple[str, ...]:
         """Returns the names that are judged in place of these outputs."""
-        names: list[str] = []
-        for name in outputs:
-            groups = self.by_output.get(name, ()) if self.apart else ()
-            names += [group.name for group in groups] or [name]
-        return tuple(names)
+        groups = self.by_output if self.apart else {}
+        names = ([group.name for group in groups.get(name, ())] or [name] for name in outputs)
+        return tuple(chain.from_iterable(names))
 
     def group(self, name: str) -> Slice | None:
         """Returns the group of a name; None for the name of a whole output."""
-        return next((each for groups in self.by_output.values() for each in groups if each.name == name), None)
+        return next((g for groups in self.by_output.values() for g in groups if g.name == name), None)
 
     def notes(self) -> list[str]:
         """Returns a sentence on each output that is judged in groups."""
@@ -147,8 +145,8 @@ def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], *, apart: 
         outputs: the names of the outputs that may be cut.
         apart: false to judge no group apart.
     """
-    found = {name: _groups(name, [np.asarray(each[name]) for each in reference]) for name in outputs}
-    return Slices({name: groups for name, groups in found.items() if groups}, apart)
+    by_output = {name: _groups(name, [np.asarray(each[name]) for each in reference]) for name in outputs}
+    return Slices({name: groups for name, groups in by_output.items() if groups}, apart)
 
 
 def _groups(name: str, arrays: Sequence[np.ndarray]) -> tuple[Slice, ...]:
@@ -156,16 +154,18 @@ def _groups(name: str, arrays: Sequence[np.ndarray]) -> tuple[Slice, ...]:
     rank = arrays[0].ndim
     if any(array.ndim != rank or array.dtype.kind != "f" or not array.size for array in arrays):
         return ()
-    found = [_along(name, arrays, axis) for axis in range(1, rank)]
-    return min(filter(None, found), key=len, default=())
+    return min(filter(None, (_along(name, arrays, axis) for axis in range(1, rank))), key=len, default=())
 
 
 def _along(name: str, arrays: Sequence[np.ndarray], axis: int) -> tuple[Slice, ...]:
     """Returns the groups along an axis; empty if there are none."""
     length = arrays[0].shape[axis]
     values = sum(array.size for array in arrays) // length
-    alike = all(array.shape[axis] == length for array in arrays)
-    if not (alike and 2 <= length <= _LONGEST_AXIS and values >= _LEAST_VALUES):
+    if not (
+        all(array.shape[axis] == length for array in arrays)
+        and 2 <= length <= _LONGEST_AXIS
+        and values >= _LEAST_VALUES
+    ):
         return ()
     rows = [_rows(array, axis) for array in arrays]
     largest = np.max([np.abs(each).max(axis=0) for each in rows], axis=0)
@@ -219,9 +219,9 @@ def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray) -> bool:
 
 def _filled(kinds: np.ndarray) -> np.ndarray:
     """Returns the kinds with -1 replaced by the kind of the place before, or of the first place that has one."""
-    known = np.flatnonzero(kinds >= 0)
-    before = np.searchsorted(known, np.arange(len(kinds)), side="right") - 1
-    return np.asarray(kinds[known[np.maximum(before, 0)]])
+    loud = np.flatnonzero(kinds >= 0)
+    before = np.searchsorted(loud, np.arange(len(kinds)), side="right") - 1
+    return np.asarray(kinds[loud[np.maximum(before, 0)]])
 
 
 def _spans(kinds: np.ndarray) -> list[tuple[tuple[int, int], ...]]:

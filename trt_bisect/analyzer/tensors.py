@@ -15,7 +15,7 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import kl_of_any_rows
 from trt_bisect.analyzer.histograms import GrowingHistogram, TensorHistogram
-from trt_bisect.analyzer.metrics import RunningSums, cosine, decibels, l1, least_divisor, max_abs, max_rel, mse, sqnr
+from trt_bisect.analyzer.metrics import RunningSums, cosine, decibels, l1, least_divisor, mse, sqnr
 from trt_bisect.data.statistics import Moments, Spread
 from trt_bisect.model.quantizer import Quantizer, round_trips
 from trt_bisect.support.codec import NanForNull, Real
@@ -128,7 +128,7 @@ class PairStatistics:
         if not sums.size:
             return PairFigures(*[math.nan] * 7)
         kl = max(0.0, float(self._kl[group]) / rows) if rows else math.nan
-        return PairFigures(cosine(sums), mse(sums), l1(sums), kl, sqnr(sums), max_abs(sums), max_rel(sums))
+        return PairFigures(cosine(sums), mse(sums), l1(sums), kl, sqnr(sums), sums.largest, sums.relative)
 
 
 class RoundingStatistics:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trt_bisect.analyzer.classes import Classes, classes_of
+from trt_bisect.analyzer.classes import classes_of
 from trt_bisect.analyzer.compare_output import faint_places, finite_norm, octave
 from trt_bisect.analyzer.judge import Rule, comparison, numeric_outputs
 from trt_bisect.analyzer.metrics import RELATIVE
@@ -50,8 +50,8 @@ class WorstInputs:
     @property
     def median(self) -> float:
         """The median of the similarities that have a value; NaN if none has one."""
-        known = [value for value in self.similarities if not math.isnan(value)]
-        return float(np.median(known)) if known else math.nan
+        values = [value for value in self.similarities if not math.isnan(value)]
+        return float(np.median(values)) if values else math.nan
 
 
 @dataclass
@@ -164,12 +164,12 @@ def worst_inputs(
             if on_sample is not None:
                 on_sample(len(judged) + 1)
             reference = fp32.infer(feeds)
-            judge = judge or _SampleJudge.of(rule, reference, class_axis, task)
+            judge = judge or _SampleJudge(rule, reference, class_axis, task)
             if slices is not None and not judge.slices.by_output:
-                judge = replace(judge, slices=slices(reference))
-            found = judge.figures(reference, int8.infer(feeds))
-            judged.append((found.loss, found.similarity))
-            search.offer(feeds, found.loss, found.norms, found.tie)
+                judge.slices = slices(reference)
+            loss, similarity, norms, tie = judge.figures(reference, int8.infer(feeds))
+            judged.append((loss, similarity))
+            search.offer(feeds, loss, norms, tie)
     except KeyboardInterrupt:
         if not (keep_when_stopped and search.held):
             raise
@@ -181,63 +181,42 @@ def worst_inputs(
     return WorstInputs(inputs, places, similarities, losses, search.faint(), judge.rule, stopped)
 
 
-@dataclass(frozen=True)
-class _SampleFigures:
-    """The figures of a sample.
-
-    Attributes:
-        norms: the norms of the reference's outputs; empty if the metric is not relative.
-        tie: decides between equal losses, see ``WorstSamples.offer``.
-    """
-
-    loss: float
-    similarity: float
-    norms: tuple[float, ...]
-    tie: float
-
-
-@dataclass(frozen=True)
 class _SampleJudge:
     """Judges samples, one at a time.
 
     Attributes:
         rule: the rule for whole outputs.
-        classes: the classes of each whole output.
         slices: the parts of the outputs that are judged apart.
     """
 
-    rule: Rule
-    classes: dict[str, Classes]
-    task: Task | None
-    slices: Slices = field(default_factory=Slices)
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         rule: Rule | Callable[[Outputs], Rule],
         reference: Outputs,
         class_axis: int | None,
         task: Callable[[Sequence[Outputs]], Task | None],
-    ) -> _SampleJudge:
-        """Returns a judge for the samples of a data set, of which ``reference`` is the first one's FP32 outputs."""
-        rule = rule if isinstance(rule, Rule) else rule(reference)
-        classes, _ = classes_of([reference], rule.outputs or reference, rule.metric.name, class_axis)
-        return cls(rule, classes, task([reference]))
+    ) -> None:
+        """``reference`` are the FP32 outputs for the first sample."""
+        self.rule = rule if isinstance(rule, Rule) else rule(reference)
+        self.slices = Slices()
+        self._classes, _ = classes_of([reference], self.rule.outputs or reference, self.rule.metric.name, class_axis)
+        self._task = task([reference])
 
-    def figures(self, reference: Outputs, output: Outputs) -> _SampleFigures:
-        """Returns the figures of a sample."""
-        compare = comparison([reference], self.rule.metric, self.classes, self.slices, self.task, with_facts=False)
+    def figures(self, reference: Outputs, output: Outputs) -> tuple[float, float, tuple[float, ...], float]:
+        """Returns the loss and the similarity of a sample, the norms of the reference's outputs, and the tie.
+
+        There are no norms if the metric is not relative. See ``WorstSamples.offer`` for the tie.
+        """
+        compare = comparison([reference], self.rule.metric, self._classes, self.slices, self._task, with_facts=False)
         trial, rule = Trial("", MEASURED, compare([output])), self._rule_on(reference)
         loss, similarity = rule.loss(trial), rule.similarity(trial)
-        relative = self.rule.metric.name in RELATIVE
-        cosines = [each.values["cosine"] for each in trial.outputs.values() if "cosine" in each.values]
-        return _SampleFigures(
+        judged = self.rule.outputs or numeric_outputs(reference)
+        cosines = [figures.values["cosine"] for figures in trial.outputs.values() if "cosine" in figures.values]
+        return (
             math.inf if loss is None else loss,
             math.nan if similarity is None else similarity,
-            tuple(finite_norm(reference[name]) for name in self.rule.outputs or numeric_outputs(reference))
-            if relative
-            else (),
-            -min(cosines, default=0.0) if self.task is not None else 0.0,
+            tuple(finite_norm(reference[name]) for name in judged) if self.rule.metric.name in RELATIVE else (),
+            -min(cosines, default=0.0) if self._task is not None else 0.0,
         )
 
     def _rule_on(self, reference: Outputs) -> Rule:
@@ -331,16 +310,16 @@ def distribution_of(
 
 
 def _histogram(values: Sequence[float]) -> tuple[Bin, ...]:
-    known = [value for value in values if math.isfinite(value)]
-    if not known:
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
         return ()
-    low, high = min(known), max(known)
+    low, high = min(finite), max(finite)
     width = (high - low) / _BINS
     if not (low < low + width < high and math.isfinite(width)):
-        return (Bin(low, high, len(known)),)
-    counts = Counter(min(int((value - low) / width), _BINS - 1) for value in known)
-    edges = [*(low + place * width for place in range(_BINS)), high]
-    return tuple(Bin(edges[place], edges[place + 1], counts[place]) for place in range(_BINS))
+        return (Bin(low, high, len(finite)),)
+    counts = Counter(min(int((value - low) / width), _BINS - 1) for value in finite)
+    edges = [*(low + k * width for k in range(_BINS)), high]
+    return tuple(Bin(edges[k], edges[k + 1], counts[k]) for k in range(_BINS))
 
 
 def verdict(found: MetricDistribution) -> str:

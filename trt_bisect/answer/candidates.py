@@ -159,8 +159,8 @@ def _smoothed(network: Network, data: Dataset) -> tuple[Network, str] | None:
 
 def _rounded(network: Network, data: Dataset) -> tuple[Network, str] | None:
     changed = round_weights(network, islice(data, 0, None, _EVERY))
-    words = f"{counted(len(changed.left), 'weight')} rounded for the outputs"
-    return (changed.network, words) if changed.left else None
+    words = f"{counted(len(changed.error_shares), 'weight')} rounded for the outputs"
+    return (changed.network, words) if changed.error_shares else None
 
 
 _CHANGES: tuple[Callable[[Network, Dataset], tuple[Network, str] | None], ...] = (_equalised, _smoothed, _rounded)

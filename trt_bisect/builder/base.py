@@ -93,7 +93,7 @@ DEFAULT_TIMEOUT = 3600.0
 """Seconds that a build, or an inference, may take in a run."""
 
 _HIGH = (Precision.FP32, Precision.FP16, Precision.BF16)
-_RAN_FOLLOWING = {own: str(own if own in _HIGH else Precision.FP32) for own in Precision}
+_RAN_FOLLOWING = {planned: str(planned if planned in _HIGH else Precision.FP32) for planned in Precision}
 
 
 @dataclass(frozen=True)
@@ -153,11 +153,7 @@ class Engine(Protocol):
         ...
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Measures the time of an inference of one sample; returns None if the arithmetic is emulated.
-
-        Raises:
-            TrialFailed: the inference failed.
-        """
+        """Measures the time of an inference; returns None if the arithmetic is emulated; raises as ``infer`` does."""
         ...
 
     def __enter__(self) -> Engine: ...
@@ -185,11 +181,7 @@ class Builder(Protocol):
         ...
 
     def reference(self) -> Engine:
-        """Builds the engine with every layer in FP32, whatever the high precision is.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine with every layer in FP32, whatever the high precision is; raises as ``build`` does."""
         ...
 
 

@@ -91,15 +91,10 @@ def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator
     """Yields what an engine shows by the names of the graph, and again as stored where its format is not linear.
 
     An engine layer with one output holds the one tensor that leaves the ONNX nodes in its metadata. Outputs that are
-    padded in memory are left out.
-
-    Args:
-        shown: by the engine's names.
-        inspected: the engine inspector's JSON.
-        graph: as it was built.
+    padded in memory are left out. ``inspected`` is the engine inspector's JSON, and ``graph`` the one that was built.
     """
     made = {node.name: list(node.output) for node in graph.node}
-    known = {name for names in made.values() for name in names}
+    tensors = {name for names in made.values() for name in names}
     readers: dict[str, set[str]] = {value.name: {""} for value in graph.output}
     for node in graph.node:
         for name in tensors_read(node):
@@ -113,7 +108,7 @@ def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator
         if len(leaving) == len(outputs) == 1:
             graph_names[outputs[0].get("Name")] = leaving[0]
     for name, values in shown.items():
-        tensor, match = name if name in known else graph_names.get(name, name), _FORMAT.search(formats.get(name, ""))
+        tensor, match = name if name in tensors else graph_names.get(name, name), _FORMAT.search(formats.get(name, ""))
         if match and values.ndim > 2:
             word = match[match.lastindex] if match.lastindex else "1"
             multiple, channels = _WIDE.get(word.lower()) or int(word), values.shape[1]
@@ -158,9 +153,7 @@ def engine_tensors(
 ) -> tuple[EngineTensor, ...]:
     """Compares what the engine of a plan shows with the emulation, over samples; returns it in execution order.
 
-    Raises:
-        TrialFailed: the engine fails.
-        BadInput: ONNX Runtime refuses a sample.
+    It raises TrialFailed if the engine fails, and BadInput if ONNX Runtime refuses a sample.
     """
     beside, rows = None, dict[str, EngineTensor]()
     exact = all(precision is Precision.FP32 for precision in plan.precisions)
@@ -196,9 +189,17 @@ class _Beside:
         bases = [name for name in dict.fromkeys(self._base.values()) if name in self._makers]
         self._plan = Observer(written, [[*dict.fromkeys((*self._base, *bases))]], self._network.source)
         self._fp32 = Observer(writer.write(self._network.free_plan()), [bases], self._network.source)
-        self._given = Names()
-        self._given.read.update({name: f"{name}{self._tag}given" for name in self._base})
-        self._local = self._on_given(written, {tensor: shown[name] for name, tensor in self._names.items()})
+        self._inputs = Names()
+        self._inputs.read.update({name: f"{name}{self._tag}given" for name in self._base})
+        model = onnx.ModelProto()
+        model.CopyFrom(written.model)
+        for node in model.graph.node:
+            rename_reads(node, self._inputs)
+        for tensor, values in {tensor: shown[name] for name, tensor in self._names.items()}.items():
+            kind = onnx.TensorProto.INT8 if values.dtype == np.int8 else onnx.TensorProto.FLOAT
+            info = helper.make_tensor_value_info(self._inputs.read[tensor], kind, [None] * values.ndim)
+            model.graph.input.append(info)
+        self._local = make_session(Written(with_outputs(model, list(self._base)), written.weights))
         self._stored: bool | None = None
 
     def _is_same(self, tensor: str, values: np.ndarray) -> bool:
@@ -212,18 +213,6 @@ class _Beside:
             name = name.rpartition(self._tag)[0]
         return name
 
-    def _on_given(self, written: Written, shown: Outputs) -> Any:
-        """A session whose layers read the engine's tensors."""
-        model = onnx.ModelProto()
-        model.CopyFrom(written.model)
-        for node in model.graph.node:
-            rename_reads(node, self._given)
-        for name, values in shown.items():
-            kind = onnx.TensorProto.INT8 if values.dtype == np.int8 else onnx.TensorProto.FLOAT
-            given = self._given.read[name]
-            model.graph.input.append(helper.make_tensor_value_info(given, kind, [None] * values.ndim))
-        return make_session(Written(with_outputs(model, list(shown)), written.weights))
-
     def rows(self, feeds: Feeds, position: int, shown: Outputs) -> list[EngineTensor]:
         """Returns the tensors of one sample, as linear or as stored: as agrees better on the first sample."""
         (fp32,), (plan,) = self._fp32.run(feeds, position), self._plan.run(feeds, position)
@@ -236,11 +225,11 @@ class _Beside:
 
     def _rows(self, feeds: Feeds, fp32: Outputs, plan: Outputs, shown: Outputs) -> list[EngineTensor]:
         pairs = {tensor: (shown[name], plan[tensor]) for name, tensor in self._names.items() if name in shown}
-        given = {tensor: a.reshape(b.shape).astype(b.dtype) for tensor, (a, b) in pairs.items() if a.size == b.size}
-        inputs = {self._given.read[tensor]: given.get(tensor, plan[tensor]) for tensor in self._base}
+        real = {tensor: a.reshape(b.shape).astype(b.dtype) for tensor, (a, b) in pairs.items() if a.size == b.size}
+        inputs = {self._inputs.read[tensor]: real.get(tensor, plan[tensor]) for tensor in self._base}
         local = dict(zip(self._base, self._local.run(list(self._base), {**feeds, **inputs}), strict=True))
         rows = []
-        for tensor, values in given.items():
+        for tensor, values in real.items():
             base, maker = self._base[tensor], self._network.producers.get(self._base[tensor])
             rows.append(
                 EngineTensor(

@@ -75,19 +75,15 @@ def list_engines() -> tuple[EngineStatus, ...]:
 
 def engine_status(name: str) -> EngineStatus:
     """Returns the status of one of ``ENGINES`` on this machine."""
-    if name != ONNXRUNTIME:
-        return _tensorrt_status(name)
-    try:
-        import onnxruntime
-    except (ImportError, OSError) as error:
-        return EngineStatus(ONNXRUNTIME, why_not=f"It does not import: {error}\npip install onnxruntime")
-    from trt_bisect.model.session import CPU, usable_provider
+    if name == ONNXRUNTIME:
+        try:
+            import onnxruntime
+        except (ImportError, OSError) as error:
+            return EngineStatus(ONNXRUNTIME, why_not=f"It does not import: {error}\npip install onnxruntime")
+        from trt_bisect.model.session import CPU, usable_provider
 
-    device = "CPU" if usable_provider() == CPU else "GPU"
-    return EngineStatus(ONNXRUNTIME, onnxruntime.__version__, ("strong",), device)
-
-
-def _tensorrt_status(name: str) -> EngineStatus:
+        device = "CPU" if usable_provider() == CPU else "GPU"
+        return EngineStatus(ONNXRUNTIME, onnxruntime.__version__, ("strong",), device)
     try:
         module = import_tensorrt(name)
     except EngineUnavailable as error:
@@ -120,19 +116,17 @@ def _refused(module: ModuleType, gpu: InstalledGpu) -> list[str]:
     capabilities: 8.0 8.6 8.9 12.0 12.1 >12.0".
     """
     names = getattr(module, "ComputeCapability", None)
-    known = [int(name[2:]) for name in names.__members__ if name.startswith("SM")] if names is not None else []
-    if not known or gpu.number in known or gpu.number > max(known):
+    numbers = [int(name[2:]) for name in names.__members__ if name.startswith("SM")] if names is not None else []
+    if not numbers or gpu.number in numbers or gpu.number > max(numbers):
         return []
-    listed = ", ".join(f"{capability // 10}.{capability % 10}" for capability in known)
+    listed = ", ".join(f"{number // 10}.{number % 10}" for number in numbers)
     return [f"{module.__version__} runs no engine on compute capability {gpu.capability}, only on {listed} and later."]
 
 
 def choose_engine(name: str) -> str:
     """Returns the engine of a run: the one named; for ``auto`` TensorRT if it can be used, else ONNX Runtime.
 
-    Raises:
-        BadInput: there is no engine of that name.
-        EngineUnavailable: the engine cannot be used here; the message says why.
+    It raises BadInput if there is no engine of that name, and EngineUnavailable if it cannot be used here.
     """
     if name == AUTO:
         return TENSORRT if engine_status(TENSORRT).usable else ONNXRUNTIME
@@ -148,10 +142,9 @@ def choose_engine(name: str) -> str:
 
 
 def engine_version(engine: str) -> str:
-    """Returns the version of an engine, from its module: ONNX Runtime's package has several names.
+    """Returns the version of an engine from its module, as ONNX Runtime's package has several names.
 
-    Raises:
-        EngineUnavailable: it does not import.
+    It raises EngineUnavailable if the module does not import.
     """
     if engine == ONNXRUNTIME:
         import onnxruntime
@@ -167,8 +160,7 @@ def choose_typing(engine: str, asked: str = AUTO, version: str | None = None) ->
     chooses the precision of all else among those that are allowed.
 
     Args:
-        asked: ``auto``, ``weak`` or ``strong``.
-        version: the version of the engine; None reads it from its module.
+        version: that of the engine; None reads it from its module.
 
     Raises:
         BadInput: the engine, or this version of it, does not have the typing.
@@ -191,10 +183,6 @@ def typing_of(engine: str, asked: str, low: LowPrecision, *, cached: bool = Fals
 
     For ``auto`` it is weak where a user's engine is: with a calibration cache before 10.12, which deprecates both, and
     in FP16 before 10, which has only constraints for it.
-
-    Args:
-        low: the low precision.
-        cached: the scales are those of a calibration cache.
 
     Raises:
         BadInput: weak typing is asked for together with FP8, or the engine does not have the typing.
@@ -260,8 +248,7 @@ def open_builder(
 ) -> Builder:
     """Makes a builder as ``make_builder`` does, in a worker process if the engine is NVIDIA's; raises the same errors.
 
-    Args:
-        process: the worker process, which other builders may share; None starts a new one.
+    Other builders may share ``process``; None starts a new one.
     """
     make = partial(make_builder, engine, typing, network, scales, options, profile_shapes)
     return make() if engine == ONNXRUNTIME else IsolatedBuilder(make, options.timeout, process)

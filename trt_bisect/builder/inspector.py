@@ -28,6 +28,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +108,6 @@ class EngineLayer:
         """True for layers that TensorRT compiled as one, whose precisions the inspector does not tell."""
         is_copy = _REFORMAT.match(self.name) is not None
         return not is_copy and (self.kind.lower() in (_DLA, _MYELIN) or _REGION.search(self.name) is not None)
-
-    @property
-    def ends(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-        """The layers at the two ends of each region in its name; of ``{ForeignNode[a]}`` it is ``a`` at both."""
-        for region in _REGION.finditer(self.name):
-            first, _, last = region.group(1).partition("...")
-            yield named_in(first), named_in(last or first)
 
 
 def engine_layers(text: str) -> tuple[EngineLayer, ...]:
@@ -232,14 +226,14 @@ def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int,
     by_name = {layer.name: layer for layer in network}
     ran: dict[int, str] = {}
     for part in engine:
-        precision = None if part.kind in _NOT_COMPUTE or part.is_region else _precision(part)
-        if precision is None:
+        if part.kind in _NOT_COMPUTE or part.is_region:
             continue
-        inside = sorted(
-            (by_name[name] for name in {*part.network_layers} & by_name.keys()), key=lambda layer: layer.index
-        )
+        floats = (precision for precision in (*part.inputs, *part.outputs) if precision != "int8")
+        is_int8 = "int8" in part.inputs or _INT8_KERNEL.search(part.tactic)
+        precision = "int8" if is_int8 else next(floats, None)
+        inside = sorted((by_name[name] for name in {*part.network_layers} & by_name.keys()), key=attrgetter("index"))
         for layer in _shown(part, inside):
-            if ran.get(layer.index) != "int8":
+            if precision and ran.get(layer.index) != "int8":
                 ran[layer.index] = precision
     return {**ran, **_in_regions(engine, network)}
 
@@ -276,20 +270,15 @@ def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict
         if part.is_region:
             inside = {indices[name] for name in part.network_layers if name in indices}
             is_listed = part.network_layers != named_in(part.name)
-            for first, last in () if is_listed else part.ends:
-                begins, ends = ([indices[name] for name in end if name in indices] for end in (first, last))
+            for region in () if is_listed else _REGION.finditer(part.name):
+                first, _, last = region[1].partition("...")
+                names = named_in(first), named_in(last or first)
+                begins, ends = ([indices[name] for name in end if name in indices] for end in names)
                 borders = [*begins, *ends]
                 low, high = min(borders) if begins else 0, max(borders) if ends else len(network) - 1
                 inside.update(borders, (k for k in range(low, high + 1) if k not in named))
             ran.update(dict.fromkeys(inside, ON_DLA if part.kind.lower() == _DLA else IN_REGION))
     return ran
-
-
-def _precision(layer: EngineLayer) -> str | None:
-    if "int8" in layer.inputs or (layer.tactic and _INT8_KERNEL.search(layer.tactic)):
-        return "int8"
-    floats = [precision for precision in (*layer.inputs, *layer.outputs) if precision != "int8"]
-    return floats[0] if floats else None
 
 
 _NOTHING = frozenset({"NoOp", "Constant", "Shape", "Signal", "Wait"})
@@ -336,7 +325,7 @@ class EngineKernel:
     """A layer of an engine.
 
     Attributes:
-        kernel: it, as the model of time takes it.
+        kernel: the layer as the model of time takes it.
         is_convolution: true also for a fully connected layer that TensorRT runs as a convolution.
         ms: its measured time.
     """
@@ -354,10 +343,13 @@ class EngineKernel:
 def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
     """Reads the layers of an engine and the time of each; layers that the profile does not name took none.
 
-    Raises:
-        BadInput: a file cannot be read, is no such JSON, or lists names only.
+    It raises BadInput if a file cannot be read, is no such JSON, or lists names only.
     """
-    layers, rows = _layers(graph), _json(profile)
+    described = _json(graph)
+    layers = described.get("Layers") if isinstance(described, dict) else None
+    if not isinstance(layers, list) or not layers or not all(isinstance(layer, dict) for layer in layers):
+        raise BadInput(f"'{graph}' does not describe the layers of an engine.", _DETAILED)
+    rows = _json(profile)
     times: defaultdict[str, list[float]] = defaultdict(list)
     for row in rows if isinstance(rows, list) else ():
         if isinstance(row, dict) and isinstance(row.get("averageMs"), (int, float)):
@@ -366,21 +358,20 @@ def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
         raise BadInput(f"'{profile}' has no times of layers.", "Give the file of trtexec --exportProfile.")
     kernels = []
     for layer in layers:
-        known = times.get(str(layer.get("Name")))
+        layer_times = times.get(str(layer.get("Name")))
         try:
             kernel = kernel_of(layer)
         except (TypeError, ValueError, AttributeError) as error:
             problem = f"'{graph}' has a layer that cannot be read, '{layer.get('Name')}': {first_line(error)}"
             raise BadInput(problem, _DETAILED) from error
-        kernels.append(EngineKernel(kernel, _is_convolution(layer), known.pop(0) if known else 0.0))
+        kernels.append(EngineKernel(kernel, _is_convolution(layer), layer_times.pop(0) if layer_times else 0.0))
     return tuple(kernels)
 
 
 def graph_beside(profile: Path) -> Path:
     """Returns the file of the engine's layers beside a profile: its name with ``graph`` or ``layers`` for ``profile``.
 
-    Raises:
-        BadInput: one of the two does not exist.
+    It raises BadInput if one of the two does not exist.
     """
     if not profile.is_file():
         raise BadInput(f"The profile '{profile}' does not exist.", "Give the file of trtexec --exportProfile.")
@@ -397,12 +388,8 @@ def graph_beside(profile: Path) -> Path:
 def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], ...]:
     """Reads the kernels of an engine of a network, with the network's layers in each, and the measured seconds.
 
-    Args:
-        network: prepared.
-        profile: its graph stands beside it, see ``graph_beside``.
-
-    Raises:
-        BadInput: a file cannot be used, or no kernel has a layer of the network.
+    The graph stands beside the profile, see ``graph_beside``. It raises BadInput if a file cannot be used, or no kernel
+    has a layer of the network.
     """
     graph = graph_beside(profile)
     kernels = profiled_kernels(graph, profile)
@@ -416,14 +403,6 @@ def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], .
         why = "Profile an engine of this network: its layers are named after the nodes of the ONNX file."
         raise BadInput(f"No layer of the engine in '{graph}' is a layer of the network.", why)
     return tuple(timed)
-
-
-def _layers(graph: Path) -> Sequence[Mapping[str, Any]]:
-    described = _json(graph)
-    layers = described.get("Layers") if isinstance(described, dict) else None
-    if not isinstance(layers, list) or not layers or not all(isinstance(layer, dict) for layer in layers):
-        raise BadInput(f"'{graph}' does not describe the layers of an engine.", _DETAILED)
-    return tuple(layers)
 
 
 def _json(path: Path) -> Any:

@@ -67,7 +67,7 @@ class SwitchSession:
         memory: int = 0,
     ) -> None:
         self._writer = writer
-        self._own_scales = scales
+        self._scales = scales
         self._high = high
         self._make = partial(_sessions, writer, high, provider, threads, _pieces(writer, facts))
         self._outputs = [output.name for output in writer.network.outputs]
@@ -85,16 +85,13 @@ class SwitchSession:
         )
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
-        """Returns the outputs of a plan for one sample.
+        """Returns the outputs of a plan for one sample, whose arrays stay as they are; raises TrialFailed.
 
-        Args:
-            feeds: the sample; its arrays stay as they are.
-            scales: the scales of the activations; None for those of the builder.
-
-        Raises:
-            TrialFailed: ONNX Runtime fails.
+        ``scales`` are those of the activations; None for those of the builder.
         """
-        chosen, pieces = self._own_scales if scales is None else scales, self._opened()
+        with self._lock:
+            self._pieces = pieces = self._pieces or self._make()
+        chosen = self._scales if scales is None else scales
         settings = [piece.settings(self._writer, plan, chosen) for piece in pieces]
         set_so_far = accumulate(b"".join(array.tobytes() for array in setting.values()) for setting in settings)
         states = [(id(feeds), number, behind) for number, behind in enumerate(set_so_far)]
@@ -115,18 +112,11 @@ class SwitchSession:
         with self._lock:
             self._pieces = []
 
-    def _opened(self) -> list[_SwitchPiece]:
-        with self._lock:
-            if not self._pieces:
-                self._pieces = self._make()
-            return self._pieces
-
 
 class _SwitchPiece:
     """The session of a piece, or of the whole network.
 
-    Args:
-        live: the tensors that are needed after the piece; none for the whole network, whose outputs all are.
+    ``live`` are the tensors that are needed after the piece; none for the whole network, whose outputs all are.
     """
 
     def __init__(self, written: WrittenSwitch, live: Collection[str], provider: str, threads: int | None) -> None:
@@ -152,9 +142,9 @@ class _SwitchPiece:
 
     def run(self, tensors: Outputs, settings: Feeds) -> Outputs:
         """Returns the tensors that are needed after the piece, from those before it; raises TrialFailed."""
-        given = {**tensors, **settings}
+        inputs = {**tensors, **settings}
         try:
-            made = self._session.run(self._names, {name: given[name] for name in self._reads})
+            made = self._session.run(self._names, {name: inputs[name] for name in self._reads})
         except Exception as error:
             raise TrialFailed("inference failed", first_line(error)) from error
         after = {**tensors, **dict(zip(self._names, made, strict=True))}
@@ -162,11 +152,7 @@ class _SwitchPiece:
 
 
 class _Kept:
-    """The tensors behind pieces, the most recently used ones.
-
-    Args:
-        memory: the bytes that they may take.
-    """
+    """The tensors behind pieces, the most recently used ones, of at most ``memory`` bytes."""
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
@@ -185,7 +171,6 @@ class _Kept:
         return 0, {}
 
     def clear(self) -> None:
-        """Lets go of all."""
         with self._lock:
             self._tensors.clear()
             self._bytes = 0
@@ -207,7 +192,7 @@ def _sessions(
     writer: PlanWriter, high: Precision, provider: str, threads: int | None, pieces: Sequence[Piece | None]
 ) -> list[_SwitchPiece]:
     """Makes the sessions of pieces; None stands for the whole network."""
-    live, sessions = Boundaries.of(writer.network).live, list[_SwitchPiece]()
+    live, sessions = Boundaries.of(writer.network).live, []
     for piece in pieces:
         after = live[piece.stop - 1] if piece else ()
         sessions.append(_SwitchPiece(write_switch(writer, high, piece), after, provider, threads))
@@ -234,8 +219,7 @@ def _pieces(writer: PlanWriter, facts: TensorFacts | None) -> list[Piece | None]
 
 def _is_declared(tensor: str, types: TensorTypes, facts: TensorFacts) -> bool:
     """Returns true if the graph gives a tensor its type, and no other shape than it has."""
-    real = facts.shapes[tensor]
-    declared = types.shapes.get(tensor)
+    real, declared = facts.shapes[tensor], types.shapes.get(tensor)
     shape = real if declared is None else declared
     same_rank = types.dtypes.get(tensor) == facts.dtypes[tensor] and len(shape) == len(real)
     return same_rank and all(not isinstance(d, int) or d == size for d, size in zip(shape, real, strict=True))
@@ -308,19 +292,15 @@ class OnnxRuntimeBuilder:
     def plain(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
         """Builds the session that a user gets from the file of a plan: with default options, and INT8 kernels.
 
-        Raises:
-            TrialFailed: ONNX Runtime refuses the file with these options.
+        It raises TrialFailed if ONNX Runtime refuses the file with these options.
         """
         written = PlanWriter(self._network, self._scales, GraphTarget.TENSORRT).write(plan)
         return OnnxRuntimeEngine(make_session(written, threads=self._options.threads, integers=True), self.ran(plan))
 
     def switch(self, threads: int | None = None, facts: TensorFacts | None = None, memory: int = 0) -> SwitchSession:
-        """Builds the session of all plans; raises TrialFailed if ONNX Runtime refuses it.
+        """Builds the session of all plans, see ``SwitchSession``; raises TrialFailed if ONNX Runtime refuses it.
 
-        Args:
-            threads: the threads for one inference; None for those of the build options.
-            facts: the shapes of the tensors, by which the network is cut into pieces; None to keep it whole.
-            memory: the bytes that tensors between the pieces may take.
+        ``threads`` are None for those of the build options.
         """
         high, threads = self._options.high, threads or self._options.threads
         return SwitchSession(self._writer, self._scales, high, self.provider, threads, facts, memory)

@@ -45,14 +45,13 @@ class PieceEngine(Protocol):
     def run(self, feeds: Tensors, into: Mapping[str, np.ndarray] | None = None) -> dict[str, Any]:
         """Returns the engine's outputs by name; those named in ``into`` are written to its C-contiguous arrays.
 
-        Raises:
-            TrialFailed: the inference failed.
+        It raises TrialFailed if the inference failed.
         """
         ...
 
 
 class PieceBuilder(Protocol):
-    """Makes engines of the pieces of one network.
+    """Makes engines of the pieces of one network; raises TrialFailed if a build failed.
 
     Attributes:
         builds: the number of engines built.
@@ -67,19 +66,11 @@ class PieceBuilder(Protocol):
         ...
 
     def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan] = ()) -> PieceEngine:
-        """Builds the engine of the trunk, and of the branches that leave it in this piece, for one sample or row.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine of the trunk, and of the branches that leave it in this piece, for one sample or row."""
         ...
 
     def rows(self, piece: Piece, plan: PrecisionPlan) -> PieceEngine:
-        """Builds the engine of a piece for any number of stacked rows, if shape inference guessed its free batch right.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine of a piece for any number of stacked rows, if shape inference guessed its free batch."""
         ...
 
 
@@ -101,11 +92,11 @@ class OnnxRuntimePiece:
             for name, array in feeds.items():
                 binding.bind_cpu_input(name, array)
             for name in self._names:
-                given = into.get(name)
-                if given is None:
+                array = into.get(name)
+                if array is None:
                     binding.bind_output(name)
                 else:
-                    binding.bind_output(name, "cpu", 0, given.dtype.type, given.shape, given.ctypes.data)
+                    binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
             self._session.run_with_iobinding(binding)
             values = zip(self._names, binding.get_outputs(), strict=True)
             return {name: into[name] if name in into else value.numpy() for name, value in values}
@@ -124,13 +115,9 @@ class OnnxRuntimePieces:
         options: BuildOptions,
         provider: str = CPU,
     ) -> None:
-        """Prepares the sessions.
-
-        Args:
-            free: the same network with a free batch axis.
-        """
-        self._own = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
-        self._free = PlanWriter(free.network, scales, GraphTarget.ONNXRUNTIME)
+        """Prepares the sessions; ``free`` is the same network with a free batch axis."""
+        self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
+        self._free_writer = PlanWriter(free.network, scales, GraphTarget.ONNXRUNTIME)
         self._network = network
         self._provider = provider
         self._threads = options.threads or 1
@@ -143,11 +130,11 @@ class OnnxRuntimePieces:
 
     def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan] = ()) -> OnnxRuntimePiece:
         """Builds one session for the trunk and all branches."""
-        return self._session(self._own.write_piece(piece, trunk, branches))
+        return self._session(self._writer.write_piece(piece, trunk, branches))
 
     def rows(self, piece: Piece, plan: PrecisionPlan) -> OnnxRuntimePiece:
         """Builds a session with a free batch."""
-        return self._session(self._free.write_piece(piece, plan))
+        return self._session(self._free_writer.write_piece(piece, plan))
 
     def _session(self, written: WrittenPiece) -> OnnxRuntimePiece:
         self.builds += 1
@@ -165,10 +152,10 @@ class EnginePiece:
 
     def run(self, feeds: Tensors, into: Mapping[str, np.ndarray] | None = None) -> dict[str, Any]:
         """Returns the outputs of all engines; raises TrialFailed if one fails."""
-        given = {name: np.ascontiguousarray(value) for name, value in feeds.items()}
-        outputs: dict[str, Any] = dict(self.engine.infer(given))
+        inputs = {name: np.ascontiguousarray(value) for name, value in feeds.items()}
+        outputs: dict[str, Any] = dict(self.engine.infer(inputs))
         for engine, names in zip(self.branches, self.branch_leaves, strict=True):
-            made = engine.infer(given)
+            made = engine.infer(inputs)
             outputs.update({final: made[leaf] for leaf, final in names.items()})
         for name, array in (into or {}).items():
             array[...] = outputs[name]
@@ -187,9 +174,8 @@ class EnginePieces:
         Args:
             network: cut into pieces.
             free: the same network with a free batch.
-            facts: the shapes and types of its tensors on one row.
+            facts: of its tensors on one row.
             most_rows: the most rows that an engine must take at once.
-            make_builder: makes the builders of pieces.
         """
         self._network = network
         self._free = free
@@ -221,20 +207,16 @@ class EnginePieces:
     def _engine(self, piece: Piece, plan: PrecisionPlan, *, stacked: bool) -> Engine:
         """Returns the engine of a piece; the same for one row and for many if freeing the batch changes no layer."""
         free = stacked or not self._free.repaired.intersection(piece.layers)
-        part = sub_plan(plan, piece)
-        key = (piece.start, free, part.key())
+        part, variant = sub_plan(plan, piece), (piece.start, free)
+        key = (*variant, part.key())
         if key not in self._engines:
-            self._engines[key] = self._builder(piece, free=free).build(part)
+            if variant not in self._builders:
+                network = self._free.network if free else self._network
+                shapes = {name: self._shapes(name, free=free) for name in piece.reads}
+                self._builders[variant] = self._make_builder(sub_network(network, piece, self._facts), shapes)
+            self._engines[key] = self._builders[variant].build(part)
             self.builds += 1
         return self._engines[key]
-
-    def _builder(self, piece: Piece, *, free: bool) -> Builder:
-        key = (piece.start, free)
-        if key not in self._builders:
-            whole = self._free.network if free else self._network
-            shapes = {name: self._shapes(name, free=free) for name in piece.reads}
-            self._builders[key] = self._make_builder(sub_network(whole, piece, self._facts), shapes)
-        return self._builders[key]
 
     def _shapes(self, name: str, *, free: bool) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         shape, axis = self._facts.shapes[name], self._free.axes.get(name)

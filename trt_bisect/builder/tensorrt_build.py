@@ -33,25 +33,18 @@ TENSORRT = "tensorrt"
 RTX = "tensorrt-rtx"
 
 _MODULES = {TENSORRT: ("tensorrt",), RTX: ("tensorrt_rtx", "tensorrt_rtx_bindings")}
-_EXTRAS = {TENSORRT: "tensorrt", RTX: "rtx"}
 
 
 def import_tensorrt(engine: str) -> ModuleType:
-    """Imports the Python module of ``tensorrt`` or ``tensorrt-rtx``.
-
-    Raises:
-        EngineUnavailable: it is not installed, or its libraries do not load.
-    """
+    """Imports the module of ``tensorrt`` or ``tensorrt-rtx``; raises EngineUnavailable if it is missing or broken."""
     broken = ""
     for name in _MODULES[engine]:
         try:
             return importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name != name:
-                broken = f"{name}: {error}"
         except (ImportError, OSError) as error:
-            broken = f"{name}: {error}"
-    remedy = install(_EXTRAS[engine])
+            if not (isinstance(error, ModuleNotFoundError) and error.name == name):
+                broken = f"{name}: {error}"
+    remedy = install("rtx" if engine == RTX else "tensorrt")
     if broken:
         raise EngineUnavailable(f"{engine} does not load: {broken}", f"Install it again: {remedy}")
     raise EngineUnavailable(f"{engine} is not installed.", remedy)
@@ -63,8 +56,8 @@ def version_of(version: str) -> tuple[int, int]:
     >>> version_of("10.12.0.36")
     (10, 12)
     """
-    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
-    return (numbers[0], numbers[1]) if len(numbers) == 2 else (numbers[0] if numbers else 0, 0)
+    major, minor, *_ = [*map(int, re.findall(r"\d+", version)), 0, 0]
+    return major, minor
 
 
 @dataclass(frozen=True)
@@ -117,12 +110,6 @@ def errors_in(messages: Iterable[Message], otherwise: str) -> str:
     return "\n".join(message.text for message in messages if message.is_error) or otherwise
 
 
-def failure_in(messages: Iterable[Message], otherwise: str) -> str:
-    """Returns the errors of a failed build as one text, or ``otherwise``, and then its warnings."""
-    kept = tuple(messages)
-    return "\n".join([errors_in(kept, otherwise), *(f"warning: {text}" for text in warnings_in(kept))])
-
-
 def warnings_in(messages: Iterable[Message]) -> tuple[str, ...]:
     """Returns the texts of the warnings among ``messages``."""
     return tuple(message.text for message in messages if not message.is_error)
@@ -160,12 +147,7 @@ class TensorRT:
 
 @dataclass(frozen=True)
 class Definition:
-    """A parsed network.
-
-    Attributes:
-        network: the ``trt.INetworkDefinition``.
-        parser: the ``trt.OnnxParser``, which owns weights that the network refers to.
-    """
+    """A parsed ``trt.INetworkDefinition``, and the ``trt.OnnxParser``, which owns weights that it refers to."""
 
     network: Any
     parser: Any
@@ -217,11 +199,7 @@ def versions_of(rt: TensorRT, options: BuildOptions) -> dict[str, str]:
 
 
 def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
-    """Returns the shapes of the dynamic inputs.
-
-    Raises:
-        BadInput: shapes are missing, have another rank, or change an axis that is fixed.
-    """
+    """Returns the shapes of the dynamic inputs; raises BadInput if they are missing, or do not fit an input."""
     dynamic = [spec for spec in network.inputs if None in spec.shape]
     for spec in dynamic:
         if spec.name not in shapes:
@@ -230,8 +208,8 @@ def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
                 "Give the smallest, the usual and the largest shape, or fix the input's shape.",
             )
         for shape in shapes[spec.name]:
-            same_rank = len(shape) == len(spec.shape)
-            if not same_rank or any(want not in (None, d) for want, d in zip(spec.shape, shape, strict=True)):
+            pairs = zip(spec.shape, shape, strict=False)
+            if len(shape) != len(spec.shape) or any(fixed not in (None, size) for fixed, size in pairs):
                 raise BadInput(
                     f"The shape {'x'.join(map(str, shape))} does not fit the input {spec} of '{network.source}'.",
                     "Give sizes for dynamic axes only; all other axes must match.",
@@ -240,15 +218,7 @@ def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
 
 
 def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.ndarray], flags: int) -> Definition:
-    """Parses a graph and its detached weights.
-
-    Args:
-        weights: those that are detached from it.
-        flags: the flags of the network definition, see ``creation_flags``.
-
-    Raises:
-        TrialFailed: the parser refuses the graph; the message is its own.
-    """
+    """Parses a graph and its detached weights; see ``parse_file``, and ``creation_flags`` for the flags."""
     with ScratchFolder() as folder:
         path = folder / "network.onnx"
         save_model(model, weights, path)
@@ -273,8 +243,8 @@ def creation_flags(trt: ModuleType, names: Sequence[str]) -> int:
 
     ``EXPLICIT_BATCH`` and ``STRONGLY_TYPED`` exist only in versions where they are a choice.
     """
-    known = trt.NetworkDefinitionCreationFlag.__members__
-    return sum(1 << int(known[name]) for name in names if name in known)
+    flags = trt.NetworkDefinitionCreationFlag.__members__
+    return sum(1 << int(flags[name]) for name in names if name in flags)
 
 
 def new_config(
@@ -283,7 +253,6 @@ def new_config(
     """Makes a builder configuration with TF32 off, and with detailed profiling verbosity for the engine inspector.
 
     Args:
-        options: workspace, optimisation level, timing cache, and the values of inputs that may hold sizes.
         definition: the parsed network, which says which of its inputs are shape tensors; None if it has none.
 
     Returns:
@@ -303,48 +272,35 @@ def new_config(
             raise BadInput(f"{rt.engine} {trt.__version__} has no builder optimisation level.", "Leave it out.")
         config.builder_optimization_level = options.optimization_level
     if options.tactic_sources is not None:
-        known = trt.TacticSource.__members__
+        sources = trt.TacticSource.__members__
         for name in options.tactic_sources:
-            if name not in known:
+            if name not in sources:
                 problem = f"{rt.engine} {trt.__version__} has no tactic source '{name}'."
-                raise BadInput(problem, f"Use {', '.join(known)}.")
-        config.set_tactic_sources(sum(1 << int(known[name]) for name in options.tactic_sources))
-    timings = _timing_cache(rt, options)
-    if timings is not None:
-        _load_timing_cache(config, timings)
-    return config, _add_profile(rt, config, shapes, options.sizes, definition)
-
-
-def _add_profile(
-    rt: TensorRT, config: Any, shapes: ProfileShapes, sizes: ProfileShapes, definition: Definition | None
-) -> Any:
+                raise BadInput(problem, f"Use {', '.join(sources)}.")
+        config.set_tactic_sources(sum(1 << int(sources[name]) for name in options.tactic_sources))
+    _load_timing_cache(config, _timing_cache(rt, options))
     inputs = [definition.network.get_input(i) for i in range(definition.network.num_inputs)] if definition else []
-    shape_tensors = [tensor.name for tensor in inputs if tensor.is_shape_tensor and tensor.name in sizes]
+    shape_tensors = [tensor.name for tensor in inputs if tensor.is_shape_tensor and tensor.name in options.sizes]
     if not shapes and not shape_tensors:
-        return None
+        return config, None
     profile = rt.builder.create_optimization_profile()
     for name, span in shapes.items():
         profile.set_shape(name, *span)
     for name in shape_tensors:
-        profile.set_shape_input(name, *sizes[name])
+        profile.set_shape_input(name, *options.sizes[name])
     config.add_optimization_profile(profile)
-    return profile
+    return config, profile
 
 
 def serialize(rt: TensorRT, definition: Definition, config: Any, options: BuildOptions) -> Serialized:
-    """Builds the engine.
-
-    Raises:
-        TrialFailed: TensorRT does not build it; the message is its own.
-    """
+    """Builds the engine; raises TrialFailed with TensorRT's own message if it does not."""
     rt.logger.layers = ""
     data = rt.builder.build_serialized_network(definition.network, config)
     messages = drain(rt.logger)
     if data is None:
-        raise TrialFailed("build failed", failure_in(messages, "TensorRT built no engine and gave no reason."))
-    timings = _timing_cache(rt, options)
-    if timings is not None:
-        _save_timing_cache(config, timings)
+        errors = errors_in(messages, "TensorRT built no engine and gave no reason.")
+        raise TrialFailed("build failed", "\n".join([errors, *(f"warning: {text}" for text in warnings_in(messages))]))
+    _save_timing_cache(config, _timing_cache(rt, options))
     return Serialized(bytes(data), warnings_in(messages), logged_layers(rt.logger.layers))
 
 
@@ -358,20 +314,21 @@ def timings_of(path: Path, worker: str) -> Path:
     return path.with_name(f"{path.stem}-{worker}{path.suffix}")
 
 
-def _load_timing_cache(config: Any, path: Path) -> None:
+def _load_timing_cache(config: Any, path: Path | None) -> None:
     """Loads the run's timing cache and those of other workers; a cache of another device is left out."""
+    if path is None:
+        return
     kept = [path, *sorted(path.parent.glob(timings_of(path, "*").name))]
     caches = [config.create_timing_cache(file.read_bytes()) for file in kept if file.is_file()]
     cache, *others = [cache for cache in caches if cache is not None] or [config.create_timing_cache(b"")]
-    for other in others:
-        cache.combine(other, ignore_mismatch=False)
+    for of_worker in others:
+        cache.combine(of_worker, ignore_mismatch=False)
     if not config.set_timing_cache(cache, ignore_mismatch=False):
         config.set_timing_cache(config.create_timing_cache(b""), ignore_mismatch=False)
 
 
-def _save_timing_cache(config: Any, path: Path) -> None:
-    cache = config.get_timing_cache()
-    if cache is None:
+def _save_timing_cache(config: Any, path: Path | None) -> None:
+    if path is None or (cache := config.get_timing_cache()) is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}-{os.getpid()}")
@@ -383,17 +340,10 @@ def _save_timing_cache(config: Any, path: Path) -> None:
 
 
 def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None:
-    """Loads libraries with plugins, which register themselves, and TensorRT's own plugins.
+    """Loads the user's libraries with plugins, which register themselves, and TensorRT's own plugins.
 
     From TensorRT 10.1 on the parser does not register TensorRT's own, which stand for RoiAlign, NonMaxSuppression and
-    other operators.
-
-    Args:
-        logger: see ``logger_of``.
-        libraries: paths of the user's.
-
-    Raises:
-        BadInput: a library does not load.
+    other operators. It raises BadInput if a library does not load.
     """
     for path in libraries:
         try:
@@ -407,14 +357,10 @@ def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None
 
 
 def use_dla(trt: ModuleType, builder: Any, config: Any, core: int) -> None:
-    """Lets a DLA core run what it can, and the GPU the rest.
+    """Lets a DLA core run what it can, and the GPU the rest; raises BadInput if the machine has no such core.
 
-    The DLA computes in INT8 or FP16: layers asked into FP32 run on the GPU.
-
-    Source: TensorRT's documentation, "Working with DLA": the default device, and GPU fallback.
-
-    Raises:
-        BadInput: the machine has no such core.
+    The DLA computes in INT8 or FP16: layers asked into FP32 run on the GPU. Source: TensorRT's documentation, "Working
+    with DLA": the default device, and GPU fallback.
     """
     cores = builder.num_DLA_cores
     if core >= cores:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 import importlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +31,7 @@ from trt_bisect.builder.base import (
 )
 from trt_bisect.builder.debug_tensors import listen, mark_unfused, on_graph
 from trt_bisect.builder.inspector import EngineLayer, engine_layers, named_in, ran_in
+from trt_bisect.builder.tensorrt_rtx import eager_context
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.network import Network
@@ -55,12 +55,7 @@ def import_pycuda() -> Any:
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU with its primary context, the one that TensorRT uses.
-
-    Attributes:
-        cuda: the module ``pycuda.driver``.
-        context: the retained primary context.
-    """
+    """A GPU: the module ``pycuda.driver``, and the retained primary context, the one that TensorRT uses."""
 
     cuda: Any
     context: Any
@@ -79,8 +74,7 @@ class Device:
 def open_device() -> Device:
     """The first GPU, opened once in a process. A process that is forked later must not use it.
 
-    Raises:
-        EngineUnavailable: PyCUDA is not installed, or no GPU answers.
+    It raises EngineUnavailable if PyCUDA is not installed, or no GPU answers.
     """
     find_gpu()
     cuda = import_pycuda()
@@ -160,6 +154,11 @@ class _Tensor:
     is_input: bool
     dtype: np.dtype[Any]
     on_host: bool
+    buffer: Buffer
+
+    @property
+    def address(self) -> int:
+        return self.buffer.host_address if self.on_host else self.buffer.address
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,6 @@ class _Loaded:
     context: Any
     stream: Any
     tensors: tuple[_Tensor, ...]
-    buffers: Mapping[str, Buffer]
     allocator: Any
 
 
@@ -202,8 +200,7 @@ class TensorRTEngine:
         """Keeps an engine that is loaded when it is first used.
 
         Args:
-            options: those that it was built with: the DLA core, and the values of inputs that may hold sizes;
-                None for the defaults.
+            options: those that it was built with; None for the defaults.
             rounded: the precision of each layer by its index, where the graph settles it; None with constraints, which
                 TensorRT may not obey.
             names: the name that the user knows, by name of a layer in ``network``; None if all are the same.
@@ -240,7 +237,7 @@ class TensorRTEngine:
         """
         with self._current() as loaded:
             shapes = self._bind(loaded, feeds)
-            if self._listener is not None:
+            if self._graph is not None:
                 self._listener.tensors.clear()
             self._enqueue(loaded)
             outputs = self._download(loaded, {**shapes, **loaded.allocator.shapes})
@@ -251,9 +248,7 @@ class TensorRTEngine:
     def latency(self, feeds: Feeds, runs: int = 200) -> Latency:
         """Measures the time of an inference on the GPU after some untimed ones, and then that of each engine layer.
 
-        Args:
-            feeds: one sample.
-            runs: the most inferences timed; fewer if they take over two seconds. Raises as ``infer`` does.
+        At most ``runs`` are timed, fewer if they take over two seconds. It raises as ``infer`` does.
         """
         with self._current() as loaded:
             self._bind(loaded, feeds)
@@ -276,7 +271,7 @@ class TensorRTEngine:
         return float(end.time_since(begin))
 
     def _layer_times(self, loaded: _Loaded) -> tuple[LayerTime, ...]:
-        known = {layer.name: layer.network_layers for layer in self._layers}
+        network_layers = {layer.name: layer.network_layers for layer in self._layers}
         self._profiler = loaded.context.profiler = adding_profiler(self._rt.module)
         for _ in range(_PROFILED_RUNS):
             self._enqueue(loaded)
@@ -284,7 +279,7 @@ class TensorRTEngine:
         return tuple(
             LayerTime(
                 name,
-                tuple(self._names[part] for part in known.get(name, named_in(name)) if part in self._names),
+                tuple(self._names[part] for part in network_layers.get(name, named_in(name)) if part in self._names),
                 total / _PROFILED_RUNS,
             )
             for name, total in self._profiler.totals.items()
@@ -302,12 +297,11 @@ class TensorRTEngine:
                 array = np.asarray(feeds[tensor.name]).astype(tensor.dtype, copy=False)
                 if not context.set_input_shape(tensor.name, array.shape):
                     raise self._failed(f"The engine does not take the shape {list(array.shape)} of '{tensor.name}'.")
-                buffer = loaded.buffers[tensor.name]
-                buffer.hold(array.nbytes)
-                buffer.write(array)
+                tensor.buffer.hold(array.nbytes)
+                tensor.buffer.write(array)
                 if not tensor.on_host:
-                    buffer.upload(array.nbytes, loaded.stream)
-                context.set_tensor_address(tensor.name, buffer.host_address if tensor.on_host else buffer.address)
+                    tensor.buffer.upload(array.nbytes, loaded.stream)
+                context.set_tensor_address(tensor.name, tensor.address)
         try:
             unknown = context.infer_shapes()
         except RuntimeError as error:
@@ -323,9 +317,8 @@ class TensorRTEngine:
                     context.set_output_allocator(tensor.name, loaded.allocator)
                     continue
                 shapes[tensor.name] = shape
-                buffer = loaded.buffers[tensor.name]
-                buffer.hold(math.prod(shape) * tensor.dtype.itemsize)
-                context.set_tensor_address(tensor.name, buffer.host_address if tensor.on_host else buffer.address)
+                tensor.buffer.hold(math.prod(shape) * tensor.dtype.itemsize)
+                context.set_tensor_address(tensor.name, tensor.address)
         return shapes
 
     def _enqueue(self, loaded: _Loaded) -> None:
@@ -334,16 +327,15 @@ class TensorRTEngine:
 
     def _download(self, loaded: _Loaded, shapes: Mapping[str, tuple[int, ...]]) -> Outputs:
         outputs = [tensor for tensor in loaded.tensors if not tensor.is_input]
-        untold = [tensor.name for tensor in outputs if tensor.name not in shapes]
-        if untold:
-            raise self._failed(f"TensorRT ran the engine, but reported no shape of {', '.join(untold)}.")
+        without_shape = [tensor.name for tensor in outputs if tensor.name not in shapes]
+        if without_shape:
+            raise self._failed(f"TensorRT ran the engine, but reported no shape of {', '.join(without_shape)}.")
         for tensor in outputs:
             if not tensor.on_host:
-                size = math.prod(shapes[tensor.name]) * tensor.dtype.itemsize
-                loaded.buffers[tensor.name].download(size, loaded.stream)
+                tensor.buffer.download(math.prod(shapes[tensor.name]) * tensor.dtype.itemsize, loaded.stream)
         loaded.stream.synchronize()
-        made = {t.name: loaded.buffers[t.name].read(shapes[t.name], t.dtype) for t in outputs}
-        return {spec.name: made[spec.name].astype(spec.dtype, copy=False) for spec in self._network.outputs}
+        arrays = {tensor.name: tensor.buffer.read(shapes[tensor.name], tensor.dtype) for tensor in outputs}
+        return {spec.name: arrays[spec.name].astype(spec.dtype, copy=False) for spec in self._network.outputs}
 
     @contextmanager
     def _current(self) -> Iterator[_Loaded]:
@@ -376,11 +368,16 @@ class TensorRTEngine:
             raise self._failed("Out of memory: the engine cannot be given memory to run in.")
         if self._graph is not None:
             self._listener = listen(trt, device.cuda, context, _DTYPES)
-        names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
-        tensors = tuple(self._tensor(engine, name) for name in names)
-        buffers = {name: Buffer(device) for name in names}
-        allocator = output_allocator(trt, buffers)
-        return _Loaded(device, runtime, engine, context, device.cuda.Stream(), tensors, buffers, allocator)
+        tensors = []
+        for name in [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]:
+            dtype = engine.get_tensor_dtype(name).name
+            if dtype not in _DTYPES:
+                raise self._failed(f"'{name}' is of the type {dtype}, which NumPy does not have.")
+            is_input = engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
+            on_host = engine.get_tensor_location(name) == trt.TensorLocation.HOST
+            tensors.append(_Tensor(name, is_input, _DTYPES[dtype], on_host, Buffer(device)))
+        allocator = output_allocator(trt, {tensor.name: tensor.buffer for tensor in tensors})
+        return _Loaded(device, runtime, engine, context, device.cuda.Stream(), tuple(tensors), allocator)
 
     def _inspect(self, loaded: _Loaded) -> str:
         for name, (_, usual, _) in self._shapes.items():
@@ -388,30 +385,16 @@ class TensorRTEngine:
         for tensor in loaded.tensors:
             if tensor.is_input and tensor.on_host and tensor.name in self._options.sizes:
                 values = np.array(self._options.sizes[tensor.name][1], tensor.dtype)
-                buffer = loaded.buffers[tensor.name]
-                buffer.hold(values.nbytes)
-                buffer.write(values)
-                loaded.context.set_tensor_address(tensor.name, buffer.host_address)
+                tensor.buffer.hold(values.nbytes)
+                tensor.buffer.write(values)
+                loaded.context.set_tensor_address(tensor.name, tensor.address)
         inspector = loaded.engine.create_engine_inspector()
         inspector.execution_context = loaded.context
         return str(inspector.get_engine_information(self._rt.module.LayerInformationFormat.JSON))
 
-    def _tensor(self, engine: Any, name: str) -> _Tensor:
-        trt = self._rt.module
-        dtype = engine.get_tensor_dtype(name).name
-        if dtype not in _DTYPES:
-            raise self._failed(f"'{name}' is of the type {dtype}, which NumPy does not have.")
-        return _Tensor(
-            name,
-            engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT,
-            _DTYPES[dtype],
-            engine.get_tensor_location(name) == trt.TensorLocation.HOST,
-        )
-
     def _failed(self, what: str) -> TrialFailed:
-        return TrialFailed(
-            "inference failed", f"{what} {tensorrt_build.errors_in(tensorrt_build.drain(self._rt.logger), '')}".strip()
-        )
+        errors = tensorrt_build.errors_in(tensorrt_build.drain(self._rt.logger), "")
+        return TrialFailed("inference failed", f"{what} {errors}".strip())
 
     def __enter__(self) -> TensorRTEngine:
         return self
@@ -451,10 +434,8 @@ def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
             buffers[tensor_name].hold(size)
             return buffers[tensor_name].address
 
-        def reallocate_output_async(
-            self, tensor_name: str, memory: int, size: int, alignment: int, _stream: int
-        ) -> int:
-            return self.reallocate_output(tensor_name, memory, size, alignment)
+        def reallocate_output_async(self, tensor_name: str, memory: int, size: int, align: int, _stream: int) -> int:
+            return self.reallocate_output(tensor_name, memory, size, align)
 
         def notify_shape(self, tensor_name: str, shape: Iterable[int]) -> None:
             self.shapes[tensor_name] = tuple(int(size) for size in shape)
@@ -514,9 +495,8 @@ class TensorRTStrongBuilder:
     def network_definition(self, plan: PrecisionPlan) -> tensorrt_build.Definition:
         """Returns the network of one plan as TensorRT parsed it; raises TrialFailed if the parser refuses the graph."""
         written = self._writer.write(plan)
-        flags = tensorrt_build.creation_flags(
-            self._rt.module, ("EXPLICIT_BATCH",) if self._allows else ("STRONGLY_TYPED",)
-        )
+        flag = "EXPLICIT_BATCH" if self._allows else "STRONGLY_TYPED"
+        flags = tensorrt_build.creation_flags(self._rt.module, (flag,))
         return tensorrt_build.parse_model(self._rt, written.model, written.weights, flags)
 
     def serialize(self, plan: PrecisionPlan) -> tensorrt_build.Serialized:
@@ -543,42 +523,3 @@ class TensorRTStrongBuilder:
     def reference(self) -> TensorRTEngine:
         """Builds the engine with every layer in FP32, TF32 off; raises TrialFailed."""
         return self.build(self._network.free_plan())
-
-
-def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[EngineLayer, ...]:
-    """Builds an ONNX file as it is, with strong typing, and returns the layers of the engine. It needs no GPU.
-
-    Args:
-        shapes: the sizes of dynamic inputs by name; a dynamic axis without a size is 1, as trtexec takes it.
-
-    Raises:
-        EngineUnavailable: TensorRT-RTX is not installed, or does not start here.
-        TrialFailed: the parser refuses the file, or the build failed.
-    """
-    rt, options = tensorrt_build.start_tensorrt(tensorrt_build.RTX), BuildOptions()
-    definition = tensorrt_build.parse_file(rt, path, tensorrt_build.creation_flags(rt.module, ("STRONGLY_TYPED",)))
-    inputs = [definition.network.get_input(i) for i in range(definition.network.num_inputs)]
-    sizes = {tensor.name: tuple(shapes.get(tensor.name, (max(1, size) for size in tensor.shape))) for tensor in inputs}
-    profile = {tensor.name: (sizes[tensor.name],) * 3 for tensor in inputs if min(tensor.shape, default=1) < 0}
-    config, _ = tensorrt_build.new_config(rt, options, profile)
-    return tensorrt_build.serialize(rt, definition, config, options).layers
-
-
-def eager_context(rt: tensorrt_build.TensorRT, engine: Any) -> Any:
-    """Makes an execution context whose kernels are final from the first inference on; None without memory for it.
-
-    TensorRT-RTX compiles kernels when an engine is loaded. By default, those for dynamic shapes are compiled in the
-    background, and another kernel runs until they are there: two inferences would not be of one engine. The compiled
-    kernels are kept for the next engines of the same builder, which differ in a few layers.
-
-    Args:
-        rt: the builder's TensorRT-RTX, which keeps the cache: that has to live longer than every context.
-        engine: a ``trt.ICudaEngine``.
-    """
-    eager = rt.module.DynamicShapesKernelSpecializationStrategy.EAGER
-    runtime_config = engine.create_runtime_config()
-    runtime_config.dynamic_shapes_kernel_specialization_strategy = eager
-    if not rt.kernels:
-        rt.kernels.append(runtime_config.create_runtime_cache())
-    runtime_config.set_runtime_cache(rt.kernels[0])
-    return engine.create_execution_context(runtime_config)

@@ -44,7 +44,7 @@ on objects with the interface of ``INetworkDefinition``, which is all that these
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import ModuleType, SimpleNamespace
@@ -114,21 +114,18 @@ class WalkStep:
         """True if it does the main work of the network's layer, not something before or after it, such as a bias."""
         return self.main or (self.named and self.kind in _HEAVY)
 
-    def inputs(self) -> Iterator[Any]:
-        """Yields the tensors that it reads, without optional ones that are absent."""
+    def read(self) -> Iterator[str]:
+        """Yields the names of all tensors that it reads, without optional ones that are absent."""
         tensors = (self.layer.get_input(i) for i in range(self.layer.num_inputs))
-        return (tensor for tensor in tensors if tensor is not None)
+        return (tensor.name for tensor in tensors if tensor is not None)
 
     def made(self) -> Iterator[str]:
         """Yields the names of all tensors that it makes."""
         return (self.layer.get_output(i).name for i in range(self.layer.num_outputs))
 
-    def outputs(self) -> Iterator[tuple[int, Any]]:
-        """Yields the float tensors that it makes and that are no shape tensors, each with its position."""
-        for i in range(self.layer.num_outputs):
-            tensor = self.layer.get_output(i)
-            if is_activation(tensor):
-                yield i, tensor
+    def outputs(self) -> Iterator[Any]:
+        """Yields the float tensors that it makes and that are no shape tensors."""
+        return filter(is_activation, (self.layer.get_output(i) for i in range(self.layer.num_outputs)))
 
 
 def is_activation(tensor: Any) -> bool:
@@ -144,17 +141,11 @@ def walk_steps(definition: Any, layers: tuple[Layer, ...]) -> list[WalkStep]:
     inputs, or if it is computed from constants alone, it belongs to the first layer that reads its outputs.
     """
     indices = {layer.name: layer.index for layer in layers}
-    steps = (_step(definition.get_layer(i), indices) for i in range(definition.num_layers))
-    return _following_readers(_following_makers(steps))
-
-
-def _following_makers(steps: Iterable[WalkStep]) -> list[WalkStep]:
-    """Returns the steps with ``constant`` set, those without a layer of their own in that of the maker of an input."""
-    settled: list[WalkStep] = []
+    steps: list[WalkStep] = []
     constants: set[str] = set()
     makers: dict[str, int] = {}
-    for step in steps:
-        read = [tensor.name for tensor in step.inputs()]
+    for step in (_step(definition.get_layer(i), indices) for i in range(definition.num_layers)):
+        read = list(step.read())
         if step.owner is None:
             step = replace(step, owner=max((makers[name] for name in read if name in makers), default=None))
         if step.kind == "CONSTANT" or (read and constants.issuperset(read)):
@@ -162,21 +153,16 @@ def _following_makers(steps: Iterable[WalkStep]) -> list[WalkStep]:
             constants.update(step.made())
         elif step.owner is not None:
             makers.update(dict.fromkeys(step.made(), step.owner))
-        settled.append(step)
-    return settled
-
-
-def _following_readers(steps: list[WalkStep]) -> list[WalkStep]:
-    """Returns the steps, those without a layer in that of the first reader of an output."""
-    settled: list[WalkStep] = []
+        steps.append(step)
     readers: dict[str, int] = {}
-    for step in reversed(steps):
-        if step.owner is None:
-            step = replace(step, owner=next((readers[name] for name in step.made() if name in readers), None))
-        if step.owner is not None:
-            readers.update({tensor.name: step.owner for tensor in step.inputs()})
-        settled.append(step)
-    return settled[::-1]
+    for position, step in reversed(list(enumerate(steps))):
+        owner = step.owner
+        if owner is None:
+            owner = next((readers[name] for name in step.made() if name in readers), None)
+            steps[position] = replace(step, owner=owner)
+        if owner is not None:
+            readers.update(dict.fromkeys(step.read(), owner))
+    return steps
 
 
 def _step(layer: Any, indices: Mapping[str, int]) -> WalkStep:
@@ -211,12 +197,11 @@ def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network:
         if is_activation(tensor):
             give(tensor, _largest(scales, (tensor.name,)))
     for step, inside in _with_outputs_ahead(steps, network):
-        for _, tensor in step.outputs():
+        for tensor in step.outputs():
             if step.constant:
                 give(tensor, _largest_of_constants(trt, step, network, ranges))
             else:
-                own, moved = _largest(scales, (tensor.name,)), _moved(step, ranges)
-                give(tensor, own or moved or _largest(scales, inside))
+                give(tensor, _largest(scales, (tensor.name,)) or _moved(step, ranges) or _largest(scales, inside))
 
 
 def scales_set(definition: Any) -> dict[str, np.float32]:
@@ -249,8 +234,7 @@ def _largest(scales: Scales, names: tuple[str, ...]) -> float | None:
 
 def _moved(step: WalkStep, ranges: Mapping[str, float]) -> float | None:
     """Returns the range of the tensor that a step only moves, None if it does more or if no range is known."""
-    tensor = next(step.inputs(), None) if step.kind in _MOVES else None
-    return None if tensor is None else ranges.get(tensor.name)
+    return ranges.get(next(step.read(), "")) if step.kind in _MOVES else None
 
 
 def _largest_of_constants(
@@ -261,41 +245,31 @@ def _largest_of_constants(
         return largest_constant(trt, step.layer, network)
     if step.kind != "ELEMENTWISE":
         return _moved(step, ranges)
-    known = [ranges[tensor.name] for tensor in step.inputs() if tensor.name in ranges]
+    factors = [ranges[name] for name in step.read() if name in ranges]
     multiplies = _as(trt.IElementWiseLayer, step.layer).op == trt.ElementWiseOperation.PROD
-    return known[0] * known[1] if multiplies and len(known) == 2 else None
+    return factors[0] * factors[1] if multiplies and len(factors) == 2 else None
 
 
 def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | None:
     """Returns the largest magnitude in a constant layer's weights, None if they are empty.
 
     With NumPy 2, the Python modules of TensorRT before 10.16 give an array of stride 0: every value equals the first
-    (tools/binding_facts.py shows it). The values are then those of the network's constant of that name and size, with
-    the same first value.
-
-    Raises:
-        EngineUnavailable: the array has stride 0, and the network has no such constant.
+    (tools/binding_facts.py shows it). The values are then those of the network's constant of that name, or of that name
+    without a number, and of that size, with the same first value; without such a constant it raises EngineUnavailable.
     """
     values = np.asarray(_as(trt.IConstantLayer, layer).weights)
     if any(stride == 0 and size > 1 for stride, size in zip(values.strides, values.shape, strict=True)):
-        constant = _constant_like(values, layer.name, network)
-        if constant is None:
+        names = [name for name in (layer.name, _NUMBERED.sub("", layer.name)) if network.has_constant(name)]
+        alike = [constant for constant in map(network.constant, names) if constant.size == values.size]
+        alike = [constant for constant in alike if np.float32(constant.flat[0]) == np.float32(values.flat[0])]
+        if not alike:
             raise EngineUnavailable(
                 f"The Python module of TensorRT {trt.__version__} misreads the constant '{layer.name}' with NumPy "
                 f"{np.__version__}: every value equals the first.",
                 "Run: pip install 'numpy<2', or use '--typing strong' or TensorRT 10.16 or later.",
             )
-        values = constant
+        values = alike[0]
     return float(np.abs(values.astype(np.float32)).max()) if values.size else None
-
-
-def _constant_like(values: np.ndarray, name: str, network: Network) -> np.ndarray | None:
-    """Returns the network's constant of a TensorRT layer's name, or of that name without a number, if it fits."""
-    for known in (name, _NUMBERED.sub("", name)):
-        constant = network.constant(known) if network.has_constant(known) else np.empty(0)
-        if constant.size == values.size and np.float32(constant.flat[0]) == np.float32(values.flat[0]):
-            return constant
-    return None
 
 
 def _as(kind: type, layer: Any) -> Any:
@@ -341,21 +315,20 @@ def constraints(
       Shuffle.
 
     Args:
-        steps: its layers, from ``walk_steps``.
+        steps: from ``walk_steps``; each that has constraints comes with its own.
         force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
-
-    Returns:
-        The layers that have constraints, each with its own.
     """
     low = frozenset(i for i in plan.lowered if network.layers[i].quantizable)
-    fed, read = _fed_by_int8(steps, network, low), _read_by_int8(steps, network, low)
+    fed, read = _beside_int8(steps, network, low), _beside_int8(steps, network, low, backwards=True)
     results = {definition.get_output(i).name for i in range(definition.num_outputs)}
     for step in steps:
-        if step.owner is None or step.constant or step.kind in _LEFT_ALONE or not any(step.outputs()):
+        outputs = [tensor.name for tensor in step.outputs()]
+        if step.owner is None or step.constant or step.kind in _LEFT_ALONE or not outputs:
             continue
         in_int8 = network.low.needs_ranges and step.computes and step.owner in low
         may_be_free = network.low.needs_ranges or not network.layers[step.owner].quantizable
-        free = in_int8 or (may_be_free and _stands_between(step, network, fed, read))
+        between = _follows(step, network) and not (read.isdisjoint(outputs) or fed.isdisjoint(step.read()))
+        free = in_int8 or (may_be_free and between)
         planned = plan.precisions[step.owner]
         high = planned if planned in (*FLOAT_TYPES, Precision.FP32) else network.base or Precision.FP32
         chosen = Precision.INT8 if force_int8 and in_int8 else None
@@ -407,31 +380,16 @@ def _follows(step: WalkStep, network: Network) -> bool:
     return step.owner is None or not step.computes or network.layers[step.owner].follows
 
 
-def _stands_between(step: WalkStep, network: Network, fed: set[str], read: set[str]) -> bool:
-    """Returns true if a step belongs to no quantizable layer's main work, and INT8 layers are on both of its sides."""
-    follows = _follows(step, network)
-    feeds = any(tensor.name in read for _, tensor in step.outputs())
-    return follows and feeds and any(tensor.name in fed for tensor in step.inputs())
-
-
-def _fed_by_int8(steps: list[WalkStep], network: Network, int8: frozenset[int]) -> set[str]:
-    """Returns the tensors that an INT8 layer makes, directly or through layers that are not quantizable."""
-    fed: set[str] = set()
-    for step in steps:
-        follows = _follows(step, network) and any(tensor.name in fed for tensor in step.inputs())
+def _beside_int8(steps: list[WalkStep], network: Network, int8: frozenset[int], *, backwards: bool = False) -> set[str]:
+    """Returns the tensors that an INT8 layer makes, or reads, directly or through layers that are not quantizable."""
+    beside: set[str] = set()
+    for step in steps[::-1] if backwards else steps:
+        inputs, outputs = list(step.read()), [tensor.name for tensor in step.outputs()]
+        towards, away = (outputs, inputs) if backwards else (inputs, outputs)
+        follows = _follows(step, network) and not beside.isdisjoint(towards)
         if follows or (step.computes and step.owner in int8):
-            fed.update(tensor.name for _, tensor in step.outputs())
-    return fed
-
-
-def _read_by_int8(steps: list[WalkStep], network: Network, int8: frozenset[int]) -> set[str]:
-    """Returns the tensors that an INT8 layer reads, directly or through layers that are not quantizable."""
-    read: set[str] = set()
-    for step in reversed(steps):
-        follows = _follows(step, network) and any(tensor.name in read for _, tensor in step.outputs())
-        if follows or (step.computes and step.owner in int8):
-            read.update(tensor.name for tensor in step.inputs())
-    return read
+            beside.update(away)
+    return beside
 
 
 @dataclass(frozen=True)
@@ -472,57 +430,40 @@ def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPl
         with suppress(TrialFailed):
             return builder.weak_plan(plan)
     network = network.for_parser
-    definition = _Nodes(network)
+    definition = _nodes(network)
     constrained = constraints(definition, walk_steps(definition, network.layers), network, plan)
     return WeakPlan(tuple(constraint for _, constraint in constrained), tuple(layer.name for layer in network.layers))
 
 
-class _Nodes:
-    """The nodes of a network with the part of ``INetworkDefinition``'s interface that ``constraints`` uses.
+def _nodes(network: Network) -> Any:
+    """Returns the nodes of a network with the part of ``INetworkDefinition``'s interface that ``constraints`` uses.
 
     The indices of a TopK are INT32: its layer makes no other ones, and the parser of TensorRT 10 adds a Cast to ONNX's
     INT64 (``DEFINE_BUILTIN_OP_IMPORTER(TopK)`` of onnx/onnx-tensorrt, 8.5 to 10.1).
     """
-
-    def __init__(self, network: Network) -> None:
-        dtypes = TensorTypes.of(network.skeleton.graph).dtypes
-        from_data = {spec.name for spec in network.inputs}
-        self._tensors: dict[str, Any] = {}
-        for layer in network.layers:
-            if layer.op_type not in ("Shape", "Size") and from_data & {*layer.inputs}:
-                from_data.update(layer.outputs)
-        for name in (*from_data, *(name for layer in network.layers for name in (*layer.inputs, *layer.outputs))):
-            kind = str(dtypes.get(name, "unknown"))
-            dtype = SimpleNamespace(name=_TYPES.get(kind, kind.upper()))
-            self._tensors[name] = SimpleNamespace(name=name, dtype=dtype, is_shape_tensor=name not in from_data)
-        for indices in (name for layer in network.layers if layer.op_type == "TopK" for name in layer.outputs[1:]):
-            self._tensors[indices].dtype = SimpleNamespace(name="INT32")
-        self._layers = [_NodeLayer(layer, self._tensors) for layer in network.layers]
-        self._outputs = [spec.name for spec in network.outputs if spec.name in self._tensors]
-        self.num_layers, self.num_outputs = len(self._layers), len(self._outputs)
-
-    def get_layer(self, i: int) -> _NodeLayer:
-        return self._layers[i]
-
-    def get_output(self, i: int) -> Any:
-        return self._tensors[self._outputs[i]]
-
-
-class _NodeLayer:
-    """One node with the interface of ``ILayer``."""
-
-    def __init__(self, layer: Layer, tensors: Mapping[str, Any]) -> None:
-        self.name = layer.name
-        self.type = SimpleNamespace(name=_KINDS.get(layer.op_type, layer.op_type.upper()))
-        self._inputs = [tensors[name] for name in layer.inputs]
-        self._outputs = [tensors[name] for name in layer.outputs]
-        self.num_inputs, self.num_outputs = len(self._inputs), len(self._outputs)
-
-    def get_input(self, i: int) -> Any:
-        return self._inputs[i]
-
-    def get_output(self, i: int) -> Any:
-        return self._outputs[i]
+    dtypes = TensorTypes.of(network.skeleton.graph).dtypes
+    from_data = {spec.name for spec in network.inputs}
+    for layer in network.layers:
+        if layer.op_type not in ("Shape", "Size") and from_data & {*layer.inputs}:
+            from_data.update(layer.outputs)
+    tensors: dict[str, Any] = {}
+    for name in (*from_data, *(name for layer in network.layers for name in (*layer.inputs, *layer.outputs))):
+        kind = str(dtypes.get(name, "unknown"))
+        dtype = SimpleNamespace(name=_TYPES.get(kind, kind.upper()))
+        tensors[name] = SimpleNamespace(name=name, dtype=dtype, is_shape_tensor=name not in from_data)
+    for indices in (name for layer in network.layers if layer.op_type == "TopK" for name in layer.outputs[1:]):
+        tensors[indices].dtype = SimpleNamespace(name="INT32")
+    layers = []
+    for layer in network.layers:
+        inputs, outputs = ([tensors[name] for name in names] for names in (layer.inputs, layer.outputs))
+        node = SimpleNamespace(name=layer.name, num_inputs=len(inputs), num_outputs=len(outputs))
+        node.type = SimpleNamespace(name=_KINDS.get(layer.op_type, layer.op_type.upper()))
+        node.get_input, node.get_output = inputs.__getitem__, outputs.__getitem__
+        layers.append(node)
+    results = [tensors[spec.name] for spec in network.outputs if spec.name in tensors]
+    return SimpleNamespace(
+        num_layers=len(layers), get_layer=layers.__getitem__, num_outputs=len(results), get_output=results.__getitem__
+    )
 
 
 class TensorRTWeakBuilder:
@@ -573,26 +514,23 @@ class TensorRTWeakBuilder:
         """Returns the network of one plan as TensorRT parsed it, with its ranges and constraints.
 
         A network that came with Q/DQ pairs is parsed with the pairs that the plan keeps: TensorRT then takes the
-        precisions from them alone.
-
-        Raises:
-            TrialFailed: the parser refuses the graph.
+        precisions from them alone. It raises TrialFailed if the parser refuses the graph.
         """
         trt = self._rt.module
         if self._writer is not None:
             written = self._writer.write(plan)
             return tensorrt_build.parse_model(self._rt, written.model, written.weights, self._flags)
-        definition = tensorrt_build.parse_file(self._rt, self._file, self._flags)
-        steps = walk_steps(definition.network, self._network.layers)
+        parsed_file = tensorrt_build.parse_file(self._rt, self._file, self._flags)
+        steps = walk_steps(parsed_file.network, self._network.layers)
         if self._cache is None and self._network.low.needs_ranges:
-            set_ranges(trt, definition.network, steps, self._network, self._scales)
-        constrain(trt, definition.network, steps, self._network, plan, self._options.force_int8)
-        return definition
+            set_ranges(trt, parsed_file.network, steps, self._network, self._scales)
+        constrain(trt, parsed_file.network, steps, self._network, plan, self._options.force_int8)
+        return parsed_file
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
         """Returns the precisions and scales set for an engine of ``plan``, as data; raises TrialFailed."""
-        definition = self.network_definition(plan)
-        parsed = definition.network
+        parsed_file = self.network_definition(plan)
+        parsed = parsed_file.network
         steps = walk_steps(parsed, self._network.layers)
         constrained = constraints(parsed, steps, self._network, plan, self._options.force_int8)
         layers = tuple(parsed.get_layer(i).name for i in range(parsed.num_layers))
@@ -606,8 +544,8 @@ class TensorRTWeakBuilder:
     def serialize(self, plan: PrecisionPlan) -> tensorrt_build.Serialized:
         """Builds the engine of one plan as bytes; raises TrialFailed."""
         trt = self._rt.module
-        definition = self.network_definition(plan)
-        config, profile = tensorrt_build.new_config(self._rt, self._options, self._shapes, definition)
+        parsed_file = self.network_definition(plan)
+        config, profile = tensorrt_build.new_config(self._rt, self._options, self._shapes, parsed_file)
         used = self._network.used_precisions(plan)
         if plan.int8:
             config.set_flag(trt.BuilderFlag.INT8)
@@ -624,16 +562,16 @@ class TensorRTWeakBuilder:
                 config.int8_calibrator = calibrator = cache_calibrator(trt, self._cache)
                 if profile is not None:
                     config.set_calibration_profile(profile)
-        serialized = tensorrt_build.serialize(self._rt, definition, config, self._options)
+        serialized = tensorrt_build.serialize(self._rt, parsed_file, config, self._options)
         del calibrator
         return serialized
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
         """Builds the engine of one plan; raises TrialFailed."""
         if {*plan.precisions} == {Precision.FP32}:
-            definition = tensorrt_build.parse_file(self._rt, self._file, self._flags)
-            config, _ = tensorrt_build.new_config(self._rt, self._options, self._shapes, definition)
-            serialized = tensorrt_build.serialize(self._rt, definition, config, self._options)
+            parsed_file = tensorrt_build.parse_file(self._rt, self._file, self._flags)
+            config, _ = tensorrt_build.new_config(self._rt, self._options, self._shapes, parsed_file)
+            serialized = tensorrt_build.serialize(self._rt, parsed_file, config, self._options)
         else:
             serialized = self.serialize(plan)
         rounded = None if self._writer is None else precisions_in(self._network, plan)

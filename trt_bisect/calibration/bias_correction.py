@@ -15,7 +15,6 @@ from itertools import islice
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import helper
 
 from trt_bisect.data.feeds import Feeds
@@ -31,6 +30,9 @@ from trt_bisect.model.session import make_session
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.machine import MEMORY
+
+_Tensors = dict[str, np.ndarray]
+"""The live tensors of one sample, by name, in FP32 or under the plan."""
 
 SAMPLES = 32
 """The samples that a mean is taken over, if memory holds the live tensors of so many."""
@@ -64,33 +66,6 @@ class BiasCorrected:
     samples: int
 
 
-@dataclass(frozen=True)
-class _BiasInput:
-    """The bias of a layer in INT8.
-
-    Attributes:
-        rounded: the index of the layer in INT8.
-        index: the index of the layer that reads the bias: the same, or for a MatMul the Add after it.
-        slot: the input of that layer that is the bias.
-        axis: the channel axis of that layer's output.
-        factor: a Gemm's ``beta``, by which it multiplies its bias; 1 for other layers.
-    """
-
-    rounded: int
-    index: int
-    slot: int
-    axis: int
-    factor: float = 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class _HeldSample:
-    """The live tensors of one sample, by name, in FP32 and under the plan."""
-
-    fp32: dict[str, np.ndarray]
-    int8: dict[str, np.ndarray]
-
-
 def correct_biases(
     network: Network,
     scales: Scales,
@@ -117,27 +92,35 @@ def correct_biases(
     if not can_be_cut(network.skeleton):
         raise TrialFailed("build failed", "values between its layers are no tensors: it cannot be cut into pieces")
     boundaries = Boundaries.of(network)
-    held = list(_held(network, boundaries, samples, memory))
-    pieces = _Pieces(PlanWriter(network, scales, GraphTarget.ONNXRUNTIME), plan)
+    fp32 = [dict(feeds) for feeds in _samples_held(network, boundaries, samples, memory)]
+    int8 = [dict(feeds) for feeds in fp32]
+    writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
     changed: dict[tuple[int, int], np.ndarray] = {}
     corrected, start = [], 0
-    for place in _places(network, plan):
-        pieces.run(boundaries.piece(start, place.index + 1), held)
-        start = place.index + 1
-        error = _mean_error(held, network.layers[place.index].outputs[0], place.axis)
+    for index, lowered, slot, axis, factor in sorted(_bias_inputs(network, plan)):
+        for run_plan, held in (network.free_plan(), fp32), (plan, int8):
+            _run(writer, boundaries.piece(start, index + 1), run_plan, held)
+        start, output, node = index + 1, network.layers[index].outputs[0], network.skeleton.graph.node[index]
+        error = _mean_error(fp32, int8, output, axis)
         if error is not None:
-            changed[place.index, place.slot] = _new_bias(network, place, error)
-            corrected.append(CorrectedBias(network.layers[place.rounded].name, error))
-            _subtract(held, network.layers[place.index].outputs[0], place.axis, error)
-        for sample in held:
-            _let_go(sample, boundaries, start)
-    return BiasCorrected(with_constants(network, changed) if changed else network, tuple(corrected), len(held))
+            name = node.input[slot] if slot < len(node.input) else ""
+            bias = network.constant(name).astype(np.float64) if name else np.zeros(error.shape)
+            changed[index, slot] = np.asarray(bias - error / factor, np.float32)
+            corrected.append(CorrectedBias(network.layers[lowered].name, error))
+            for tensors in int8:
+                values = tensors[output]
+                by_channel = error.reshape(-1, *[1] * (values.ndim - 2)) if axis == 1 else error
+                tensors[output] = values - by_channel.astype(values.dtype)
+        for tensors in (*fp32, *int8):
+            for name in [name for name in tensors if boundaries.last_read.get(name, -1) < start]:
+                del tensors[name]
+    return BiasCorrected(with_constants(network, changed) if changed else network, tuple(corrected), len(fp32))
 
 
-def _held(network: Network, boundaries: Boundaries, samples: Iterable[Feeds], memory: int) -> Iterator[_HeldSample]:
+def _samples_held(network: Network, boundaries: Boundaries, samples: Iterable[Feeds], memory: int) -> Iterator[Feeds]:
     """Yields as many of the samples as memory can hold, one at least."""
-    rest = iter(samples)
-    first = next(rest, None)
+    remaining = iter(samples)
+    first = next(remaining, None)
     if first is None:
         raise BadInput(
             "There are no samples to correct biases with.", "Give a few dozen samples like the data in production."
@@ -146,31 +129,33 @@ def _held(network: Network, boundaries: Boundaries, samples: Iterable[Feeds], me
     fed = sum(array.nbytes for array in first.values())
     largest = fed + 2 * max(sum(facts.size(name) for name in live) for live in boundaries.live)
     most = max(1, min(SAMPLES, memory // 2 // max(largest, 1)))
-    for feeds in (first, *islice(rest, most - 1)):
-        yield _HeldSample(dict(feeds), dict(feeds))
+    yield first
+    yield from islice(remaining, most - 1)
 
 
-def _places(network: Network, plan: PrecisionPlan) -> list[_BiasInput]:
-    """The biases of the layers in INT8, in the order in which they are read."""
+def _bias_inputs(network: Network, plan: PrecisionPlan) -> Iterator[tuple[int, int, int, int, float]]:
+    """Yields the biases of the layers in INT8.
+
+    Each is the index of the layer that reads it, of the layer in INT8 (another one for a MatMul before an Add), the
+    bias's slot, the channel axis of the output, and a Gemm's ``beta``, by which it multiplies its bias.
+    """
     graph = network.skeleton.graph
     constants, uses = {tensor.name for tensor in graph.initializer}, tensor_uses(graph)
     readers = {name: index for index, node in enumerate(graph.node) for name in node.input}
-    bias_inputs = []
     for k in sorted(plan.lowered & set(network.quantizable)):
         node = graph.node[k]
         if len(node.input) < 2 or node.input[1] not in constants:
             continue
         if node.op_type in ("Conv", "ConvTranspose", "Gemm"):
             bias = node.input[BIAS_SLOT] if len(node.input) > BIAS_SLOT else ""
-            factor = next((each.f for each in node.attribute if each.name == "beta"), 1.0)
+            factor = next((entry.f for entry in node.attribute if entry.name == "beta"), 1.0)
             if (not bias or bias in constants) and factor:
-                bias_inputs.append(_BiasInput(k, k, BIAS_SLOT, 1, factor))
+                yield k, k, BIAS_SLOT, 1, factor
         elif node.op_type == "MatMul" and uses[node.output[0]] == 1:
             reader = readers.get(node.output[0])
             slot = None if reader is None else _added(network, reader, node.output[0], constants)
             if reader is not None and slot is not None:
-                bias_inputs.append(_BiasInput(k, reader, slot, -1))
-    return sorted(bias_inputs, key=lambda place: place.index)
+                yield reader, k, slot, -1, 1.0
 
 
 def _added(network: Network, index: int, tensor: str, constants: set[str]) -> int | None:
@@ -183,72 +168,33 @@ def _added(network: Network, index: int, tensor: str, constants: set[str]) -> in
     return slot if bias.ndim and bias.size == bias.shape[-1] else None
 
 
-class _Pieces:
-    """Runs pieces of a network in FP32 and under a plan."""
-
-    def __init__(self, writer: PlanWriter, plan: PrecisionPlan) -> None:
-        self._writer = writer
-        self._plans = writer.network.free_plan(), plan
-
-    def run(self, piece: Piece, held: Sequence[_HeldSample]) -> None:
-        """Runs a piece on all samples; adds its leaves to them."""
-        for plan, tensors in zip(
-            self._plans, ([each.fp32 for each in held], [each.int8 for each in held]), strict=True
-        ):
-            session, leaves = self._session(piece, plan, tensors[0])
-            for each in tensors:
-                try:
-                    made = session.run(list(leaves.values()), {name: each[name] for name in piece.reads})
-                except Exception as error:
-                    raise TrialFailed("inference failed", first_line(error)) from error
-                each.update(zip(leaves, made, strict=True))
-
-    def _session(
-        self, piece: Piece, plan: PrecisionPlan, tensors: dict[str, np.ndarray]
-    ) -> tuple[ort.InferenceSession, dict[str, str]]:
-        """The session of a piece, and the session's output for each leaf; types are those of ``tensors``."""
-        written = self._writer.write_piece(piece, plan)
-        for value in written.model.graph.input:
-            read = tensors[value.name]
-            dtype = helper.np_dtype_to_tensor_dtype(read.dtype)
-            value.CopyFrom(helper.make_tensor_value_info(value.name, dtype, [None] * read.ndim))
-        for value in written.model.graph.output:
-            value.CopyFrom(onnx.ValueInfoProto(name=value.name))
-        return make_session(written, arena=False), dict(written.leaves)
+def _run(writer: PlanWriter, piece: Piece, plan: PrecisionPlan, held: Sequence[_Tensors]) -> None:
+    """Runs a piece on all samples, with their types; adds its leaves to them."""
+    written = writer.write_piece(piece, plan)
+    for value in written.model.graph.input:
+        read = held[0][value.name]
+        dtype = helper.np_dtype_to_tensor_dtype(read.dtype)
+        value.CopyFrom(helper.make_tensor_value_info(value.name, dtype, [None] * read.ndim))
+    for value in written.model.graph.output:
+        value.CopyFrom(onnx.ValueInfoProto(name=value.name))
+    session = make_session(written, arena=False)
+    for tensors in held:
+        try:
+            made = session.run(list(written.leaves.values()), {name: tensors[name] for name in piece.reads})
+        except Exception as error:
+            raise TrialFailed("inference failed", first_line(error)) from error
+        tensors.update(zip(written.leaves, made, strict=True))
 
 
-def _mean_error(held: Sequence[_HeldSample], tensor: str, axis: int) -> np.ndarray | None:
+def _mean_error(fp32: Sequence[_Tensors], int8: Sequence[_Tensors], tensor: str, axis: int) -> np.ndarray | None:
     """The mean of plan minus FP32 by channel; None if a sample has no values, others in number, or not finite ones."""
     total: np.ndarray | float = 0.0
     count = 0
-    for each in held:
-        fp32, int8 = each.fp32.get(tensor), each.int8.get(tensor)
-        if fp32 is None or int8 is None or fp32.shape != int8.shape or not fp32.size:
+    for exact, low in ((floats.get(tensor), ours.get(tensor)) for floats, ours in zip(fp32, int8, strict=True)):
+        if exact is None or low is None or exact.shape != low.shape or not exact.size:
             return None
-        by_channel = np.moveaxis(int8.astype(np.float64) - fp32, axis, -1).reshape(-1, fp32.shape[axis])
+        by_channel = np.moveaxis(low.astype(np.float64) - exact, axis, -1).reshape(-1, exact.shape[axis])
         total = total + by_channel.sum(axis=0)
         count += by_channel.shape[0]
     mean = np.asarray(total / count)
     return mean if np.isfinite(mean).all() else None
-
-
-def _subtract(held: Sequence[_HeldSample], tensor: str, axis: int, error: np.ndarray) -> None:
-    for each in held:
-        values = each.int8[tensor]
-        shape = [1] * values.ndim
-        shape[axis] = -1
-        each.int8[tensor] = values - error.reshape(shape).astype(values.dtype)
-
-
-def _new_bias(network: Network, place: _BiasInput, error: np.ndarray) -> np.ndarray:
-    node = network.skeleton.graph.node[place.index]
-    name = node.input[place.slot] if place.slot < len(node.input) else ""
-    bias = network.constant(name).astype(np.float64) if name else np.zeros(error.shape)
-    return np.asarray(bias - error / place.factor, np.float32)
-
-
-def _let_go(sample: _HeldSample, boundaries: Boundaries, start: int) -> None:
-    """Removes the tensors that no layer from ``start`` on reads."""
-    for tensors in (sample.fp32, sample.int8):
-        for name in [name for name in tensors if boundaries.last_read.get(name, -1) < start]:
-            del tensors[name]

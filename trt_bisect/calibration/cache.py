@@ -36,9 +36,9 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Annotated
 
@@ -59,7 +59,6 @@ class TensorRTVersion:
     Attributes:
         number: major, minor and patch; zeros for any TensorRT-RTX.
         why: the reason for this version, shown to the user.
-        rtx: true for TensorRT-RTX.
     """
 
     number: tuple[int, int, int]
@@ -105,13 +104,12 @@ DLA_VERSION = TensorRTVersion((11, 4, 1), "the DLA of the AGX Orin")
 
 DEFAULT_HEADER = DEFAULT_VERSION.header
 _VERSION = re.compile(r"(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2}))?(?:\.\w+)*")
-_RTX = re.compile(r"(?i)(?:tensorrt-)?rtx[- ]?")
+_RTX = re.compile(r"(?i)^(?:tensorrt-)?rtx[- ]?")
 _KNOWN = range(5, 12)
 """The major versions of TensorRT."""
 _HEADER = re.compile(r"TRT-\w+-\w+")
 _BITS = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
 _MAGNITUDE = re.compile(r"(\S.*) ([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf|nan))")
-_OF_ONNXRUNTIME = "ONNX Runtime's table"
 _ORDINARY = (1e-9, 1e6)
 """The scales that a calibrator finds are in this range, or 0. A fifth of all bits are, read in the wrong order."""
 _FEWEST = 3
@@ -124,7 +122,7 @@ class CalibrationCache:
 
     Attributes:
         header: the first line, such as ``TRT-8600-EntropyCalibration2``; for ONNX Runtime's, words.
-        scales: by tensor, in the order of the file, the float32 scale, bit for bit.
+        scales: in the order of the file, bit for bit.
         little_endian: the bits are in the order that TensorRT does not write.
     """
 
@@ -134,23 +132,18 @@ class CalibrationCache:
 
 
 def parse_version(text: str) -> TensorRTVersion:
-    """Parses the option ``--trt-version``: ``10.3``, ``10.3.0``, ``10.3.0.26``, ``11``, ``rtx`` or ``rtx 1.4``.
-
-    Raises:
-        BadInput: the text is no version of TensorRT.
-    """
-    why = "as --trt-version asked"
-    rtx = _RTX.match(text.strip())
-    rest = text.strip()[rtx.end() :] if rtx else text.strip()
-    version = _VERSION.fullmatch(f"{rest}.0" if rest == str(_KNOWN[-1]) else rest)
-    if rtx and not rest:
+    """Parses ``--trt-version``: ``10.3``, ``10.3.0``, ``10.3.0.26``, ``11``, ``rtx``, ``rtx 1.4``; raises BadInput."""
+    why, number = "as --trt-version asked", _RTX.sub("", text.strip(), count=1)
+    rtx = number != text.strip()
+    version = _VERSION.fullmatch(f"{number}.0" if number == str(_KNOWN[-1]) else number)
+    if rtx and not number:
         return TensorRTVersion((0, 0, 0), why, rtx=True)
     if not version or not (rtx or int(version[1]) in _KNOWN):
         raise BadInput(
             f"'{text}' is no version of TensorRT.",
             f"Write it as TensorRT does: --trt-version 10.3.0, from {_KNOWN[0]}.0 to {_KNOWN[-1]}.x; or rtx.",
         )
-    return TensorRTVersion((int(version[1]), int(version[2]), int(version[3] or 0)), why, rtx=bool(rtx))
+    return TensorRTVersion((int(version[1]), int(version[2]), int(version[3] or 0)), why, rtx)
 
 
 def version_of_engine(text: str, *, rtx: bool = False) -> TensorRTVersion | None:
@@ -173,16 +166,12 @@ def is_cache_path(source: object) -> bool:
 
 
 def parse_cache(text: str, source: str) -> CalibrationCache:
-    """Parses the text of a cache.
-
-    Raises:
-        BadInput: the text is no calibration cache, or one of its lines cannot be read.
-    """
+    """Parses the text of a cache; raises BadInput if it is none, or one of its lines cannot be read."""
     lines = text.splitlines()
     magnitudes = [_MAGNITUDE.fullmatch(line.strip()) for line in lines if line.strip()]
     if magnitudes and all(magnitudes):
-        scales = {each[1]: np.float32(each[2]) / np.float32(127) for each in magnitudes if each}
-        return CalibrationCache(_OF_ONNXRUNTIME, scales)
+        scales = {line[1]: np.float32(line[2]) / np.float32(127) for line in magnitudes if line}
+        return CalibrationCache("ONNX Runtime's table", scales)
     if not lines or not _HEADER.match(lines[0]):
         raise BadInput(
             f"'{source}' is not a TensorRT calibration cache: it does not begin with 'TRT-<version>-<calibrator>'.",
@@ -192,14 +181,14 @@ def parse_cache(text: str, source: str) -> CalibrationCache:
     for number, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue
-        name, colon, digits = line.rpartition(":")
-        found = _BITS.fullmatch(digits.strip())
-        if not colon or not name or not found:
+        name, _, digits = line.rpartition(":")
+        hexadecimal = _BITS.fullmatch(digits.strip())
+        if not name or not hexadecimal:
             raise BadInput(
                 f"Line {number} of the calibration cache '{source}' cannot be read: {line[:80]!r}.",
                 "A line is 'tensor: 3c008912': a tensor and the bits of its scale in hex. Write the cache again.",
             )
-        bits[name.strip()] = bytes.fromhex(found.group(1).zfill(8))
+        bits[name.strip()] = bytes.fromhex(hexadecimal[1].zfill(8))
     if not bits:
         raise BadInput(f"The calibration cache '{source}' holds no tensor.", "Write the cache again.")
     big, little = (
@@ -225,11 +214,7 @@ def open_cache(path: Path) -> CalibrationCache:
 
 
 def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
-    """Reads the ranges in a calibration cache.
-
-    Args:
-        path: the cache.
-        tensors: the activations that the network rounds.
+    """Reads the ranges in a calibration cache for a network that rounds ``tensors``.
 
     Raises:
         BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
@@ -255,8 +240,7 @@ def refuse_of_another_network(
 
 def format_cache(scales: Mapping[str, np.float32], header: str = DEFAULT_HEADER) -> str:
     """Returns the text of a calibration cache. Names with line breaks, which it cannot hold, are left out."""
-    writable = (name for name in scales if len(name.splitlines()) == 1)
-    lines = [f"{name}: {struct.pack('>f', scales[name]).hex()}" for name in writable]
+    lines = [f"{name}: {struct.pack('>f', scales[name]).hex()}" for name in scales if len(name.splitlines()) == 1]
     return "\n".join([header, *lines]) + "\n"
 
 
@@ -301,7 +285,6 @@ class TensorScale:
     """The scale of an activation, and where it comes from.
 
     Attributes:
-        tensor: the name in the network.
         entry: the name in the cache.
         way: ``name``, ``alike``, ``folded``, ``moved``, ``values`` or ``order``; see the module.
         scale: float32, bit for bit.
@@ -320,7 +303,7 @@ class CacheScales:
     """The scales that a cache has for a network.
 
     Attributes:
-        found: the scales, in the order of execution.
+        found: in the order of execution.
         unsure: the tensors for which entries with different scales are left, each with these entries.
         far: the tensors found by name whose scale is far from what a calibrator finds on inputs.
     """
@@ -335,14 +318,11 @@ def scales_for(
 ) -> CacheScales:
     """Finds the scales that a cache has for a network's activations.
 
-    Args:
-        network: the network of today.
-        cache: the cache.
-        measured: by calibrator, the scales that it finds on inputs; they decide where names do not.
+    ``measured`` has by calibrator the scales that it finds on inputs; they decide where names do not.
     """
     tensors = list(network.activations)
     named = match_names(tensors, [name for name in cache.scales if not name.startswith("(Unnamed Layer*")])
-    if _renumbered(tensors, list(cache.scales)) and _Values(cache, measured, named).limit > _CLOSE:
+    if _renumbered(set(tensors), cache.scales) and _Values(cache, measured, named).limit > _CLOSE:
         named = {tensor: entry for tensor, entry in named.items() if not tensor.isdecimal()}
     found = {tensor: (entry, BY_NAME if tensor == entry else ALIKE) for tensor, entry in named.items()}
     taken = set(named.values())
@@ -355,10 +335,10 @@ def scales_for(
 
     def choose(tensor: str, several: tuple[str, ...], ways: Sequence[str]) -> None:
         unsure.pop(tensor, None)
-        left = values.near(tensor, several)
-        if _is_one(cache, left):
-            found[tensor] = left[0], ways[left[0] != several[0]]
-        elif several[-1] in left and all(_kind(entry) == _BATCH_NORM for entry in several[1:]):
+        near = values.near(tensor, several)
+        if len({cache.scales[entry].tobytes() for entry in near}) == 1:
+            found[tensor] = near[0], ways[near[0] != several[0]]
+        elif several[-1] in near and all(_kind(entry) == _BATCH_NORM for entry in several[1:]):
             found[tensor] = several[-1], FOLDED
         else:
             found.pop(tensor, None)
@@ -383,56 +363,42 @@ def scales_for(
         in_order = {tensor: entry for tensor, (entry, way) in found.items() if way == BY_ORDER}
         anchors, sure = _anchors(tensors, entries, named | in_order), sure | in_order
     _spread(network, found)
-    scales = [TensorScale(each, *found[each], float(cache.scales[found[each][0]])) for each in tensors if each in found]
-    unsure = {each: several for each, several in unsure.items() if each not in found}
-    return CacheScales(tuple(scales), unsure, tuple(each.tensor for each in scales if values.off(each) > _FAR))
+    scales = [TensorScale(name, *found[name], float(cache.scales[found[name][0]])) for name in tensors if name in found]
+    unsure = {tensor: several for tensor, several in unsure.items() if tensor not in found}
+    far = tuple(name for name in tensors if name in found and values.off(name, cache.scales[found[name][0]]) > _FAR)
+    return CacheScales(tuple(scales), unsure, far)
 
 
 def ranges_of_cache(path: Path, network: Network) -> Ranges:
     """Reads the ranges in a calibration cache for a network, which may have changed after the cache was made.
 
-    Args:
-        path: the cache.
-        network: the network.
-
-    Raises:
-        BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
+    It raises BadInput as ``read_cache`` does.
     """
     cache = open_cache(path)
-    known = scales_for(network, cache)
+    matched = scales_for(network, cache)
     others = {name: scale for name, scale in cache.scales.items() if name not in network.activations}
-    scales = others | as_scales(known.found)
+    scales = others | as_scales(matched.found)
     refuse_of_another_network(path, cache.scales, scales, network.rounded_activations)
-    guessed = sum(each.way not in (BY_NAME, MOVED) for each in known.found)
+    guessed = sum(scale.way not in (BY_NAME, MOVED) for scale in matched.found)
     origin = f"cache {path.name}" + (f", {counted(guessed, 'scale')} found otherwise than by name" if guessed else "")
-    unsure = dict.fromkeys(known.unsure, "the cache is of the network before a change, and has several entries for it")
+    why = "the cache is of the network before a change, and has several entries for it"
+    unsure = dict.fromkeys(matched.unsure, why)
     ranges = ranges_from_scales(scales, origin)
     return replace(ranges, unusable={**ranges.unusable, **unsure})
 
 
-def as_scales(found: tuple[TensorScale, ...]) -> dict[str, np.float32]:
+def as_scales(scales: tuple[TensorScale, ...]) -> dict[str, np.float32]:
     """Returns the scales by tensor."""
-    return {each.tensor: np.float32(each.scale) for each in found}
+    return {scale.tensor: np.float32(scale.scale) for scale in scales}
 
 
-def _spread(network: Network, found: dict[str, tuple[str, str]]) -> None:
+def _spread(network: Network, entries: dict[str, tuple[str, str]]) -> None:
     """Gives tensors whose values are moved the entry of those that they come from, or that are made of them."""
-    moves = [
-        (layer.inputs[0], layer.outputs[0])
-        for layer in network.layers
-        if layer.op_type in _KEEPS_VALUES and layer.inputs and layer.outputs
-    ]
-    for before, after in moves:
-        if before in found and after not in found:
-            found[after] = (found[before][0], MOVED)
-    for before, after in reversed(moves):
-        if after in found and before not in found:
-            found[before] = (found[after][0], MOVED)
-
-
-def _is_one(cache: CalibrationCache, entries: Sequence[str]) -> bool:
-    """Returns true if entries have the same scale, bit for bit."""
-    return len({cache.scales[entry].tobytes() for entry in entries}) == 1
+    movers = [layer for layer in network.layers if layer.op_type in _KEEPS_VALUES and layer.inputs and layer.outputs]
+    moves = [(layer.inputs[0], layer.outputs[0]) for layer in movers]
+    for source, target in (*moves, *((after, before) for before, after in reversed(moves))):
+        if source in entries and target not in entries:
+            entries[target] = entries[source][0], MOVED
 
 
 def _anchors(tensors: Sequence[str], entries: Sequence[str], named: Mapping[str, str]) -> list[tuple[int, int]]:
@@ -441,8 +407,8 @@ def _anchors(tensors: Sequence[str], entries: Sequence[str], named: Mapping[str,
     The few out of order are left out. It is empty where these are many, or where names tell of nothing: half of the
     tensors have other names, and half of the entries have names without an operator.
     """
-    place = {entry: k for k, entry in enumerate(entries)}
-    at = [(k, place[named[tensor]]) for k, tensor in enumerate(tensors) if tensor in named]
+    positions = {entry: k for k, entry in enumerate(entries)}
+    at = [(k, positions[named[tensor]]) for k, tensor in enumerate(tensors) if tensor in named]
     if 2 * len(at) < len(tensors) and 2 * sum(_kind(entry) != "" for entry in entries) < len(entries):
         return []
     ends: list[int] = []
@@ -456,17 +422,16 @@ def _anchors(tensors: Sequence[str], entries: Sequence[str], named: Mapping[str,
     return [(-1, -1), *longest, (len(tensors), len(entries))] if in_order else []
 
 
-def _renumbered(tensors: Sequence[str], entries: Sequence[str]) -> bool:
+def _renumbered(tensors: set[str], entries: Iterable[str]) -> bool:
     """Returns true if names that are numbers may be of other tensors: of an export that counted others.
 
     A network that was simplified keeps its numbers. It lacks those of tensors that are gone, few of them the last, and
     has no new ones.
     """
-    known = set(tensors)
-    left = [entry not in known for entry in entries if entry.isdecimal()]
-    last = max((k for k, gone in enumerate(left) if not gone), default=0)
-    new = any(name.isdecimal() for name in known.difference(entries))
-    return any(left) and (new or 2 * sum(left[last:]) >= sum(left))
+    gone = [entry not in tensors for entry in entries if entry.isdecimal()]
+    last = max((k for k, is_gone in enumerate(gone) if not is_gone), default=0)
+    new = any(name.isdecimal() for name in tensors.difference(entries))
+    return any(gone) and (new or 2 * sum(gone[last:]) >= sum(gone))
 
 
 def _taken_in(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -474,22 +439,21 @@ def _taken_in(network: Network, entries: Sequence[str], named: Mapping[str, str]
 
     Of as many entries as tensors of other names come next, these may be.
     """
-    known, place = set(named.values()), {entry: k for k, entry in enumerate(entries)}
-    found, others = {}, 0
+    taken, positions = set(named.values()), {entry: k for k, entry in enumerate(entries)}
+    may_be, others = {}, 0
     for layer in reversed(network.layers):
         tensor = layer.outputs[0]
         if tensor not in named:
             others += layer.op_type not in _KEEPS_VALUES
             continue
         several = [named[tensor]]
-        for entry in entries[place[several[0]] + 1 :] if layer.has_weight else ():
-            if entry in known or _kind(entry) not in _TAKEN_IN:
-                break
-            several.append(entry)
+        if layer.has_weight:
+            following = entries[positions[several[0]] + 1 :]
+            several += takewhile(lambda entry: entry not in taken and _kind(entry) in _TAKEN_IN, following)
         if len(several) > 1 + others:
-            found[tensor] = tuple(several)
+            may_be[tensor] = tuple(several)
         others = 0
-    return found
+    return may_be
 
 
 def _doubted(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -497,8 +461,8 @@ def _doubted(network: Network, entries: Sequence[str], named: Mapping[str, str])
 
     They may have taken in any BatchNormalization that is left. Without one, nothing tells that they did.
     """
-    known = set(named.values())
-    norms = [entry for entry in entries if entry not in known and _kind(entry) == _BATCH_NORM]
+    taken = set(named.values())
+    norms = [entry for entry in entries if entry not in taken and _kind(entry) == _BATCH_NORM]
     made = [layer.outputs[0] for layer in network.layers if layer.has_weight] if norms else []
     return {tensor: (named[tensor], *norms) for tensor in made if tensor in named}
 
@@ -523,36 +487,33 @@ class _Values:
     ) -> None:
         """Takes the calibrator that agrees best on tensors found by name; none if these are too few."""
         self._scales = cache.scales
-        self._own: Mapping[str, np.float32] = {}
+        self._measured: Mapping[str, np.float32] = {}
         self._centre, self.limit = 0.0, np.inf
-        for own in measured:
-            logs = [_log(cache.scales[entry], own.get(tensor)) for tensor, entry in named.items()]
-            logs = [each for each in logs if np.isfinite(each)]
+        for scales in measured:
+            all_logs = [_log(cache.scales[entry], scales.get(tensor)) for tensor, entry in named.items()]
+            logs = [log for log in all_logs if np.isfinite(log)]
             if len(logs) >= _ENOUGH:
                 centre = float(np.median(logs))
                 limit = 1.5 * float(np.quantile(np.abs(np.array(logs) - centre), 0.95)) + 0.02
                 if limit < self.limit:
-                    self._own, self._centre, self.limit = own, centre, limit
+                    self._measured, self._centre, self.limit = scales, centre, limit
 
     def near(self, tensor: str, entries: Sequence[str]) -> tuple[str, ...]:
         """Returns the entries that may be the tensor's: none if none is near, all where nothing was measured."""
-        if tensor not in self._own:
+        if tensor not in self._measured:
             return tuple(entries)
-        off = {entry: self._off(tensor, self._scales[entry]) for entry in entries}
-        is_one = any(each <= self.limit for each in off.values())
-        return tuple(entry for entry, each in off.items() if is_one and each <= 2 * self.limit)
+        off = {entry: self.off(tensor, self._scales[entry]) for entry in entries}
+        is_one = any(log <= self.limit for log in off.values())
+        return tuple(entry for entry, log in off.items() if is_one and log <= 2 * self.limit)
 
-    def off(self, found: TensorScale) -> float:
+    def off(self, tensor: str, scale: np.float32) -> float:
         """Returns the logarithm of how many times a scale is off; 0 where nothing tells."""
-        return self._off(found.tensor, np.float32(found.scale)) if found.tensor in self._own else 0.0
-
-    def _off(self, tensor: str, scale: np.float32) -> float:
-        return abs(_log(scale, self._own[tensor]) - self._centre)
+        return abs(_log(scale, self._measured[tensor]) - self._centre) if tensor in self._measured else 0.0
 
 
-def _log(scale: np.float32, other: np.float32 | None) -> float:
+def _log(scale: np.float32, reference: np.float32 | None) -> float:
     """Returns the logarithm of a ratio of scales; NaN where it has none."""
-    return float(np.log(scale / other)) if other and scale > 0 and np.isfinite(scale) else np.nan
+    return float(np.log(scale / reference)) if reference and scale > 0 and np.isfinite(scale) else np.nan
 
 
 def _in_order(
@@ -566,10 +527,10 @@ def _in_order(
     fits = np.array(rows, bool).reshape(len(tensors), len(entries))
 
     def longest(pairs: np.ndarray) -> np.ndarray:
-        found = np.zeros((len(pairs) + 1, pairs.shape[1] + 1), int)
+        lengths = np.zeros((len(pairs) + 1, pairs.shape[1] + 1), int)
         for k, row in enumerate(pairs):
-            found[k + 1, 1:] = np.maximum.accumulate(np.maximum(found[k, 1:], found[k, :-1] + row))
-        return found
+            lengths[k + 1, 1:] = np.maximum.accumulate(np.maximum(lengths[k, 1:], lengths[k, :-1] + row))
+        return lengths
 
     before, after = longest(fits), longest(fits[::-1, ::-1])[::-1, ::-1]
     most = int(before[-1, -1])
@@ -585,5 +546,6 @@ def _in_order(
 def _fits(network: Network, tensor: str, entry: str) -> bool:
     """Returns true if the name of an entry tells of no other operator than the one that makes a tensor."""
     layer, kind = network.producers.get(tensor), _kind(entry)
-    own = _kind(layer.op_type) if layer else ""
-    return kind in ("", own) or (layer is not None and layer.has_weight and kind in _TAKEN_IN)
+    if layer is None:
+        return not kind
+    return kind in ("", _kind(layer.op_type)) or (layer.has_weight and kind in _TAKEN_IN)

@@ -65,9 +65,9 @@ class Magnitudes:
     def thresholds(self, calibrator: Calibrator) -> Mapping[str, float]:
         """Returns by tensor the largest magnitude that the range of a calibrator represents; computed once."""
         if calibrator not in self._known:
-            distinct = {id(each): each for each in self.histograms.values()}
-            found = dict(zip(distinct, calibrator.thresholds(list(distinct.values())), strict=True))
-            self._known[calibrator] = {name: found[id(each)] for name, each in self.histograms.items()}
+            distinct = {id(histogram): histogram for histogram in self.histograms.values()}
+            thresholds = dict(zip(distinct, calibrator.thresholds(list(distinct.values())), strict=True))
+            self._known[calibrator] = {name: thresholds[id(histogram)] for name, histogram in self.histograms.items()}
         return self._known[calibrator]
 
     def ranges(self, calibrator: Calibrator) -> Ranges:
@@ -77,12 +77,9 @@ class Magnitudes:
         tensors. A scale below the smallest normal float32 becomes this number.
         """
         largest = {name: _scale(histogram.absmax) for name, histogram in self.histograms.items()}
-        nonfinite = {
-            name: "it held NaN or infinite values during calibration"
-            for name, histogram in self.histograms.items()
-            if histogram.nonfinite
-        }
-        usable = ranges_from_scales(largest, str(calibrator), nonfinite)
+        nonfinite = [name for name, histogram in self.histograms.items() if histogram.nonfinite]
+        why = "it held NaN or infinite values during calibration"
+        usable = ranges_from_scales(largest, str(calibrator), dict.fromkeys(nonfinite, why))
         thresholds = self.thresholds(calibrator)
         scales = {name: max(_scale(thresholds[name]), _LEAST) for name in usable.scales}
         return replace(usable, scales=scales, calibrator=calibrator)
@@ -124,10 +121,10 @@ def magnitudes(
         BadInput: there are no samples, or the network refuses one.
     """
     origins = _origins(network, counted)
-    wanted = {origins[name] for name in (network.activations if counted is None else counted) if name in origins}
+    to_count = {origins[name] for name in (network.activations if counted is None else counted) if name in origins}
     histograms = {name: AbsHistogram() for name in dict.fromkeys(origins.values())}
-    rest = iter(samples)
-    first = next(rest, None)
+    remaining = iter(samples)
+    first = next(remaining, None)
     if first is None:
         raise BadInput(
             "There are no samples to calibrate with.", "Give a few hundred samples like the data in production."
@@ -136,40 +133,40 @@ def magnitudes(
     done, before_last_quarter = 0, None if total is None else total - max(1, total // 4)
     earlier: dict[str, float] = {}
 
-    for number, tensors in enumerate(observe_ahead(network, groups, chain([first], rest)), start=1):
+    for number, tensors in enumerate(observe_ahead(network, groups, chain([first], remaining)), start=1):
         for name, values in tensors.items():
-            histograms[name].add(values, histogram=name in wanted)
+            histograms[name].add(values, histogram=name in to_count)
         del tensors
         if number % len(groups):
             continue
         done += 1
         if done == before_last_quarter:
-            earlier = {name: _range(histograms[name]) for name in wanted}
+            earlier = {name: _range(histograms[name]) for name in to_count}
         if on_sample is not None:
             on_sample(done)
-    of_all = {name: histograms[origins[name]] for name in network.activations}
-    earlier = {name: earlier[origins[name]] for name in of_all if origins[name] in earlier}
-    return Magnitudes({name: each for name, each in of_all.items() if each.values or each.nonfinite}, earlier)
+    shared = {name: histograms[origins[name]] for name in network.activations}
+    earlier = {name: earlier[origins[name]] for name in shared if origins[name] in earlier}
+    return Magnitudes({name: counts for name, counts in shared.items() if counts.values or counts.nonfinite}, earlier)
 
 
 def _origins(network: Network, counted: Collection[str] | None) -> dict[str, str]:
     """Returns by activation the one whose magnitudes it has: itself, or another one (see ``magnitudes``)."""
-    found = {name: name for name in network.activations}
+    origins = {name: name for name in network.activations}
     graph = network.skeleton.graph
     for node in graph.node:
-        if node.op_type in _MOVING and not node.domain and {node.input[0], node.output[0]} <= found.keys():
-            found[node.output[0]] = found[node.input[0]]
+        if node.op_type in _MOVING and not node.domain and {node.input[0], node.output[0]} <= origins.keys():
+            origins[node.output[0]] = origins[node.input[0]]
     if counted is None:
-        return found
+        return origins
     uses = Counter(name for node in graph.node for name in tensors_read(node))
     uses.update(value.name for value in graph.output)
     for node in graph.node:
         if node.op_type in _BOUNDING and not node.domain and node.output[0] in counted:
             before = node.input[0]
-            own = before in network.producers and found.get(before) == before
-            if own and before not in counted and uses[before] == 1:
-                found[before] = found[node.output[0]]
-    return found
+            is_origin = before in network.producers and origins.get(before) == before
+            if is_origin and before not in counted and uses[before] == 1:
+                origins[before] = origins[node.output[0]]
+    return origins
 
 
 def calibrate(
@@ -183,14 +180,7 @@ def calibrate(
 ) -> Ranges:
     """Returns the INT8 scales of every activation of ``network`` over ``samples``.
 
-    Args:
-        method: see ``Calibrator``.
-        percentile: see ``Calibrator``.
-        on_sample: called with the number of samples done after each one.
-        memory: see ``magnitudes``.
-
-    Raises:
-        BadInput: as for ``Calibrator`` and ``magnitudes``.
+    See ``Calibrator`` for ``method`` and ``percentile``, and ``magnitudes`` for the others; both raise BadInput.
     """
     calibrator = Calibrator(method, percentile)
     counted = () if method == "minmax" else None
@@ -218,17 +208,17 @@ def ranges_of(
 ) -> tuple[Ranges, Dataset | None]:
     """Returns the ranges, with the scales that the user fixed, and the data set if ``calibration`` is data.
 
+    The network's own Q/DQ pairs are used before data and caches.
+
     Args:
-        network: the network; its own Q/DQ pairs are used before data and caches.
         calibration: data (see ``open_dataset``), a TensorRT calibration cache, or ranges.
 
     Raises:
         BadInput: nothing was given, or it cannot be used.
     """
-    data = None
     cache = is_cache_path(calibration)
-    if not (calibration is None or cache or isinstance(calibration, Ranges)):
-        data = open_dataset(calibration, network.inputs, pictures=how.pictures)
+    no_data = calibration is None or cache or isinstance(calibration, Ranges)
+    data = None if no_data else open_dataset(calibration, network.inputs, pictures=how.pictures)
     if isinstance(calibration, Ranges):
         ranges = calibration
     elif network.has_pairs:

@@ -42,7 +42,7 @@ class AbsHistogram:
 
     Attributes:
         absmax: the largest finite |x|.
-        width: the width of a bin.
+        width: that of a bin.
         nonfinite: the number of NaN and infinite values; nothing else counts them.
         values: the number of finite values.
         counts: by bin, int64; None before the first value other than 0.
@@ -61,27 +61,24 @@ class AbsHistogram:
         values = array.reshape(-1)
         least = float(values.min())
         largest = max(float(values.max()), -least)
-        whole = bool(np.isfinite(largest))
-        if not whole:
-            largest = max(float(np.abs(part).max(initial=0.0)) for part in _finite_parts(values))
+        parts = _parts
+        if not np.isfinite(largest):
+            parts = _finite_parts
+            largest = max(float(np.abs(part).max(initial=0.0)) for part in parts(values))
         self.absmax = max(self.absmax, largest)
-        if histogram and largest > 0.0:
-            self._widen_to(largest)
-        counted = 0
-        for part in _parts(values) if whole else _finite_parts(values):
-            counted += part.size
-            if histogram and largest > 0.0:
-                self._count(_places(part, 1.0 / self.width, signed=not least >= 0.0))
-        self.values += counted
-        self.nonfinite += values.size - counted
+        counts = self._widened_to(largest) if histogram and largest > 0.0 else None
+        finite = 0
+        for part in parts(values):
+            finite += part.size
+            if counts is not None:
+                places = _places(part, 1.0 / self.width, signed=not least >= 0.0)
+                counted = np.bincount(places, minlength=_TABLES * (BINS + 1)).reshape(_TABLES, -1).sum(axis=0)
+                counted[BINS - 1] += counted[BINS]
+                counts += counted[:BINS]
+        self.values += finite
+        self.nonfinite += values.size - finite
 
-    def _count(self, places: np.ndarray) -> None:
-        assert self.counts is not None
-        counted = np.bincount(places, minlength=_TABLES * (BINS + 1)).reshape(_TABLES, -1).sum(axis=0)
-        counted[BINS - 1] += counted[BINS]
-        self.counts += counted[:BINS]
-
-    def _widen_to(self, largest: float) -> None:
+    def _widened_to(self, largest: float) -> np.ndarray:
         if self.counts is None:
             self.counts = np.zeros(BINS, np.int64)
             self.width = max(largest / BINS, float(np.finfo(np.float32).tiny))
@@ -89,26 +86,29 @@ class AbsHistogram:
             merged = self.counts.reshape(-1, 2).sum(axis=1)
             self.counts = np.concatenate([merged, np.zeros(BINS // 2, np.int64)])
             self.width *= 2.0
+        return self.counts
 
     def used(self) -> np.ndarray:
         """Returns the counts up to the last bin that is not empty."""
-        if self.counts is None:
-            return np.zeros(0, np.int64)
-        return np.trim_zeros(self.counts, "b")
+        return np.zeros(0, np.int64) if self.counts is None else np.trim_zeros(self.counts, "b")
+
+
+_ROOMS = local()
+"""By float type, arrays of ``_PART`` values for each thread: of this type, int32, and int64. New memory would cost more
+time than counting; and two quick conversions take less than one from floats to int64."""
 
 
 def _places(values: np.ndarray, factor: float, *, signed: bool) -> np.ndarray:
     """Returns t * (BINS + 1) + floor(|x| * factor) of finite values, where t, their table, is 0 to ``_TABLES - 1``.
 
     Those on the upper edge of the last bin have the place ``BINS`` in their table. The array, int64, is overwritten by
-    the next call of this thread.
-
-    Args:
-        values: flat, ``_PART`` of them at most, none beyond the last bin.
-        factor: the bins to a unit.
-        signed: some of the values may be negative.
+    the next call of this thread. ``values`` is flat, of ``_PART`` values at most; ``factor`` is the bins to a unit.
     """
-    scaled, short, places = (each[: values.size] for each in _room(np.result_type(values.dtype, np.float32).str))
+    dtype = np.result_type(values.dtype, np.float32).str
+    if dtype not in _ROOMS.__dict__:
+        _ROOMS.__dict__[dtype] = tuple(np.empty(_PART, kind) for kind in (dtype, np.int32, np.int64))
+    rooms: tuple[np.ndarray, ...] = _ROOMS.__dict__[dtype]
+    scaled, short, places = (room[: values.size] for room in rooms)
     if signed:
         values = np.abs(values, out=scaled)
     np.multiply(values, factor, out=scaled, dtype=scaled.dtype)
@@ -120,20 +120,7 @@ def _places(values: np.ndarray, factor: float, *, signed: bool) -> np.ndarray:
 
 @cache
 def _first_places() -> np.ndarray:
-    """Returns for each value of a part the first place of its table."""
     return np.tile(np.arange(_TABLES, dtype=np.int32) * np.int32(BINS + 1), _PART // _TABLES)
-
-
-_ROOMS = local()
-
-
-def _room(dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns arrays of ``_PART`` values for this thread: of a float type, int32, and int64. New memory would cost more
-    time than counting; and two quick conversions take less than one from floats to int64."""
-    if dtype not in _ROOMS.__dict__:
-        _ROOMS.__dict__[dtype] = tuple(np.empty(_PART, each) for each in (dtype, np.int32, np.int64))
-    room: tuple[np.ndarray, np.ndarray, np.ndarray] = _ROOMS.__dict__[dtype]
-    return room
 
 
 def _parts(values: np.ndarray) -> Iterator[np.ndarray]:
@@ -150,9 +137,8 @@ def percentile_threshold(histogram: AbsHistogram, percentile: float) -> float:
     counts = histogram.used()
     if not counts.size:
         return histogram.absmax
-    shares = np.cumsum(counts) / counts.sum()
-    place = int(np.searchsorted(shares, percentile / 100.0))
-    return float(min((place + 1) * histogram.width, histogram.absmax))
+    last = int(np.searchsorted(np.cumsum(counts) / counts.sum(), percentile / 100.0))
+    return float(min((last + 1) * histogram.width, histogram.absmax))
 
 
 def entropy_threshold(histogram: AbsHistogram) -> float:
@@ -193,18 +179,17 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
     level = np.where(mass > 0, mass / np.maximum(bins, 1.0), _EMPTY_LEVEL)
     shared = _level_terms(running, occupied)[_places_of_levels()[: sizes.size]]
     terms = np.sum(shared, axis=1) + (mass + outside) * np.log(level)
-    own = _running(_times_log(counts))[sizes - 1] + _times_log(last + outside)
-    normal = running[begin] + level * bins
-    total = counts.sum()
-    divergences = (own - terms) / total - np.log(total) + np.log(normal)
+    entropy = _running(_times_log(counts))[sizes - 1] + _times_log(last + outside)
+    normal, total = running[begin] + level * bins, counts.sum()
+    divergences = (entropy - terms) / total - np.log(total) + np.log(normal)
     return np.where(outside <= running[begin], divergences, np.inf)
 
 
 def _level_terms(running: np.ndarray, occupied: np.ndarray) -> np.ndarray:
     """Returns mass * log(mass / occupied bins) of the bins b to b + w, at place w * (BINS + 1) + b; 0 without mass."""
-    padded = [np.pad(each, (0, BINS + 1 + _WIDEST - each.size), "edge") for each in (running, occupied)]
-    widths = np.arange(_WIDEST + 1)[:, np.newaxis] + np.arange(BINS + 1)
-    mass, bins = (each[widths] - each[: BINS + 1] for each in padded)
+    padded = [np.pad(sums, (0, BINS + 1 + _WIDEST - sums.size), "edge") for sums in (running, occupied)]
+    ends = np.arange(_WIDEST + 1)[:, np.newaxis] + np.arange(BINS + 1)
+    mass, bins = (sums[ends] - sums[: BINS + 1] for sums in padded)
     return np.asarray(mass * np.log(np.maximum(mass, 1.0) / np.maximum(bins, 1.0))).reshape(-1)
 
 
@@ -222,10 +207,8 @@ def mse_thresholds(histograms: Sequence[AbsHistogram]) -> list[float]:
     counts at most as bin 1 does, since exact zeros are rounded without error. Without counts it is the largest
     magnitude.
     """
-    counts = np.zeros((len(histograms), BINS))
-    for row, histogram in zip(counts, histograms, strict=True):
-        if histogram.counts is not None:
-            row[:] = histogram.counts
+    all_counts = [np.zeros(BINS) if histogram.counts is None else histogram.counts for histogram in histograms]
+    counts = np.array(all_counts, np.float64).reshape(-1, BINS)
     counts[:, 0] = np.minimum(counts[:, 0], counts[:, 1])
     sizes = 1 + np.argmin(counts.astype(np.float32) @ _squared_errors().T, axis=1)
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -56,13 +56,9 @@ def no_ranges(title: str) -> Ranges:
 
 
 def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
-    """Returns ranges in which some tensors have the scales that other ranges give them.
-
-    Args:
-        others: by tensor, the ranges that its scale comes from.
-    """
-    scales = {tensor: other.scales[tensor] for tensor, other in others.items()}
-    counts = Counter(other.origin for other in others.values())
+    """Returns ranges in which the tensors in ``others`` have the scales that the ranges beside them give them."""
+    scales = {tensor: source.scales[tensor] for tensor, source in others.items()}
+    counts = Counter(source.origin for source in others.values())
     changes = ", ".join(f"{counted(count, 'tensor')} by {how}" for how, count in counts.items())
     origin = f"{ranges.origin}, {changes}" if changes else ranges.origin
     return replace(ranges, scales={**ranges.scales, **scales}, origin=origin)
@@ -81,20 +77,12 @@ def ranges_from_scales(
 ) -> Ranges:
     """Separates usable scales from others: zero, negative, denormal, not finite, or those of masks.
 
-    Args:
-        nonfinite: by tensor that held NaN or infinite values, the reason in words.
+    ``nonfinite`` has by tensor that held NaN or infinite values the reason in words.
     """
-    usable: dict[str, np.float32] = {}
-    unusable: dict[str, str] = dict(nonfinite or {})
-    for name, scale in scales.items():
-        if name in unusable:
-            continue
-        problem = _problem(np.float32(scale))
-        if problem:
-            unusable[name] = problem
-        else:
-            usable[name] = np.float32(scale)
-    return Ranges(usable, unusable, origin)
+    unusable = dict(nonfinite or {})
+    finite = {name: np.float32(scale) for name, scale in scales.items() if name not in unusable}
+    unusable |= {name: problem for name, scale in finite.items() if (problem := _problem(scale))}
+    return Ranges({name: scale for name, scale in finite.items() if name not in unusable}, unusable, origin)
 
 
 def _problem(scale: np.float32) -> str:
@@ -113,11 +101,7 @@ def _problem(scale: np.float32) -> str:
 
 
 def notes_on_unusable(unusable: Iterable[tuple[str, str]]) -> list[str]:
-    """Returns a sentence for each reason why tensors have no usable range, with their number and the first of them.
-
-    Args:
-        unusable: pairs of a tensor and the reason.
-    """
+    """Returns a sentence for each reason why tensors have no usable range, from pairs of a tensor and its reason."""
     by_reason: dict[str, list[str]] = {}
     for tensor, why in unusable:
         by_reason.setdefault(why, []).append(tensor)
@@ -132,39 +116,51 @@ def notes_on_unusable(unusable: Iterable[tuple[str, str]]) -> list[str]:
 def keeping_unusable_high(network: Network, ranges: Ranges) -> tuple[Network, list[str]]:
     """Returns ``network`` with layers kept high that read a tensor without a usable range, and a note for each reason.
 
-    Raises:
-        BadInput: no layer can be low.
+    It raises BadInput if no layer can be low.
     """
-    found = {layer.index: why for layer in network.layers if (why := _why_unusable(layer, network, ranges))}
-    reasons = {k: f"its {kind} '{tensor}' has no usable range: {why}" for k, (kind, tensor, why) in found.items()}
+    unusable = {layer.index: cause for layer in network.layers if (cause := _why_unusable(layer, network, ranges))}
+    reasons = {k: f"its {kind} '{tensor}' has no usable range: {why}" for k, (kind, tensor, why) in unusable.items()}
     usable = network.keeping_high(reasons)
     refuse_without_low(usable)
-    by_reason: dict[str, list[int]] = {}
-    for k, (_, _, reason) in found.items():
-        by_reason.setdefault(reason, []).append(k)
-    return usable, [_note(network, [(k, found[k][1]) for k in layers], why) for why, layers in by_reason.items()]
+    kept: dict[str, list[tuple[str, str]]] = {}
+    for k, (_, tensor, why) in unusable.items():
+        kept.setdefault(why, []).append((network.layers[k].name, tensor))
+    notes = []
+    for why, pairs in kept.items():
+        layers = [layer for layer, _ in pairs]
+        which = f"layer '{layers[0]}' is" if len(layers) == 1 else f"{len(layers)} layers ({listed(layers, 3)}) are"
+        (reason,) = notes_on_unusable((tensor, why) for tensor in dict.fromkeys(tensor for _, tensor in pairs))
+        notes.append(f"{which} kept in high precision: {reason}")
+    return usable, notes
 
 
 def refuse_without_low(network: Network) -> None:
     """Raises BadInput if no layer of a network can be in its low precision."""
-    if not network.quantizable:
-        title = network.low.title
-        if any("float16" in layer.why_not for layer in network.layers):
-            dtypes = {layer.dtype for layer in network.layers}
-            kinds = [precision for precision, kind in FLOAT_TYPES.items() if kind.dtype in dtypes]
-            as_it_is = f" Or give --low {kinds[0]}, for the network as it is." if len(kinds) == 1 else ""
-            raise BadInput(
-                f"'{network.source}' is in 16-bit floats. {title} is measured against FP32, and its ranges are those "
-                "of float32 layers.",
-                f"Export the network in FP32; --precision fp16 then runs layers that are not in {title} in FP16."
-                f"{as_it_is}",
-            )
-        if why := non_finite_weight(network):
-            raise BadInput(f"{why}, so no layer of '{network.source}' can run in {title}.", "Export the network again.")
+    if network.quantizable:
+        return
+    title = network.low.title
+    if any("float16" in layer.why_not for layer in network.layers):
+        dtypes = {layer.dtype for layer in network.layers}
+        kinds = [precision for precision, kind in FLOAT_TYPES.items() if kind.dtype in dtypes]
+        as_it_is = f" Or give --low {kinds[0]}, for the network as it is." if len(kinds) == 1 else ""
         raise BadInput(
-            f"No layer of '{network.source}' can run in {title}: {_common_reason(network)}.",
-            "'trt-bisect layers MODEL' gives the reason for each layer; export the network in FP32.",
+            f"'{network.source}' is in 16-bit floats. {title} is measured against FP32, and its ranges are those "
+            "of float32 layers.",
+            f"Export the network in FP32; --precision fp16 then runs layers that are not in {title} in FP16.{as_it_is}",
         )
+    if why := non_finite_weight(network):
+        raise BadInput(f"{why}, so no layer of '{network.source}' can run in {title}.", "Export the network again.")
+    reasons = [layer.why_not for layer in network.layers if layer.roundings or "float32" in layer.why_not]
+    if reasons:
+        reason = max(set(reasons), key=reasons.count)
+    elif any(layer.op_type in _CONTROL_FLOW for layer in network.layers):
+        reason = "its computation is inside control flow, which stays in FP32"
+    else:
+        reason = "it has no convolution, Gemm, MatMul, pooling or Add of two activations"
+    raise BadInput(
+        f"No layer of '{network.source}' can run in {title}: {reason}.",
+        "'trt-bisect layers MODEL' gives the reason for each layer; export the network in FP32.",
+    )
 
 
 def non_finite_weight(network: Network) -> str:
@@ -174,14 +170,6 @@ def non_finite_weight(network: Network) -> str:
             if rounding.is_weight and not np.isfinite(network.constant(rounding.tensor)).all():
                 return f"Weight '{rounding.tensor}' of layer '{layer.name}' holds NaN or infinite values"
     return ""
-
-
-def _note(network: Network, kept: Sequence[tuple[int, str]], why: str) -> str:
-    """A sentence on layers that stay high for one reason; ``kept`` has their indices and the tensors without ranges."""
-    layers = [network.layers[k].name for k, _ in kept]
-    which = f"layer '{layers[0]}' is" if len(layers) == 1 else f"{len(layers)} layers ({listed(layers, 3)}) are"
-    (reason,) = notes_on_unusable((tensor, why) for tensor in dict.fromkeys(tensor for _, tensor in kept))
-    return f"{which} kept in high precision: {reason}"
 
 
 def _why_unusable(layer: Layer, network: Network, ranges: Ranges) -> tuple[str, str, str] | None:
@@ -196,12 +184,3 @@ def _why_unusable(layer: Layer, network: Network, ranges: Ranges) -> tuple[str, 
             why = ranges.unusable.get(rounding.tensor, f"the ranges ({ranges.origin}) do not have it")
             return "input", rounding.tensor, why
     return None
-
-
-def _common_reason(network: Network) -> str:
-    reasons = [layer.why_not for layer in network.layers if layer.roundings or "float32" in layer.why_not]
-    if reasons:
-        return max(set(reasons), key=reasons.count)
-    if any(layer.op_type in _CONTROL_FLOW for layer in network.layers):
-        return "its computation is inside control flow, which stays in FP32"
-    return "it has no convolution, Gemm, MatMul, pooling or Add of two activations"

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import onnx
@@ -26,7 +27,7 @@ import onnx
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.equalise import with_constants
 from trt_bisect.model.file import tensor_uses
-from trt_bisect.model.layers import Rounding, int_attribute
+from trt_bisect.model.layers import int_attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8_MAX, RoundedWeights, weight_quantizer
@@ -46,61 +47,45 @@ class WeightsRounded:
     """A network with weights rounded for the outputs, and by weight the share that is left of its error there."""
 
     network: Network
-    left: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class _Weighted:
-    """A layer whose weight can be rounded so.
-
-    Attributes:
-        node: the layer.
-        tensor: the activation that it reads.
-        weight: the name of its weight.
-        rounding: that of the weight.
-    """
-
-    node: onnx.NodeProto
-    tensor: str
-    weight: str
-    rounding: Rounding
+    error_shares: Mapping[str, float]
 
 
 def round_weights(network: Network, samples: Iterable[Feeds]) -> WeightsRounded:
     """Returns a network whose layers in INT8 have weights rounded for their outputs (``Network.on_grid``).
 
-    Args:
-        network: without Q/DQ pairs of its own.
-        samples: of the calibration data.
+    ``network`` has no Q/DQ pairs of its own; the samples are of the calibration data.
     """
-    taken = [feeds for _, feeds in zip(range(SAMPLES), samples, strict=False)]
-    layers = list(_weighted(network))
-    if not layers or not taken:
+    feeds, layers = list(islice(samples, SAMPLES)), list(_roundable(network))
+    if not layers or not feeds:
         return WeightsRounded(network, {})
-    each = max(_PLACES // len(taken), 1)
+    count = max(_PLACES // len(feeds), 1)
     moments: dict[str, np.ndarray] = {}
     random = np.random.default_rng(0)
-    for tensors in observe(network, list(dict.fromkeys(layer.tensor for layer in layers)), taken):
-        for layer in layers:
-            vectors = _vectors(layer.node, tensors[layer.tensor], network.constant(layer.weight).shape, each, random)
-            new = np.matmul(vectors.transpose(0, 2, 1), vectors)
-            moments[layer.weight] = moments.get(layer.weight, 0.0) + new
-    found, left = {}, {}
-    for layer in layers:
-        weight = network.constant(layer.weight)
-        axis, h = layer.rounding.axis, moments[layer.weight].astype(np.float64)
+    for tensors in observe(network, list(dict.fromkeys(node.input[0] for node, _ in layers)), feeds):
+        for node, _ in layers:
+            tensor, name = node.input[:2]
+            vectors = _vectors(node, tensors[tensor], network.constant(name).shape, count, random)
+            moments[name] = moments.get(name, 0.0) + np.matmul(vectors.transpose(0, 2, 1), vectors)
+    on_grid, error_shares = dict(network.on_grid), {}
+    for node, axis in layers:
+        name = node.input[1]
+        weight, h = network.constant(name), moments[name].astype(np.float64)
         if not np.isfinite(h).all():
             continue
-        quantizer = weight_quantizer(weight, axis, network.low)
-        rows, steps = _rows(layer.node, weight), np.broadcast_to(quantizer.scale, (_outputs(layer.node, weight),))
-        nearest = _rows(layer.node, quantizer.round_trip(weight))
-        rounded = _rounded(rows, steps.reshape(rows.shape[:2]), h)
-        before, after = (_error(rows - one, h) for one in (nearest, rounded))
+        quantizer, rows = weight_quantizer(weight, axis, network.low), _rows(node, weight)
+        steps = np.broadcast_to(quantizer.scale, (rows.shape[0] * rows.shape[1],)).reshape(rows.shape[:2])
+        nearest, rounded = _rows(node, quantizer.round_trip(weight)), _rounded(rows, steps, h)
+        before, after = (
+            float(np.einsum("goi,gij,goj->", change, h, change, optimize=True))
+            for change in (rows - nearest, rows - rounded)
+        )
         if after < before:
-            found[layer.weight] = np.ascontiguousarray(_of_rows(layer.node, rounded, weight.shape), np.float32)
-            left[layer.weight] = after / before
-    on_grid = {**network.on_grid, **found}
-    return WeightsRounded(replace(network, on_grid=on_grid, rounded=RoundedWeights()), left)
+            keeps_order = node.op_type == "Conv" or int_attribute(node, "transB", 0)
+            on_grid[name] = np.ascontiguousarray(
+                rounded.reshape(weight.shape) if keeps_order else rounded[0].T, np.float32
+            )
+            error_shares[name] = after / before
+    return WeightsRounded(replace(network, on_grid=on_grid, rounded=RoundedWeights()), error_shares)
 
 
 def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
@@ -117,13 +102,13 @@ def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
     return with_constants(network, changed) if changed else network
 
 
-def _weighted(network: Network) -> Iterator[_Weighted]:
-    """Yields the layers with one weight of their own, which can be seen as rows of few inputs."""
+def _roundable(network: Network) -> Iterator[tuple[onnx.NodeProto, int]]:
+    """Yields the layers whose one weight can be seen as rows of few inputs, each with the axis of its steps."""
     graph = network.skeleton.graph
     uses = tensor_uses(graph)
     for k in network.movable:
         layer, node = network.layers[k], graph.node[k]
-        rounding = next((each for each in layer.roundings if each.is_weight and each.slot == 1), None)
+        rounding = next((entry for entry in layer.roundings if entry.is_weight and entry.slot == 1), None)
         if rounding is None or rounding.fixed or uses[node.input[1]] != 1 or rounding.axis is None:
             continue
         weight = network.constant(node.input[1])
@@ -135,11 +120,7 @@ def _weighted(network: Network) -> Iterator[_Weighted]:
         elif node.op_type not in ("Gemm", "MatMul") or weight.ndim != 2:
             continue
         if fits and 1 < _rows(node, weight).shape[2] <= _MOST_INPUTS:
-            yield _Weighted(node, node.input[0], node.input[1], rounding)
-
-
-def _outputs(node: onnx.NodeProto, weight: np.ndarray) -> int:
-    return int(weight.shape[0 if node.op_type == "Conv" or int_attribute(node, "transB", 0) else 1])
+            yield node, rounding.axis
 
 
 def _rows(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
@@ -151,13 +132,6 @@ def _rows(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
     return (values if node.op_type == "Gemm" and int_attribute(node, "transB", 0) else values.T)[None]
 
 
-def _of_rows(node: onnx.NodeProto, rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The inverse of ``_rows``."""
-    if node.op_type == "Conv" or int_attribute(node, "transB", 0):
-        return np.reshape(rows, shape)
-    return np.transpose(rows[0])
-
-
 def _vectors(
     node: onnx.NodeProto, values: np.ndarray, weight: tuple[int, ...], count: int, random: np.random.Generator
 ) -> np.ndarray:
@@ -167,11 +141,11 @@ def _vectors(
         places = random.permutation(len(flat))[:count]
         return np.asarray(flat[places], np.float64)[None]
     kernel, rank = weight[2:], values.ndim - 2
-    found = {each.name: list(each.ints) for each in node.attribute if each.type == onnx.AttributeProto.INTS}
-    pads = found.get("pads", [0] * 2 * rank)
-    if any(each.name == "auto_pad" and each.s not in (b"", b"NOTSET", b"VALID") for each in node.attribute):
+    ints = {entry.name: list(entry.ints) for entry in node.attribute if entry.type == onnx.AttributeProto.INTS}
+    pads = ints.get("pads", [0] * 2 * rank)
+    if any(entry.name == "auto_pad" and entry.s not in (b"", b"NOTSET", b"VALID") for entry in node.attribute):
         pads = [(size - 1) // 2 for size in kernel] * 2
-    strides, dilations = found.get("strides", [1] * rank), found.get("dilations", [1] * rank)
+    strides, dilations = ints.get("strides", [1] * rank), ints.get("dilations", [1] * rank)
     padded = np.pad(values, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
     reach = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
     sizes = [
@@ -182,22 +156,18 @@ def _vectors(
     grid = np.meshgrid(
         *(np.arange(size) * dilation for size, dilation in zip(kernel, dilations, strict=True)), indexing="ij"
     )
-    index = [start[:, None] * stride + one.ravel() for start, stride, one in zip(at, strides, grid, strict=True)]
-    channels_last = np.moveaxis(padded, 1, -1)
+    index = (start[:, None] * stride + step.ravel() for start, stride, step in zip(at, strides, grid, strict=True))
     read = (batch[:, None], *index)
-    taken = np.asarray(np.moveaxis(channels_last[read], 2, 1), np.float64)
+    vectors = np.asarray(np.moveaxis(np.moveaxis(padded, 1, -1)[read], 2, 1), np.float64)
     if int_attribute(node, "group", 1) > 1:
-        return np.ascontiguousarray(taken.transpose(1, 0, 2))
-    return taken.reshape(1, len(places), -1)
+        return np.ascontiguousarray(vectors.transpose(1, 0, 2))
+    return vectors.reshape(1, len(places), -1)
 
 
 def _rounded(rows: np.ndarray, steps: np.ndarray, h: np.ndarray) -> np.ndarray:
     """The weights on the grid that change the outputs least, by GPTQ; see the head of the module.
 
-    Args:
-        rows: [groups, outputs, inputs].
-        steps: [groups, outputs].
-        h: [groups, inputs, inputs].
+    ``rows`` is [groups, outputs, inputs], ``steps`` [groups, outputs], and ``h`` [groups, inputs, inputs].
     """
     groups, outputs, inputs = rows.shape
     diagonal = np.einsum("gii->gi", h)
@@ -207,19 +177,14 @@ def _rounded(rows: np.ndarray, steps: np.ndarray, h: np.ndarray) -> np.ndarray:
     free = np.take_along_axis(rows, order[:, None, :], 2)
     ends = np.where(np.abs(free) < np.abs(free).max(axis=2, keepdims=True), 0, INT8_MAX * np.sign(free))
     factor = np.linalg.cholesky(np.linalg.inv(h)).transpose(0, 2, 1)
-    found = np.empty_like(free)
+    rounded = np.empty_like(free)
     for start in range(0, inputs, _BLOCK):
         stop = min(start + _BLOCK, inputs)
         errors = np.empty((groups, outputs, stop - start))
         for i in range(start, stop):
             levels = np.clip(np.rint(free[:, :, i] / steps), -INT8_MAX, INT8_MAX)
-            found[:, :, i] = np.where(ends[:, :, i], ends[:, :, i], levels) * steps
-            error = errors[:, :, i - start] = (free[:, :, i] - found[:, :, i]) / factor[:, i, i][:, None]
+            rounded[:, :, i] = np.where(ends[:, :, i], ends[:, :, i], levels) * steps
+            error = errors[:, :, i - start] = (free[:, :, i] - rounded[:, :, i]) / factor[:, i, i][:, None]
             free[:, :, i:stop] -= error[:, :, None] * factor[:, None, i, i:stop]
         free[:, :, stop:] -= errors @ factor[:, start:stop, stop:]
-    back = np.argsort(order, axis=1)
-    return np.take_along_axis(found, back[:, None, :], 2)
-
-
-def _error(change: np.ndarray, h: np.ndarray) -> float:
-    return float(np.einsum("goi,gij,goj->", change, h, change, optimize=True))
+    return np.take_along_axis(rounded, np.argsort(order, axis=1)[:, None, :], 2)

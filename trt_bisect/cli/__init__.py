@@ -31,11 +31,8 @@ def main() -> None:
         if os.environ.get("TRT_BISECT_DEBUG"):
             raise
         problem, _, remedy = own_fault(error).partition("\n")
-        _end(
-            NothingMeasured(
-                problem, f"{remedy} TRT_BISECT_DEBUG=1 shows the traceback. The run folder keeps what was measured."
-            )
-        )
+        remedy += " TRT_BISECT_DEBUG=1 shows the traceback. The run folder keeps what was measured."
+        _end(NothingMeasured(problem, remedy))
 
 
 def _end(error: TrtBisectError) -> NoReturn:
@@ -44,8 +41,8 @@ def _end(error: TrtBisectError) -> NoReturn:
     After a stop the result was printed there.
     """
     if "--json" in sys.argv[1:] and not isinstance(error, Interrupted):
-        told = {"problem": error.problem, "remedy": error.remedy, "exit_code": error.exit_code}
-        print(json.dumps({"error": told}, indent=1))
+        facts = {"problem": error.problem, "remedy": error.remedy, "exit_code": error.exit_code}
+        print(json.dumps({"error": facts}, indent=1))
     print(f"trt-bisect: {on_screen(error)}", file=sys.stderr)
     sys.exit(error.exit_code)
 

@@ -29,7 +29,7 @@ from cyclopts.exceptions import (
 from trt_bisect._version import __version__
 from trt_bisect.errors import BadInput
 from trt_bisect.options.concerns import PANELS
-from trt_bisect.options.declare import FLAT, GONE, Declared, Options, declared, panel, read_config
+from trt_bisect.options.declare import FLAT, GONE, Option, Options, declared, panel, read_config
 from trt_bisect.options.kinds import FILE, SWITCH, whole
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ _NAMED = 3
 def function_of(command: str) -> Callable[..., int | None]:
     """Returns the function of a command."""
     module = import_module(f"trt_bisect.cli.{COMMANDS[command][0]}")
-    function: Callable[..., int | None] = getattr(module, f"{command}_command")
-    return function
+    return getattr(module, f"{command}_command")  # type: ignore[no-any-return]
 
 
 def application() -> App:
@@ -117,7 +116,7 @@ def bound_to(words: Sequence[str]) -> tuple[Callable[..., int | None], inspect.B
     try:
         function, bound, _ = application().parse_args(words, print_error=False, exit_on_error=False)
     except CycloptsError as error:
-        raise _told(error, words) from error
+        raise _bad_input(error, words) from error
     return function, bound
 
 
@@ -127,85 +126,81 @@ def _configured(_app: App, commands: tuple[str, ...], arguments: ArgumentCollect
     config = by_name.get("config")
     if config is None or not config.tokens:
         return
-    taken = declared(function_of(commands[0]))
-    options = [option for option in taken if option.name != "config" and option.option.parse is None]
+    everything = declared(function_of(commands[0]))
+    options = [option for option in everything if option.keyword != "config" and option.parse is None]
     for name, value in read_config(Path(config.tokens[0].value), commands[0], _TABLES, options).items():
         if not by_name[name].tokens:
             by_name[name].append(Token(implicit_value=value))
 
 
-def _told(error: CycloptsError, words: Sequence[str]) -> BadInput:
+def _bad_input(error: CycloptsError, words: Sequence[str]) -> BadInput:
     """Returns an error of the parser as the problem and what to write instead."""
     command = words[0]
     if isinstance(error, UnknownCommandError) or command not in COMMANDS:
         near = difflib.get_close_matches(command, COMMANDS, 1)
         remedy = f"Did you mean '{near[0]}'?" if near else f"The commands are {', '.join(COMMANDS)}."
-        if command in _GONE:
-            remedy = _GONE[command]
         if command.endswith(".onnx"):
             remedy = f"Write the command first: {shlex.join(['trt-bisect', 'run', *words])}"
-        return BadInput(f"There is no command '{command}'.", remedy)
-    options = declared(function_of(command))
+        return BadInput(f"There is no command '{command}'.", _GONE.get(command, remedy))
+    by_name = {option.keyword: option for option in declared(function_of(command))}
     if isinstance(error, UnknownOptionError):
-        return _unknown(command, str(error.token.keyword or error.token.value), options, words)
+        return _unknown(command, str(error.token.keyword or error.token.value), by_name, words)
     if isinstance(error, UnusedCliTokensError):
-        return _too_many(list(error.unused_tokens or ()), options, words)
-    by_name = {option.name: option for option in options}
+        return _too_many(list(error.unused_tokens or ()), "calibration" in by_name, words)
     option = by_name.get(error.argument.field_info.name) if error.argument else None
     if option and isinstance(error, CoercionError) and error.token is not None:
         try:
-            option.option.kind.read(error.token.value, error.token.keyword or option.flag)
-        except BadInput as told:
-            return told
+            option.kind.read(error.token.value, error.token.keyword or option.flag)
+        except BadInput as refusal:
+            return refusal
     if option and isinstance(error, MissingArgumentError) and option.is_argument:
-        name = option.name.upper()
+        name = option.keyword.upper()
         line = f"{command} {'NETWORK.onnx' if name == 'MODEL' else name}"
         data = " --calibration DATA" if "calibration" in by_name else ""
         return BadInput(f"The argument {name} is missing.", f"Write trt-bisect {line}{data}.")
     if option and isinstance(error, MissingArgumentError):
-        flag, value = error.keyword or option.flag, option.option.kind.metavar
-        return BadInput(f"{flag} needs a value: {value}.", f"'trt-bisect {command} -h' explains {flag}.")
+        flag = error.keyword or option.flag
+        return BadInput(f"{flag} needs a value: {option.kind.metavar}.", f"'trt-bisect {command} -h' explains {flag}.")
     return BadInput(f"{str(error).rstrip('.')}.", f"'trt-bisect {command} -h' lists the options.")
 
 
-def _unknown(command: str, flag: str, options: Sequence[Declared], words: Sequence[str]) -> BadInput:
+def _unknown(command: str, flag: str, by_name: Mapping[str, Option], words: Sequence[str]) -> BadInput:
     """Returns the error on an option that the command does not have."""
-    problem = f"'trt-bisect {command}' has no option {flag}."
+    near = difflib.get_close_matches(flag, [name for option in by_name.values() for name in option.flags], 1)
+    remedy = f"Did you mean {near[0]}?" if near else f"'trt-bisect {command} -h' lists the options."
     if flag in ("--model", "--network", "--onnx"):
-        rest = [word for word in words[1:] if word != flag]
-        return BadInput(problem, f"Write the network without a flag: {shlex.join(['trt-bisect', command, *rest])}")
-    near = difflib.get_close_matches(flag, [name for option in options for name in option.flags], 1)
-    if gone := GONE.get(flag.lstrip("-").replace("-", "_")):
-        return BadInput(problem, gone)
-    return BadInput(problem, f"Did you mean {near[0]}?" if near else f"'trt-bisect {command} -h' lists the options.")
+        line = shlex.join(["trt-bisect", command, *(word for word in words[1:] if word != flag)])
+        remedy = f"Write the network without a flag: {line}"
+    key = flag.lstrip("-").replace("-", "_")
+    return BadInput(f"'trt-bisect {command}' has no option {flag}.", GONE.get(key, remedy))
 
 
-def _too_many(extra: list[str], options: Sequence[Declared], words: Sequence[str]) -> BadInput:
+def _too_many(extra: list[str], takes_data: bool, words: Sequence[str]) -> BadInput:
     """Returns the error on too many arguments: numbers, data without its option, or names that the shell expanded."""
-    rest = f" and {len(extra) - _NAMED} more" if len(extra) > _NAMED else ""
-    problem = f"Too many arguments: {', '.join(extra[:_NAMED])}{rest}."
-    if all(map(_NUMBER.fullmatch, extra)):
-        first = words.index(extra[0])
-        flag, value = words[first - 2], words[first - 1]
-        if flag.startswith("--") and _NUMBER.fullmatch(value):
-            return BadInput(problem, f"Write {flag} {','.join([value, *extra])}.")
-    takes_data = any(option.name == "calibration" for option in options)
-    if not all(Path(path).exists() for path in extra) or extra[0].endswith(".onnx"):
+    more = f" and {len(extra) - _NAMED} more" if len(extra) > _NAMED else ""
+    first = words.index(extra[0])
+    flag, value = words[first - 2 : first] if first > 1 else ("", "")
+    if all(map(_NUMBER.fullmatch, [value, *extra])) and flag.startswith("--"):
+        remedy = f"Write {flag} {','.join([value, *extra])}."
+    elif not all(Path(path).exists() for path in extra) or extra[0].endswith(".onnx"):
         remedy = "Give one value after an option. Repeat the option for more values, and quote names with * or spaces."
-        return BadInput(problem, remedy)
-    if len(extra) == 1 and takes_data and "--calibration" not in words:
-        others = [word for word in words if word != extra[0]]
-        line = shlex.join(["trt-bisect", *others, "--calibration", extra[0]])
-        return BadInput(problem, f"Give data after an option: {line}")
-    folder = shlex.quote(str(Path(extra[-1]).parent))
-    return BadInput(problem, f"Give the folder of the files instead of each: {folder}")
+    elif len(extra) == 1 and takes_data and "--calibration" not in words:
+        line = ["trt-bisect", *(word for word in words if word != extra[0]), "--calibration", extra[0]]
+        remedy = f"Give data after an option: {shlex.join(line)}"
+    else:
+        remedy = f"Give the folder of the files instead of each: {shlex.quote(str(Path(extra[-1]).parent))}"
+    return BadInput(f"Too many arguments: {', '.join(extra[:_NAMED])}{more}.", remedy)
 
 
 def overview() -> str:
     """Returns the help of the command line: its commands, each in a sentence."""
-    commands = [(name, paragraphs_of(name)[0]) for name in COMMANDS]
-    completion = ("--install-completion", "Install completion for the shell in use.")
-    sections = {"Commands": commands, "Options": [("--version", "Print the version."), completion]}
+    sections = {
+        "Commands": [(name, paragraphs_of(name)[0]) for name in COMMANDS],
+        "Options": [
+            ("--version", "Print the version."),
+            ("--install-completion", "Install completion for the shell in use."),
+        ],
+    }
     texts = [ABOUT, "Usage: trt-bisect COMMAND [OPTIONS]"]
     return _page(texts, sections, "'trt-bisect COMMAND -h' explains a command.", _width())
 
@@ -219,29 +214,30 @@ def paragraphs_of(command: str) -> list[str]:
 def help_of(command: str, width: int, *, everything: bool = False) -> str:
     """Returns the help of a command for a terminal of that width, with ``everything`` the expert options too."""
     options = declared(function_of(command))
-    shown = [option for option in options if option.flags and (everything or not option.option.expert)]
+    shown = [option for option in options if option.flags and (everything or not option.expert)]
     arguments = [option for option in options if option.is_argument]
-    usage = ["Usage: trt-bisect", command]
-    for option in arguments:
-        is_needed = option.default is inspect.Parameter.empty
-        usage.append(option.name.upper() if is_needed else f"[{option.name.upper()}]")
+    names = [
+        option.keyword.upper() if option.default is inspect.Parameter.empty else f"[{option.keyword.upper()}]"
+        for option in arguments
+    ]
     sections = {"Arguments": list(map(_row, arguments))}
-    for title in PANELS:
-        sections[title] = [_row(option) for option in shown if option.option.panel == title]
+    sections |= {title: [_row(option) for option in shown if option.panel == title] for title in PANELS}
     is_all = len(shown) == sum(bool(option.flags) for option in options)
     end = "" if is_all else f"'trt-bisect {command} --help-all' lists the expert options too."
-    return _page([" ".join([*usage, "[OPTIONS]"]), *paragraphs_of(command)], sections, end, width)
+    usage = " ".join(["Usage: trt-bisect", command, *names, "[OPTIONS]"])
+    return _page([usage, *paragraphs_of(command)], sections, end, width)
 
 
-def _row(option: Declared) -> tuple[str, str]:
+def _row(option: Option) -> tuple[str, str]:
     """The name of an option in the help, with the word for its value; and its help, with what holds without it."""
-    kind, without = option.option.kind, option.without
+    metavar, default = option.kind.metavar, option.shown_default
     short = [flag for flag in option.flags if not flag.startswith("--")]
-    flags = ", ".join([*short, option.flag, *(option.option.negative or ())])
-    metavar = kind.metavar if len(kind.metavar) <= _LONGEST_WORD else kind.metavar.replace("|", ", ")
-    choices = f" [{metavar}]" if kind.choices else ""
-    text = f"{option.help}{choices}{f' (default: {without})' if without else ''}"
-    return option.name.upper() if option.is_argument else f"{flags} {'NAME' if choices else kind.metavar}", text
+    choices = ""
+    if option.kind.choices:
+        choices = f" [{metavar if len(metavar) <= _LONGEST_WORD else metavar.replace('|', ', ')}]"
+        metavar = "NAME"
+    text = f"{option.effect}{choices}{f' (default: {default})' if default else ''}"
+    return option.keyword.upper() if option.is_argument else f"{', '.join([*short, option.flag])} {metavar}", text
 
 
 def _width() -> int:

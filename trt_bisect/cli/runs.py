@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.cli.app import DISPLAY, WIDE, Configured, Display, Model, Output, Top, console, run_folder
 from trt_bisect.errors import BadInput, install
@@ -22,6 +22,9 @@ from trt_bisect.options.kinds import FILE, PLACE, PLACES, SWITCH, whole
 if TYPE_CHECKING:
     from socket import socket
 
+    from rich.console import Console
+
+    from trt_bisect.report.model import Report
     from trt_bisect.view.server import Certificate
 
 
@@ -44,7 +47,7 @@ def run_command(
     from trt_bisect.commands.run.live import StoppedRun
     from trt_bisect.commands.run.run import run
     from trt_bisect.report.page import PAGE
-    from trt_bisect.report.screen.run import console_for_reports, print_advice, print_report, print_verdict
+    from trt_bisect.report.screen.run import console_for_reports, print_advice, print_verdict
     from trt_bisect.report.screen.tables import TENSORS_UP_TO, print_explained_tensors
 
     folder = Path(str(run_folder(options.output, model)))
@@ -57,25 +60,35 @@ def run_command(
         else:
             print_verdict(stop.report, console_for_reports())
         raise
-    if display.json:
-        display.print_json(report)
+    screen = _printed(report, display, every_layer=all_layers)
+    if screen is None:
         return report.exit_code
-    console = console_for_reports()
-    if display.quiet:
-        print_verdict(report, console)
-        return report.exit_code
-    print_report(report, console, every_layer=all_layers)
     if all_layers and report.explanation is not None:
-        print_advice(report.explanation, report.metric, console)
+        print_advice(report.explanation, report.metric, screen)
     if options.explain == EXPLAIN_FULL and report.explanation is not None:
-        print_explained_tensors(report.explanation, report.low, console, top=0 if all_layers else TENSORS_UP_TO)
-    console.print(
+        print_explained_tensors(report.explanation, report.low, screen, top=0 if all_layers else TENSORS_UP_TO)
+    screen.print(
         f"Plans: {report.plans}; engines: {report.builds}, {report.engine} ({report.arithmetic}); "
         f"{report.seconds.total:.1f} s, at most {report.peak_bytes >> 20} MiB.",
         markup=False,
     )
-    console.print(f"Report and recipe: {folder}\nThe page to look at: {folder / PAGE}", markup=False, soft_wrap=True)
+    screen.print(f"Report and recipe: {folder}\nThe page to look at: {folder / PAGE}", markup=False, soft_wrap=True)
     return report.exit_code
+
+
+def _printed(report: Report, display: Display, **layout: Any) -> Console | None:
+    """Prints a report, or with ``--json`` its JSON, with ``-q`` its verdict; returns the console of a whole report."""
+    from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict
+
+    if display.json:
+        display.print_json(report)
+        return None
+    screen = console_for_reports()
+    if display.quiet:
+        print_verdict(report, screen)
+        return None
+    print_report(report, screen, **layout)
+    return screen
 
 
 SAMPLE = Path(__file__).with_name("sample")
@@ -106,9 +119,7 @@ def demo_command(
         output: Write the sample and its run to this folder.
     """
     from trt_bisect.commands.run.run import run
-    from trt_bisect.options.concerns import RunOptions
     from trt_bisect.report.page import PAGE
-    from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict
     from trt_bisect.support.files import make_folder
 
     make_folder(output)
@@ -119,15 +130,8 @@ def demo_command(
     display.say(f"$ {command}\n")
     options = RunOptions(calibration=str(data), output=folder, engine="onnxruntime", history="none")
     report = run.job(model, replace(options, progress=display.progress()), command)
-    if display.json:
-        display.print_json(report)
-        return
-    console = console_for_reports()
-    if display.quiet:
-        print_verdict(report, console)
-        return
-    print_report(report, console, around=_AROUND)
-    print(_LOOK.format(page=folder / PAGE, recipe=folder / "recipe" / "README.md"))
+    if _printed(report, display, around=_AROUND):
+        print(_LOOK.format(page=folder / PAGE, recipe=folder / "recipe" / "README.md"))
 
 
 SERVER, RUNS, NIGHT = panel("Server"), panel("Runs"), panel("Night")

@@ -20,7 +20,7 @@ from trt_bisect.builder.engines import engine_version
 from trt_bisect.builder.inspector import EngineLayer
 from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.builder.tensorrt_build import RTX
-from trt_bisect.builder.tensorrt_engine import layers_of_file
+from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.errors import BadInput, TrialFailed, TrtBisectError
 from trt_bisect.model.file import Weights, read_model, save_model, saved_model
 from trt_bisect.model.network import GivenModel, Network, load_network

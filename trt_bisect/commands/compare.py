@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -112,13 +112,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Planned:
-    """A network with its plan.
-
-    Attributes:
-        data: the calibration data; None if the ranges were given.
-        notes: which layers stay high because of their ranges, and what else.
-        observer: the calibrator of the ranges, or where they are from.
-    """
+    """A network with its plan; the calibration data, None if the ranges were given; and what chose the ranges."""
 
     network: Network
     writer: PlanWriter
@@ -136,12 +130,10 @@ class _Planned:
 
 
 def _planned(network: Network, options: CompareOptions, progress: Progress) -> _Planned:
-    given, pictures = options.calibration, options.preprocessing()
     if network.low.needs_ranges:
-        ranges, data = ranges_of(network, given, options.calibrating(), progress)
+        ranges, data = ranges_of(network, options.calibration, options.calibrating(), progress)
     else:
-        ranges = no_ranges(network.low.title)
-        data = None if given is None else open_dataset(given, network.inputs, pictures=pictures)
+        ranges, data = no_ranges(network.low.title), _data(options, options.calibration, network.inputs)
     network, kept_high = keeping_unusable_high(network, ranges)
     writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME, followers_round=options.followers_round)
     plan = network.full(network.base or Precision.FP32)
@@ -149,13 +141,15 @@ def _planned(network: Network, options: CompareOptions, progress: Progress) -> _
     return _Planned(network, writer, plan, data, notes, ranges.scales, ranges.origin)
 
 
+def _data(
+    options: CompareOptions | ProfileOptions, data: Any, inputs: tuple[TensorSpec, ...], default: Dataset | None = None
+) -> Dataset | None:
+    return default if data is None else open_dataset(data, inputs, pictures=options.preprocessing())
+
+
 @dataclass
 class _Comparing:
-    """A comparison: what is compared, and where it is told.
-
-    Attributes:
-        logs: TensorBoard's, as soon as the tensors are known; None without a board.
-    """
+    """A comparison; its logs for TensorBoard are there as soon as the tensors are known, if there is a board."""
 
     options: CompareOptions
     progress: Progress
@@ -165,7 +159,7 @@ class _Comparing:
     def compared(self, model: GivenModel | Any | None) -> tuple[Comparison, _Planned | None]:
         """Returns the comparison that the options ask for, and the plan of a network whose scales are known."""
         options = self.options
-        as_is = [as_it_runs(given) if options.other is not None else None for given in (model, options.other)]
+        as_is = [None if options.other is None else as_it_runs(network) for network in (model, options.other)]
         network = None if model is None or as_is[0] else asked_network(options, model, options.shapes)
         saved = options.fp32 is not None or options.int8 is not None
         if network is None and not saved and not as_is[0]:
@@ -213,12 +207,8 @@ class _Comparing:
         )
 
     def _emulated(self, planned: _Planned) -> Comparison:
-        given, network = self.options.inputs, planned.network
-        samples = (
-            planned.data
-            if given is None
-            else open_dataset(given, network.inputs, pictures=self.options.preprocessing())
-        )
+        network = planned.network
+        samples = _data(self.options, self.options.inputs, network.inputs, planned.data)
         if samples is None:
             raise BadInput("No data was given to run.", "Give --input with one or more samples.")
         first, every = _opened(samples)
@@ -251,11 +241,11 @@ class _Comparing:
                 f"Two networks run as their files say, and --{option} cannot be used.",
                 "Leave this option out, or compare one network.",
             )
-        given = options.calibration if options.inputs is None else options.inputs
-        if given is None or not specs:
-            what = "No data was given to run." if given is None else "The inputs of neither network are known."
-            raise BadInput(what, "Give --input with samples, and a network or a session among the two.")
-        return open_dataset(given, specs, pictures=options.preprocessing())
+        data = options.calibration if options.inputs is None else options.inputs
+        if data is None or not specs:
+            problem = "No data was given to run." if data is None else "The inputs of neither network are known."
+            raise BadInput(problem, "Give --input with samples, and a network or a session among the two.")
+        return open_dataset(data, specs, pictures=options.preprocessing())
 
     def _two_networks(self, network: Network | None) -> Comparison:
         samples = self._for_two(network, network.inputs if network else ())
@@ -284,8 +274,8 @@ class _Comparing:
 
     def _as_they_run(self, network: Network | None, first: AsItRuns | None, second: AsItRuns | None) -> Comparison:
         """Compares two networks of which one or both are run as they are: the tensors of equal names and shapes."""
-        given = self.options.other
-        other = asked_network(self.options, given, None) if second is None and given is not None else None
+        model = self.options.other
+        other = asked_network(self.options, model, None) if second is None and model is not None else None
         first_run, second_run = _runner(network, first), _runner(other, second)
         samples = self._for_two(network or first, first_run.inputs or second_run.inputs)
         sample, every = _opened(samples)
@@ -306,8 +296,8 @@ class _Comparing:
         }
 
         def on(feeds: Feeds, _position: int) -> _Runs:
-            ours, others = first_run.tensors(feeds), second_run.tensors(feeds)
-            yield {name: ours[name] for name in origins}, {name: others[pairs[name]] for name in origins}
+            of_first, of_second = first_run.tensors(feeds), second_run.tensors(feeds)
+            yield {name: of_first[name] for name in origins}, {name: of_second[pairs[name]] for name in origins}
 
         tensors, count = self._tensors(_runs(on, every), origins, network, samples.length)
         alone = f"{len(mine) - len(pairs)} in the first one only, {len(theirs) - len(pairs)} in the other"
@@ -330,13 +320,11 @@ class _Comparing:
         if fp32 is None or int8 is None:
             raise BadInput("One saved run alone cannot be compared.", "Give both --fp32 and --int8.")
         names, pairs, unmatched = open_dumps(fp32, int8)
-        known: dict[str, Origin] = {}
-        if planned is not None:
-            known = planned.origins()
-        elif network is not None:
-            known = activation_origins(network, PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), ())
-        origins = {name: origin for name, origin in known.items() if name in names}
-        origins = {**origins, **{name: Origin(tensor=name) for name in names if name not in origins}}
+        of_network = planned.origins() if planned else {}
+        if planned is None and network is not None:
+            of_network = activation_origins(network, PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), ())
+        origins = {name: origin for name, origin in of_network.items() if name in names}
+        origins |= {name: Origin(tensor=name) for name in names if name not in origins}
         tensors, count = self._tensors(pairs, origins, planned.network if planned else network, None)
         return self._result(
             tensors,
@@ -357,9 +345,9 @@ _Runs = Iterable[tuple[Tensors, Tensors]]
 
 def _opened(samples: Dataset) -> tuple[Feeds, Iterable[Feeds]]:
     """Returns the first sample, and all of them."""
-    rest = iter(samples)
-    first = next(rest)
-    return first, chain([first], rest)
+    every = iter(samples)
+    first = next(every)
+    return first, chain([first], every)
 
 
 def _runs(on: Callable[[Feeds, int], _Runs], samples: Iterable[Feeds]) -> _Runs:
@@ -402,10 +390,10 @@ def _on_engine(
     )
 
 
-def _runner(network: Network | None, given: AsItRuns | None) -> AsItRuns:
+def _runner(network: Network | None, as_it_is: AsItRuns | None) -> AsItRuns:
     """A network as it runs; one that was read gives all of its tensors."""
-    if given is not None:
-        return given
+    if as_it_is is not None:
+        return as_it_is
     assert network is not None
     plain = AsInFile.of(network)
     observe = plan_observer(plain.writer, plain.plan, plain.origins())
@@ -447,18 +435,16 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
         ranges, data = (
             ranges_of(network, options.calibration, how, shown) if gives_scales else (Ranges(network.scales), None)
         )
-        samples = (
-            data
-            if options.inputs is None
-            else open_dataset(options.inputs, network.inputs, pictures=options.preprocessing())
-        )
-        known = _Known.of(network, ranges)
-        logs = None if board is None else ProfileLogs(board, network, known.writer, layers)
-        seen = _seen(known, layers, samples, options.memory_bytes, shown, logs)
+        samples = _data(options, options.inputs, network.inputs, data)
+        writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
+        logs = None if board is None else ProfileLogs(board, network, writer, layers)
+        profiling = _Profiling(network, writer, ranges.scales, TensorTypes.of(network.skeleton.graph))
+        if samples:
+            profiling.watch(samples, layers, options.memory_bytes, shown, logs)
     notes = [*fixed_notes(network)]
     notes += [] if samples else ["without --input or --calibration only what is constant has figures"]
-    rows = [row for layer in layers for row in _rows(known, layer, seen)]
-    result = Profile(network.source, samples.source if samples else "", seen.samples, tuple(rows), tuple(notes))
+    rows = tuple(row for layer in layers for row in profiling.rows(layer))
+    result = Profile(network.source, samples.source if samples else "", profiling.samples, rows, tuple(notes))
     if folder is not None:
         result.save(folder)
     if logs is not None:
@@ -470,50 +456,95 @@ _Pair = tuple[str, tuple[object, ...]]
 """A tensor, and the keys of the quantizers that round it."""
 
 
-@dataclass(frozen=True)
-class _SeenTensors:
-    """The figures of each tensor over the samples."""
-
-    samples: int
-    figures: Mapping[_Pair, TensorFigures]
-    shapes: Mapping[str, tuple[int, ...]]
-    dtypes: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class _Known:
-    """The facts that the network and the ranges give without data."""
+@dataclass
+class _Profiling:
+    """The tensors of a network: what the network and the ranges say of them, and their figures over the samples."""
 
     network: Network
     writer: PlanWriter
     scales: Mapping[str, np.float32]
     types: TensorTypes
+    samples: int = 0
+    figures: dict[_Pair, TensorFigures] = field(default_factory=dict)
+    seen: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    """By tensor its shape and dtype in the first sample that had it."""
 
-    @classmethod
-    def of(cls, network: Network, ranges: Ranges) -> _Known:
-        writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
-        return cls(network, writer, ranges.scales, TensorTypes.of(network.skeleton.graph))
-
-    def quantizers(self, layer: Layer) -> dict[tuple[int, bool], tuple[Quantizer, ...]]:
-        """The quantizers of each rounding whose scale is known, by slot and whether it is at the output.
-
-        A layer that the user keeps high has none.
-        """
-        if layer.fixed is not None and not layer.fixed.needs_scale:
-            return {}
-        return {
+    def uses(self, layer: Layer) -> Iterator[_TensorUse]:
+        """Yields the tensors of a layer as its node has them, inputs first; a layer that is kept high rounds none."""
+        node = self.network.skeleton.graph.node[layer.index]
+        kept_high = layer.fixed is not None and not layer.fixed.needs_scale
+        quantizers = {
             (rounding.slot, rounding.at_output): self.writer.quantizers(layer, rounding)
-            for rounding in layer.roundings
-            if layer.quantizable and (rounding.fixed or rounding.is_weight or rounding.tensor in self.scales)
+            for rounding in (() if kept_high or not layer.quantizable else layer.roundings)
+            if rounding.fixed or rounding.is_weight or rounding.tensor in self.scales
         }
-
-    def places(self, layer: Layer) -> Iterator[_TensorUse]:
-        """Yields the tensors of a layer, as its node has them: inputs first."""
-        node, quantizers = self.network.skeleton.graph.node[layer.index], self.quantizers(layer)
         for at_output, names in ((False, node.input), (True, node.output)):
             for slot, name in enumerate(names):
                 if name:
                     yield _TensorUse(slot, name, at_output, quantizers.get((slot, at_output), ()))
+
+    def watch(
+        self, samples: Dataset, layers: Sequence[Layer], memory: int, progress: Progress, logs: ProfileLogs | None
+    ) -> None:
+        """Adds the figures of the tensors that are no constants, over the samples."""
+        progress.stage("Profiling", samples.length)
+        uses = (use for layer in layers for use in self.uses(layer))
+        varying = {use.pair: use for use in uses if not self.writer.context.is_constant(use.tensor)}.values()
+        names = list(dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs)))
+        statistics: dict[_Pair, TensorStatistics] = {}
+        first, every = _opened(samples)
+        for parts_of_sample in observe_in_parts(self.network, groups_within(self.network, names, first, memory), every):
+            for tensors in parts_of_sample:
+                for name, tensor in tensors.items():
+                    self.seen.setdefault(name, (tensor.shape, str(tensor.dtype)))
+                for use in varying:
+                    values = tensors.get(use.tensor)
+                    if values is not None and values.dtype.kind in _NUMBERS:
+                        statistics.setdefault(use.pair, TensorStatistics(use.quantizers)).add(values)
+                if logs is not None:
+                    logs.add(tensors)
+                del tensors
+            self.samples += 1
+            progress.step(f"sample {self.samples}")
+        self.figures = {pair: statistic.figures() for pair, statistic in statistics.items()}
+
+    def rows(self, layer: Layer) -> Iterator[ProfiledTensor]:
+        """The layer's inputs, weights, biases and outputs, as its node has them."""
+        for use in self.uses(layer):
+            name, first = use.tensor, use.quantizers[0] if use.quantizers else None
+            is_constant = self.writer.context.is_constant(name)
+            figures = self.figures.get(use.pair)
+            if is_constant and (values := self.network.constant(name)).dtype.kind in _NUMBERS:
+                statistics = TensorStatistics(use.quantizers)
+                statistics.add(values)
+                figures = statistics.figures()
+            shape, dtype = self.seen.get(name, (self.types.shapes.get(name, ()), str(self.types.dtypes.get(name, ""))))
+            yield ProfiledTensor(
+                index=layer.index,
+                layer=layer.name,
+                op_type=layer.op_type,
+                role=OUTPUT if use.at_output else _constant_role(layer, use.slot) if is_constant else INPUT,
+                slot=use.slot,
+                tensor=name,
+                dtype=dtype,
+                quantized_dtype=str(first.zero_point.dtype) if first else "",
+                scale=float(np.max(first.scale)) if first else None,
+                zero_point=_zero_point(first),
+                shape=shape,
+                map=self._channel_map(layer, use) if is_constant else None,
+                **({"spread": None} if figures is None else vars(figures)),
+            )
+
+    def _channel_map(self, layer: Layer, use: _TensorUse) -> ChannelMap | None:
+        """The output channels of a constant; None where it has none."""
+        values = self.network.constant(use.tensor)
+        if values.dtype.kind != "f" or use.at_output:
+            return None
+        weights = (rounding for rounding in layer.roundings if rounding.is_weight and rounding.slot == use.slot)
+        axis = next((rounding.axis for rounding in weights), None)
+        if axis is None:
+            axis = weight_axis(self.network.skeleton.graph.node[layer.index], use.slot, self.types)
+        return channel_map(values, axis)
 
 
 @dataclass(frozen=True)
@@ -532,11 +563,11 @@ class _TensorUse:
 
 
 def _chosen(network: Network, prefixes: Sequence[str], op_types: Sequence[str]) -> list[Layer]:
-    known = {layer.op_type for layer in network.layers}
+    present = {layer.op_type for layer in network.layers}
     for op_type in op_types:
-        if op_type not in known:
+        if op_type not in present:
             raise BadInput(
-                f"'{network.source}' has no layer of operator '{op_type}'.", f"It has {', '.join(sorted(known))}."
+                f"'{network.source}' has no layer of operator '{op_type}'.", f"It has {', '.join(sorted(present))}."
             )
     for prefix in prefixes:
         if not any(layer.name.startswith(prefix) for layer in network.layers):
@@ -558,66 +589,6 @@ def _chosen(network: Network, prefixes: Sequence[str], op_types: Sequence[str]) 
     return layers
 
 
-def _seen(
-    known: _Known,
-    layers: Sequence[Layer],
-    samples: Dataset | None,
-    memory: int,
-    progress: Progress,
-    logs: ProfileLogs | None,
-) -> _SeenTensors:
-    if samples is None:
-        return _SeenTensors(0, {}, {}, {})
-    progress.stage("Profiling", samples.length)
-    network, uses = known.network, (use for layer in layers for use in known.places(layer))
-    varying = {use.pair: use for use in uses if not known.writer.context.is_constant(use.tensor)}.values()
-    names = list(dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs)))
-    statistics: dict[_Pair, TensorStatistics] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
-    dtypes: dict[str, str] = {}
-    count, rest = 0, iter(samples)
-    first = next(rest)
-    groups = groups_within(network, names, first, memory)
-    for groups_of_sample in observe_in_parts(network, groups, chain([first], rest)):
-        for tensors in groups_of_sample:
-            shapes = {**{name: values.shape for name, values in tensors.items()}, **shapes}
-            dtypes = {**{name: str(values.dtype) for name, values in tensors.items()}, **dtypes}
-            for use in varying:
-                values = tensors.get(use.tensor)
-                if values is not None and values.dtype.kind in _NUMBERS:
-                    statistics.setdefault(use.pair, TensorStatistics(use.quantizers)).add(values)
-            if logs is not None:
-                logs.add(tensors)
-            del tensors
-        count += 1
-        progress.step(f"sample {count}")
-    return _SeenTensors(count, {pair: statistic.figures() for pair, statistic in statistics.items()}, shapes, dtypes)
-
-
-def _rows(known: _Known, layer: Layer, seen: _SeenTensors) -> Iterator[ProfiledTensor]:
-    """The layer's inputs, weights, biases and outputs, as its node has them."""
-    for use in known.places(layer):
-        name, first = use.tensor, use.quantizers[0] if use.quantizers else None
-        is_constant = known.writer.context.is_constant(name)
-        dtype, shape = known.types.dtypes.get(name, ""), known.types.shapes.get(name, ())
-        figures = _figures_of_constant(known, use) if is_constant else seen.figures.get(use.pair)
-        yield ProfiledTensor(
-            index=layer.index,
-            layer=layer.name,
-            op_type=layer.op_type,
-            role=OUTPUT if use.at_output else _constant_role(layer, use.slot) if is_constant else INPUT,
-            slot=use.slot,
-            tensor=name,
-            dtype=seen.dtypes.get(name, str(dtype)),
-            quantized_dtype=str(first.zero_point.dtype) if first else "",
-            scale=float(np.max(first.scale)) if first else None,
-            zero_point=_zero_point(first),
-            shape=seen.shapes.get(name, shape),
-            map=_channel_map(known, layer, use) if is_constant else None,
-            **({"spread": None} if figures is None else vars(figures)),
-        )
-
-
 def _constant_role(layer: Layer, slot: int) -> str:
     if any(rounding.is_weight and rounding.slot == slot and not rounding.at_output for rounding in layer.roundings):
         return WEIGHT
@@ -631,24 +602,3 @@ def _zero_point(quantizer: Quantizer | None) -> int | None:
     if quantizer is None or quantizer.in_fp8 or np.unique(quantizer.zero_point).size > 1:
         return None
     return int(quantizer.zero_point.reshape(-1)[0])
-
-
-def _figures_of_constant(known: _Known, use: _TensorUse) -> TensorFigures | None:
-    values = known.network.constant(use.tensor)
-    if values.dtype.kind not in _NUMBERS:
-        return None
-    statistics = TensorStatistics(use.quantizers)
-    statistics.add(values)
-    return statistics.figures()
-
-
-def _channel_map(known: _Known, layer: Layer, use: _TensorUse) -> ChannelMap | None:
-    """The output channels of a constant; None where it has none."""
-    values = known.network.constant(use.tensor)
-    if values.dtype.kind != "f" or use.at_output:
-        return None
-    weights = (rounding for rounding in layer.roundings if rounding.is_weight and rounding.slot == use.slot)
-    axis = next((rounding.axis for rounding in weights), None)
-    if axis is None:
-        axis = weight_axis(known.network.skeleton.graph.node[layer.index], use.slot, known.types)
-    return channel_map(values, axis)

@@ -224,10 +224,10 @@ _MEASURED = 4
 
 
 class _Choices(list[Choice]):
-    """The choices so far."""
-
-    def add(self, kind: str, about: str, choice: str, names: Sequence[str] = ()) -> None:
-        self.append(Choice(kind, about, choice, tuple(names)))
+    def add(self, kind: str, about: str, choice: str, names: Sequence[str] | None = None) -> None:
+        """Adds a choice; with names it is left out if there is none."""
+        if names is None or names:
+            self.append(Choice(kind, about, choice, tuple(names or ())))
 
 
 @takes(MigrateOptions)
@@ -249,10 +249,8 @@ def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
 
 
 def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress: Progress) -> Migration:
-    deployment, cache = (
-        read_deployment(content_of(options.layer_precisions) or ""),
-        caches.open_cache(Path(options.cache or "")),
-    )
+    deployment = read_deployment(content_of(options.layer_precisions) or "")
+    cache = caches.open_cache(Path(options.cache or ""))
     base = Precision(options.base or deployment.base)
     # without a base, layers in INT8 read and make float32 tensors, and the scales are float32 too, bit for bit
     network = model if isinstance(model, Network) else load_network(model, options.shapes)
@@ -261,10 +259,9 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
             f"'{network.source}' has Q/DQ pairs: TensorRT 11 takes it as it is.", "Give the network without pairs."
         )
     notes = _Choices()
-    given = content_of(options.inputs)
-    feeds = [] if given is None else list(open_dataset(given, network.inputs, pictures=options.preprocessing()))
-    known = _scales(network, cache, feeds, notes)
-    entries = known.found
+    data = content_of(options.inputs)
+    feeds = [] if data is None else list(open_dataset(data, network.inputs, pictures=options.preprocessing()))
+    entries = _scales(network, cache, feeds, notes)
     ranges = _ranges(network, cache, caches.as_scales(entries), name_of(options.cache), notes)
     precisions = _precisions(network, deployment, notes)
     network, without = _with_scales(network.fixing(precisions), ranges, notes)
@@ -276,21 +273,22 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
     used = {tensor for tensors in files.network.pairs.values() for tensor in tensors}
     scales = tuple(scale for scale in entries if scale.tensor in used)
     by_other = [scale.tensor for scale in scales if scale.way not in (caches.BY_NAME, caches.MOVED)]
-    if by_other:
-        notes.add(
-            "found otherwise", "tensors that the cache does not name", "the scale of the entry in scales.csv", by_other
-        )
+    about = "tensors that the cache does not name"
+    notes.add("found otherwise", about, "the scale of the entry in scales.csv", by_other)
     reasons = {**{k: f"asked for {kind}" for k, kind in precisions.items() if kind is not Precision.INT8}, **without}
     search = ["trt-bisect", "run", network.source, "--calibration", name_of(options.cache)]
+    search += [] if options.inputs is None else ["--input", name_of(options.inputs)]
+    rtx = replace(files.build, target=caches.TensorRTVersion((0, 0, 0), "", rtx=True))
+    builds, path = {"TensorRT 11": files.build, "TensorRT-RTX": rtx}, str(folder / QDQ_NETWORK)
     report = Migration(
         model=network.source,
         cache=name_of(options.cache),
         header=cache.header,
-        search=shlex.join([*search, *(["--input", name_of(options.inputs)] if options.inputs is not None else [])]),
+        search=shlex.join(search),
         deployment=deployment.source,
         base=str(base),
-        network=str(folder / QDQ_NETWORK),
-        commands=_commands(files.build, str(folder / QDQ_NETWORK)),
+        network=path,
+        commands={engine: shlex.join(strong_command(build, path)) for engine, build in builds.items()},
         layers=tuple(_rows(network, plan, reasons)),
         scales=scales,
         choices=tuple(notes),
@@ -305,7 +303,7 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
 
 def _scales(
     network: Network, cache: caches.CalibrationCache, feeds: Sequence[Feeds], notes: _Choices
-) -> caches.CacheScales:
+) -> tuple[caches.TensorScale, ...]:
     """Returns the scales of the cache. Where names leave doubts, values on the inputs decide."""
     scales = caches.scales_for(network, cache)
     doubts = bool(scales.unsure) or any(scale.way in (caches.FOLDED, caches.BY_ORDER) for scale in scales.found)
@@ -314,14 +312,11 @@ def _scales(
         methods = ("entropy", "minmax") if doubts else ("minmax",)
         scales = caches.scales_for(network, cache, [seen.ranges(Calibrator(method)).scales for method in methods])
     unsure = [tensor for tensor in network.rounded_activations if tensor in scales.unsure]
-    if unsure:
-        about = "tensors that several entries may be of: the cache is of this network before a change, or of another"
-        choice = "no scale; give --input, or the network that the cache was made with"
-        notes.add("unsure", about, choice, unsure)
-    if scales.far:
-        about = "tensors whose scale is more than 16 times off the values on the inputs: other tensors may have them"
-        notes.add("far", about, "the scale of their name", scales.far)
-    return scales
+    about = "tensors that several entries may be of: the cache is of this network before a change, or of another"
+    notes.add("unsure", about, "no scale; give --input, or the network that the cache was made with", unsure)
+    about = "tensors whose scale is more than 16 times off the values on the inputs: other tensors may have them"
+    notes.add("far", about, "the scale of their name", scales.far)
+    return scales.found
 
 
 def _ranges(
@@ -332,10 +327,8 @@ def _ranges(
     if cache.little_endian:
         notes.add("byte order", "the cache has little-endian bits, which TensorRT does not write", "read as such")
     unused = [name for name in cache.scales if name not in scales and not caches.OF_THE_PARSER.match(name)]
-    if unused:
-        notes.add(
-            "unused entries", "entries of the cache for tensors that the network does not have", "left out", unused
-        )
+    about = "entries of the cache for tensors that the network does not have"
+    notes.add("unused entries", about, "left out", unused)
     return ranges_from_scales(scales, f"cache {Path(source).name}")
 
 
@@ -345,31 +338,22 @@ def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> di
     exact = {layer.name: layer.index for layer in (*network.for_parser.layers, *network.layers)}
     for name, kind in sorted(deployment.layers.items(), key=lambda entry: entry[0] in exact):
         text = re.compile(".*".join(map(re.escape, name.split("*"))), re.DOTALL)
-        places = (
+        indices = (
             [exact[name]]
             if name in exact
             else [k for exact_name, k in exact.items() if "*" in name and text.fullmatch(exact_name)]
         )
-        unknown += [] if places else [name]
-        low = kind is Precision.INT8
-        able = [k for k in places if network.layers[k].quantizable or not low]
-        unable += [network.layers[k].name for k in places if k not in able and name in exact]
+        unknown += [] if indices else [name]
+        able = [k for k in indices if network.layers[k].quantizable or kind is not Precision.INT8]
+        unable += [network.layers[k].name for k in indices if k not in able and name in exact]
         precisions |= dict.fromkeys(able, kind)
-    if unknown:
-        notes.add(
-            "unknown layer",
-            "named in the precisions, and no node of the ONNX file: a layer of TensorRT's parser, or a typing error",
-            "left out",
-            unknown,
-        )
-    if unable:
-        notes.add(
-            "cannot be INT8", "layers asked for INT8 that have no INT8 kernel from Q/DQ", "left in the base", unable
-        )
-    if deployment.outputs:
-        rest = [name for name in deployment.outputs if name not in deployment.layers]
-        about = "output types of layers: with strong typing an output has the type that its readers need"
-        notes.add("output types", about, "left out", rest) if rest else None
+    about = "named in the precisions, and no node of the ONNX file: a layer of TensorRT's parser, or a typing error"
+    notes.add("unknown layer", about, "left out", unknown)
+    about = "layers asked for INT8 that have no INT8 kernel from Q/DQ"
+    notes.add("cannot be INT8", about, "left in the base", unable)
+    about = "output types of layers: with strong typing an output has the type that its readers need"
+    without_precision = [name for name in deployment.outputs if name not in deployment.layers]
+    notes.add("output types", about, "left out", without_precision)
     if not deployment.obeyed:
         about = "the precisions were given without --precisionConstraints: TensorRT may have ignored them"
         notes.add("not obeyed", about, "taken as asked", list(deployment.layers))
@@ -384,10 +368,9 @@ def _with_scales(network: Network, ranges: Ranges, notes: _Choices) -> tuple[Net
         for layer, before in zip(usable.layers, network.layers, strict=True)
         if before.quantizable and not layer.quantizable
     }
-    if without:
-        names = [network.layers[k].name for k in without]
-        about = "layers that read a tensor without a usable scale in the cache"
-        notes.add("no scale", about, "left in the base, as TensorRT leaves them in floats", names)
+    names = [network.layers[k].name for k in without]
+    about = "layers that read a tensor without a usable scale in the cache"
+    notes.add("no scale", about, "left in the base, as TensorRT leaves them in floats", names)
     return usable, without
 
 
@@ -395,13 +378,11 @@ def _tell_what_weak_typing_decides(
     network: Network, plan: PrecisionPlan, deployment: Deployment, notes: _Choices
 ) -> None:
     following = [layer.name for layer in network.layers if layer.follows and layer.fixed is None]
-    if following:
-        about = "layers between INT8 layers, which TensorRT may have run in INT8 as well"
-        notes.add("followers", about, "left in the base: their inputs are not rounded", following)
+    about = "layers between INT8 layers, which TensorRT may have run in INT8 as well"
+    notes.add("followers", about, "left in the base: their inputs are not rounded", following)
     free = [network.layers[k].name for k in plan.lowered if network.layers[k].fixed is None]
-    if free:
-        about = "layers in INT8 that TensorRT may have run in floats where that was faster"
-        notes.add("faster in floats", about, "in INT8", free)
+    about = "layers in INT8 that TensorRT may have run in floats where that was faster"
+    notes.add("faster in floats", about, "in INT8", free)
     if deployment.dla is not None:
         about = f"the engine ran on DLA core {deployment.dla}: one scale a weight, and FP16 beside INT8"
         notes.add("DLA", about, "the network is for the GPU; TensorRT 11.4.1 has the DLA again, strongly typed")
@@ -412,19 +393,11 @@ def _build(network: Network, deployment: Deployment, feeds: list[Feeds], notes: 
     dynamic = tuple(spec.name for spec in network.inputs if None in spec.shape)
     if feeds:
         return Build(caches.NEWEST_VERSION, shapes=profile_shapes(feeds), dynamic=dynamic)
-    known = {name: (deployment.shapes[name],) * 3 for name in dynamic if name in deployment.shapes}
-    if len(known) < len(dynamic):
-        lacking = [name for name in dynamic if name not in known]
-        notes.add(
-            "shapes", "dynamic inputs of which no shape was given", "the commands have none: add --optShapes", lacking
-        )
-    return Build(caches.NEWEST_VERSION, shapes=known, dynamic=tuple(known))
-
-
-def _commands(build: Build, network: str) -> dict[str, str]:
-    rtx = replace(build, target=caches.TensorRTVersion((0, 0, 0), "", rtx=True))
-    kinds = {"TensorRT 11": build, "TensorRT-RTX": rtx}
-    return {engine: shlex.join(strong_command(kind, network)) for engine, kind in kinds.items()}
+    shapes = {name: (deployment.shapes[name],) * 3 for name in dynamic if name in deployment.shapes}
+    lacking = [name for name in dynamic if name not in shapes]
+    about = "dynamic inputs of which no shape was given"
+    notes.add("shapes", about, "the commands have none: add --optShapes", lacking)
+    return Build(caches.NEWEST_VERSION, shapes=shapes, dynamic=tuple(shapes))
 
 
 def _rows(network: Network, plan: PrecisionPlan, reasons: Mapping[int, str]) -> Iterator[MigratedLayer]:
@@ -448,13 +421,13 @@ def _proof(
     progress.stage("Comparing with the plan of the cache", len(feeds))
     difference = _difference(network, ranges, plan, path, feeds, progress)
     progress.stage("Measuring against FP32", None)
-    given: dict[str, Any] = {
+    shared: dict[str, Any] = {
         option.name: getattr(options, option.name)
         for option in fields(RunOptions)
         if option.init and hasattr(options, option.name) and option.name not in ("output", "progress")
     }
     run_options = replace(
-        RunOptions(**given),
+        RunOptions(**shared),
         reference=network.source,
         plan={"layers": {network.layers[k].name: str(Precision.INT8) for k in plan.lowered}},
         output=folder / RUN,
@@ -481,8 +454,8 @@ def _difference(
 ) -> float:
     """Returns the largest difference of the outputs of the written network from those of the plan emulated.
 
-    It is a share of the largest magnitude of an output. Where layers are in FP16, both have FP32 in its place: FP16 of
-    two engines differs in its last bit, and a value between two INT8 levels makes that large.
+    It is a share of that output's largest magnitude. Where layers are in FP16, both have FP32 in its place: FP16 of two
+    engines differs in its last bit, and a value between two INT8 levels makes that large.
     """
     floats = {kind for kind in plan.precisions if kind is not Precision.INT8}
     written = Written(*read_model(path))
@@ -497,12 +470,9 @@ def _difference(
             progress.step(f"input {input_index}")
             outputs = zip(names, session.run(names, dict(sample)), strict=True)
             expected = emulated.infer(sample)
-            largest = max(largest, *(_apart(expected[name], values) for name, values in outputs))
+            for name, values in outputs:
+                array = np.asarray(expected[name], np.float64)
+                magnitude = float(np.max(np.abs(array), initial=0.0)) or 1.0
+                apart = np.abs(array - np.asarray(values, np.float64))
+                largest = max(largest, float(np.max(apart, initial=0.0)) / magnitude)
     return largest
-
-
-def _apart(expected: np.ndarray, written: np.ndarray) -> float:
-    """Returns the largest difference of two arrays as a share of the largest magnitude in the first one."""
-    array, other = np.asarray(expected, np.float64), np.asarray(written, np.float64)
-    largest = float(np.max(np.abs(array), initial=0.0)) or 1.0
-    return float(np.max(np.abs(array - other), initial=0.0)) / largest

@@ -5,9 +5,10 @@ The nightly runs of a suite have a folder each. Their numbers give their order, 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -51,7 +52,7 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class NightlyRun:
-    """One nightly run.
+    """One nightly run; the file does not name its folder.
 
     Attributes:
         number: one more than that of the nightly run before.
@@ -59,7 +60,6 @@ class NightlyRun:
         suite: a digest of the suite; see ``Suite.digest``.
         status: ``running``, or the result.
         is_baseline: later nightly runs can be compared with it.
-        folder: its folder, which the file does not name.
     """
 
     number: int
@@ -80,21 +80,13 @@ class NightlyRun:
         return self.folder / BASELINE
 
     def finish(self, status: str, is_baseline: bool) -> NightlyRun:
-        """Returns the nightly run with its result, and writes it to disk.
-
-        Raises:
-            BadInput: it cannot be written.
-        """
+        """Returns the nightly run with its result, and writes it to disk; raises BadInput if it cannot be written."""
         finished = replace(self, status=status, is_baseline=is_baseline)
         finished.save()
         return finished
 
     def save(self) -> None:
-        """Writes ``night.json``.
-
-        Raises:
-            BadInput: it cannot be written.
-        """
+        """Writes ``night.json``; raises BadInput if it cannot be written."""
         record = {name: value for name, value in vars(self).items() if name != "folder"}
         write_whole(self.folder / NIGHTLY_RUN, encode_lines(record))
 
@@ -107,11 +99,11 @@ class NightlyRun:
         return self.status == RUNNING and self.suite == suite and abs(age) < _RESUME_WITHIN
 
 
+@dataclass(frozen=True)
 class NightlyRuns:
     """The nightly runs in a folder, for one process at a time; see ``nightly_runs_in``."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def all(self) -> list[NightlyRun]:
         """Returns the nightly runs, the first one first. Other folders are ignored."""
@@ -126,6 +118,8 @@ class NightlyRuns:
     def begin(self, suite: str) -> tuple[NightlyRun, bool]:
         """Resumes the newest nightly run if it was interrupted, else creates a new one.
 
+        Its folder has the time as its name; a second one in the same second gets a number.
+
         Args:
             suite: the digest of the suite. A nightly run of another suite is not resumed.
 
@@ -135,28 +129,22 @@ class NightlyRuns:
         Raises:
             BadInput: the folder cannot be written.
         """
-        earlier = self.all()
-        now = datetime.now(timezone.utc)
+        earlier, now = self.all(), datetime.now(timezone.utc)
         if earlier and earlier[-1].is_resumable(suite, now):
             return earlier[-1], True
-        number = earlier[-1].number + 1 if earlier else 1
-        night = NightlyRun(number, now.isoformat(timespec="seconds"), suite, folder=self._new_folder(now))
-        night.save()
-        return night, False
-
-    def _new_folder(self, now: datetime) -> Path:
-        """Creates a folder with the time as its name. A second folder in the same second gets a number."""
-        name, count = now.strftime("%Y-%m-%dT%H%M%SZ"), 1
-        while True:
+        number, name = earlier[-1].number + 1 if earlier else 1, now.strftime("%Y-%m-%dT%H%M%SZ")
+        for count in itertools.count(1):
             folder = self.folder / (name if count == 1 else f"{name}-{count}")
             try:
                 folder.mkdir()
+                break
             except FileExistsError:
-                count += 1
+                continue
             except OSError as error:
                 raise unwritable(self.folder, error, _OPTION) from error
-            else:
-                return folder
+        night = NightlyRun(number, now.isoformat(timespec="seconds"), suite, folder=folder)
+        night.save()
+        return night, False
 
 
 @contextmanager
@@ -172,11 +160,10 @@ def nightly_runs_in(folder: Path) -> Iterator[NightlyRuns]:
 
 @dataclass(frozen=True)
 class NightlyReference:
-    """The baselines that a nightly run is compared with.
+    """The baselines that a nightly run is compared with, by the network's name in the suite.
 
     Attributes:
-        description: the description for the user; empty if there is no reference yet.
-        networks: the baselines by the network's name in the suite.
+        description: for the user; empty if there is no reference yet.
         folder: ``--update-baseline`` writes the baseline here; None if it is written into the nightly run only.
         is_latest: the reference is the latest nightly run; a nightly run that passes becomes the next reference.
     """
@@ -377,8 +364,7 @@ class _Night:
 
     def _network(self, task: NetworkTask) -> tuple[nightly.NetworkResult, nightly.Baseline | None]:
         """Returns the result of one network, and its baseline for the next nightly runs."""
-        known = self.reference.networks.get(task.name)
-        began = perf_counter()
+        known, began = self.reference.networks.get(task.name), perf_counter()
         blank = nightly.NetworkResult(task.name, f"{RUNS}/{task.stem}", accepted=self.accepts, targets=task.targets)
         if known is not None:
             outlines = tuple(replace(report, layers=()) for report in known.runs)
@@ -446,11 +432,9 @@ class _Night:
         )
         if self.accepts or known is None or is_renewed:
             repeats = runs.task.repeats
-            reports: list[Report] = []
-            for number in range(1, repeats + 1):
-                if (report := runs.report(number)) not in reports:
-                    reports.append(report)
-            return nightly.Baseline(result.name, repeats, self.nightly_run.title, tuple(reports))
+            reports = [runs.report(number) for number in range(1, repeats + 1)]
+            unique = tuple(report for k, report in enumerate(reports) if report not in reports[:k])
+            return nightly.Baseline(result.name, repeats, self.nightly_run.title, unique)
         parts = ("made_of", "threshold", "budget", "share", "strategy")
         tonight = {name: getattr(runs.report(1), name) for name in parts}
         return replace(known, runs=tuple(replace(report, **tonight) for report in known.runs))
@@ -476,19 +460,19 @@ class _Night:
         )
 
 
+@dataclass
 class _NetworkRuns:
     """The runs of one network in a nightly run. Each is measured when it is first needed; the first one is judged.
 
     A run that was finished before the nightly run was interrupted is read from its folder.
     """
 
-    def __init__(self, task: NetworkTask, folder: Path, runner: Runner, progress: Progress) -> None:
-        self.task = task
-        self.seconds = 0.0
-        self._folder = folder
-        self._runner = runner
-        self._progress = progress
-        self._reports: dict[int, Report] = {}
+    task: NetworkTask
+    folder: Path
+    runner: Runner
+    progress: Progress
+    seconds: float = 0.0
+    reports: dict[int, Report] = field(default_factory=dict)
 
     def report(self, number: int) -> Report:
         """Returns what is compared of the report of run ``number``, from 1.
@@ -497,16 +481,16 @@ class _NetworkRuns:
             NothingMeasured: no plan of the run could be measured.
             TrtBisectError: as the runner raises it.
         """
-        if number not in self._reports:
-            folder = _folder(self._folder, self.task, number)
-            with recorded(folder, self._folder.parent / HISTORY, self._progress.say, self.task.name):
-                report = _finished(folder) or self._runner(self.task, folder, self._progress)
+        if number not in self.reports:
+            folder = _folder(self.folder, self.task, number)
+            with recorded(folder, self.folder.parent / HISTORY, self.progress.say, self.task.name):
+                report = _finished(folder) or self.runner(self.task, folder, self.progress)
             self.seconds += report.seconds.total
             if report.exit_code == NothingMeasured.exit_code:
                 texts = (*(row.message for row in report.layers), *(note.text for note in report.notes))
                 raise NothingMeasured("No plan could be measured.", next(filter(None, texts), "").partition("\n")[0])
-            self._reports[number] = compared_part(report)
-        return self._reports[number]
+            self.reports[number] = compared_part(report)
+        return self.reports[number]
 
     def changes(self, number: int, known: nightly.Baseline) -> tuple[Change, ...]:
         """Returns the changes of run ``number`` from the baseline."""

@@ -41,12 +41,11 @@ NIGHT_KINDS = {
     "repeats": whole(least=1, most=100),
 }
 """Keys of a network that are not ``trt_bisect.run``'s, the name aside."""
-_SET_ELSEWHERE = {"save_tensors", "cluster", "history", *(option.name for option in declare.declared(OutputOptions))}
+_SET_ELSEWHERE = {"save_tensors", "cluster", "history", *(option.keyword for option in declare.declared(OutputOptions))}
 """Options of a run that the suite or the command sets itself."""
 NETWORK_KEYS = {
-    key: declare.Declared(key, None, declare.Option(kind), "")
-    for key, kind in {"name": _NAME, "model": FILE, **NIGHT_KINDS}.items()
-} | declare.by_key(option for option in declare.declared(RunOptions) if option.name not in _SET_ELSEWHERE)
+    key: declare.Option(kind, keyword=key) for key, kind in {"name": _NAME, "model": FILE, **NIGHT_KINDS}.items()
+} | declare.by_key(option for option in declare.declared(RunOptions) if option.keyword not in _SET_ELSEWHERE)
 _TOP_KEYS = ("output", "cluster", "defaults", "network")
 _LONGEST = 80
 """Characters of a folder's name."""
@@ -163,8 +162,8 @@ def _task(file: Path, ordinal: int, entry: Mapping[str, Any], defaults: Mapping[
     model = declare.read_value(file, unnamed, "model", entry["model"], TEXT)
     name = declare.read_value(file, unnamed, "name", entry.get("name", Path(model).stem or model), TEXT)
     where = f"[[network]] {name!r}"
-    keys = {NETWORK_KEYS[key].name for key in entry}
-    usual = {key: value for key, value in defaults.items() if NETWORK_KEYS[key].name not in keys}
+    keys = {NETWORK_KEYS[key].keyword for key in entry}
+    usual = {key: value for key, value in defaults.items() if NETWORK_KEYS[key].keyword not in keys}
     values = declare.read_table(file, where, {**usual, **entry, "name": name}, NETWORK_KEYS)
     keywords = {key: value for key, value in values.items() if key not in (*NIGHT_KINDS, "name")}
     keywords.setdefault("explain", EXPLAIN_NOTHING)

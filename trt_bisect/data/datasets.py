@@ -25,6 +25,7 @@ from trt_bisect.data.samples import (
     feeds_of,
     image_files,
     open_images,
+    shape_fits,
     shape_remedy,
     with_batch_axis,
 )
@@ -43,18 +44,12 @@ _FINEST = 1000
 """The largest denominator of a share."""
 
 
-def _same_place(position: int) -> int:
-    """Returns the place of a sample in a whole data set. It is no lambda, so that data sets can be pickled."""
-    return position
-
-
 @dataclass(frozen=True)
 class Dataset:
     """Samples for a network. Each iteration starts at the first one and checks every sample against the inputs.
 
     Attributes:
         source: the name of the data in messages.
-        specs: the network's inputs.
         samples: returns an iterable of all samples at each call.
         length: the number of samples; None if it is known only after an iteration.
         place: from the position of a sample to its position in the data that the user named.
@@ -67,7 +62,7 @@ class Dataset:
     specs: tuple[TensorSpec, ...]
     samples: Callable[[], Iterable[Mapping[str, np.ndarray]]]
     length: int | None = None
-    place: Callable[[int], int] = _same_place
+    place: Callable[[int], int] = int
     notes: tuple[str, ...] = ()
     pictures: str = ""
     names: tuple[str, ...] = ()
@@ -79,8 +74,8 @@ class Dataset:
     def __iter__(self) -> Iterator[Feeds]:
         empty = True
         for position, sample in enumerate(self.samples()):
-            empty, place = False, self.place(position)
-            where = f"'{self.names[place]}'" if self.names else f"sample {place} of {self.source}"
+            empty, number = False, self.place(position)
+            where = f"'{self.names[number]}'" if self.names else f"sample {number} of {self.source}"
             yield _check_feeds(sample, self.specs, where)
         if empty:
             raise BadInput(
@@ -141,8 +136,8 @@ def _spans(samples: Iterable[Mapping[str, tuple[int, ...]]]) -> dict[str, Span]:
 
 def may_be_sizes(dtype: np.dtype[Any], shape: Sequence[int | None]) -> bool:
     """Returns true if an input may be a shape tensor of TensorRT: integers, at most one axis, at most 64 values."""
-    known = [size for size in shape if size is not None]
-    return dtype.kind in "iu" and len(shape) <= 1 and len(known) == len(shape) and math.prod(known) <= _MOST_SIZES
+    fixed = [size for size in shape if size is not None]
+    return dtype.kind in "iu" and len(fixed) == len(shape) <= 1 and math.prod(fixed) <= _MOST_SIZES
 
 
 def open_dataset(
@@ -158,8 +153,6 @@ def open_dataset(
     ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the forms of a sample.
 
     Args:
-        source: one of these.
-        specs: the network's inputs.
         once: the data set is iterated only once. Otherwise an iterable is read to its end and its samples are kept,
             because a data loader may give them in another order each time.
         pictures: the way pictures become inputs.
@@ -167,31 +160,31 @@ def open_dataset(
     Raises:
         BadInput: the source does not exist, cannot be read, or is of an unknown kind. Samples are checked when read.
     """
-    asked = pictures or Preprocessing()
+    options = pictures or Preprocessing()
     if isinstance(source, Dataset):
         return source
     if isinstance(source, (str, Path)):
-        return _open_named(str(source), specs, asked)
+        return _open_named(str(source), specs, options)
     if hasattr(source, "__array__") and hasattr(source, "shape"):
         return _stacked({_only_input(specs, "an array").name: as_array(source)}, specs, "the array given")
     if isinstance(source, Mapping):
         return _stacked(source, specs, "the arrays given")
     if isinstance(source, Iterable) or hasattr(source, "__getitem__"):
-        return _open_iterable(source, specs, asked, once=once)
+        return _open_iterable(source, specs, options, once=once)
     if callable(source):
-        return _open_function(source, f"function {getattr(source, '__name__', source)}", specs, asked)
+        return _open_function(source, f"function {getattr(source, '__name__', source)}", specs, options)
     raise BadInput(
         f"A data set cannot be made from a {type(source).__name__}.",
         "Give a path, 'module:function', an array, a dictionary of arrays, or an iterable of samples.",
     )
 
 
-def _open_iterable(source: Any, specs: tuple[TensorSpec, ...], asked: Preprocessing, *, once: bool) -> Dataset:
+def _open_iterable(source: Any, specs: tuple[TensorSpec, ...], options: Preprocessing, *, once: bool) -> Dataset:
     """Opens an iterable, or an object with ``__len__`` and ``__getitem__`` such as PyTorch's data sets."""
     has_places = not isinstance(source, Iterable) and hasattr(source, "__len__")
 
     def samples() -> Iterable[Any]:
-        return feeds_of((source[place] for place in range(len(source))) if has_places else source, specs, asked)
+        return feeds_of((source[index] for index in range(len(source))) if has_places else source, specs, options)
 
     if once:
         return Dataset("the samples given", specs, samples, len(source) if isinstance(source, (list, tuple)) else None)
@@ -200,29 +193,29 @@ def _open_iterable(source: Any, specs: tuple[TensorSpec, ...], asked: Preprocess
 
 
 def _open_function(
-    function: Callable[..., Any], name: str, specs: tuple[TensorSpec, ...], asked: Preprocessing
+    function: Callable[..., Any], name: str, specs: tuple[TensorSpec, ...], options: Preprocessing
 ) -> Dataset:
-    return Dataset(name, specs, lambda: feeds_of(samples_from(function, name), specs, asked))
+    return Dataset(name, specs, lambda: feeds_of(samples_from(function, name), specs, options))
 
 
-def _open_named(text: str, specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
+def _open_named(text: str, specs: tuple[TensorSpec, ...], options: Preprocessing) -> Dataset:
     path = Path(text)
     if "://" in text:
         raise BadInput(f"'{text}' is a URL, and URLs are not fetched.", "Download the data and give its path.")
     if path.suffix == ".py" and path.is_file():
         text = f"{text}:load_data"
     if not Path(text).exists() and ":" in text:
-        return _open_function(load_function(text, "data set"), text, specs, asked)
+        return _open_function(load_function(text, "data set"), text, specs, options)
     if not path.exists():
         folder = f"Give the folder: {path.parent}" if "*" in path.name and path.parent.is_dir() else ""
         raise BadInput(f"The data set '{text}' does not exist.", folder or similar_file(path) or _KINDS)
     if path.is_dir() and (path / f"{WORST}.json").is_file():
         in_one = path / f"{WORST}.npz"
-        return _open_named(str(in_one if in_one.is_file() else path / WORST), specs, asked)
+        return _open_named(str(in_one if in_one.is_file() else path / WORST), specs, options)
     if path.is_dir():
-        return _open_folder(path, specs, asked)
+        return _open_folder(path, specs, options)
     if path.suffix.lower() in SUFFIXES:
-        return _open_pictures(path, [path], specs, asked)
+        return _open_pictures(path, [path], specs, options)
     if path.suffix not in (".npz", ".npy", ".json"):
         kind = kind_of(path)
         if not kind or kind in DATA_KINDS:
@@ -234,13 +227,12 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...], asked: Preprocessing) 
         return Dataset(text, specs, lambda: samples, len(samples))
     arrays = _read_arrays(path, specs)
     read = _of_inputs(arrays, specs)
-    left = [name for name in arrays if name not in read]
-    note = f"{text} also holds {listed(left, 3)}, which the network does not read"
-    stacked = _stacked(read, specs, text)
-    return replace(stacked, notes=(*stacked.notes, *((note,) if left else ())))
+    stacked, unread = _stacked(read, specs, text), [name for name in arrays if name not in read]
+    note = f"{text} also holds {listed(unread, 3)}, which the network does not read"
+    return replace(stacked, notes=(*stacked.notes, note)) if unread else stacked
 
 
-def _open_folder(path: Path, specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
+def _open_folder(path: Path, specs: tuple[TensorSpec, ...], options: Preprocessing) -> Dataset:
     files = sorted(p for p in path.iterdir() if p.suffix in (".npz", ".npy"))
     pictures = image_files(path)
     if files and pictures:
@@ -250,7 +242,7 @@ def _open_folder(path: Path, specs: tuple[TensorSpec, ...], asked: Preprocessing
             "Move one kind to another folder.",
         )
     if pictures:
-        return _open_pictures(path, pictures, specs, asked)
+        return _open_pictures(path, pictures, specs, options)
     if not files:
         raise BadInput(
             f"The folder '{path}' holds no .npz or .npy file and no picture.", "Put one file for each sample into it."
@@ -264,16 +256,10 @@ def _open_folder(path: Path, specs: tuple[TensorSpec, ...], asked: Preprocessing
     return Dataset(str(path), specs, samples, len(files), names=tuple(map(str, files)))
 
 
-def _open_pictures(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
-    opened = open_images(place, files, specs, asked)
+def _open_pictures(path: Path, files: list[Path], specs: tuple[TensorSpec, ...], options: Preprocessing) -> Dataset:
+    opened = open_images(path, files, specs, options)
     return Dataset(
-        str(place),
-        specs,
-        opened.samples,
-        len(opened),
-        notes=opened.notes,
-        pictures=str(opened.fed),
-        names=opened.names,
+        str(path), specs, opened.samples, len(opened), notes=opened.notes, pictures=str(opened.fed), names=opened.names
     )
 
 
@@ -316,22 +302,21 @@ def _read_polygraphy(path: Path) -> list[Feeds]:
 
 
 def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], source: str) -> Dataset:
-    whole = {name: as_array(array) for name, array in arrays.items()}
-    split = {name: _split(array, _spec_of(name, specs, source), source) for name, array in whole.items()}
-    counts = {name: len(parts) for name, parts in split.items()}
+    plain = {name: as_array(array) for name, array in arrays.items()}
+    split = {name: _split(array, _spec_of(name, specs, source), source) for name, array in plain.items()}
+    counts = {name: len(samples) for name, samples in split.items()}
     if len(set(counts.values())) > 1:
+        listing = ", ".join(f"'{name}' {count}" for name, count in sorted(counts.items()))
         raise BadInput(
-            f"{source} holds different numbers of samples: "
-            + ", ".join(f"'{name}' {count}" for name, count in sorted(counts.items()))
-            + ".",
+            f"{source} holds different numbers of samples: {listing}.",
             "Stack the same number of samples of every input on the first axis.",
         )
     total = next(iter(counts.values()), 0)
-    left = {name: array.size - sum(part.size for part in split[name]) for name, array in whole.items()}
+    left_out = {name: array.size - sum(sample.size for sample in split[name]) for name, array in plain.items()}
     notes = tuple(
-        f"{source}: the last {counted(size * len(whole[name]) // whole[name].size, 'row')} of '{name}' left out: the "
+        f"{source}: the last {counted(size * len(plain[name]) // plain[name].size, 'row')} of '{name}' left out: the "
         f"network takes {len(split[name][0])} at a time"
-        for name, size in left.items()
+        for name, size in left_out.items()
         if size
     )
     return Dataset(
@@ -373,10 +358,8 @@ def _spec_of(name: str, specs: tuple[TensorSpec, ...], source: str = "the data")
 def _only_input(specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:
     if len(specs) == 1:
         return specs[0]
-    raise BadInput(
-        f"{source} names no inputs, and the network has {len(specs)}.",
-        "Use a .npz with the arrays " + ", ".join(str(spec) for spec in specs) + ".",
-    )
+    remedy = f"Use a .npz with the arrays {', '.join(map(str, specs))}."
+    raise BadInput(f"{source} names no inputs, and the network has {len(specs)}.", remedy)
 
 
 def _check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], where: str) -> Feeds:
@@ -391,20 +374,15 @@ def _check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...],
         raise BadInput(f"{where} is a {type(feeds).__name__}.", "A sample is a dictionary: input name to array.")
     missing = [str(spec) for spec in specs if spec.name not in feeds]
     if missing:
-        raise BadInput(
-            f"{where} lacks {', '.join(missing)}.",
-            "It holds " + (", ".join(f"'{name}'" for name in feeds) or "nothing") + ".",
-        )
+        listing = ", ".join(f"'{name}'" for name in feeds) or "nothing"
+        raise BadInput(f"{where} lacks {', '.join(missing)}.", f"It holds {listing}.")
     for name in feeds:
         _spec_of(name, specs, where)
     return {spec.name: _check_array(np.asarray(feeds[spec.name]), spec, where) for spec in specs}
 
 
 def _check_array(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
-    fits = array.ndim == len(spec.shape) and all(
-        want is None or want == have for want, have in zip(spec.shape, array.shape, strict=True)
-    )
-    if not fits:
+    if not shape_fits(array.shape, spec.shape):
         raise BadInput(f"{where}: '{spec.name}' has shape {list(array.shape)}.", shape_remedy(array.shape, spec))
     kinds = (array.dtype.kind, spec.dtype.kind)
     fits_kind = array.dtype == spec.dtype or all(k in "iu" for k in kinds) or kinds in (("f", "f"), ("U", "O"))
@@ -425,7 +403,7 @@ class Holdout:
     Attributes:
         whole: the calibration data as it was named.
         kept: the samples of it that calibration and the search see.
-        unseen: the samples that they do not see; None if there are none.
+        unseen: None if there are none.
         named: the user named other data as unseen, so that all of the calibration data is kept.
     """
 
@@ -462,9 +440,9 @@ class Holdout:
         return data if self.named or not _is_same(data, self.whole) else self.kept
 
 
-def _is_same(one: Dataset, other: Dataset) -> bool:
-    known = one.length is not None and other.length is not None
-    return (not known or one.length == other.length) and one.digest() == other.digest()
+def _is_same(first: Dataset, second: Dataset) -> bool:
+    may_be_same = None in (first.length, second.length) or first.length == second.length
+    return may_be_same and first.digest() == second.digest()
 
 
 def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout:

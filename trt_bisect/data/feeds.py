@@ -42,7 +42,6 @@ def size_remedy(shapes: Iterable[Sequence[int | None]], otherwise: str) -> str:
 
     Args:
         shapes: those of the network's inputs, None or 0 for a dynamic axis.
-        otherwise: the remedy of a network with no such input.
     """
     free = any(len(shape) == 4 and (not any(shape[1:3]) or not any(shape[2:])) for shape in shapes)
     return "The pictures differ in size: give them one size with --resize 320x320 --letterbox." if free else otherwise
@@ -164,7 +163,7 @@ def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
     """Writes samples to ``<name>.npz``, stacked on a first axis, or to a folder ``<name>`` if their shapes differ.
 
     Returns:
-        The path of the file or folder, which ``open_dataset`` reads.
+        The path, which ``open_dataset`` reads.
 
     Raises:
         BadInput: the file or folder cannot be written.
@@ -228,8 +227,8 @@ def open_dumps(
         BadInput: a file cannot be read, no name is in both runs, or their numbers of inferences differ.
     """
     paths = Path(fp32), Path(int8)
-    second = 1 if paths[0] == paths[1] else 0
-    pairs = _pairs(paths, second)
+    samples = [_named_samples(path) for path in paths]
+    pairs = _pairs(paths, samples)
     first = next(pairs, None)
     if first is None:
         raise BadInput(f"The saved runs '{fp32}' and '{int8}' hold no inference.", "Save at least one.")
@@ -243,17 +242,27 @@ def open_dumps(
         (reference, {ours: output[theirs] for ours, theirs in names.items() if theirs in output})
         for reference, output in chain([first], pairs)
     )
-    return tuple(names), renamed, [*_unmatched(first, names), *_unpaired(paths)]
+    unmatched = {
+        "FP32": [name for name in first[0] if name not in names],
+        "INT8": [name for name in first[1] if name not in set(names.values())],
+    }
+    notes = [f"in the {run} run only ({len(only)}): {_some(only)}" for run, only in unmatched.items() if only]
+    common, single = samples[0].keys() & samples[1].keys(), len(samples[0].keys() ^ samples[1].keys())
+    if common and single:
+        notes.append(f"{len(common)} samples are in both runs, {single} in one of them only")
+    return tuple(names), renamed, notes
 
 
 def match_names(reference: Iterable[str], output: Iterable[str]) -> dict[str, str]:
     """Maps names of ``reference`` to equal names of ``output``, else to the only similar one (see ``open_dumps``)."""
     ours, theirs = list(reference), dict.fromkeys(output)
     same = {name: name for name in ours if name in theirs}
-    left = _by_plain_name(name for name in ours if name not in same)
-    right = _by_plain_name(name for name in theirs if name not in same)
-    alike = {names[0]: right[plain][0] for plain, names in left.items() if len(names) == len(right.get(plain, ())) == 1}
-    matched = {**same, **alike}
+    plain_ours = _by_plain_name(name for name in ours if name not in same)
+    plain_theirs = _by_plain_name(name for name in theirs if name not in same)
+    matched = dict(same)
+    for plain, names in plain_ours.items():
+        if len(names) == len(plain_theirs.get(plain, ())) == 1:
+            matched[names[0]] = plain_theirs[plain][0]
     return {name: matched[name] for name in ours if name in matched}
 
 
@@ -263,21 +272,6 @@ def _by_plain_name(names: Iterable[str]) -> dict[str, list[str]]:
         plain = re.sub(r"[^a-z0-9]+", "_", re.sub(r":\d+$", "", name).lower()).strip("_")
         by_plain_name.setdefault(plain, []).append(name)
     return by_plain_name
-
-
-def _unmatched(pair: tuple[Tensors, Tensors], names: Mapping[str, str]) -> list[str]:
-    unmatched = (
-        ("FP32", [name for name in pair[0] if name not in names]),
-        ("INT8", [name for name in pair[1] if name not in set(names.values())]),
-    )
-    return [f"in the {run} run only ({len(left)}): {_some(left)}" for run, left in unmatched if left]
-
-
-def _unpaired(paths: tuple[Path, Path]) -> list[str]:
-    one, other = map(_named_samples, paths)
-    common = one.keys() & other.keys()
-    alone = len(one.keys() ^ other.keys())
-    return [f"{len(common)} samples are in both runs, {alone} in one of them only"] if common and alone else []
 
 
 def _some(names: Iterable[str]) -> str:
@@ -294,13 +288,12 @@ def _named_samples(path: Path) -> dict[str, Path]:
     return {name: file for name, file in files.items() if file.is_file()}
 
 
-def _pairs(paths: tuple[Path, Path], second: int) -> Iterator[tuple[Tensors, Tensors]]:
-    one, other = map(_named_samples, paths)
-    if common := [name for name in one if name in other]:
+def _pairs(paths: tuple[Path, Path], samples: Sequence[Mapping[str, Path]]) -> Iterator[tuple[Tensors, Tensors]]:
+    if common := [name for name in samples[0] if name in samples[1]]:
         for name in common:
-            yield next(inferences(one[name])), next(inferences(other[name]))
+            yield next(inferences(samples[0][name])), next(inferences(samples[1][name]))
         return
-    runs = zip_longest(inferences(paths[0], 0), inferences(paths[1], second))
+    runs = zip_longest(inferences(paths[0], 0), inferences(paths[1], 1 if paths[0] == paths[1] else 0))
     for position, (reference, output) in enumerate(runs):
         if reference is None or output is None:
             longer, shorter = (paths[0], paths[1]) if output is None else (paths[1], paths[0])

@@ -49,7 +49,6 @@ def code_digest(function: Callable[..., Any], *facts: object) -> str:
     Modules that the file imports and data that the function reads are not covered.
 
     Args:
-        function: a function or any callable.
         facts: plain values that change the figures, such as the metric's name.
 
     Returns:
@@ -74,19 +73,16 @@ def samples_from(function: Callable[[], Any], name: str) -> Iterator[Any]:
 
     Args:
         function: called at the first sample. An iterator that it returns a second time is empty.
-        name: the name of the function, for messages.
 
     Raises:
         BadInput: the function returns no iterable, or it or its iterable raises an error.
     """
     try:
-        made = function()
-        if not isinstance(made, Iterable):
-            raise BadInput(
-                f"{name} returned a {type(made).__name__}.",
-                "It must return an iterable of dictionaries: input name to array.",
-            )
-        yield from made
+        samples = function()
+        if not isinstance(samples, Iterable):
+            remedy = "It must return an iterable of dictionaries: input name to array."
+            raise BadInput(f"{name} returned a {type(samples).__name__}.", remedy)
+        yield from samples
     except (TrtBisectError, MemoryError):
         raise
     except Exception as error:
@@ -199,21 +195,13 @@ def kind_of(path: Path) -> str:
     if first[4:8] == b"TFL3":
         return TFLITE
     if first[:4] == b"PK\x03\x04":
-        return _kind_of_archive(path)
-    return _by_structure(path, first)
-
-
-def _kind_of_archive(path: Path) -> str:
-    with suppress(OSError, zipfile.BadZipFile, ValueError), zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-        if any(name.endswith(("data.pkl", "/version", "constants.pkl")) for name in names):
-            return PYTORCH
-        if names and all(name.endswith(".npy") for name in names):
-            return ARRAYS
-    return "a ZIP archive"
-
-
-def _by_structure(path: Path, first: bytes) -> str:
+        with suppress(OSError, zipfile.BadZipFile, ValueError), zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if any(name.endswith(("data.pkl", "/version", "constants.pkl")) for name in names):
+                return PYTORCH
+            if names and all(name.endswith(".npy") for name in names):
+                return ARRAYS
+        return "a ZIP archive"
     if first[8:9] == b"{" and int.from_bytes(first[:8], "little") < path.stat().st_size:
         return "a safetensors file"
     if path.name == "saved_model.pb":
@@ -227,7 +215,7 @@ def _by_structure(path: Path, first: bytes) -> str:
 def similar_file(path: Path) -> str:
     """Returns a question after a file with a similar name in the same folder; empty if there is none."""
     with suppress(OSError):
-        near = get_close_matches(path.name, [each.name for each in path.parent.iterdir()], 1, _SIMILAR)
+        near = get_close_matches(path.name, [file.name for file in path.parent.iterdir()], 1, _SIMILAR)
         if near:
             return f"Did you mean '{path.with_name(near[0])}'?"
     return ""

@@ -31,7 +31,6 @@ class ImageInput:
     """Turns pictures into arrays for one input of a network.
 
     Attributes:
-        spec: the input.
         asked: the preprocessing that was asked for.
         layout: ``nchw`` or ``nhwc``.
         colors: ``rgb``, ``bgr`` or ``gray``.
@@ -75,8 +74,11 @@ class ImageInput:
             upright = upright.convert("RGBA")
         pixels = np.asarray(self._resized(upright.convert("L" if self.colors == GRAY else "RGB")))
         pixels = pixels[..., np.newaxis] if pixels.ndim == 2 else pixels
-        values = self._scaled(pixels[..., ::-1] if self.colors == BGR else pixels)
-        return np.ascontiguousarray(values if self.layout == NHWC else values.transpose(2, 0, 1))
+        pixels = pixels[..., ::-1] if self.colors == BGR else pixels
+        if self.spec.dtype != np.uint8:
+            mean, std = (np.asarray(values, np.float32) for values in (self.asked.mean or (0,), self.asked.std or (1,)))
+            pixels = (pixels.astype(np.float32) / np.float32(self.asked.divisor) - mean) / std
+        return np.ascontiguousarray(pixels if self.layout == NHWC else pixels.transpose(2, 0, 1))
 
     def _resized(self, image: Image) -> Image:
         from PIL import ImageOps
@@ -90,13 +92,6 @@ class ImageInput:
             return image.resize(target, Resampling.BILINEAR)
         grey = _GREY if image.mode == "L" else (_GREY,) * 3
         return ImageOps.pad(image, target, Resampling.BILINEAR, color=grey)
-
-    def _scaled(self, pixels: np.ndarray) -> np.ndarray:
-        if self.spec.dtype == np.uint8:
-            return pixels
-        mean, std = (np.asarray(values, np.float32) for values in (self.asked.mean or (0,), self.asked.std or (1,)))
-        scaled: np.ndarray = (pixels.astype(np.float32) / np.float32(self.asked.divisor) - mean) / std
-        return scaled
 
 
 def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
@@ -112,15 +107,14 @@ def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
             f"The network's input {spec} takes no {colors} pictures in {layout.upper()}: it has {channels} channels.",
             "Give --colors gray for 1 channel, rgb or bgr for 3, or --shape if the number of channels is dynamic.",
         )
-    given = {"--mean": asked.mean, "--std": asked.std, "--scale": None if asked.scale == 1.0 else asked.scale}
-    scaling = [option for option, value in given.items() if value is not None]
+    options = {"--mean": asked.mean, "--std": asked.std, "--scale": None if asked.scale == 1.0 else asked.scale}
+    scaling = [option for option, value in options.items() if value is not None]
     if spec.dtype == np.uint8 and scaling:
         raise BadInput(f"The network's input {spec} takes pixels as they are.", f"Leave out {' and '.join(scaling)}.")
-    for word, values in (("mean", asked.mean), ("std", asked.std)):
+    for option, values in (("--mean", asked.mean), ("--std", asked.std)):
         if values is not None and len(values) not in (1, 1 if colors == GRAY else 3):
-            raise BadInput(
-                f"--{word} has {len(values)} numbers.", f"Give one number, or one for each channel ({colors})."
-            )
+            remedy = f"Give one number, or one for each channel ({colors})."
+            raise BadInput(f"{option} has {len(values)} numbers.", remedy)
     height, width = asked.resize or edges
     if any(edge not in (None, want) for edge, want in zip(edges, (height, width), strict=True)):
         raise BadInput(f"--resize {height}x{width} does not fit the network's input {spec}.", "Leave out --resize.")
@@ -130,8 +124,8 @@ def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
 
 def image_files(folder: Path) -> list[Path]:
     """Returns the pictures in a folder and the folders under it, in the order of their paths."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
-    return sorted(path for path in found if not path.name.startswith("."))
+    files = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    return sorted(path for path in files if not path.name.startswith("."))
 
 
 @dataclass(frozen=True)
@@ -139,7 +133,6 @@ class ImageFiles:
     """The pictures of a folder as samples.
 
     Attributes:
-        files: the files in order.
         fed: the way they become the input.
         notes: remarks for the user, a sentence each.
     """
@@ -185,10 +178,7 @@ class ImageFiles:
 
 
 def open_images(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> ImageFiles:
-    """Opens pictures.
-
-    Args:
-        place: a folder, or one picture.
+    """Opens the pictures of a folder, or one picture, ``place``.
 
     Raises:
         BadInput: the network takes no pictures, or more than one input; there are too few for one sample; or nothing
@@ -219,13 +209,6 @@ def is_image(value: Any) -> bool:
     return all(hasattr(value, name) for name in ("mode", "size", "convert", "getbands"))
 
 
-def picture(value: Any, spec: TensorSpec, asked: Preprocessing) -> np.ndarray:
-    """Returns a Pillow image as one sample of an input, with its batch axis."""
-    fed = image_input(spec, asked)
-    array = fed.array(value)
-    return array[np.newaxis] if len(spec.shape) == 4 else array
-
-
 _CHANNELS_OF_PICTURES = (1, 3, 4)
 
 
@@ -246,17 +229,17 @@ def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Pr
 
 def _named(sample: Any, specs: tuple[TensorSpec, ...], pictures: Preprocessing) -> Any:
     if isinstance(sample, Mapping):
-        known = {spec.name: spec for spec in specs}
-        complete = set(known) <= set(sample)
+        by_name = {spec.name: spec for spec in specs}
+        is_complete = set(by_name) <= set(sample)
         return {
-            name: _array(value, known[name], pictures) if name in known else value
+            name: _array(value, by_name[name], pictures) if name in by_name else value
             for name, value in sample.items()
-            if name in known or not complete
+            if name in by_name or not is_complete
         }
     parts = _parts(sample)
     if parts is None:
-        one = len(specs) == 1 and (_is_array(sample) or is_image(sample) or isinstance(sample, list))
-        return {specs[0].name: _array(sample, specs[0], pictures)} if one else sample
+        is_single = len(specs) == 1 and (_is_array(sample) or is_image(sample) or isinstance(sample, list))
+        return {specs[0].name: _array(sample, specs[0], pictures)} if is_single else sample
     first = parts[0]
     if isinstance(first, Mapping) or _parts(first) is not None:
         return _named(first, specs, pictures)
@@ -280,9 +263,10 @@ def _is_array(value: Any) -> bool:
 
 
 def _array(value: Any, spec: TensorSpec, pictures: Preprocessing) -> np.ndarray:
-    if is_image(value):
-        return picture(value, spec, pictures)
-    return with_batch_axis(as_array(value), spec)
+    if not is_image(value):
+        return with_batch_axis(as_array(value), spec)
+    array = image_input(spec, pictures).array(value)
+    return array[np.newaxis] if len(spec.shape) == 4 else array
 
 
 def as_array(value: Any) -> np.ndarray:
@@ -307,8 +291,8 @@ def _divided(sample: Any, specs: tuple[TensorSpec, ...]) -> Iterator[Any]:
         yield sample
         return
     parts = {spec.name: np.split(sample[spec.name], count) for spec in specs}
-    for place in range(count):
-        yield {name: rows[place] for name, rows in parts.items()}
+    for index in range(count):
+        yield {name: rows[index] for name, rows in parts.items()}
 
 
 def _batches(array: np.ndarray, spec: TensorSpec) -> int:
@@ -326,36 +310,36 @@ def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:
         return f"{takes} An axis is missing: numpy.expand_dims(array, {missing})."
     if len(shape) != len(spec.shape):
         row = spec.shape[1:]
-        if None in row or math.prod(shape[1:]) != math.prod(size or 0 for size in row):
-            return takes
-        return f"{takes} Give each sample its axes: array.reshape(-1, {', '.join(map(str, row))})."
+        may_reshape = None not in row and math.prod(shape[1:]) == math.prod(size or 0 for size in row)
+        reshape = f" Give each sample its axes: array.reshape(-1, {', '.join(map(str, row))})."
+        return takes + reshape if may_reshape else takes
     order = _transpose(shape, spec.shape)
     if order is not None:
         names = " from NHWC to NCHW" if order == (0, 3, 1, 2) else " from NCHW to NHWC" if order == (0, 2, 3, 1) else ""
         return f"{takes} Transpose the data{names}: array.transpose({', '.join(map(str, order))})."
-    dynamic = [place for place, size in enumerate(spec.shape) if size is None]
+    dynamic = [axis for axis, size in enumerate(spec.shape) if size is None]
     return f"{takes} A '?' may have any size; all others must be equal." if dynamic else takes
 
 
-def _missing_axis(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> int | None:
+def _missing_axis(shape: tuple[int, ...], target: tuple[int | None, ...]) -> int | None:
     """The axis of size 1 that a shape lacks, whatever the batch is; None if it is not this."""
-    any_batch = (None, *wanted[1:])
-    places = (place for place, size in enumerate(wanted) if size in (1, None))
-    return next((k for k in places if _fits(shape, any_batch[:k] + any_batch[k + 1 :])), None)
+    any_batch = (None, *target[1:])
+    places = (axis for axis, size in enumerate(target) if size in (1, None))
+    return next((k for k in places if shape_fits(shape, any_batch[:k] + any_batch[k + 1 :])), None)
 
 
-def _transpose(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> tuple[int, ...] | None:
+def _transpose(shape: tuple[int, ...], target: tuple[int | None, ...]) -> tuple[int, ...] | None:
     """The order of axes that makes a shape fit; None if there is none, or several that are not pictures' own."""
-    fitting = [order for order in permutations(range(len(shape))) if _fits([shape[k] for k in order], wanted)]
-    for usual in ((0, 3, 1, 2), (0, 2, 3, 1)):
-        channel = usual[1] if usual == (0, 3, 1, 2) else 1
+    fitting = [order for order in permutations(range(len(shape))) if shape_fits([shape[k] for k in order], target)]
+    for usual, channel in (((0, 3, 1, 2), 3), ((0, 2, 3, 1), 1)):
         if usual in fitting and shape[channel] in _CHANNELS_OF_PICTURES:
             return usual
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _fits(shape: Any, wanted: tuple[int | None, ...]) -> bool:
-    return len(shape) == len(wanted) and all(want in (None, have) for have, want in zip(shape, wanted, strict=True))
+def shape_fits(shape: Sequence[int], target: tuple[int | None, ...]) -> bool:
+    """Returns true if a shape is that of an input, whose dynamic axes have any size."""
+    return len(shape) == len(target) and all(want in (None, have) for have, want in zip(shape, target, strict=True))
 
 
 def dtype_remedy(dtype: np.dtype[Any], spec: TensorSpec) -> str:

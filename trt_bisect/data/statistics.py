@@ -121,11 +121,8 @@ def statistics(samples: Iterable[Feeds]) -> tuple[FedInput, ...]:
             if array.dtype.kind == "f" and array.size:
                 moments.setdefault(name, Moments()).add(array.reshape(1, -1).astype(np.float64))
                 counts[name] += 1
-    spreads = {name: each.spread() for name, each in moments.items()}
-    return tuple(
-        FedInput(name, spread.min, spread.max, spread.mean, spread.std, counts[name])
-        for name, spread in spreads.items()
-    )
+    spreads = [(name, sums.spread()) for name, sums in moments.items()]
+    return tuple(FedInput(name, s.min, s.max, s.mean, s.std, counts[name]) for name, s in spreads)
 
 
 _VALUES, _SAMPLES = 256, 512
@@ -187,18 +184,14 @@ class Sketch:
             least, most = self.reach.get(name, (np.inf, -np.inf))
             self.reach[name] = min(least, float(array.min())), max(most, float(array.max()))
             if position % stride == 0:
-                self.values.setdefault(name, []).append(_some(array.ravel()))
+                values = array.ravel()
+                if values.size > _VALUES:  # at places that depend on the number of values alone
+                    values = values[np.random.default_rng(values.size).integers(0, values.size, _VALUES)]
+                self.values.setdefault(name, []).append(np.sort(values.astype(np.float64)))
         if max(map(len, self.values.values()), default=0) <= _SAMPLES:
             return stride
-        self.values = {name: each[::2] for name, each in self.values.items()}
+        self.values = {name: arrays[::2] for name, arrays in self.values.items()}
         return 2 * stride
-
-
-def _some(values: np.ndarray) -> np.ndarray:
-    """Values at places that depend on the number of values alone."""
-    if values.size > _VALUES:
-        values = values[np.random.default_rng(values.size).integers(0, values.size, _VALUES)]
-    return np.sort(values.astype(np.float64))
 
 
 def drift(before: Sketch, now: Sketch) -> dict[str, Drift]:
@@ -213,17 +206,17 @@ def drift(before: Sketch, now: Sketch) -> dict[str, Drift]:
 def _drift(before: list[np.ndarray], now: list[np.ndarray], least: float, most: float) -> Drift:
     beyond = [np.mean((sample < least) | (sample > most)) for sample in now]
     points = np.unique(np.quantile(np.concatenate([*before, *now]), np.linspace(0.0, 1.0, _POINTS)))
-    table = np.stack([np.searchsorted(one, points, "right") / one.size for one in (*before, *now)])
+    table = np.stack([np.searchsorted(sample, points, "right") / sample.size for sample in (*before, *now)])
     count, total = len(now), table.sum(axis=0)
 
     def distance(sums: np.ndarray) -> np.ndarray:
         apart: np.ndarray = np.abs(sums / count - (total - sums) / len(before)).max(axis=-1)
         return apart
 
-    found = float(distance(table[len(before) :].sum(axis=0)))
+    observed = float(distance(table[len(before) :].sum(axis=0)))
     random = np.random.default_rng(0)
     chosen = random.random((_DIVISIONS, len(table))).argpartition(count - 1, axis=1)[:, :count]
     divisions = np.zeros((_DIVISIONS, len(table)))
     np.put_along_axis(divisions, chosen, 1.0, axis=1)
-    as_far = int(np.count_nonzero(distance(divisions @ table) >= found - 1e-12))
-    return Drift(float(np.mean(beyond)), found, (as_far + 1) / (_DIVISIONS + 1), least, most)
+    as_far = int(np.count_nonzero(distance(divisions @ table) >= observed - 1e-12))
+    return Drift(float(np.mean(beyond)), observed, (as_far + 1) / (_DIVISIONS + 1), least, most)

@@ -52,8 +52,9 @@ class Accuracy:
             TrialFailed: the network does not run.
         """
         try:
-            given = self.function(infer)
-            values = {k: float(v) for k, v in given.items()} if isinstance(given, Mapping) else {ACCURACY: float(given)}
+            result = self.function(infer)
+            figures = result if isinstance(result, Mapping) else {ACCURACY: result}
+            values = {name: float(figure) for name, figure in figures.items()}
             value = values[ACCURACY]
         except (TrialFailed, BadInput):
             raise
@@ -128,11 +129,10 @@ def places_of(files: Sequence[str], names: Sequence[str], what: str) -> dict[int
     Raises:
         BadInput: it is not clear which name is a file's.
     """
-    stems = [Path(name).stem for name in names]
     file_stems = [Path(file).stem for file in files]
     by_stem: dict[str, list[int]] = {}
-    for k, stem in enumerate(stems):
-        by_stem.setdefault(stem, []).append(k)
+    for k, name in enumerate(names):
+        by_stem.setdefault(Path(name).stem, []).append(k)
     counts, label_of_file = Counter(file_stems), dict[int, int]()
     for file_index, stem in enumerate(file_stems):
         alike = by_stem.get(stem, [])
@@ -169,11 +169,7 @@ class Labels:
     names: tuple[str, ...] = ()
 
     def of(self, files: Sequence[str]) -> np.ndarray:
-        """Returns the class of each file.
-
-        Raises:
-            BadInput: a file has no label, or it is not clear which.
-        """
+        """Returns the class of each file; raises BadInput if a file has no label, or it is not clear which."""
         places = places_of(files, self.names, "label")
         missing = [file for k, file in enumerate(files) if k not in places]
         if missing:
@@ -194,10 +190,12 @@ def read_labels(path: Path) -> Labels:
         BadInput: the file cannot be read, or does not hold integers.
     """
     try:
-        named = None if path.suffix == ".npy" else _named_labels(path)
-        if named is not None:
-            return named
-        values = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, np.int64, ndmin=1)
+        if path.suffix == ".npy":
+            values = np.load(path, allow_pickle=False)
+        elif (labels_of_files := _named_labels(path)) is not None:
+            return labels_of_files
+        else:
+            values = np.loadtxt(path, np.int64, ndmin=1)
     except DAMAGED as error:
         raise BadInput(
             f"The labels '{path}' cannot be read: {first_line(error)}",
@@ -232,13 +230,13 @@ class AccuracyEvaluator:
     def reference(self) -> dict[str, float]:
         """Returns the accuracy of the network in FP32 and the figures beside it; raises TrialFailed if it fails."""
         key = TrialKey(_REFERENCE, self._measured_in).text
-        known = self._store.find(key)
-        if known is None:
-            known = replace(self._tried(key, self._whole.builder.reference), ran={})  # its key names no plan
-            if known.failed:
-                raise TrialFailed(known.outcome, known.message)
-            self._store.keep(known)
-        return dict(known.outputs[ACCURACY].values)
+        trial = self._store.find(key)
+        if trial is None:
+            trial = replace(self._tried(key, self._whole.builder.reference), ran={})  # its key names no plan
+            if trial.failed:
+                raise TrialFailed(trial.outcome, trial.message)
+            self._store.keep(trial)
+        return dict(trial.outputs[ACCURACY].values)
 
     def figures(self, plan: PrecisionPlan) -> dict[str, float]:
         """Returns the accuracy of a plan and the figures beside it; empty if it was not measured."""
@@ -252,11 +250,11 @@ class AccuracyEvaluator:
     def measure(self, plan: PrecisionPlan) -> Trial:
         """Returns the trial of a plan; its output ``accuracy`` holds the figure."""
         plan = self._whole.canonical(plan)
-        known = self.known(plan)
-        if known is None:
-            known = self._tried(self._key(plan), lambda: self._whole.builder.build(plan))
-            self._store.keep(known)
-        return known
+        trial = self.known(plan)
+        if trial is None:
+            trial = self._tried(self._key(plan), lambda: self._whole.builder.build(plan))
+            self._store.keep(trial)
+        return trial
 
     def measure_all(self, plans: Sequence[PrecisionPlan]) -> list[Trial]:
         """Returns the trial of each plan."""
@@ -281,9 +279,8 @@ class AccuracyEvaluator:
                 ran, messages = engine.ran, engine.messages
         except TrialFailed as failure:
             return Trial(key, failure.outcome, message=failure.message, build_seconds=perf_counter() - began)
-        figures = {ACCURACY: OutputFigures(values)}
         cost = Cost(built - began, perf_counter() - built, count)
-        return Trial.judged(key, figures, ran, cost, "\n".join(messages))
+        return Trial.judged(key, {ACCURACY: OutputFigures(values)}, ran, cost, "\n".join(messages))
 
 
 def accuracy_in(trial: Trial) -> float | None:

@@ -31,8 +31,6 @@ class GivenInputs:
     """Inputs, with FP32's outputs for each.
 
     Attributes:
-        feeds: the arrays of each input.
-        references: FP32's outputs for each input.
         labels: the name of each input in messages, such as ``calibration.npz 3`` or ``photos/cat.png``.
         sources: the name of the data set of each input.
     """
@@ -171,10 +169,10 @@ class EachInput:
 
     def without_margin(self, plan: PrecisionPlan) -> float:
         """Returns the loss of a plan on the inputs that it was run on, whatever margin it has to leave."""
-        known = self._known(self._canonical(plan))
+        losses = self._known(self._canonical(plan))
         if self._together is not None:
-            return self._loss(known, known)
-        return max((loss.share for loss in known.values()), default=math.inf)
+            return self._loss(losses, losses)
+        return max((loss.share for loss in losses.values()), default=math.inf)
 
     def _key(self, plan: PrecisionPlan) -> str:
         return TrialKey(plan.key(), self._measured_in).text
@@ -204,10 +202,10 @@ class EachInput:
         """Returns the inputs that a plan still has to be run on: none after a miss, unless ``to_the_end``."""
         if plan in self._failed:
             return []
-        known = self._known(plan)
-        if not to_the_end and self._misses({index: known[index] for index in order if index in known}, order):
+        losses = self._known(plan)
+        if not to_the_end and self._misses({index: losses[index] for index in order if index in losses}, order):
             return []
-        return [index for index in order if index not in known]
+        return [index for index in order if index not in losses]
 
     def _misses(self, losses: Mapping[int, InputLoss], among: Collection[int]) -> bool:
         return bool(losses) and self._loss(losses, among) > self._budget
@@ -224,7 +222,13 @@ class EachInput:
             # Plans that differ in late layers only come one after another: they share the tensors before these.
             for plan in sorted(plans, key=lambda plan: plan.precisions):
                 on_plan(plan)
-                yield self._begun(plan, self._left(plan, order, to_the_end))
+                trial = self._store.find(self._key(plan)) or Trial("", MEASURED)
+                counted = trial.losses.keys() if self._together is None else trial.items.keys()
+                losses = {k: loss for k, loss in trial.losses.items() if k in counted}
+                stored = {int(k): InputLoss(loss, trial.items.get(k, 1.0)) for k, loss in losses.items()}
+                failure = TrialFailed(trial.outcome, trial.message) if trial.failed else None
+                remaining = [] if trial.failed else self._left(plan, order, to_the_end)
+                yield Measuring(plan, remaining, dict(self._known(plan)), stored, failure=failure)
 
         def ends(measuring: Measuring) -> bool:
             return not to_the_end and self._misses(measuring.losses, order)
@@ -236,26 +240,13 @@ class EachInput:
                 self._keep(measuring, now - since)
                 since = now
 
-    def _begun(self, plan: PrecisionPlan, remaining: list[int]) -> Measuring:
-        trial = self._store.find(self._key(plan))
-        stored = {} if trial is None else self._stored(trial)
-        measuring = Measuring(plan, remaining, dict(self._known(plan)), stored)
-        if trial is not None and trial.failed:
-            measuring.failure, measuring.left = TrialFailed(trial.outcome, trial.message), []
-        return measuring
-
-    def _stored(self, trial: Trial) -> dict[int, InputLoss]:
-        """Returns the losses that a trial of the journal has; with ``together`` those whose items it has too."""
-        counted = trial.losses.keys() if self._together is None else trial.items.keys()
-        return {int(k): InputLoss(loss, trial.items.get(k, 1.0)) for k, loss in trial.losses.items() if k in counted}
-
     def _keep(self, measuring: Measuring, seconds: float) -> None:
         """Keeps a trial if anything new was measured for it."""
-        key = self._key(measuring.plan)
-        if measuring.failure is not None:
+        key, failure = self._key(measuring.plan), measuring.failure
+        if failure is not None:
             self._failed.add(measuring.plan)
             if self._store.find(key) is None:
-                self._store.keep(Trial(key, measuring.failure.outcome, message=measuring.failure.message))
+                self._store.keep(Trial(key, failure.outcome, message=failure.message))
             return
         self.taken += len(measuring.losses) - len(self._known(measuring.plan))
         self._found[measuring.plan] = measuring.losses

@@ -29,7 +29,6 @@ class TrialStore(Protocol):
 
     def find(self, plan: str) -> Trial | None:
         """Returns the trial with this key, or None if the plan was never tried so."""
-        ...
 
     def recall(self, plan: str) -> Trial | None:
         """Returns the trial with this key if it was found or kept since the store was opened, else None.
@@ -37,11 +36,9 @@ class TrialStore(Protocol):
         A trial that an earlier run has left in the journal, and that this run has not reached yet, does not count: the
         choice between two evaluators must not depend on when a run was stopped.
         """
-        ...
 
     def keep(self, *trials: Trial) -> None:
         """Keeps trials for good, before the next ones begin."""
-        ...
 
 
 class RebuildEvaluator:
@@ -61,7 +58,6 @@ class RebuildEvaluator:
 
         Args:
             inputs: judged together.
-            compare: from the outputs for every input to figures.
             high: the precision of layers that a plan raises, and of those that only follow where the network has no
                 base.
             pool: tries plans if several are wanted together; without one they are tried here, one by one.
@@ -96,8 +92,8 @@ class RebuildEvaluator:
     def measure(self, plan: PrecisionPlan) -> Trial:
         """Returns the trial of ``plan``, from the store if it is there. A failure is an outcome, not an error."""
         plan = self.canonical(plan)
-        known = self._store.find(plan.key())
-        return self._kept(plan, attempt(plan, self.builder, self._inputs)) if known is None else known
+        trial = self._store.find(plan.key())
+        return self._kept(plan, attempt(plan, self.builder, self._inputs)) if trial is None else trial
 
     def measure_all(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> list[Trial]:
         """Returns the trial of each plan, measured by all workers; ``on_plan`` is called with each new one."""
@@ -106,36 +102,33 @@ class RebuildEvaluator:
             for plan in unknown:
                 on_plan(plan)
                 self.measure(plan)
-        else:
-            self._measure_concurrently(unknown, on_plan)
-        return [self.measure(plan) for plan in plans]
-
-    def _measure_concurrently(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> None:
+            return [self.measure(plan) for plan in plans]
         try:
-            for plan in plans:
+            for plan in unknown:
                 self.begin(plan)
-            for _ in plans:
+            for _ in unknown:
                 on_plan(self.ended()[0])
         finally:
             self.abandon()
+        return [self.measure(plan) for plan in plans]
 
     def begin(self, plan: PrecisionPlan) -> None:
         """Begins to measure a plan with the pool; ``ended`` returns its trial, at once if the store has it."""
         assert self._pool is not None
         plan = self.canonical(plan)
-        known = self._store.find(plan.key())
-        if known is None:
+        trial = self._store.find(plan.key())
+        if trial is None:
             self._pool.begin(plan)
         else:
-            self._known.append((plan, known))
+            self._known.append((plan, trial))
 
     def ended(self) -> tuple[PrecisionPlan, Trial]:
         """Waits for the next plan to be measured, of those begun; returns it and its trial, which is kept."""
         assert self._pool is not None
         if self._known:
             return self._known.popleft()
-        plan, tried = self._pool.ended()
-        return plan, self._kept(plan, tried)
+        plan, result = self._pool.ended()
+        return plan, self._kept(plan, result)
 
     def abandon(self) -> None:
         """Gives up the plans that were begun and have not ended."""
@@ -143,12 +136,12 @@ class RebuildEvaluator:
         if self._pool is not None:
             self._pool.abandon()
 
-    def _kept(self, plan: PrecisionPlan, tried: Attempt) -> Trial:
-        if isinstance(tried, FailedAttempt):
-            trial = Trial(plan.key(), tried.outcome, message=tried.message, build_seconds=tried.build_seconds)
+    def _kept(self, plan: PrecisionPlan, result: Attempt) -> Trial:
+        if isinstance(result, FailedAttempt):
+            trial = Trial(plan.key(), **vars(result))
         else:
-            figures = self._compare(tried.outputs)
-            trial = Trial.judged(plan.key(), figures, tried.ran, tried.cost, "\n".join(tried.messages))
+            figures = self._compare(result.outputs)
+            trial = Trial.judged(plan.key(), figures, result.ran, result.cost, "\n".join(result.messages))
         self._store.keep(trial)
         return trial
 
@@ -185,10 +178,8 @@ class BranchEvaluator:
         """Prepares the evaluator; nothing is built yet.
 
         Args:
-            compare: from the outputs for every input to figures.
             store: keeps the trials; the same as the one of ``whole``.
             high: the precision of layers not in INT8.
-            measured_in: see above.
         """
         self.measured_in = measured_in
         self.failures: list[str] = []
@@ -211,10 +202,26 @@ class BranchEvaluator:
         return sum(count - piece_number for one_pass in self._passes(plans) for piece_number, _ in one_pass.branches)
 
     def measure_all(self, plans: Sequence[PrecisionPlan], on_piece: OnPiece) -> list[Trial]:
-        """Returns the trial of each plan, from the store if it is there."""
+        """Returns the trial of each plan, from the store if it is there.
+
+        If a pass fails, the plans that it did not reach are left to whole engines.
+        """
+
+        def tell(piece: Piece, rows: int) -> None:
+            on_piece(self._network.layers[piece.stop - 1].name, rows)
+
         for one_pass in self._passes(plans):
-            self._measure_pass(one_pass, on_piece)
+            try:
+                for results in self._stream.run(one_pass, tell):
+                    self._store.keep(*(self._trial(result, one_pass) for result in results))
+            except TrialFailed as failure:
+                self.failures.append(failure.message)
         return [self._known_in_pass(plan) or self.whole.measure(plan) for plan in plans]
+
+    def _trial(self, result: PassResult, one_pass: Pass) -> Trial:
+        key = TrialKey(result.plan.key(), self.measured_in)
+        key = key if one_pass.after == self._nothing else key.in_rows
+        return Trial.judged(key.text, self._compare(result.outputs), self._builder.ran(result.plan), result.cost)
 
     def _known_in_pass(self, plan: PrecisionPlan) -> Trial | None:
         """Returns the trial of a plan, or None: that of this run first, then one stacked with other rows."""
@@ -224,24 +231,6 @@ class BranchEvaluator:
     def _passes(self, plans: Sequence[PrecisionPlan]) -> list[Pass]:
         unknown = [self.whole.canonical(plan) for plan in plans if self._known_in_pass(plan) is None]
         return arrange(unknown, self._pieces, self._nothing)
-
-    def _measure_pass(self, one_pass: Pass, on_piece: OnPiece) -> None:
-        """Keeps the trials of a pass. If it fails, the plans that it did not reach are left to whole engines."""
-
-        def tell(piece: Piece, rows: int) -> None:
-            on_piece(self._network.layers[piece.stop - 1].name, rows)
-
-        beside_others = one_pass.after != self._nothing
-        try:
-            for group in self._stream.run(one_pass, tell):
-                self._store.keep(*(self._trial(result, beside_others) for result in group))
-        except TrialFailed as failure:
-            self.failures.append(failure.message)
-
-    def _trial(self, result: PassResult, beside_others: bool) -> Trial:
-        key = TrialKey(result.plan.key(), self.measured_in)
-        figures, ran = self._compare(result.outputs), self._builder.ran(result.plan)
-        return Trial.judged((key.in_rows if beside_others else key).text, figures, ran, result.cost)
 
 
 def branch_evaluator(
@@ -272,17 +261,17 @@ def branch_evaluator(
             pieces, and their engines are kept.
     """
     shapes = [tuple((name, array.shape) for name, array in feeds.items()) for feeds in inputs]
-    first = dict(zip(reversed(shapes), reversed(inputs), strict=True))
-    known = {key: facts_for(network, feeds) for key, feeds in first.items()}
-    facts = [known[key] for key in shapes]
+    first_of_shapes = dict(zip(reversed(shapes), reversed(inputs), strict=True))
+    facts_of_shapes = {key: facts_for(network, feeds) for key, feeds in first_of_shapes.items()}
+    facts = [facts_of_shapes[key] for key in shapes]
     free = with_free_batch(network, inputs[0])
     learned = Learned(free.repaired, dict(free.axes))
     if isinstance(builder, OnnxRuntimeBuilder):
         size = max(PIECE_LAYERS, len(network.quantizable) // _MOST_PIECES) if few_boundaries else PIECE_LAYERS
         pieces, measured_in = cut(network, facts[0], size), WHOLE
-        made: PieceBuilder = OnnxRuntimePieces(network, free, scales, options, builder.provider)
+        piece_builder: PieceBuilder = OnnxRuntimePieces(network, free, scales, options, builder.provider)
     else:
         pieces, measured_in = cut(network, facts[0], 1), PIECES
-        made = EnginePieces(network, free, facts[0], MOST_ROWS, make_builder)
-    stream = Stream(network, pieces, made, learned, inputs, facts, memory, keeps_engines=few_boundaries)
-    return BranchEvaluator(network, pieces, made, stream, compare, store, whole, options.high, measured_in)
+        piece_builder = EnginePieces(network, free, facts[0], MOST_ROWS, make_builder)
+    stream = Stream(network, pieces, piece_builder, learned, inputs, facts, memory, keeps_engines=few_boundaries)
+    return BranchEvaluator(network, pieces, piece_builder, stream, compare, store, whole, options.high, measured_in)

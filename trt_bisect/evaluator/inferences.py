@@ -38,11 +38,9 @@ class Runner(Protocol):
 
     def opened(self, plan: PrecisionPlan) -> AbstractContextManager[Infer]:
         """Opens a plan; raises TrialFailed if it cannot be built."""
-        ...
 
     def ran(self, plan: PrecisionPlan, /) -> Mapping[int, str]:
         """Returns the precisions that the engine of a closed plan reported for its layers, see ``Engine.ran``."""
-        ...
 
 
 class WholeRunner:
@@ -138,7 +136,6 @@ class Measuring:
     """A plan that is being measured.
 
     Attributes:
-        plan: the plan.
         left: the places of the inputs to run it on, in their order.
         losses: the losses on the inputs so far.
         stored: losses that an earlier run left in the journal: they are taken instead of another inference.
@@ -182,7 +179,9 @@ class Inferences:
         coming, begun = iter(plans), deque[_OpenPlan]()
         try:
             while self._begin(coming, begun):
-                _wait_for_one(begun)
+                waiting = [result for run in begun for result in run.waiting]
+                if waiting and all(run.first is None for run in begun):
+                    wait(waiting, return_when=FIRST_COMPLETED)
                 for run in begun:
                     self._take(run, ends)
                 while begun and begun[0].done:
@@ -218,31 +217,27 @@ class Inferences:
         while (result := run.first) is not None:
             index = measuring.left.pop(0)
             del run.results[index]
-            self._add(measuring, index, result)
+            stored = measuring.stored.get(index)
+            measuring.inferences += stored is None
+            try:
+                if isinstance(result, TrialFailed):
+                    raise result
+                figures, loss = self._judge(index, result) if stored is None else ({}, stored)
+            except TrialFailed as failure:
+                measuring.failure = failure
+            else:
+                measuring.losses[index] = loss
+                if loss >= max(measuring.losses.values()):
+                    measuring.outputs = figures
             if measuring.failure is not None or ends(measuring):
                 measuring.left.clear()
         run.let_go()
-
-    def _add(self, measuring: Measuring, index: int, result: Outputs | TrialFailed) -> None:
-        """Adds the result of one inference to the figures of a plan."""
-        known = index in measuring.stored
-        measuring.inferences += not known
-        try:
-            if isinstance(result, TrialFailed):
-                raise result
-            figures, measuring.losses[index] = ({}, measuring.stored[index]) if known else self._judge(index, result)
-        except TrialFailed as failure:
-            measuring.failure = failure
-            return
-        if measuring.losses[index] >= max(measuring.losses.values()):
-            measuring.outputs = figures
 
 
 class _OpenPlan:
     """A plan with its engine, which the first inference opens.
 
     Attributes:
-        one: the plan.
         results: by place the results of inferences that were begun, for the first inputs that are left.
     """
 
@@ -298,10 +293,3 @@ class _OpenPlan:
         """Waits for what is running, and closes the engine."""
         wait(self.waiting)
         self._stack.close()
-
-
-def _wait_for_one(begun: Iterable[_OpenPlan]) -> None:
-    """Waits for a result, unless one can be taken."""
-    waiting = [result for run in begun for result in run.waiting]
-    if waiting and not any(run.first is not None for run in begun):
-        wait(waiting, return_when=FIRST_COMPLETED)

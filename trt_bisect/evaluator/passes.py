@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
@@ -61,6 +61,8 @@ from trt_bisect.support.machine import InThisThread, ThreadsIfLong
 
 Branch = tuple[int, PrecisionPlan]
 """A plan that leaves the trunk, with the number of the piece in which it does."""
+_Stack = tuple[int, dict[str, Any]]
+"""The number of rows that ran through a piece together, and its outputs."""
 OnPiece = Callable[[Piece, int], None]
 """Called with each piece before it runs, and with the number of rows in it."""
 _SHARE_OF_TRUNK, _SHARE_OF_ROWS = 4, 2
@@ -73,18 +75,15 @@ _FLOAT_NOISE = 1e-4
 
 @dataclass(frozen=True)
 class Pass:
-    """Plans that leave one trunk, each in a piece of its own choice, and follow the same plan after that piece.
+    """Plans that leave one trunk, in the order of the pieces where they do, and then follow the plan ``after``.
 
     Attributes:
-        trunk: the plan that runs through all pieces.
-        after: the plan that a branch follows in the pieces after its own.
-        branches: each plan with the number of the piece in which it leaves the trunk, in the order of pieces.
         trunk_wanted: true if the trunk itself is one of the plans.
     """
 
     trunk: PrecisionPlan
     after: PrecisionPlan
-    branches: tuple[tuple[int, PrecisionPlan], ...]
+    branches: tuple[Branch, ...]
     trunk_wanted: bool
 
 
@@ -97,15 +96,16 @@ def arrange(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], nothing: Pr
     Args:
         nothing: the plan with no layer in INT8.
     """
-    rest = list(dict.fromkeys(plans))
+    unmeasured = list(dict.fromkeys(plans))
     passes: list[Pass] = []
-    while rest:
-        fullest = max(rest, key=lambda plan: len(plan.lowered))
-        tried = [_pass(rest, pieces, *pair) for pair in ((fullest, nothing), (fullest, fullest), (nothing, nothing))]
-        best = max(tried, key=lambda one_pass: len(one_pass.branches) + one_pass.trunk_wanted)
+    while unmeasured:
+        fullest = max(unmeasured, key=lambda plan: len(plan.lowered))
+        trunks = ((fullest, nothing), (fullest, fullest), (nothing, nothing))
+        candidates = [_pass(unmeasured, pieces, trunk, after) for trunk, after in trunks]
+        best = max(candidates, key=lambda one_pass: len(one_pass.branches) + one_pass.trunk_wanted)
         passes.append(best)
         done = {plan for _, plan in best.branches} | ({best.trunk} if best.trunk_wanted else set())
-        rest = [plan for plan in rest if plan not in done]
+        unmeasured = [plan for plan in unmeasured if plan not in done]
     return passes
 
 
@@ -154,20 +154,15 @@ class Leaf:
     def append(self, values: Sequence[Any]) -> None:
         """Adds rows, in the buffer if it has room for them."""
         for value in values:
-            slot = None if self.buffer is None else _place_for(self.buffer, len(self.rows), value)
-            if slot is None:
+            row, count = value, len(self.rows)
+            if self.buffer is not None and isinstance(value, np.ndarray) and value.ndim == self.buffer.ndim:
+                slot = self.buffer[count * value.shape[0] : (count + 1) * value.shape[0]]
+                if slot.shape == value.shape and slot.dtype == value.dtype:
+                    slot[...] = value
+                    row = slot
+            if row is value:
                 self.buffer = None
-                self.rows.append(value)
-            else:
-                slot[...] = value
-                self.rows.append(slot)
-
-
-def _place_for(buffer: np.ndarray, row: int, value: Any) -> np.ndarray | None:
-    if not isinstance(value, np.ndarray) or value.ndim != buffer.ndim:
-        return None
-    slot = buffer[row * value.shape[0] : (row + 1) * value.shape[0]]
-    return slot if slot.shape == value.shape and slot.dtype == value.dtype else None
+            self.rows.append(row)
 
 
 def buffer_rows(buffer: np.ndarray, room: int, first: int, stop: int) -> np.ndarray:
@@ -176,7 +171,7 @@ def buffer_rows(buffer: np.ndarray, room: int, first: int, stop: int) -> np.ndar
     return buffer[first * size : stop * size]
 
 
-def equal(value: Any, other: Any) -> bool:
+def _equal(value: Any, other: Any) -> bool:
     """Returns true if two values are the same, bit for bit; NaN equals NaN."""
     if value is other:
         return True
@@ -185,22 +180,10 @@ def equal(value: Any, other: Any) -> bool:
     return value.dtype == other.dtype and np.array_equal(value, other, equal_nan=value.dtype.kind == "f")
 
 
-def tile(leaves: Mapping[str, Leaf], reads: Sequence[str], first: int, stop: int) -> dict[str, Any]:
-    """Returns the tensors that a piece reads in rows ``first`` to ``stop - 1``, stacked."""
-    return {name: leaves[name].tile(first, stop) for name in reads}
-
-
 def stackable(leaves: Mapping[str, Leaf], reads: Sequence[str], rows: int) -> bool:
     """Returns true if the inputs of a piece can be stacked: those that do not grow must be the same in every row."""
-    return all(
-        leaves[name].axis is not None or all(equal(leaves[name].row(0), leaves[name].row(r)) for r in range(1, rows))
-        for name in reads
-    )
-
-
-def differ(leaves: Mapping[str, Leaf], reads: Sequence[str], row: int, other: int) -> bool:
-    """Returns true if a piece reads different values in two rows."""
-    return any(not equal(leaves[name].row(row), leaves[name].row(other)) for name in reads)
+    fixed = [leaves[name] for name in reads if leaves[name].axis is None]
+    return all(_equal(leaf.row(0), leaf.row(row)) for leaf in fixed for row in range(1, rows))
 
 
 def stacked_axis(stacked: Any, single: Any, rows: int) -> tuple[int | None] | None:
@@ -305,15 +288,13 @@ class PieceRows:
         Raises:
             TrialFailed: the inference failed, also with one row at a time.
         """
-        made = self._run_stacked(rows, pool) if rows.height > 1 else None
-        return self._run_one_by_one(rows, pool) if made is None else made
-
-    def _run_one_by_one(self, rows: Rows, pool: Executor) -> dict[str, Leaf]:
-        """Runs each row alone; without buffers if the outputs have other shapes than expected."""
+        leaves = self._run_stacked(rows, pool) if rows.height > 1 else None
+        if leaves is not None:
+            return leaves
         try:
-            return self._assembled(self._run_tiles(self._one_row(), 1, rows, pool))
-        except TrialFailed:
-            return self._assembled(self._run_tiles(self._one_row(), 1, rows, pool, buffered=False))
+            return self._assembled(*self._run_tiles(self._one_row(), 1, rows, pool))
+        except TrialFailed:  # the outputs may have other shapes than expected
+            return self._assembled(*self._run_tiles(self._one_row(), 1, rows, pool, buffered=False))
 
     def _run_stacked(self, rows: Rows, pool: Executor) -> dict[str, Leaf] | None:
         """Runs rows in stacks; returns None if they cannot be stacked, or if nothing proves yet that they can."""
@@ -321,7 +302,7 @@ class PieceRows:
             return None
         try:
             if self._key in self._learned.stackable:
-                return self._assembled(self._run_tiles(self._stacked(), rows.height, rows, pool))
+                return self._assembled(*self._run_tiles(self._stacked(), rows.height, rows, pool))
             return self._run_and_prove(rows, pool)
         except TrialFailed:
             self._learned.stackable[self._key] = False
@@ -336,69 +317,51 @@ class PieceRows:
             The leaves; None if nothing can be proved with these rows, or if the outputs are no stacks of rows.
         """
         last = min(rows.height, rows.count) - 1
-        if last < 1 or not differ(rows.live, self._piece.reads, 0, last):
+        read = [rows.live[name] for name in self._piece.reads]
+        if last < 1 or all(_equal(leaf.row(0), leaf.row(last)) for leaf in read):
             return None
         unchanged = self._learned.repaired.isdisjoint(self._piece.layers)
         engine = self._stacked() if unchanged else self._one_row()
-        alone = pool.submit(engine.run, tile(rows.live, self._piece.reads, last, last + 1))
-        tiles = self._run_tiles(self._stacked(), rows.height, rows, pool)
-        axes = self._axes(tiles.results[0], alone.result(), last + 1)
-        self._learned.stackable[self._key] = axes is not None
-        if axes is None:
+        run_alone = pool.submit(engine.run, {name: rows.live[name].row(last) for name in self._piece.reads})
+        stacks, buffers = self._run_tiles(self._stacked(), rows.height, rows, pool)
+        stacked, alone = stacks[0][1], run_alone.result()
+        axes = {name: stacked_axis(stacked[name], alone[name], last + 1) for name in self._piece.leaves}
+        proved = {name: axis for name, boxed in axes.items() if boxed is not None for axis in boxed}
+        self._learned.stackable[self._key] = len(proved) == len(axes)
+        if len(proved) < len(axes):
             return None
-        self._learned.axes.update(axes)
-        return self._assembled(tiles)
-
-    def _axes(self, stacked: Mapping[str, Any], alone: Mapping[str, Any], rows: int) -> dict[str, int | None] | None:
-        """Returns the axis along which each leaf grows; None if a leaf is no stack whose last row is that run alone."""
-        axes = {name: stacked_axis(stacked[name], alone[name], rows) for name in self._piece.leaves}
-        known = {name: axis for name, boxed in axes.items() if boxed is not None for axis in boxed}
-        return known if len(known) == len(axes) else None
+        self._learned.axes.update(proved)
+        return self._assembled(stacks, buffers)
 
     def _run_tiles(
         self, engine: PieceEngine, height: int, rows: Rows, pool: Executor, *, buffered: bool = True
-    ) -> _Tiles:
-        """Runs all rows, ``height`` at a time.
+    ) -> tuple[list[_Stack], dict[str, np.ndarray]]:
+        """Runs all rows, ``height`` at a time; returns the stacks, and the buffers that hold leaves of all rows.
 
-        A leaf of known size that grows along the first axis is written into one buffer for all rows.
+        A leaf of known size that grows along the first axis is written into a buffer, which has room for rows to come.
         """
-        room = rows.count + rows.more
-        known = [name for name in self._piece.leaves if buffered and rows.facts.shapes.get(name)]
-        buffers = {name: _buffer(rows.facts, name, room) for name in known if self._learned.axes.get(name) == 0}
-        spans = [(first, min(first + height, rows.count)) for first in range(0, rows.count, height)]
+        room, facts, buffers = rows.count + rows.more, rows.facts, dict[str, np.ndarray]()
+        for name in self._piece.leaves if buffered else ():
+            if facts.shapes.get(name) and self._learned.axes.get(name) == 0:
+                first, *others = facts.shapes[name]
+                buffers[name] = np.empty((room * first, *others), facts.dtypes[name])
 
-        def run(span: tuple[int, int]) -> dict[str, Any]:
-            into = {name: buffer_rows(buffer, room, *span) for name, buffer in buffers.items()}
-            return engine.run(tile(rows.live, self._piece.reads, *span), into)
+        def run(start: int) -> _Stack:
+            stop = min(start + height, rows.count)
+            into = {name: buffer_rows(buffer, room, start, stop) for name, buffer in buffers.items()}
+            tensors = {name: rows.live[name].tile(start, stop) for name in self._piece.reads}
+            return stop - start, engine.run(tensors, into)
 
-        return _Tiles(spans, list(pool.map(run, spans)), buffers, room)
+        return list(pool.map(run, range(0, rows.count, height))), buffers
 
-    def _assembled(self, tiles: _Tiles) -> dict[str, Leaf]:
-        return {name: tiles.leaf(name, self._learned.axes.get(name)) for name in self._piece.leaves}
-
-
-def _buffer(facts: TensorFacts, name: str, room: int) -> np.ndarray:
-    first, *others = facts.shapes[name]
-    return np.empty((room * first, *others), facts.dtypes[name])
-
-
-@dataclass(frozen=True)
-class _Tiles:
-    """The leaves of a piece, span of rows by span of rows; some are in ``buffers`` with room for ``room`` rows."""
-
-    spans: list[tuple[int, int]]
-    results: list[dict[str, Any]]
-    buffers: Mapping[str, np.ndarray]
-    room: int
-
-    def leaf(self, name: str, axis: int | None) -> Leaf:
-        """Returns one leaf in all rows."""
-        buffer = self.buffers.get(name)
-        if buffer is not None:
-            count = self.spans[-1][1]
-            return Leaf(axis, [buffer_rows(buffer, self.room, row, row + 1) for row in range(count)], buffer)
-        parts = zip(self.spans, self.results, strict=True)
-        return Leaf(axis, [row for (first, stop), part in parts for row in split_rows(part[name], axis, stop - first)])
+    def _assembled(self, stacks: Sequence[_Stack], buffers: Mapping[str, np.ndarray]) -> dict[str, Leaf]:
+        """Returns each leaf in all rows."""
+        leaves = {}
+        for name in self._piece.leaves:
+            axis = self._learned.axes.get(name)
+            rows = [row for count, outputs in stacks for row in split_rows(outputs[name], axis, count)]
+            leaves[name] = Leaf(axis, rows, buffers.get(name))
+        return leaves
 
 
 def tile_rows(piece: Piece, rows: int, workers: int, facts: TensorFacts) -> int:
@@ -413,7 +376,6 @@ class PassResult:
     """The outputs of one plan of a pass.
 
     Attributes:
-        plan: the plan.
         outputs: the network's outputs, one dictionary for each sample.
         cost: an equal share of the time of the rows that ran together; their build time is the time that they waited
             for engines.
@@ -433,36 +395,6 @@ class _Sample:
 
 
 @dataclass(frozen=True)
-class _Group:
-    """Branches of a pass that run together, and the last piece that the trunk runs through with them.
-
-    Attributes:
-        one_pass: the pass.
-        branches: the branches in the order of pieces.
-        last_trunk: the number of that piece.
-        to_the_end: the trunk is one of the plans measured.
-    """
-
-    one_pass: Pass
-    branches: tuple[Branch, ...]
-    last_trunk: int
-    to_the_end: bool
-
-    @property
-    def plans(self) -> list[PrecisionPlan]:
-        """The plans of all rows, in their order."""
-        return [plan for _, plan in self.branches] + [self.one_pass.trunk] * self.to_the_end
-
-    def own(self, number: int) -> list[PrecisionPlan]:
-        """The branches that leave the trunk in a piece."""
-        return [plan for piece_number, plan in self.branches if piece_number == number]
-
-    def before(self, number: int) -> int:
-        """The number of branches that leave the trunk in earlier pieces."""
-        return sum(piece_number < number for piece_number, _ in self.branches)
-
-
-@dataclass(frozen=True)
 class _Engines:
     """The engines of one piece for one group.
 
@@ -470,15 +402,15 @@ class _Engines:
         number: the number of the piece.
         trunk: the trunk and the branches that leave it here; None behind the last piece that the trunk runs through.
         rows: the rows that left the trunk before; None where there are none.
-        earlier: the number of those rows.
-        own: the number of branches that leave the trunk here.
+        before: the number of those rows.
+        leaving: the number of branches that leave the trunk here.
     """
 
     number: int
     trunk: PieceEngine | None
     rows: PieceRows | None
-    earlier: int
-    own: int
+    before: int
+    leaving: int
 
 
 class Stream:
@@ -499,7 +431,7 @@ class Stream:
         """Prepares passes.
 
         Args:
-            learned: facts about their batch axes, added to as pieces run.
+            learned: pieces add to it as they run.
             facts: the facts about the tensors on each sample.
             memory: the most bytes of tensors that rows and the kept trunk may hold at the same time.
             keeps_engines: keeps the engines of rows for later passes, if weights are at most a quarter of ``memory``.
@@ -528,43 +460,34 @@ class Stream:
         Raises:
             TrialFailed: a piece could not be built, or its inference failed.
         """
-        parts = self._parts(one_pass.branches) or [()]
+        groups = self._parts(one_pass.branches) or [[]]
         with ThreadsIfLong(self._builder.workers) if self._builder.workers > 1 else InThisThread() as pool:
-            for part in parts:
-                to_the_end = one_pass.trunk_wanted and part is parts[-1]
-                last = len(self._pieces) - 1 if to_the_end else part[-1][0]
+            for k, branches in enumerate(groups):
+                trunk_ends = one_pass.trunk_wanted and k == len(groups) - 1
                 give_back_arena()
-                yield self._run_group(_Group(one_pass, part, last, to_the_end), pool, on_piece)
+                yield self._run_group(one_pass, branches, trunk_ends, pool, on_piece)
         give_back_arena()
 
-    def _parts(self, branches: Sequence[Branch]) -> list[tuple[Branch, ...]]:
-        """Splits branches into groups whose rows fit into the memory together; a group has at least one branch."""
-        live, inside = np.array(self._bytes_live()), np.array(self._bytes_inside())
-        room = self._memory // _SHARE_OF_ROWS
-        parts: list[list[Branch]] = []
-        leaving = np.zeros(len(self._pieces), np.int64)
-        for branch in branches:
-            leaving[branch[0]] += 1
-            if parts and self._most_bytes(leaving, live, inside) <= room:
-                parts[-1].append(branch)
-            else:
-                parts.append([branch])
-                leaving[:] = 0
-                leaving[branch[0]] = 1
-        return [tuple(part) for part in parts]
-
-    def _most_bytes(self, leaving: np.ndarray, live: np.ndarray, inside: np.ndarray) -> int:
-        """Returns the most bytes that the rows of a group hold while one of the pieces runs.
+    def _parts(self, branches: Sequence[Branch]) -> list[list[Branch]]:
+        """Splits branches into groups whose rows fit into the memory together; a group has at least one branch.
 
         A branch runs its own piece beside the trunk. Of the rows that left the trunk before, as many run at the same
         time as there are threads.
-
-        Args:
-            leaving: by piece, the number of branches that leave the trunk there.
         """
-        rows = np.cumsum(leaving)
-        running = leaving + np.minimum(rows - leaving, self._builder.workers)
-        return int((rows * live + running * inside).max())
+        live, inside = np.array(self._bytes_live()), np.array(self._bytes_inside())
+        groups: list[list[Branch]] = []
+        leaving = np.zeros(len(self._pieces), np.int64)  # by piece, the number of branches of a group that leave there
+        for branch in branches:
+            leaving[branch[0]] += 1
+            rows = np.cumsum(leaving)
+            running = leaving + np.minimum(rows - leaving, self._builder.workers)
+            if groups and (rows * live + running * inside).max() <= self._memory // _SHARE_OF_ROWS:
+                groups[-1].append(branch)
+            else:
+                groups.append([branch])
+                leaving[:] = 0
+                leaving[branch[0]] = 1
+        return groups
 
     def _bytes_live(self) -> list[int]:
         """The bytes that one row holds while each piece runs: the live tensors before and behind it, on all samples."""
@@ -579,112 +502,99 @@ class Stream:
         """The bytes of the tensors that each piece makes, on one sample."""
         return [sum(map(self._facts[0].size, piece.makes)) for piece in self._pieces]
 
-    def _run_group(self, group: _Group, pool: Executor, on_piece: OnPiece) -> list[PassResult]:
-        """Runs one group through all its pieces, and returns the results of its plans."""
+    def _run_group(
+        self, one_pass: Pass, branches: Sequence[Branch], trunk_ends: bool, pool: Executor, on_piece: OnPiece
+    ) -> list[PassResult]:
+        """Runs branches of a pass through all their pieces; returns their results in the order of rows.
+
+        The plans have equal shares of the time, and the first has all builds.
+
+        Args:
+            trunk_ends: true if the trunk runs to the end with them and is measured too.
+        """
         began, self._waited, builds = perf_counter(), 0.0, self._builder.builds
-        first, samples = self._start(group)
-        for engines in self._engines(group, first, pool):
-            on_piece(self._pieces[engines.number], engines.earlier + engines.own)
+        last_piece = len(self._pieces) - 1 if trunk_ends else branches[-1][0]
+        first, samples = self._start(one_pass.trunk, branches[0][0] if branches else last_piece)
+        for engines in self._engines(one_pass, branches, range(first, len(self._pieces)), last_piece, pool):
+            on_piece(self._pieces[engines.number], engines.before + engines.leaving)
             for sample, facts in zip(samples, self._facts, strict=True):
                 self._run_piece(engines, sample, facts, pool)
             if engines.trunk:
-                self._remember(engines.number + 1, group.one_pass.trunk, samples)
-        return self._results(group.plans, samples, perf_counter() - began, self._builder.builds - builds)
+                self._remember(engines.number + 1, one_pass.trunk, samples)
+        plans = [plan for _, plan in branches] + [one_pass.trunk] * trunk_ends
+        build = self._waited / len(plans)
+        cost = Cost(build, (perf_counter() - began) / len(plans) - build, len(samples), 0)
+        first_cost = replace(cost, builds=self._builder.builds - builds)
+        sample_feeds = list(zip(samples, self._samples, strict=True))
+        return [
+            PassResult(plan, [self._outputs_of(*pair, row) for pair in sample_feeds], cost if row else first_cost)
+            for row, plan in enumerate(plans)
+        ]
 
     def _run_piece(self, engines: _Engines, sample: _Sample, facts: TensorFacts, pool: Executor) -> None:
-        """Runs one piece on one sample: the trunk in the pool, and beside it the rows that left it before."""
-        piece = self._pieces[engines.number]
-        trunk_inputs = {name: sample.live[name].trunk for name in piece.reads}
-        trunk_run = pool.submit(engines.trunk.run, trunk_inputs) if engines.trunk else None
-        made: dict[str, Leaf] = {}
-        if engines.rows:
-            height = self._height(piece, engines.earlier)
-            made = engines.rows.run(Rows(sample.live, engines.earlier, engines.own, height, facts), pool)
-        if engines.trunk and trunk_run:
-            self._add_trunk(engines.trunk, trunk_run.result(), piece, made, engines.own)
-        self._cross_boundary(sample, piece, made)
+        """Runs one piece on one sample: the trunk in the pool, and beside it the rows that left it before.
 
-    def _results(
-        self, plans: Sequence[PrecisionPlan], samples: Sequence[_Sample], seconds: float, builds: int
-    ) -> list[PassResult]:
-        """The results of plans whose rows are at the end, in the order of rows.
-
-        Args:
-            samples: the samples with the outputs of every row.
-            seconds: the time of the group; each plan has the same share.
-            builds: engines that were built; the first plan has them all.
+        The branches of this piece become new rows. Tensors that are read no more are dropped.
         """
-        build = self._waited / len(plans)
-        infer = seconds / len(plans) - build
-        results = []
-        for row, plan in enumerate(plans):
-            outputs = [self._outputs_of(s, feeds, row) for s, feeds in zip(samples, self._samples, strict=True)]
-            results.append(PassResult(plan, outputs, Cost(build, infer, len(outputs), 0 if row else builds)))
-        return results
+        piece, trunk = self._pieces[engines.number], engines.trunk
+        trunk_inputs = {name: sample.live[name].trunk for name in piece.reads}
+        trunk_run = pool.submit(trunk.run, trunk_inputs) if trunk else None
+        leaves: dict[str, Leaf] = {}
+        if engines.rows:
+            height = self._height(piece, engines.before)
+            leaves = engines.rows.run(Rows(sample.live, engines.before, engines.leaving, height, facts), pool)
+        if trunk and trunk_run:
+            outputs = trunk_run.result()
+            for name in piece.leaves:
+                leaf = leaves.setdefault(name, Leaf(self._learned.axes.get(name), []))
+                leaf.append([outputs[trunk.branch_leaves[k][name]] for k in range(engines.leaving)])
+                leaf.trunk = outputs[trunk.leaves[name]]
+        sample.results.update({name: leaves[name] for name in self._outputs if name in leaves})
+        last_read, alive = self._boundaries.last_read, {**sample.live, **leaves}
+        sample.live = {name: leaf for name, leaf in alive.items() if last_read.get(name, -1) >= piece.stop}
 
-    def _engines(self, group: _Group, first: int, pool: Executor) -> Iterator[_Engines]:
-        """The engines of each piece from ``first`` on, each built while the piece before it runs."""
-        waiting = pool.submit(self._build, group, first)
-        for number in range(first, len(self._pieces)):
+    def _engines(
+        self, one_pass: Pass, branches: Sequence[Branch], numbers: range, last_trunk: int, pool: Executor
+    ) -> Iterator[_Engines]:
+        """Yields the engines of pieces, each built while the piece before it runs."""
+
+        def build(number: int) -> _Engines:
+            piece, trunk, rows = self._pieces[number], None, None
+            leaving = [plan for leaves_in, plan in branches if leaves_in == number]
+            before = sum(leaves_in < number for leaves_in, _ in branches)
+            if number <= last_trunk:
+                trunk = self._builder.trunk(piece, one_pass.trunk, leaving)
+            if before:
+                key = (piece.start, one_pass.after)
+                rows = self._kept.get(key) or PieceRows(piece, one_pass.after, self._builder, self._learned)
+                if self._keeps:
+                    self._kept[key] = rows
+                rows.prepare(self._height(piece, before))
+            return _Engines(number, trunk, rows, before, len(leaving))
+
+        waiting = pool.submit(build, numbers[0])
+        for number in numbers:
             began = perf_counter()
             engines = waiting.result()
             self._waited += perf_counter() - began
-            if number + 1 < len(self._pieces):
-                waiting = pool.submit(self._build, group, number + 1)
+            if number + 1 in numbers:
+                waiting = pool.submit(build, number + 1)
             yield engines
-
-    def _build(self, group: _Group, number: int) -> _Engines:
-        """Builds the engines that a piece needs for a group."""
-        piece, earlier, branches = self._pieces[number], group.before(number), group.own(number)
-        trunk = rows = None
-        if number <= group.last_trunk:
-            trunk = self._builder.trunk(piece, group.one_pass.trunk, branches)
-        if earlier:
-            rows = self._rows(piece, group.one_pass.after)
-            rows.prepare(self._height(piece, earlier))
-        return _Engines(number, trunk, rows, earlier, len(branches))
-
-    def _rows(self, piece: Piece, plan: PrecisionPlan) -> PieceRows:
-        """Returns the piece for rows, that of an earlier pass if it was kept."""
-        key = (piece.start, plan)
-        rows = self._kept.get(key) or PieceRows(piece, plan, self._builder, self._learned)
-        if self._keeps:
-            self._kept[key] = rows
-        return rows
 
     def _height(self, piece: Piece, rows: int) -> int:
         return tile_rows(piece, rows, self._builder.workers, self._facts[0])
 
-    def _add_trunk(
-        self, engine: PieceEngine, outputs: Mapping[str, Any], piece: Piece, made: dict[str, Leaf], count: int
-    ) -> None:
-        """Adds the trunk's leaves to ``made``, and as new rows the leaves of the ``count`` branches of this piece."""
-        for name in piece.leaves:
-            leaf = made.setdefault(name, Leaf(self._learned.axes.get(name), []))
-            leaf.append([outputs[engine.branch_leaves[k][name]] for k in range(count)])
-            leaf.trunk = outputs[engine.leaves[name]]
-
-    def _cross_boundary(self, sample: _Sample, piece: Piece, made: dict[str, Leaf]) -> None:
-        """Moves a sample over the boundary behind a piece; tensors that are read no more are dropped."""
-        sample.results.update({name: made[name] for name in self._outputs if name in made})
-        last_read = self._boundaries.last_read
-        alive = {**sample.live, **made}
-        sample.live = {name: leaf for name, leaf in alive.items() if last_read.get(name, -1) >= piece.stop}
-
-    def _start(self, group: _Group) -> tuple[int, list[_Sample]]:
+    def _start(self, trunk: PrecisionPlan, latest: int) -> tuple[int, list[_Sample]]:
         """Returns the piece to begin at, and the samples there.
 
-        It is the latest piece, up to that of the first branch, for which the trunk's tensors are kept; else the first.
+        It is the last piece up to ``latest``, that of the first branch, for which the trunk is kept; else the first.
         """
-        latest = group.branches[0][0] if group.branches else group.last_trunk
-        for number in range(latest, 0, -1):
-            if number in self._trunks and self._is_kept(number, group.one_pass.trunk):
-                return number, [self._sample(tensors) for tensors in self._trunks[number][1]]
-        return 0, [self._sample(feeds) for feeds in self._samples]
-
-    def _sample(self, tensors: Mapping[str, Any]) -> _Sample:
-        leaves = {name: Leaf(self._learned.axes.get(name), [], trunk=value) for name, value in tensors.items()}
-        return _Sample(leaves, {name: leaves[name] for name in self._outputs if name in leaves})
+        number = next((n for n in range(latest, 0, -1) if n in self._trunks and self._is_kept(n, trunk)), 0)
+        samples = []
+        for tensors in self._trunks[number][1] if number else self._samples:
+            leaves = {name: Leaf(self._learned.axes.get(name), [], trunk=value) for name, value in tensors.items()}
+            samples.append(_Sample(leaves, {name: leaves[name] for name in self._outputs if name in leaves}))
+        return number, samples
 
     def _remember(self, number: int, trunk: PrecisionPlan, samples: Sequence[_Sample]) -> None:
         """Keeps the tensors of the latest trunk before a piece, for passes that begin there.

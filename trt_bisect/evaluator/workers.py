@@ -30,13 +30,11 @@ _LOOK_AGAIN = 0.1
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of the engine of a plan.
+    """The outputs of the engine of a plan for every input.
 
     Attributes:
-        outputs: the outputs for every input.
         ran: by layer index, the precision in which the layer ran, as the engine reports it.
         messages: the builder's warnings.
-        cost: the cost of the build and the inferences.
     """
 
     outputs: Sequence[Outputs]
@@ -47,13 +45,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class FailedAttempt:
-    """The reason why a plan has no answers.
-
-    Attributes:
-        outcome: the outcome of its trial.
-        message: the error's.
-        build_seconds: the time of the build.
-    """
+    """The reason why a plan has no answers; see ``Trial``."""
 
     outcome: str
     message: str
@@ -65,8 +57,7 @@ Attempt = Answers | FailedAttempt
 
 def attempt(plan: PrecisionPlan, builder: Builder, inputs: Sequence[Feeds]) -> Attempt:
     """Builds the engine of a plan and runs the inputs through it; a failure is returned, not raised."""
-    began = perf_counter()
-    built = began
+    began = built = perf_counter()
     try:
         with builder.build(plan) as engine:
             built = perf_counter()
@@ -120,11 +111,9 @@ class WorkerPool(Protocol):
     @property
     def size(self) -> int:
         """The number of plans that can be tried at the same time now."""
-        ...
 
     def begin(self, plan: PrecisionPlan) -> None:
         """Begins to try a plan; it waits until a worker is free."""
-        ...
 
     def ended(self) -> tuple[PrecisionPlan, Attempt]:
         """Waits for the next plan to be tried, of those begun; returns it and its attempt.
@@ -132,11 +121,9 @@ class WorkerPool(Protocol):
         Raises:
             EngineUnavailable: no worker is left.
         """
-        ...
 
     def abandon(self) -> None:
         """Gives up the plans that were begun and have not ended."""
-        ...
 
 
 class Cluster(AbstractContextManager["Cluster"], Protocol):
@@ -148,18 +135,13 @@ class Cluster(AbstractContextManager["Cluster"], Protocol):
         Args:
             builder: the builder of this process, which has measured FP32.
         """
-        ...
 
 
 class LocalCluster(AbstractContextManager["LocalCluster"]):
     """Worker processes of this machine, started when they are first needed."""
 
     def __init__(self, count: int | None = None) -> None:
-        """Starts nothing yet.
-
-        Args:
-            count: the largest number of processes. None for one on each GPU, and for none without a GPU.
-        """
+        """Starts nothing yet; ``count`` processes at most: None for one on each GPU, and for none without a GPU."""
         self._count = count
         self._processes: list[WorkerProcess] = []
         self._threads: ThreadPoolExecutor | None = None
@@ -203,7 +185,6 @@ class LocalWorkerPool:
 
         Args:
             threads: as many as processes.
-            processes: those that build engines.
             first: a builder that takes the place of the first of ``processes``.
         """
         self._threads = threads
@@ -238,15 +219,12 @@ class LocalWorkerPool:
             future.cancel()
         while wait(self._under_way, _LOOK_AGAIN).not_done:
             for process in tuple(self._busy):
-                self._stop(process)
+                builder = self._builders.get(process)
+                if isinstance(builder, IsolatedBuilder):
+                    builder.stop()
+                process.stop()
         self._under_way.clear()
         self._abandoning = False
-
-    def _stop(self, process: WorkerProcess) -> None:
-        builder = self._builders.get(process)
-        if isinstance(builder, IsolatedBuilder):
-            builder.stop()
-        process.stop()
 
     def _try(self, plan: PrecisionPlan) -> Attempt:
         """Tries a plan in the next process that is idle and can be used."""

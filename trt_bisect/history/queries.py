@@ -55,9 +55,8 @@ class HistoryEntry:
         run: the id of the run's journal, which stays the same when the folder is moved or copied.
         folder: the absolute path of the run folder when it was last recorded.
         label: the network's name in a suite, else the model file's stem.
-        started: the time of the run's start, in UTC.
-        recorded: the time of the recording, in UTC.
-        report: the report; in entries from ``History.past`` without its layers, see ``History.report``.
+        started, recorded: the times of the run's start and of the recording, in UTC.
+        report: in entries from ``History.past`` without its layers, see ``History.report``.
     """
 
     id: int
@@ -75,9 +74,9 @@ class HistoryEntry:
 
     def continues(self, before: HistoryEntry) -> bool:
         """Returns true if the entry takes the place of one of the same run: that, or unfinished with its question."""
-        compared = ("fingerprint", "metric", "threshold", "share", "strategy")
-        same = all(getattr(self.report, name) == getattr(before.report, name) for name in compared)
-        return same and (before.started == self.started or before.report.state != FINISHED)
+        question = ("fingerprint", "metric", "threshold", "share", "strategy")
+        is_same = all(getattr(self.report, name) == getattr(before.report, name) for name in question)
+        return is_same and (before.started == self.started or before.report.state != FINISHED)
 
 
 def entry_of(index: Sequence[Any], report: Report) -> HistoryEntry:
@@ -145,13 +144,13 @@ def table_of(entries: Iterable[HistoryEntry]) -> pd.DataFrame:
     import pandas as pd
 
     columns = _columns()
-    rows = [[_cell(entry, path) for path, _ in columns.values()] for entry in entries]
+    rows = [[_value_at(entry, path) for path, _ in columns.values()] for entry in entries]
     table: pd.DataFrame = pd.DataFrame(rows, columns=list(columns))
     typed: pd.DataFrame = table.astype({name: _DTYPES.get(type(leaf), "object") for name, (_, leaf) in columns.items()})
     return typed
 
 
-def _cell(entry: HistoryEntry, path: tuple[str, ...]) -> object:
+def _value_at(entry: HistoryEntry, path: tuple[str, ...]) -> object:
     """Returns the value at a path; dataclasses in a tuple or a mapping as dictionaries."""
     value: Any = entry
     for name in path:
@@ -213,18 +212,14 @@ class Trend:
     def last_change(self) -> str:
         """Date and differences of the latest report that differs from the one before it; empty if none does."""
         for before, after in reversed(list(pairwise(self.finished))):
-            moved = changes(before.report, after.report)
-            if moved:
-                return f"{after.started:%Y-%m-%d}: {', '.join(moved)}"
+            if differing := changes(before.report, after.report):
+                return f"{after.started:%Y-%m-%d}: {', '.join(differing)}"
         return ""
 
     def compared(self) -> list[tuple[HistoryEntry, list[str]]]:
         """Returns each entry with its differences from the finished one before it."""
-        before = {after.id: before for before, after in pairwise(self.finished)}
-        return [
-            (entry, changes(before[entry.id].report, entry.report) if entry.id in before else [])
-            for entry in self.entries
-        ]
+        differing = {after.id: changes(before.report, after.report) for before, after in pairwise(self.finished)}
+        return [(entry, differing.get(entry.id, [])) for entry in self.entries]
 
 
 def trends(entries: Iterable[HistoryEntry]) -> list[Trend]:

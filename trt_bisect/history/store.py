@@ -17,7 +17,6 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
@@ -130,8 +129,8 @@ def entries_in(folder: Path) -> list[HistoryEntry]:
     run, made_of = _run_of(folder)
     for k, entry in enumerate(entries):
         report = entry.report
-        known = report.made_of or made_of.get(report.fingerprint) or {"versions": dict(report.versions)}
-        entries[k] = replace(entry, run=run, report=replace(report, made_of=known))
+        parts = report.made_of or made_of.get(report.fingerprint) or {"versions": dict(report.versions)}
+        entries[k] = replace(entry, run=run, report=replace(report, made_of=parts))
     return entries
 
 
@@ -160,7 +159,8 @@ def _run_of(folder: Path) -> tuple[str, dict[str, Mapping[str, Any]]]:
         lines = complete_lines((folder / JOURNAL).read_bytes()).splitlines()
     except OSError:
         lines = []
-    heads = [r for r in records_of(line for line in lines if b'"about"' in line) if isinstance(r.get("about"), dict)]
+    records = records_of(line for line in lines if b'"about"' in line)
+    heads = [record for record in records if isinstance(record.get("about"), dict)]
     ids = [head["id"] for head in heads if isinstance(head.get("id"), str)]
     return ids[0] if ids else f"in {folder.absolute()}", {str(head.get("run")): head["about"] for head in heads}
 
@@ -206,10 +206,7 @@ _DIGITS_END = "g"
 class History:
     """A connection to a history's file, for one thread. The file is created if there is none.
 
-    Several processes can have it open and write; each write is one short transaction.
-
     Args:
-        path: the path of the file.
         reading: open only an existing file, also if it cannot be written.
 
     Raises:
@@ -306,9 +303,7 @@ class History:
     def __enter__(self) -> History:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _entries(self, wheres: Sequence[tuple[str, Any]]) -> list[HistoryEntry]:
@@ -320,16 +315,18 @@ class History:
     def _write(self, entry: HistoryEntry, label: str) -> None:
         """Writes an entry of a run folder in place of the one that it continues, or as a new one."""
         run, folder, fingerprint = map(_text, (entry.run, entry.folder, entry.report.fingerprint))
-        known = self._base.execute("SELECT label FROM entries WHERE run = ? ORDER BY id DESC", [run]).fetchone()
-        label = label or (known[0] if known else Path(entry.report.model).stem)
+        last = self._base.execute("SELECT label FROM entries WHERE run = ? ORDER BY id DESC", [run]).fetchone()
+        label = label or (last[0] if last else Path(entry.report.model).stem)
         self._base.execute("DELETE FROM entries WHERE folder = ? AND fingerprint = ''", [folder])  # measured nothing
         self._base.execute("UPDATE entries SET folder = ?, label = ? WHERE run = ?", [folder, _text(label), run])
-        same = filter(entry.continues, self._entries([("run = ?", run), ("fingerprint = ?", fingerprint)]))
-        before = max(same, key=lambda old: (old.started == entry.started, old.id), default=None)
-        if before is not None and before.report.state == FINISHED != entry.report.state:
-            return
-        is_same = before is not None and before.started == entry.started and before.report.state == entry.report.state
-        recorded = before.recorded if before is not None and is_same else datetime.now(timezone.utc)
+        continued = filter(entry.continues, self._entries([("run = ?", run), ("fingerprint = ?", fingerprint)]))
+        before = max(continued, key=lambda old: (old.started == entry.started, old.id), default=None)
+        recorded, state = datetime.now(timezone.utc), entry.report.state
+        if before is not None:
+            if before.report.state == FINISHED != state:
+                return
+            if before.started == entry.started and before.report.state == state:
+                recorded = before.recorded
         _insert(self._base, replace(entry, id=before.id if before else 0, label=label, recorded=recorded))
 
 
@@ -342,11 +339,7 @@ def history_of(where: Path) -> Path:
 
 
 def history_file(history: str | Path, folder: Path) -> Path | None:
-    """Returns the history's file for a run folder; None if ``history`` is ``none``.
-
-    Args:
-        history: ``beside`` for a file beside the run folder, ``none``, or the path of the file.
-    """
+    """Returns the history's file: ``beside`` the run folder, ``none``, or the path of the file."""
     if str(history) == NONE:
         return None
     return folder.absolute().parent / HISTORY if str(history) == BESIDE else Path(history)
@@ -359,8 +352,8 @@ def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None
     An error in the recording is shown and not raised.
 
     Args:
-        folder: the folder of the run; None records nothing.
-        history: ``beside``, ``none`` or a file; see ``history_file``.
+        folder: None records nothing.
+        history: see ``history_file``.
         label: see ``History.record``.
     """
     try:

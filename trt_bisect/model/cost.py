@@ -58,15 +58,14 @@ import csv
 import math
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-import onnx
-
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.gpu_time import BYTES, Gpu, Kernel, Kind, Predicted, Product, ranged, seconds
-from trt_bisect.model.layers import CONVOLUTIONS, POINTWISE, Layer, TensorFacts
+from trt_bisect.model.layers import CONVOLUTIONS, POINTWISE, Layer, TensorFacts, int_attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision, PrecisionPlan
@@ -75,13 +74,7 @@ Times = Mapping[int, Mapping[Precision, float]]
 """The time of each layer in each precision, by layer index, in any unit."""
 Costs = Mapping[int, Mapping[Precision, float]]
 """By layer index and high precision, the share of the low precision's gain in speed that is given up."""
-UNITS = {
-    Precision.INT8: 1.0,
-    Precision.FP8: 1.0,
-    Precision.FP16: 2.0,
-    Precision.BF16: 2.0,
-    Precision.FP32: 4.0,
-}
+UNITS = {Precision.INT8: 1.0, Precision.FP8: 1.0, Precision.FP16: 2.0, Precision.BF16: 2.0, Precision.FP32: 4.0}
 """The time of a multiply-add in units of an INT8 one: dense tensor cores do twice as many in FP16 as in TF32, and twice
 as many again in INT8. Source: NVIDIA A100 datasheet, 156 TFLOPS, 312 TFLOPS and 624 TOPS; for FP8 the H100 datasheet,
 where it is as fast as INT8."""
@@ -96,31 +89,17 @@ def macs(network: Network, facts: TensorFacts) -> dict[int, int]:
     Convolution: output values times the size of a filter, weight.shape[1:]. Transposed convolution: input values times
     weight.shape[1:]. Gemm and MatMul: output values times the length of the sums.
     """
-    return {layer.index: _macs(network, layer.index, facts) for layer in network.layers}
-
-
-def _macs(network: Network, index: int, facts: TensorFacts) -> int:
-    node, shapes = network.skeleton.graph.node[index], facts.shapes
-    if node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
-        return 0
-    first, second, out = (shapes.get(name) for name in (node.input[0], node.input[1], node.output[0]))
-    if first is None or second is None or out is None:
-        return 0
-    if node.op_type in ("Conv", "ConvTranspose"):
-        return math.prod(out if node.op_type == "Conv" else first) * math.prod(second[1:])
-    transposed = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
-    return math.prod(out) * first[-2 if transposed else -1]
+    products = ((layer.index, _product(network, facts, layer.index, Precision.FP32)) for layer in network.layers)
+    return {k: product.macs if product else 0 for k, product in products}
 
 
 def times_by_macs(network: Network, facts: TensorFacts) -> Times:
     """Times of quantizable layers from their multiply-adds; without any, a layer counts one for each output value."""
-    counted = macs(network, facts)
-    times = {}
-    for k in network.quantizable:
-        shape = facts.shapes.get(network.layers[k].outputs[0], ())
-        work = counted[k] or max(math.prod(shape), 1)
-        times[k] = {precision: work * units for precision, units in UNITS.items()}
-    return times
+    counts, shapes = macs(network, facts), facts.shapes
+    work = {
+        k: counts[k] or max(math.prod(shapes.get(network.layers[k].outputs[0], ())), 1) for k in network.quantizable
+    }
+    return {k: {precision: count * units for precision, units in UNITS.items()} for k, count in work.items()}
 
 
 def shares(
@@ -131,14 +110,9 @@ def shares(
     The gain is that over the base, FP32 where there is none: all layers in it lose 1, all low ones lose 0. On a base in
     FP16 all layers in FP32 lose 3, by multiply-adds. A layer that is no faster in the low one loses ``NEARLY_FREE``.
     """
-    without = base or Precision.FP32
-    gain = sum(max(by[without] - by[low], 0.0) for by in times.values()) or 1.0
+    gain = sum(max(by[base or Precision.FP32] - by[low], 0.0) for by in times.values()) or 1.0
     return {
-        k: {
-            precision: max((time - by[low]) / gain, NEARLY_FREE)
-            for precision, time in by.items()
-            if precision is not low
-        }
+        k: {p: max((time - by[low]) / gain, NEARLY_FREE) for p, time in by.items() if p is not low}
         for k, by in times.items()
     }
 
@@ -154,31 +128,25 @@ def times_from_csv(path: Path, network: Network) -> Times:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"The costs '{path}' cannot be read: {first_line(error)}", f"Give {_COLUMNS}.") from error
-    known = {row.get("layer"): row for row in rows}
+    row_of = {row.get("layer"): row for row in rows}
     times: dict[int, dict[Precision, float]] = {}
     for k in network.quantizable:
         name = network.layers[k].name
-        if name not in known:
+        if name not in row_of:
             raise BadInput(f"'{path}' has no row for layer '{name}'.", f"Give {_COLUMNS}, a row for each layer.")
-        times[k] = {
-            p: _time(known[name], p, path)
-            for p in (network.low.precision, *_HIGHER)
-            if p not in FLOAT_TYPES or known[name].get(str(p))
-        }
+        row, columns = row_of[name], (network.low.precision, *_HIGHER)
+        times[k] = {p: _time(row, p, path) for p in columns if p not in FLOAT_TYPES or row.get(str(p))}
     return times
 
 
 def _time(row: Mapping[str, str | None], precision: Precision, path: Path) -> float:
     text = row.get(str(precision))
-    try:
+    with suppress(ValueError):
         time = float(text or "")
-    except ValueError:
-        time = math.nan
-    if not (math.isfinite(time) and time >= 0.0):
-        raise BadInput(
-            f"'{path}' has '{text or ''}' as the time of layer '{row['layer']}' in {precision}.", f"Give {_COLUMNS}."
-        )
-    return time
+        if 0.0 <= time < math.inf:
+            return time
+    problem = f"'{path}' has '{text or ''}' as the time of layer '{row['layer']}' in {precision}."
+    raise BadInput(problem, f"Give {_COLUMNS}.")
 
 
 PRODUCTS = frozenset({*CONVOLUTIONS, "Gemm", "MatMul"})
@@ -244,31 +212,30 @@ class EngineModel:
         fused: dict[int, set[int]] = {}
         for layer in self.network.layers:
             fused[layer.index] = self._fused(layer, fused)
-        taken: set[int] = set()
-        found = []
+        taken, groups = set[int](), []
         for layer in reversed(self.network.layers):
             if layer.index not in taken:
                 members = fused[layer.index] - taken
                 taken |= members
-                found.append(self.group_of(tuple(sorted(members))))
-        return tuple(sorted(found, key=lambda group: group.layers[-1]))
+                groups.append(self.group_of(tuple(sorted(members))))
+        return tuple(sorted(groups, key=lambda group: group.layers[-1]))
 
     @cached_property
     def attentions(self) -> tuple[tuple[Group, tuple[Group, ...]], ...]:
         """Each attention as one kernel, and the three that it is otherwise: product, softmax, product."""
         writers = {group.writes[0]: group for group in self.groups if len(group.writes) == 1}
-        found = []
+        attentions = []
         for last in self.groups:
             softmax = writers.get(self._nodes[last.head].input[0]) if last.head is not None else None
             if softmax is None or self.network.layers[softmax.layers[-1]].op_type != "Softmax":
                 continue
             makers = [writers[name] for name in softmax.reads if name in writers]
             three = (*(group for group in makers if group.head is not None), softmax, last)
-            whole = self.group_of(tuple(sorted(k for group in three for k in group.layers)))
+            attention = self.group_of(tuple(sorted(k for group in three for k in group.layers)))
             heads = [group.head for group in three if group.head is not None]
-            if whole.writes == last.writes and len(heads) == 2 and not any(map(self._has_weight, heads)):
-                found.append((whole, three))
-        return tuple(found)
+            if attention.writes == last.writes and len(heads) == 2 and not any(map(self._has_weight, heads)):
+                attentions.append((attention, three))
+        return tuple(attentions)
 
     def _kind(self, layer: Layer) -> Kind:
         floats = [name for name in layer.outputs if name in self.facts.dtypes and self.facts.dtypes[name].kind == "f"]
@@ -279,26 +246,22 @@ class EngineModel:
         return Kind.STREAM if layer.op_type in _GENERATED or layer.op_type in _STREAMS else Kind.REGION
 
     def _fused(self, last: Layer, before: Mapping[int, set[int]]) -> set[int]:
-        """The layers of the kernel that ends with this layer: makers that only the kernel reads, and one product.
-
-        Args:
-            before: those of each layer before it.
-        """
-        members, layers = {last.index}, self.network.layers
+        """The layers of the kernel that ends with this layer: makers that only the kernel reads, and one product."""
+        members, layers, producers = {last.index}, self.network.layers, self.network.producers
         if last.op_type not in _GENERATED or self._kind(last) is not Kind.STREAM:
             return members
         has_head, refused = last.op_type in _NORMS, set[int]()
         while True:
-            makers = {maker.index: maker for k in members for maker in self._makers(layers[k])}
-            open_ = [k for k in makers.keys() - members - refused if self._is_read_only_by(makers[k], members)]
+            makers = {producers[name].index for k in members for name in layers[k].inputs if name in producers}
+            open_ = [k for k in makers - members - refused if self._is_read_only_by(layers[k], members)]
             if not open_:
                 return members
-            chosen = max(open_, key=lambda k: (self._is_bare(makers[k], members), k))
-            more = before[chosen]
-            heads = any(layers[k].op_type in PRODUCTS for k in more)
+            rounded = {rounding.tensor for k in members for rounding in layers[k].roundings}
+            chosen = max(open_, key=lambda k: (rounded.isdisjoint(layers[k].outputs), k))
+            heads = any(layers[k].op_type in PRODUCTS for k in before[chosen])
             joins = layers[chosen].op_type in _POINTWISE or (heads and self._has_weight(chosen))
-            if joins and self._kind(makers[chosen]) is not Kind.NOTHING and not (heads and has_head):
-                members |= more
+            if joins and self._kind(layers[chosen]) is not Kind.NOTHING and not (heads and has_head):
+                members |= before[chosen]
                 has_head = has_head or heads
             else:
                 refused.add(chosen)
@@ -306,17 +269,9 @@ class EngineModel:
     def _has_weight(self, k: int) -> bool:
         return self.network.has_constant(self._nodes[k].input[1])
 
-    def _makers(self, layer: Layer) -> list[Layer]:
-        return [self.network.producers[name] for name in layer.inputs if name in self.network.producers]
-
     def _is_read_only_by(self, maker: Layer, members: Collection[int]) -> bool:
         readers = [k for name in maker.outputs for k in self._readers[name]]
         return self._outputs.isdisjoint(maker.outputs) and all(k in members for k in readers)
-
-    def _is_bare(self, maker: Layer, members: Collection[int]) -> bool:
-        """Returns true if no layer of a kernel rounds what a maker gives it."""
-        rounded = {one.tensor for k in members for one in self.network.layers[k].roundings}
-        return rounded.isdisjoint(maker.outputs)
 
     def group_of(self, members: tuple[int, ...]) -> Group:
         """Layers as one kernel."""
@@ -360,23 +315,9 @@ class EngineModel:
             values = values // shape[1] * math.ceil(shape[1] / _WIDTHS[precision]) * _WIDTHS[precision]
         return values * BYTES[precision]
 
-    def product(self, k: int, precision: Precision) -> Product | None:
-        """The product of a layer; None if its shapes are not known."""
-        node, shapes = self._nodes[k], self.facts.shapes
-        first, second, out = (shapes.get(name) for name in (node.input[0], node.input[1], node.output[0]))
-        if first is None or second is None or out is None or min(len(first), len(out)) < 1:
-            return None
-        if node.op_type == "Conv":
-            groups = _attribute(node, "group", 1)
-            rows = out[0] * math.prod(out[2:])
-            return Product(rows, second[0] // groups, second[1], math.prod(second[2:]), precision, groups)
-        if node.op_type == "ConvTranspose":
-            groups = _attribute(node, "group", 1)
-            columns = second[1] * math.prod(second[2:])
-            return Product(first[0] * math.prod(first[2:]), columns, first[1] // groups, 1, precision, groups)
-        depth = first[-2 if _attribute(node, "transA", 0) else -1]
-        batch = 1 if self._has_weight(k) else math.prod(out[:-2])
-        return Product(math.prod(out[:-1]) // max(batch, 1), out[-1], depth, 1, precision, max(batch, 1))
+    def product(self, k: int | None, precision: Precision) -> Product | None:
+        """The product of a layer; None without a layer, or if its shapes are not known."""
+        return None if k is None else _product(self.network, self.facts, k, precision)
 
     def weights(self, group: Group, precision: Precision) -> int:
         """The bytes of a product's weights, none for a product of two activations."""
@@ -385,23 +326,29 @@ class EngineModel:
         return math.prod(self.facts.shapes.get(self._nodes[group.head].input[1], (0,))) * BYTES[precision]
 
 
-def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
-    return next((attribute.i for attribute in node.attribute if attribute.name == name), default)
+def _product(network: Network, facts: TensorFacts, k: int, precision: Precision) -> Product | None:
+    """The product of a layer; None if it has none, or its shapes are not known."""
+    node = network.skeleton.graph.node[k]
+    if node.op_type not in PRODUCTS:
+        return None
+    first, second, out = (facts.shapes.get(name) for name in (node.input[0], node.input[1], node.output[0]))
+    if not first or second is None or out is None:
+        return None
+    groups = int_attribute(node, "group", 1)
+    if node.op_type == "Conv":
+        rows = out[0] * math.prod(out[2:])
+        return Product(rows, second[0] // groups, second[1], math.prod(second[2:]), precision, groups)
+    if node.op_type == "ConvTranspose":
+        columns = second[1] * math.prod(second[2:])
+        return Product(first[0] * math.prod(first[2:]), columns, first[1] // groups, 1, precision, groups)
+    depth = first[-2 if int_attribute(node, "transA", 0) else -1]
+    batch = max(1 if network.has_constant(node.input[1]) else math.prod(out[:-2]), 1)
+    return Product(math.prod(out[:-1]) // batch, out[-1] if out else 1, depth, 1, precision, batch)
 
 
-@dataclass(frozen=True)
-class _Made:
-    """A group in a plan: its kernels, and its wishes of the groups before it.
-
-    Attributes:
-        kernels: the group's kernel, and the reformats of what it writes.
-        wanted: the tensors that it reads, each with a precision in which they are wanted.
-        by_floats: the tensors that it reads as a product in floats.
-    """
-
-    kernels: tuple[Kernel, ...]
-    wanted: tuple[tuple[str, Precision], ...] = ()
-    by_floats: tuple[str, ...] = ()
+_Made = tuple[tuple[Kernel, ...], tuple[tuple[str, Precision], ...], bool]
+"""A group in a plan: its kernel, with the reformats of what it writes; the tensors that it reads, each with the
+precision in which it wants them; and true for a product in floats."""
 
 
 class _Planned:
@@ -427,65 +374,66 @@ class _Planned:
 
     def kernels(self) -> tuple[Kernel, ...]:
         """Each group's kernel, and the reformats of what it writes; those of the inputs come first."""
-        found: list[list[Kernel]] = []
-        for whole in reversed(self._groups()):
-            for group in reversed(self._parts(whole)):
-                made = self._made(group)
-                kernels = self._with_pool(group, list(made.kernels))
+        by_group: list[list[Kernel]] = []
+        for fused in reversed(self._groups()):
+            for group in reversed(self._parts(fused)):
+                made, reads, is_float_product = self._made(group)
+                kernels = self._with_pool(group, list(made))
                 if self._layers[group.layers[0]].op_type == "MaxPool":
                     self._pools[group.reads[0]] = group, kernels
-                for name, precision in made.wanted:
+                for name, precision in reads:
                     self._wanted[name].add(precision)
-                self._by_floats.update(made.by_floats)
-                found.append(kernels)
+                    if is_float_product:
+                        self._by_floats.add(name)
+                by_group.append(kernels)
         for spec in reversed(self._model.network.inputs):
-            found.append(self._reformats(spec.name, Precision.FP32, self._wanted[spec.name]))
-        return tuple(kernel for kernels in reversed(found) for kernel in kernels)
+            by_group.append(self._reformats(spec.name, Precision.FP32, self._wanted[spec.name]))
+        return tuple(kernel for kernels in reversed(by_group) for kernel in kernels)
 
     def _groups(self) -> list[Group]:
         """The groups; each attention that is in floats of 16 bits throughout is one."""
         groups = {group.layers[-1]: group for group in self._model.groups}
-        for whole, three in self._model.attentions:
-            if all(not self._is_low(k) and BYTES[self._float(k)] == BYTES[Precision.FP16] for k in whole.layers):
+        for attention, three in self._model.attentions:
+            if all(not self._is_low(k) and BYTES[self._float(k)] == BYTES[Precision.FP16] for k in attention.layers):
                 for group in three:
                     del groups[group.layers[-1]]
-                groups[whole.layers[-1]] = whole
+                groups[attention.layers[-1]] = attention
         return [groups[k] for k in sorted(groups)]
 
     def _made(self, group: Group) -> _Made:
         """Returns the group in the plan; the groups after it are known."""
-        own = tuple([self._plan.precisions[k] for k in group.layers])
+        precisions = tuple([self._plan.precisions[k] for k in group.layers])
         after = tuple([(frozenset(self._wanted[self._root(name)]), name in self._by_floats) for name in group.writes])
-        key = (group.layers[0], group.layers[-1], own, after)
+        key = (group.layers[0], group.layers[-1], precisions, after)
         if key not in self._model.made:
             self._model.made[key] = self._make(group)
         return self._model.made[key]
 
     def _make(self, group: Group) -> _Made:
         if group.kind is Kind.NOTHING:
-            return _Made((self._kernel(group, group, {}),))
+            return (self._kernel(group, group, {}),), (), False
         wanted = {precision for name in group.writes for precision in self._wanted[self._root(name)]}
         if len(wanted) == 1 and next(iter(wanted)).needs_scale and self._layers[group.layers[0]].op_type in _CARRIES:
             self._carried[group] = wanted.pop()
         stored = {name: self._stored(group, name) for name in group.writes}
         kernels = [self._kernel(group, group, stored)]
+        is_low_product = group.head is not None and self._is_low(group.head)
         for name, precision in stored.items():
-            relaid = self._is_low_product(group) and name in self._by_floats
+            relaid = is_low_product and name in self._by_floats
             kernels += self._reformats(name, precision, self._wanted[self._root(name)], relaid=relaid)
-        roots = [(self._root(name), self._reads_in(group, name)) for name in group.reads]
-        is_float = group.head is not None and not self._is_low(group.head)
-        return _Made(tuple(kernels), tuple(roots), tuple(root for root, _ in roots) if is_float else ())
+        reads = tuple([(self._root(name), self._reads_in(group, name)) for name in group.reads])
+        return tuple(kernels), reads, group.head is not None and not is_low_product
 
     def _with_pool(self, group: Group, kernels: list[Kernel]) -> list[Kernel]:
         """The kernels of a group; an INT8 convolution of a picture is one kernel with the MaxPool after it."""
         if group.head is None or len(group.writes) != 1 or group.writes[0] not in self._pools:
             return kernels
-        pool, made = self._pools[group.writes[0]]
+        pool, kernels_of_pool = self._pools[group.writes[0]]
         product = self._model.product(group.head, Precision.INT8)
-        alone = self._is_low(group.head) and self._is_low(pool.layers[0]) and len(self._wanted[group.writes[0]]) == 1
-        if product is None or not product.reads_picture or not alone:
+        in_low = self._is_low(group.head) and self._is_low(pool.layers[0]) and len(self._wanted[group.writes[0]]) == 1
+        if product is None or not product.reads_picture or not in_low:
             return kernels
-        after, made[:] = made[1:], []
+        after, kernels_of_pool[:] = kernels_of_pool[1:], []
         return [self._kernel(group, pool, {name: self._stored(pool, name) for name in pool.writes}), *after]
 
     def _parts(self, group: Group) -> list[Group]:
@@ -495,9 +443,8 @@ class _Planned:
         wide = [k for k in group.layers if k != group.head and BYTES[self._float(k)] > self._widest]
         if not wide or BYTES[self._float(group.head)] > self._widest:
             return [group]
-        first = min(wide)
-        before = tuple(k for k in group.layers if k < first)
-        return [self._model.group_of(before), self._model.group_of(tuple(k for k in group.layers if k >= first))]
+        before = tuple(k for k in group.layers if k < min(wide))
+        return [self._model.group_of(before), self._model.group_of(group.layers[len(before) :])]
 
     def _root(self, tensor: str) -> str:
         return self._model.aliases.get(tensor, tensor)
@@ -507,75 +454,62 @@ class _Planned:
 
     def _float(self, k: int) -> Precision:
         """The precision of a layer's floats: its own, or the base's where it rounds."""
-        own = self._plan.precisions[k]
-        return (self._model.network.base or Precision.FP32) if own.needs_scale else own
+        precision = self._plan.precisions[k]
+        return (self._model.network.base or Precision.FP32) if precision.needs_scale else precision
 
     def _computes_in(self, group: Group) -> Precision:
-        key = group.head if group.head is not None else group.layers[0]
         if group in self._carried:
             return self._carried[group]
-        return self._plan.precisions[key] if self._is_low(key) else self._float(key)
+        k = group.head if group.head is not None else group.layers[0]
+        return self._plan.precisions[k] if self._is_low(k) else self._float(k)
 
     def _reads_in(self, group: Group, tensor: str) -> Precision:
         if group in self._carried:
             return self._carried[group]
         readers = [k for k in group.layers if tensor in self._layers[k].inputs]
         if all(
-            self._is_low(k) and any(one.tensor == tensor and not one.is_weight for one in self._layers[k].roundings)
+            self._is_low(k) and any(r.tensor == tensor and not r.is_weight for r in self._layers[k].roundings)
             for k in readers
         ):
             return self._plan.precisions[readers[0]]
         return self._float(readers[0])
 
-    def _is_low_product(self, group: Group) -> bool:
-        return group.head is not None and self._is_low(group.head)
-
     def _stored(self, group: Group, tensor: str) -> Precision:
         """The precision in which a kernel writes a tensor."""
-        wanted = self._wanted[self._root(tensor)]
-        own = self._computes_in(group)
-        low = own.needs_scale or self._model.is_generated(group)
-        if low and len(wanted) == 1:
+        wanted, computed = self._wanted[self._root(tensor)], self._computes_in(group)
+        if len(wanted) == 1 and (computed.needs_scale or self._model.is_generated(group)):
             return next(iter(wanted))
+        if not computed.needs_scale:
+            return computed
         floats = [precision for precision in wanted if not precision.needs_scale]
-        if own.needs_scale:
-            return min(floats, key=BYTES.__getitem__, default=self._float(group.layers[-1]))
-        return own
+        return min(floats, key=BYTES.__getitem__, default=self._float(group.layers[-1]))
 
     def _kernel(self, group: Group, last: Group, stored: Mapping[str, Precision]) -> Kernel:
         layers = group.layers if last is group else (*group.layers, *last.layers)
         name = " + ".join(self._layers[k].name for k in layers)
         if group.kind is Kind.NOTHING:
             return Kernel(name, Kind.NOTHING, 0, layers=layers)
-        own = self._computes_in(group)
-        product = self._model.product(group.head, own) if group.head is not None else None
-        if product and (others := self._model.products(group) - 1):
-            product = replace(product, channels=product.channels * (1 + others))
-        moved = sum(self._model.size(one, self._reads_in(group, one)) for one in group.reads)
-        moved += sum(self._model.size(one, precision) for one, precision in stored.items())
-        return Kernel(name, group.kind, moved + self._model.weights(group, own), product, layers=layers)
+        computed = self._computes_in(group)
+        product = self._model.product(group.head, computed)
+        if product:
+            product = replace(product, channels=product.channels * self._model.products(group))
+        moved = sum(self._model.size(tensor, self._reads_in(group, tensor)) for tensor in group.reads)
+        moved += sum(self._model.size(tensor, precision) for tensor, precision in stored.items())
+        return Kernel(name, group.kind, moved + self._model.weights(group, computed), product, layers=layers)
 
     def _reformats(
         self, tensor: str, stored: Precision, wanted: Collection[Precision], *, relaid: bool = False
     ) -> list[Kernel]:
         """The kernels that make the other precisions of a tensor that its readers want, and another layout."""
-        shape = self._model.facts.shapes.get(tensor, ())
-        dtype = self._model.facts.dtypes.get(tensor)
+        shape, dtype = self._model.facts.shapes.get(tensor, ()), self._model.facts.dtypes.get(tensor)
         if dtype is None or dtype.kind != "f":
             return []
-        others = sorted({*wanted} - {stored}, key=BYTES.__getitem__)
+        made = sorted({*wanted} - {stored}, key=BYTES.__getitem__)
         if relaid and not stored.needs_scale and stored in wanted:
-            others.append(stored)
-        narrow = len(shape) > 3 and shape[1] <= _FEW
-        return [
-            Kernel(
-                f"{tensor}: {stored} to {other}",
-                Kind.REFORMAT,
-                self._model.size(tensor, stored) + self._model.size(tensor, other),
-                is_narrow=narrow,
-            )
-            for other in others
-        ]
+            made.append(stored)
+        is_narrow, read = len(shape) > 3 and shape[1] <= _FEW, self._model.size(tensor, stored)
+        moved = {precision: read + self._model.size(tensor, precision) for precision in made}
+        return [Kernel(f"{tensor}: {stored} to {p}", Kind.REFORMAT, moved[p], is_narrow=is_narrow) for p in made]
 
 
 MOST_LAYERS = 1000
@@ -639,9 +573,10 @@ class TimePrices:
         if not self._profile:
             return 1.0
         inside, product = frozenset(kernel.layers), kernel.product
-        alike = [one for one in self._profile if not inside.isdisjoint(one[0].layers)]
         if kernel.kind is Kind.REFORMAT:
-            alike = [one for one in self._profile if one[0].kind is Kind.REFORMAT]
+            alike = [(part, taken) for part, taken in self._profile if part.kind is Kind.REFORMAT]
+        else:
+            alike = [(part, taken) for part, taken in self._profile if not inside.isdisjoint(part.layers)]
         parts = alike or self._profile
         ratio = math.fsum(taken for _, taken in parts) / math.fsum(seconds(part, self.gpu) for part, _ in parts)
         types = {part.product.precision for part, _ in parts if part.product}
@@ -671,13 +606,13 @@ class TimePrices:
 
     def layers(self, precisions: Iterable[Precision]) -> dict[int, dict[Precision, float]]:
         """The price of each quantizable layer in each of some higher precisions."""
-        wanted = [precision for precision in precisions if precision is not self.network.low.precision]
+        higher = [precision for precision in precisions if precision is not self.network.low.precision]
         if self.prices_plans:
             return {
-                k: {p: max(self._over(self.full.keeping({k}, p), self), NEARLY_FREE) for p in wanted}
+                k: {p: max(self._over(self.full.keeping({k}, p), self), NEARLY_FREE) for p in higher}
                 for k in self.network.quantizable
             }
-        low, high = self._of_layers(self.full), {p: self._of_layers(self.in_all(p)) for p in wanted}
+        low, high = self._of_layers(self.full), {p: self._of_layers(self.in_all(p)) for p in higher}
         return {
             k: {p: max((times[k] - low[k]) / self._gain, NEARLY_FREE) for p, times in high.items()}
             for k in self.network.quantizable
@@ -700,17 +635,12 @@ class TimePrices:
     def dearest(self, plan: PrecisionPlan, count: int) -> tuple[TimedKernel, ...]:
         """The kernels of a plan that take longest."""
         timed = [TimedKernel(kernel.name, self._seconds_of(kernel) * 1e3) for kernel in self.engine.kernels(plan)]
-        return tuple(sorted(timed, key=lambda one: -one.ms)[:count])
+        return tuple(sorted(timed, key=lambda kernel: -kernel.ms)[:count])
 
     def added_reformats(self, plan: PrecisionPlan) -> tuple[TimedKernel, ...]:
         """The reformats of a plan that the one with all layers low does not have."""
-        before = _reformats(self.engine.kernels(self.full))
-        return tuple(
-            TimedKernel(name, self._seconds_of(kernel) * 1e3)
-            for name, kernel in _reformats(self.engine.kernels(plan)).items()
-            if name not in before
+        before, after = (
+            {kernel.name: kernel for kernel in self.engine.kernels(compared) if kernel.kind is Kind.REFORMAT}
+            for compared in (self.full, plan)
         )
-
-
-def _reformats(kernels: Iterable[Kernel]) -> Mapping[str, Kernel]:
-    return {kernel.name: kernel for kernel in kernels if kernel.kind is Kind.REFORMAT}
+        return tuple(TimedKernel(name, self._seconds_of(after[name]) * 1e3) for name in after if name not in before)

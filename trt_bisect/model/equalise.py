@@ -8,15 +8,22 @@ that make and that read the channel. What is between the two must commute with p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from trt_bisect.model.file import DETACH_FROM_BYTES, detached_tensor, subgraphs_of_attribute, tensor_uses, tensors_read
+from trt_bisect.model.file import (
+    DETACH_FROM_BYTES,
+    detached_tensor,
+    refill,
+    subgraphs_of_attribute,
+    tensor_uses,
+    tensors_read,
+)
 from trt_bisect.model.layers import int_attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.prepare import unused_name
@@ -38,10 +45,8 @@ def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Netw
     Args:
         changed: by layer and input, the new constant.
     """
-    skeleton = onnx.ModelProto()
-    skeleton.CopyFrom(network.skeleton)
-    graph = skeleton.graph
-    uses = tensor_uses(graph)
+    skeleton = deepcopy(network.skeleton)
+    graph, uses = skeleton.graph, tensor_uses(skeleton.graph)
     taken = {name for node in graph.node for name in (*node.output, *tensors_read(node), *_names_inside(node))}
     taken |= {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
     weights, small = dict(network.weights), {tensor.name: tensor for tensor in graph.initializer}
@@ -59,23 +64,16 @@ def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Netw
             small[name] = detached_tensor(name, values)
         else:
             small[name] = numpy_helper.from_array(values, name)
-    kept = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in small.values()]
-    del graph.initializer[:]
-    graph.initializer.extend(kept)
+    refill(graph.initializer, small.values())
     return replace(network, skeleton=skeleton, weights=weights, memo={}, rounded=RoundedWeights())
 
 
 def _names_inside(node: onnx.NodeProto) -> set[str]:
     """The names of the tensors in the bodies of a node."""
-    names: set[str] = set()
     bodies = [body for attribute in node.attribute for body in subgraphs_of_attribute(attribute)]
-    while bodies:
-        body = bodies.pop()
-        names |= {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
-        for inner in body.node:
-            names |= {*inner.input, *inner.output}
-            bodies += [deeper for attribute in inner.attribute for deeper in subgraphs_of_attribute(attribute)]
-    return names
+    names = {v.name for body in bodies for v in body.input} | {t.name for body in bodies for t in body.initializer}
+    nodes = [inner for body in bodies for inner in body.node]
+    return names | {name for inner in nodes for name in (*inner.input, *inner.output, *_names_inside(inner))}
 
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
@@ -131,44 +129,39 @@ def equalise(network: Network) -> Equalised:
     Args:
         network: without Q/DQ pairs of its own: their scales would not fit the new channels.
     """
-    found = list(_Finder(network).pairs())
-    incoming = {pair.second: pair for pair in found}
-    layers = {k: _weighted(network, k, incoming.get(k)) for pair in found for k in (pair.first, pair.second)}
-    factors = _settle(found, {k: layer.magnitudes() for k, layer in layers.items()})
+    pairs = dict(_Finder(network).pairs())
+    channels_before = {second: channels for (_, second), channels in pairs.items()}
+    layers = {k: _Weighted(network, k, channels_before.get(k, 0)) for pair in pairs for k in pair}
+    factors = _settle(pairs, {k: layer.magnitudes() for k, layer in layers.items()})
     changed = {pair: s for pair, s in factors.items() if np.max(np.abs(np.log(s))) > _WORTH}
     if not changed:
         return Equalised(network, ())
-    before = {pair.second: s for pair, s in changed.items()}
-    after = {pair.first: s for pair, s in changed.items()}
+    before = {second: s for (_, second), s in changed.items()}
+    after = {first: s for (first, _), s in changed.items()}
     constants: dict[Slot, np.ndarray] = {}
     for k in sorted({*before, *after}):
         constants.update(layers[k].scaled(before.get(k), after.get(k)))
-    names = network.layers
-    pairs = (EqualisedPair(names[pair.first].name, names[pair.second].name, s) for pair, s in changed.items())
-    return Equalised(with_constants(network, constants), tuple(pairs))
+    names = [layer.name for layer in network.layers]
+    equalised = (EqualisedPair(names[first], names[second], s) for (first, second), s in changed.items())
+    return Equalised(with_constants(network, constants), tuple(equalised))
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """Two layers by index, and the number of channels between them."""
-
-    first: int
-    second: int
-    channels: int
+_Pair = tuple[int, int]
+"""Two layers, by index."""
 
 
-def _settle(pairs: Sequence[_Pair], magnitudes: Mapping[int, np.ndarray]) -> dict[_Pair, np.ndarray]:
-    """The factors of all pairs; ``magnitudes`` are changed."""
-    factors = {pair: np.ones(pair.channels) for pair in pairs}
+def _settle(pairs: Mapping[_Pair, int], magnitudes: Mapping[int, np.ndarray]) -> dict[_Pair, np.ndarray]:
+    """The factors of all pairs, which come with the number of channels between them; ``magnitudes`` are changed."""
+    factors = {pair: np.ones(channels) for pair, channels in pairs.items()}
     for _ in range(_SWEEPS):
         moved = 0.0
         for pair in pairs:
-            one, two = magnitudes[pair.first], magnitudes[pair.second]
-            r1, r2 = one.max(axis=2).ravel(), two.max(axis=1).ravel()
+            first, second = (magnitudes[k] for k in pair)
+            r1, r2 = first.max(axis=2).ravel(), second.max(axis=1).ravel()
             live = (r1 > _DEAD * r1.max()) & (r2 > _DEAD * r2.max())
             s = np.where(live, np.sqrt(np.where(live, r1, 1.0) / np.where(live, r2, 1.0)), 1.0)
-            one /= s.reshape(one.shape[0], -1, 1)
-            two *= s.reshape(two.shape[0], 1, -1)
+            first /= s.reshape(first.shape[0], -1, 1)
+            second *= s.reshape(second.shape[0], 1, -1)
             factors[pair] *= s
             moved = max(moved, float(np.max(np.abs(np.log(s)))))
         if moved < _SETTLED:
@@ -176,101 +169,81 @@ def _settle(pairs: Sequence[_Pair], magnitudes: Mapping[int, np.ndarray]) -> dic
     return factors
 
 
-@dataclass(frozen=True, eq=False)
 class _Weighted:
     """A layer with a constant weight.
 
     Its weight can be seen as a grid of shape [groups, output channels of a group, input channels of a group, rest].
 
+    Args:
+        channels: before the layer; a Gemm may read several inputs of each. 0 if each input is a channel.
+
     Attributes:
         bias: None if it has none.
-        per_channel: the inputs of a Gemm that one channel before it is flattened to.
+        inputs, outputs: their number.
     """
 
-    index: int
-    node: onnx.NodeProto
-    weight: np.ndarray
-    bias: np.ndarray | None
-    per_channel: int = 1
-
-    @cached_property
-    def outputs(self) -> int:
-        """The number of output channels."""
-        grid = self._grid(self.weight)
-        return int(grid.shape[0] * grid.shape[1])
-
-    @cached_property
-    def inputs(self) -> int:
-        """The number of input channels."""
-        grid = self._grid(self.weight)
-        return int(grid.shape[0] * grid.shape[2])
+    def __init__(self, network: Network, index: int, channels: int = 0) -> None:
+        node = self._node = network.skeleton.graph.node[index]
+        has_bias = len(node.input) > BIAS_SLOT and bool(node.input[BIAS_SLOT])
+        self.bias = network.constant(node.input[BIAS_SLOT]) if has_bias else None
+        self._index, self._weight, self._per_channel = index, network.constant(node.input[1]), 1
+        groups, outputs, inputs, _ = self._grid().shape
+        self.outputs, self.inputs = groups * outputs, groups * inputs
+        self._per_channel = self.inputs // channels if channels else 1
 
     def magnitudes(self) -> np.ndarray:
         """The largest magnitude of the weights between two channels: [groups, outputs, inputs], float64."""
-        return np.asarray(np.abs(self._grid(self.weight)).max(axis=3), np.float64)
+        return np.asarray(np.abs(self._grid()).max(axis=3), np.float64)
 
     def scaled(self, before: np.ndarray | None, after: np.ndarray | None) -> dict[Slot, np.ndarray]:
         """The constants of the layer with its input channels times ``before`` and its output channels over ``after``.
 
         None stands for ones.
         """
-        grid = self._grid(self.weight).astype(np.float64)
+        grid = self._grid().astype(np.float64)
         if before is not None:
             grid = grid * before.reshape(grid.shape[0], 1, -1, 1)
         changed: dict[Slot, np.ndarray] = {}
         if after is not None:
             grid = grid / after.reshape(grid.shape[0], -1, 1, 1)
             if self.bias is not None:
-                changed[self.index, BIAS_SLOT] = np.asarray(self.bias / after, np.float32)
-        changed[self.index, 1] = np.ascontiguousarray(self._ungrid(grid).astype(np.float32))
+                changed[self._index, BIAS_SLOT] = np.asarray(self.bias / after, np.float32)
+        changed[self._index, 1] = np.ascontiguousarray(self._ungrid(grid).astype(np.float32))
         return changed
 
-    def _grid(self, weight: np.ndarray) -> np.ndarray:
-        groups, (first, second) = int_attribute(self.node, "group", 1), weight.shape[:2]
-        if self.node.op_type == "Conv":
-            return np.reshape(weight, (groups, first // groups, second, -1))
-        if self.node.op_type == "ConvTranspose":
-            return np.transpose(weight.reshape(groups, first // groups, second, -1), (0, 2, 1, 3))
-        rows: np.ndarray = weight if int_attribute(self.node, "transB", 0) else weight.T
-        return rows.reshape(1, rows.shape[0], -1, self.per_channel)
+    def _grid(self) -> np.ndarray:
+        weight, groups = self._weight, int_attribute(self._node, "group", 1)
+        if self._node.op_type == "Gemm":
+            rows: np.ndarray = weight if int_attribute(self._node, "transB", 0) else weight.T
+            return rows.reshape(1, rows.shape[0], -1, self._per_channel)
+        grid = np.reshape(weight, (groups, weight.shape[0] // groups, weight.shape[1], -1))
+        return grid if self._node.op_type == "Conv" else np.transpose(grid, (0, 2, 1, 3))
 
     def _ungrid(self, grid: np.ndarray) -> np.ndarray:
-        if self.node.op_type == "ConvTranspose":
-            grid = grid.transpose(0, 2, 1, 3)
-        if self.node.op_type != "Gemm":
-            return grid.reshape(self.weight.shape)
+        if self._node.op_type != "Gemm":
+            grid = grid if self._node.op_type == "Conv" else grid.transpose(0, 2, 1, 3)
+            return grid.reshape(self._weight.shape)
         rows: np.ndarray = grid.reshape(grid.shape[1], -1)
-        return rows if int_attribute(self.node, "transB", 0) else rows.T
-
-
-def _weighted(network: Network, index: int, incoming: _Pair | None) -> _Weighted:
-    """The layer, whose weight and bias are constants; ``incoming`` is the pair that it is the second of."""
-    node = network.skeleton.graph.node[index]
-    has_bias = len(node.input) > BIAS_SLOT and bool(node.input[BIAS_SLOT])
-    bias = network.constant(node.input[BIAS_SLOT]) if has_bias else None
-    layer = _Weighted(index, node, network.constant(node.input[1]), bias)
-    return replace(layer, per_channel=layer.inputs // incoming.channels) if incoming else layer
+        return rows if int_attribute(self._node, "transB", 0) else rows.T
 
 
 class _Finder:
     """Finds the pairs of a network."""
 
     def __init__(self, network: Network) -> None:
-        self._network = network
         graph = network.skeleton.graph
-        self._nodes = graph.node
+        self._network, self._nodes, self._uses = network, graph.node, tensor_uses(graph)
         self._constants = {tensor.name for tensor in graph.initializer}
-        self._uses = tensor_uses(graph)
         self._readers = {name: index for index, node in enumerate(graph.node) for name in node.input}
 
-    def pairs(self) -> Iterator[_Pair]:
-        """Yields the pairs in execution order."""
+    def pairs(self) -> Iterator[tuple[_Pair, int]]:
+        """Yields the pairs in execution order, each with the number of channels between the layers."""
         for index, node in enumerate(self._nodes):
             if self._can_be_scaled(node):
-                first = _weighted(self._network, index, None)
+                first = _Weighted(self._network, index)
                 second = self._next(node.output[0], first.outputs)
                 if second is not None and (first.bias is None or first.bias.shape in ((), (1,), (first.outputs,))):
-                    yield _Pair(index, second, first.outputs)
+                    yield (index, second), first.outputs
 
     def _can_be_scaled(self, node: onnx.NodeProto) -> bool:
         if node.op_type not in _WEIGHTED or node.domain not in ("", "ai.onnx"):
@@ -282,26 +255,21 @@ class _Finder:
 
     def _next(self, tensor: str, channels: int) -> int | None:
         """The layer that reads a tensor with this number of channels and can be the second of a pair; or None."""
-        flat = False
+        is_flat = False
         while True:
             index = self._readers.get(tensor)
             if index is None or self._uses[tensor] != 1 or self._nodes[index].input[0] != tensor:
                 return None
             node = self._nodes[index]
             if node.op_type in _WEIGHTED:
-                return index if self._fits(index, channels, flat) else None
+                if not self._can_be_scaled(node) or int_attribute(node, "transA", 0):
+                    return None
+                inputs = _Weighted(self._network, index).inputs
+                return index if inputs == channels or (is_flat and inputs % channels == 0) else None
             flattens = self._flattens(index, channels)
             if not flattens and not self._commutes(node):
                 return None
-            flat, tensor = flat or flattens, node.output[0]
-
-    def _fits(self, index: int, channels: int, flat: bool) -> bool:
-        """Returns true if the layer reads these channels; ``flat``: several inputs of a Gemm may be one channel."""
-        node = self._nodes[index]
-        if not self._can_be_scaled(node) or int_attribute(node, "transA", 0):
-            return False
-        inputs = _weighted(self._network, index, None).inputs
-        return inputs % channels == 0 if flat else inputs == channels
+            is_flat, tensor = is_flat or flattens, node.output[0]
 
     def _commutes(self, node: onnx.NodeProto) -> bool:
         """Returns true for a node that works on each channel by itself and commutes with positive factors."""
@@ -313,7 +281,7 @@ class _Finder:
 
     def _pads_with_zeros(self, node: onnx.NodeProto) -> bool:
         """Returns true for a Pad that adds zeros, or copies of values, and adds no channels."""
-        mode = next((each.s for each in node.attribute if each.name == "mode"), b"constant")
+        mode = next((attribute.s for attribute in node.attribute if attribute.name == "mode"), b"constant")
         pads, value, axes = (node.input[slot] if slot < len(node.input) else "" for slot in (1, 2, 3))
         if axes or (mode == b"constant" and value and np.any(self._network.constant(value))):
             return False
@@ -330,5 +298,5 @@ class _Finder:
             return False
         before, after = (maker.shape or ())[1:], layer.shape or ()
         sizes = [size for size in before if isinstance(size, int)]
-        whole = len(sizes) == len(before) and sizes[:1] == [channels]
-        return whole and len(after) == 2 and after[1] == int(np.prod(sizes))
+        are_known = len(sizes) == len(before) and sizes[:1] == [channels]
+        return are_known and len(after) == 2 and after[1] == int(np.prod(sizes))

@@ -31,7 +31,7 @@ import onnx_graphsurgeon as gs
 from onnx import TensorProto, helper
 
 from trt_bisect.errors import BadInput
-from trt_bisect.model.prepare import bodies_of, tensor_names, unused_name
+from trt_bisect.model.prepare import bodies_of, redirect, tensor_names, unused_name
 from trt_bisect.model.quantizer import FLOAT_TYPES, FP8, FP8_DTYPE, INT8, FloatType, LowPrecision, Quantizer
 from trt_bisect.precision import Precision
 
@@ -105,26 +105,17 @@ def take_out_pairs(graph: gs.Graph) -> ExistingPairs:
         if dequantize.outputs[0].outputs and all(c.op == "QuantizeLinear" for c in dequantize.outputs[0].outputs):
             continue
         chain = _chain_before(dequantize, taken, made)
-        if chain is None:
-            continue
-        chain = replace(chain, source=_with_absorbed_activation(chain, graph, pairs.unproven))
-        _rewire_consumers(dequantize.outputs[0], chain, pairs, graph)
-        _rewire_network_output(dequantize, chain, pairs, graph)
+        if chain is not None:
+            source, quantizers = _with_absorbed_activation(*chain, graph, pairs.unproven), chain[1]
+            _rewire_consumers(dequantize.outputs[0], source, quantizers, pairs, graph)
+            _rewire_network_output(dequantize, source, quantizers, pairs, graph)
     graph.cleanup()
     return pairs
 
 
-@dataclass(frozen=True)
-class _Chain:
-    """Q/DQ pairs in a row.
-
-    Attributes:
-        source: the float tensor that the first pair reads.
-        quantizers: the quantizers of the pairs, first applied first; empty for a bias, which is not rounded.
-    """
-
-    source: gs.Tensor
-    quantizers: tuple[Quantizer, ...]
+_Chain = tuple[gs.Tensor, tuple[Quantizer, ...]]
+"""Q/DQ pairs in a row: the float tensor that the first one reads, and the quantizers, first applied first; none for a
+bias, which is not rounded."""
 
 
 def _chain_before(dequantize: gs.Node, taken: set[str], made: dict[tuple[object, ...], gs.Constant]) -> _Chain | None:
@@ -144,8 +135,8 @@ def _chain_before(dequantize: gs.Node, taken: set[str], made: dict[tuple[object,
     source = quantize.inputs[0]
     if source.inputs and source.inputs[0].op == "DequantizeLinear":
         before = _chain_before(source.inputs[0], taken, made)
-        return before and replace(before, quantizers=(*before.quantizers, quantizer))
-    return _Chain(source, (quantizer,))
+        return before and (before[0], (*before[1], quantizer))
+    return source, (quantizer,)
 
 
 def _dequantized_constant(
@@ -162,7 +153,7 @@ def _dequantized_constant(
     if key not in made:
         name = unused_name(f"{stored.name}.dequantized", taken)
         made[key] = gs.Constant(name, quantizer.dequantized(stored.values))
-    return _Chain(made[key], (quantizer,) if stored.values.dtype in _EIGHT_BITS else ())
+    return made[key], (quantizer,) if stored.values.dtype in _EIGHT_BITS else ()
 
 
 def _pair(quantize: gs.Node, dequantize: gs.Node) -> Quantizer | None:
@@ -171,13 +162,13 @@ def _pair(quantize: gs.Node, dequantize: gs.Node) -> Quantizer | None:
     Both must have the same scale and zero point, and the output must have the input's float type.
     """
     levels = _levels(quantize, dequantize)
-    one, other = _parameters(quantize, levels), _parameters(dequantize, levels)
-    if one is None or other is None or levels not in _EIGHT_BITS or quantize.attrs.get("precision", 0):
+    q, dq = _parameters(quantize, levels), _parameters(dequantize, levels)
+    if q is None or dq is None or levels not in _EIGHT_BITS or quantize.attrs.get("precision", 0):
         return None
     source = quantize.inputs[0].dtype
-    same = one.scale.tobytes() == other.scale.tobytes() and one.zero_point.tobytes() == other.zero_point.tobytes()
-    keeps_type = source is None or np.dtype(source) == other.dtype
-    return replace(one, dtype=_measured_in(other.dtype)) if same and keeps_type else None
+    are_equal = q.scale.tobytes() == dq.scale.tobytes() and q.zero_point.tobytes() == dq.zero_point.tobytes()
+    keeps_type = source is None or np.dtype(source) == dq.dtype
+    return replace(q, dtype=_measured_in(dq.dtype)) if are_equal and keeps_type else None
 
 
 def _measured_in(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
@@ -212,16 +203,16 @@ def _parameters(node: gs.Node, levels: np.dtype[np.generic]) -> Quantizer | None
     Args:
         levels: the type of the zero point, which is 0, if the node has none.
     """
-    given = node.inputs[1:3] if _has_zero_point(node) else node.inputs[1:2]
-    if node.attrs.get("block_size", 0) or not all(isinstance(tensor, gs.Constant) for tensor in given):
+    parameters = node.inputs[1:3] if _has_zero_point(node) else node.inputs[1:2]
+    if node.attrs.get("block_size", 0) or not all(isinstance(tensor, gs.Constant) for tensor in parameters):
         return None
-    scale = np.asarray(given[0].values)
+    scale = np.asarray(parameters[0].values)
     named = node.attrs.get("output_dtype", 0) if node.op == "DequantizeLinear" else 0
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(named)) if named else scale.dtype
     if scale.dtype not in _FLOATS or dtype not in _FLOATS:
         return None
     scale = scale.astype(np.float32)
-    zero_point = np.asarray(given[1].values) if len(given) > 1 else np.zeros(scale.shape, levels)
+    zero_point = np.asarray(parameters[1].values) if len(parameters) > 1 else np.zeros(scale.shape, levels)
     if scale.size == 1:
         return Quantizer(scale.reshape(()), zero_point.reshape(()), None, dtype)
     axis = _axis(node, scale)
@@ -256,7 +247,9 @@ def _move_past_transposes(dequantize: gs.Node) -> None:
         transpose.inputs = [gs.Constant(f"{transpose.name}.transposed", moved), *dequantize.inputs[1:]]
 
 
-def _rewire_consumers(out: gs.Tensor, chain: _Chain, pairs: ExistingPairs, graph: gs.Graph) -> None:
+def _rewire_consumers(
+    out: gs.Tensor, source: gs.Tensor, quantizers: tuple[Quantizer, ...], pairs: ExistingPairs, graph: gs.Graph
+) -> None:
     """Connects the readers of a chain's output to its source, except nodes inside control flow."""
     in_main_graph = {id(node) for node in graph.nodes}
     for consumer in list(out.outputs):
@@ -264,25 +257,20 @@ def _rewire_consumers(out: gs.Tensor, chain: _Chain, pairs: ExistingPairs, graph
             continue
         for slot, tensor in enumerate(consumer.inputs):
             if tensor is out:
-                consumer.inputs[slot] = chain.source
-                if chain.quantizers:
-                    pairs.inputs[consumer.name, slot] = chain.quantizers
+                consumer.inputs[slot] = source
+                if quantizers:
+                    pairs.inputs[consumer.name, slot] = quantizers
 
 
-def _rewire_network_output(dequantize: gs.Node, chain: _Chain, pairs: ExistingPairs, graph: gs.Graph) -> None:
+def _rewire_network_output(
+    dequantize: gs.Node, source: gs.Tensor, quantizers: tuple[Quantizer, ...], pairs: ExistingPairs, graph: gs.Graph
+) -> None:
     """Makes the node before a chain produce the output of the network that the chain produced, if it did."""
-    out, source = dequantize.outputs[0], chain.source
-    producer = source.inputs[0] if source.inputs else None
-    if not any(out is output for output in graph.outputs) or producer is None or source in graph.outputs:
-        return
-    slot = next(i for i, tensor in enumerate(producer.outputs) if tensor is source)
-    dequantize.outputs.clear()
-    for consumer in list(source.outputs):
-        for position, tensor in enumerate(consumer.inputs):
-            if tensor is source:
-                consumer.inputs[position] = out
-    producer.outputs[slot] = out
-    pairs.outputs[producer.name, slot] = chain.quantizers
+    out, producer = dequantize.outputs[0], source.inputs[0] if source.inputs else None
+    if any(out is output for output in graph.outputs) and producer is not None and source not in graph.outputs:
+        dequantize.outputs.clear()
+        redirect(source, out)
+        pairs.outputs[producer.name, _replace_output(source, out)] = quantizers
 
 
 _NO_LOWER_BOUND = frozenset(
@@ -303,14 +291,14 @@ _OWN_NAME = r"(?:[_.]out(?:put)?(?:_\d+)?|:\d+)?"
 _RELU6 = 6.0
 
 
-def _with_absorbed_activation(chain: _Chain, graph: gs.Graph, unproven: list[str]) -> gs.Tensor:
+def _with_absorbed_activation(
+    source: gs.Tensor, quantizers: tuple[Quantizer, ...], graph: gs.Graph, unproven: list[str]
+) -> gs.Tensor:
     """Restores the activation that a chain replaced, if that is proven; returns its output, else the chain's source.
 
     Args:
-        graph: the activation is added to it, in place.
         unproven: the name of the layer before the chain is added to it if an activation is possible but unproven.
     """
-    source, quantizers = chain.source, chain.quantizers
     producer = source.inputs[0] if source.inputs else None
     if producer is None or not quantizers or not _begins_at_zero(quantizers[0]):
         return source
@@ -329,16 +317,13 @@ def _with_absorbed_activation(chain: _Chain, graph: gs.Graph, unproven: list[str
 
 
 def _begins_at_zero(quantizer: Quantizer) -> bool:
-    if quantizer.in_fp8 or quantizer.zero_point.ndim:
-        return False
-    return bool(quantizer.zero_point == np.iinfo(quantizer.zero_point.dtype).min)
+    zero_point = quantizer.zero_point
+    return not quantizer.in_fp8 and not zero_point.ndim and bool(zero_point == np.iinfo(zero_point.dtype).min)
 
 
 def _origins(tensor: gs.Tensor) -> set[str]:
     """The operators that make the values of a tensor, before others that only move, pool, scale or add them."""
-    origins: set[str] = set()
-    seen: set[int] = set()
-    waiting = [tensor]
+    origins, seen, waiting = set[str](), set[int](), [tensor]
     while waiting:
         current = waiting.pop()
         if id(current) in seen or not current.inputs:
@@ -364,14 +349,11 @@ def _passed(node: gs.Node) -> list[gs.Tensor]:
 
 def _restore(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, graph: gs.Graph) -> gs.Tensor:
     """Adds a Clip at zero after ``source``, and at six if the range ends there (Relu6); returns its output."""
-    limits = [0.0, _RELU6] if abs(float(first.scale) * 255 - _RELU6) < 1e-3 else [0.0]
-    bounds = [
-        gs.Constant(f"{name}.{word}", np.array(limit, first.dtype))
-        for word, limit in zip(("zero", "six"), limits, strict=False)
-    ]
+    limits = {"zero": 0.0, "six": _RELU6} if abs(float(first.scale) * 255 - _RELU6) < 1e-3 else {"zero": 0.0}
+    bounds = [gs.Constant(f"{name}.{word}", np.array(limit, first.dtype)) for word, limit in limits.items()]
     out = gs.Variable(f"{name}_out", first.dtype, source.shape)
-    place = graph.nodes.index(producer) + 1
-    graph.nodes.insert(place, gs.Node("Clip", name, inputs=[source, *bounds], outputs=[out]))
+    clip = gs.Node("Clip", name, inputs=[source, *bounds], outputs=[out])
+    graph.nodes.insert(graph.nodes.index(producer) + 1, clip)
     return out
 
 
@@ -400,12 +382,12 @@ def pair_notes(layers: tuple[Layer, ...], pairs: ExistingPairs, low: LowPrecisio
 
 def switch_notes(layers: tuple[Layer, ...]) -> tuple[str, ...]:
     """Returns a note on Q/DQ nodes that stay in every plan; nothing if there are none."""
-    left = [layer.name for layer in layers if layer.op_type in ("QuantizeLinear", "DequantizeLinear")]
-    if not left:
+    stuck = [layer.name for layer in layers if layer.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    if not stuck:
         return ()
     return (
-        f"{len(left)} Q/DQ nodes cannot be switched (not INT8, in blocks, with computed scales, or with other "
-        f"parameters in Q than in DQ) and stay in every plan, including FP32: '{left[0]}' is the first",
+        f"{len(stuck)} Q/DQ nodes cannot be switched (not INT8, in blocks, with computed scales, or with other "
+        f"parameters in Q than in DQ) and stay in every plan, including FP32: '{stuck[0]}' is the first",
     )
 
 
@@ -445,19 +427,18 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
     """
     kind = low.float_type
     assert kind is not None
-    for precision, other in FLOAT_TYPES.items():
-        if other is not kind and _in_type(graph, other):
-            both = _in_type(graph, kind)
+    for precision, other_kind in FLOAT_TYPES.items():
+        if other_kind is not kind and has_type(graph, other_kind):
+            remedy = "Give the network" if has_type(graph, kind) else f"Give --low {precision}, or the network"
             raise BadInput(
-                f"'{source}' is in {precision.upper()} and cannot be measured in {low.title}.",
-                "Give the network in FP32." if both else f"Give --low {precision}, or the network in FP32.",
+                f"'{source}' is in {precision.upper()} and cannot be measured in {low.title}.", f"{remedy} in FP32."
             )
-    if any(_in_type(body, kind) for body in bodies_of(graph)):
+    if any(has_type(body, kind) for body in bodies_of(graph)):
         raise BadInput(
             f"'{source}' has {low.title} tensors inside If, Loop or Scan.",
             "Give the network in FP32, or without such tensors.",
         )
-    if not _in_type(graph, kind):
+    if not has_type(graph, kind):
         return None
     own_roundings = _own_roundings(graph, kind)
     typed_nodes = frozenset(
@@ -479,18 +460,6 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
             else:
                 tensor.dtype = _FLOAT32
     return typed_nodes
-
-
-def in_question(layers: Iterable[Layer], in_type: Collection[str]) -> tuple[Layer, ...]:
-    """Returns layers of which only those named in ``in_type`` may be low: the file has them in the type."""
-    return tuple(
-        layer if layer.name in in_type else layer.kept_high("the network has it in float32") for layer in layers
-    )
-
-
-def in_bf16(graph: gs.Graph) -> bool:
-    """Returns true if a graph has BF16 tensors."""
-    return _in_type(graph, FLOAT_TYPES[Precision.BF16])
 
 
 def others_in_fp32(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[Layer, ...]:
@@ -524,7 +493,8 @@ def type_notes(
         yield "all that is not in eight bits is in BF16, as in the file, and so are the tensors at its Q/DQ pairs"
 
 
-def _in_type(graph: gs.Graph, kind: FloatType) -> bool:
+def has_type(graph: gs.Graph, kind: FloatType) -> bool:
+    """Returns true if a graph has tensors of a float type."""
     return any(tensor.dtype == kind.dtype for tensor in graph.tensors().values())
 
 
@@ -548,22 +518,25 @@ def _keep_interface(graph: gs.Graph, low: LowPrecision) -> None:
     assert kind is not None
     if low.precision is not Precision.FP16:
         return
-    for given in [value for value in graph.inputs if value.dtype == kind.dtype]:
-        readers = list(given.outputs)
-        inside = gs.Variable(unused_name(f"{given.name}_float32", taken), _FLOAT32, given.shape)
-        for reader in readers:
-            reader.inputs = [inside if tensor is given else tensor for tensor in reader.inputs]
-        name = unused_name(f"{given.name}_to_float32", taken)
-        graph.nodes.insert(0, gs.Node("Cast", name, {"to": TensorProto.FLOAT}, [given], [inside]))
-    for result in [value for value in graph.outputs if value.dtype == kind.dtype and value.inputs]:
-        maker = result.inputs[0]
-        inside = gs.Variable(unused_name(f"{result.name}_float32", taken), _FLOAT32, result.shape)
-        slot = next(i for i, out in enumerate(maker.outputs) if out is result)
-        for reader in list(result.outputs):
-            reader.inputs = [inside if tensor is result else tensor for tensor in reader.inputs]
-        maker.outputs[slot] = inside
-        name = unused_name(f"{result.name}_to_{kind.name}", taken)
-        graph.nodes.append(gs.Node("Cast", name, {"to": kind.onnx}, [inside], [result]))
+    for value in [value for value in graph.inputs if value.dtype == kind.dtype]:
+        inside = gs.Variable(unused_name(f"{value.name}_float32", taken), _FLOAT32, value.shape)
+        redirect(value, inside)
+        name = unused_name(f"{value.name}_to_float32", taken)
+        graph.nodes.insert(0, gs.Node("Cast", name, {"to": TensorProto.FLOAT}, [value], [inside]))
+    for value in [value for value in graph.outputs if value.dtype == kind.dtype and value.inputs]:
+        inside = gs.Variable(unused_name(f"{value.name}_float32", taken), _FLOAT32, value.shape)
+        redirect(value, inside)
+        _replace_output(value, inside)
+        name = unused_name(f"{value.name}_to_{kind.name}", taken)
+        graph.nodes.append(gs.Node("Cast", name, {"to": kind.onnx}, [inside], [value]))
+
+
+def _replace_output(old: gs.Tensor, new: gs.Tensor) -> int:
+    """Lets the node that makes a tensor make another one instead; returns the position among its outputs."""
+    maker = old.inputs[0]
+    slot = next(slot for slot, tensor in enumerate(maker.outputs) if tensor is old)
+    maker.outputs[slot] = new
+    return slot
 
 
 def _remove_cast(graph: gs.Graph, node: gs.Node, kind: FloatType) -> None:
@@ -578,10 +551,9 @@ def _remove_cast(graph: gs.Graph, node: gs.Node, kind: FloatType) -> None:
     if any(out is result for result in graph.outputs):
         _give_name(graph, node)
         return
-    if any(read is given for given in graph.inputs) and read.dtype == kind.dtype:
+    if any(read is value for value in graph.inputs) and read.dtype == kind.dtype:
         return
-    for reader in list(out.outputs):
-        reader.inputs = [read if tensor is out else tensor for tensor in reader.inputs]
+    redirect(out, read)
     node.inputs.clear()
     node.outputs.clear()
 
@@ -594,10 +566,7 @@ def _give_name(graph: gs.Graph, node: gs.Node) -> None:
     if not read.inputs or any(read is value for value in (*graph.inputs, *graph.outputs)):
         node.op, node.attrs = "Identity", {}
         return
-    maker = read.inputs[0]
-    slot = next(i for i, tensor in enumerate(maker.outputs) if tensor is read)
     node.inputs.clear()
     node.outputs.clear()
-    for reader in list(read.outputs):
-        reader.inputs = [out if tensor is read else tensor for tensor in reader.inputs]
-    maker.outputs[slot] = out
+    redirect(read, out)
+    _replace_output(read, out)

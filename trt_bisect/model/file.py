@@ -22,13 +22,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from math import prod
+from copy import deepcopy
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import TensorProto, external_data_helper, numpy_helper
 
 from trt_bisect.data.named import ONNX, kind_of, remedy_of, similar_file
@@ -44,7 +44,7 @@ class _Field(NamedTuple):
     """A field of a message: its number, all its bytes, and its content (empty for a number)."""
 
     number: int
-    whole: memoryview
+    encoded: memoryview
     content: memoryview
 
 
@@ -71,13 +71,13 @@ def read_without_weights(
     tensors: list[memoryview] = []
     for field in _fields(np.memmap(path, np.uint8, "r").data):
         if field.number != _GRAPH_IN_MODEL:
-            of_model.append(field.whole)
+            of_model.append(field.encoded)
             continue
         for inner in _fields(field.content):
             if inner.number == _INITIALIZER_IN_GRAPH:
                 tensors.append(inner.content)
             else:
-                of_graph.append(inner.whole)
+                of_graph.append(inner.encoded)
     model.MergeFromString(b"".join(of_model))
     model.graph.MergeFromString(b"".join(of_graph))
     for content in tensors:
@@ -89,33 +89,28 @@ def read_without_weights(
 
 def places_of_weights(path: Path) -> dict[str, tuple[int, int]]:
     """Returns by name the offset and the size in ``path``, in bytes, of each weight in ``raw_data``."""
-    whole = np.memmap(path, np.uint8, "r")
-    begin, places = whole.ctypes.data, dict[str, tuple[int, int]]()
-    for field in _fields(whole.data):
+    content = np.memmap(path, np.uint8, "r")
+    places = dict[str, tuple[int, int]]()
+    for field in _fields(content.data):
         for inner in _fields(field.content) if field.number == _GRAPH_IN_MODEL else ():
             if inner.number != _INITIALIZER_IN_GRAPH:
                 continue
-            fields = {each.number: each.content for each in _fields(inner.content)}
+            fields = {part.number: part.content for part in _fields(inner.content)}
             raw = fields.get(_RAW_DATA_IN_TENSOR)
             if raw:
-                offset = np.frombuffer(raw, np.uint8).ctypes.data - begin
+                offset = np.frombuffer(raw, np.uint8).ctypes.data - content.ctypes.data
                 places[bytes(fields[_NAME_IN_TENSOR]).decode()] = offset, raw.nbytes
     return places
 
 
 def _read_tensor(content: memoryview, tensor: TensorProto, least: int, types: frozenset[int]) -> np.ndarray | None:
     """Fills ``tensor``; returns its values where they are left out of it."""
-    raw = memoryview(b"")
-    rest = []
-    for field in _fields(content):
-        if field.number == _RAW_DATA_IN_TENSOR:
-            raw = field.content
-        else:
-            rest.append(field.whole)
-    tensor.MergeFromString(b"".join(rest))
+    fields = list(_fields(content))
+    raw = {field.number: field.content for field in fields}.get(_RAW_DATA_IN_TENSOR, memoryview(b""))
+    tensor.MergeFromString(b"".join(field.encoded for field in fields if field.number != _RAW_DATA_IN_TENSOR))
     if raw.nbytes >= least and tensor.data_type in types and tensor.data_location != TensorProto.EXTERNAL:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        if prod(tensor.dims) * dtype.itemsize == raw.nbytes:
+        if math.prod(tensor.dims) * dtype.itemsize == raw.nbytes:
             values: np.ndarray = np.frombuffer(raw, dtype).reshape(tensor.dims).copy()
             return values
     if raw.nbytes:
@@ -162,9 +157,7 @@ def write_with_weights(file: BinaryIO, skeleton: onnx.ModelProto, weights: Mappi
     Args:
         skeleton: the network; initializers of external data have their values in ``weights``.
     """
-    model, graph = onnx.ModelProto(), onnx.GraphProto()
-    model.CopyFrom(skeleton)
-    graph.CopyFrom(skeleton.graph)
+    model, graph = deepcopy(skeleton), deepcopy(skeleton.graph)
     model.ClearField("graph")
     graph.ClearField("initializer")
     parts: list[bytes | memoryview] = [graph.SerializeToString()]
@@ -175,7 +168,6 @@ def write_with_weights(file: BinaryIO, skeleton: onnx.ModelProto, weights: Mappi
 
 
 def _tensor_parts(tensor: TensorProto, weights: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:
-    """The bytes of an initializer, in parts."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return [tensor.SerializeToString()]
     array = weights[tensor.name]
@@ -212,8 +204,6 @@ _DETACHABLE = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOU
 _DETACHABLE |= {TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL}
 
 Weights = dict[str, np.ndarray]
-
-
 ONNX_TYPES = (str, Path, onnx.ModelProto)
 """The forms of a network that Python takes, besides one that is read already."""
 _saved: dict[str, Path] = {}
@@ -270,9 +260,8 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
         for tensor in model.graph.initializer:
             weight = _external_weight(tensor, path)
             if weight is not None:
-                weights[tensor.name] = weight
-                _forget_external(tensor)
-        for tensor in _all_tensors(model):
+                weights[tensor.name], tensor.data_location = weight, TensorProto.DEFAULT
+        for tensor in _tensors(model):
             _load_external(tensor, path)
     except (onnx.checker.ValidationError, OSError, ValueError) as error:
         raise BadInput(
@@ -292,19 +281,13 @@ def _external_weight(tensor: TensorProto, path: Path) -> np.ndarray | None:
     """
     if not external_data_helper.uses_external_data(tensor):
         return None
-    read = TensorProto()
-    read.CopyFrom(tensor)
-    _load_external(read, path)
-    return numpy_helper.to_array(read) if _bytes_to_detach(read) else None
+    loaded = deepcopy(tensor)
+    _load_external(loaded, path)
+    return numpy_helper.to_array(loaded) if _bytes_to_detach(loaded) else None
 
 
 def _load_external(tensor: TensorProto, path: Path) -> None:
-    """Reads the external data of a tensor of the file ``path`` into it, if it has any.
-
-    Raises:
-        BadInput: the data's file is missing.
-        ValueError: the data is in a file outside the network's folder.
-    """
+    """Reads the external data of a tensor of the file ``path`` into it, if it has any."""
     if external_data_helper.uses_external_data(tensor):
         location = external_data_helper.ExternalDataInfo(tensor).location
         folder = path.parent.resolve()
@@ -316,12 +299,8 @@ def _load_external(tensor: TensorProto, path: Path) -> None:
                 "Put the data file that was exported with the network beside the network.",
             )
         external_data_helper.load_external_data_for_tensor(tensor, str(path.parent or Path()))
-        _forget_external(tensor)
-
-
-def _forget_external(tensor: TensorProto) -> None:
-    tensor.data_location = TensorProto.DEFAULT
-    del tensor.external_data[:]
+        tensor.data_location = TensorProto.DEFAULT
+        del tensor.external_data[:]
 
 
 def _parsed(path: Path) -> tuple[onnx.ModelProto, Weights]:
@@ -333,10 +312,9 @@ def _parsed(path: Path) -> tuple[onnx.ModelProto, Weights]:
 
 
 def _no_file(path: Path) -> BadInput:
-    """The error for a path that is no file: a folder, or a name that does not exist."""
     if path.is_dir():
-        kind, found = kind_of(path), sorted(path.glob("*.onnx"))
-        inside = f"Give one of its networks, such as {found[0]}." if found else "Give the path of an .onnx file."
+        kind, networks = kind_of(path), sorted(path.glob("*.onnx"))
+        inside = f"Give one of its networks, such as {networks[0]}." if networks else "Give the path of an .onnx file."
         if (path / "report.json").is_file():
             inside = f"It is the folder of a run: 'trt-bisect view {path}' shows it. Give the network's .onnx file."
         return BadInput(f"'{path}' is {kind or 'a folder'}, not an ONNX network.", remedy_of(kind) or inside)
@@ -352,41 +330,26 @@ def _not_onnx(path: Path, reason: str) -> BadInput:
     )
 
 
-def _all_tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:
-    """Every constant in a file: of the graph, of functions and of training graphs."""
-    yield from _tensors(model.graph)
-    for function in model.functions:
-        yield from _tensors_of_nodes(function.node)
-        for attribute in function.attribute_proto:
-            yield from _tensors_of_attribute(attribute)
-    for training in model.training_info:
-        yield from _tensors(training.initialization)
-        yield from _tensors(training.algorithm)
+_TENSOR_FIELDS = frozenset(
+    "graph functions training_info initialization algorithm node attribute attribute_proto g graphs t tensors "
+    "sparse_tensor sparse_tensors initializer sparse_initializer values indices".split()
+)
+"""The fields of messages that hold constants, or messages with constants in them."""
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """Every constant of a graph: initializers, attributes, and those of the bodies of its nodes."""
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from _tensors_of_nodes(graph.node)
+def _tensors(message: Message) -> Iterator[TensorProto]:
+    """Every constant in a file: of the graph, of the bodies of its nodes, of functions and of training graphs."""
+    for field, value in message.ListFields():
+        if field.name in _TENSOR_FIELDS:
+            for inner in [value] if isinstance(value, Message) else value:
+                yield from [inner] if isinstance(inner, TensorProto) else _tensors(inner)
 
 
-def _tensors_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
-    for node in nodes:
-        for attribute in node.attribute:
-            yield from _tensors_of_attribute(attribute)
-
-
-def _tensors_of_attribute(attribute: onnx.AttributeProto) -> Iterator[TensorProto]:
-    if attribute.HasField("t"):
-        yield attribute.t
-    yield from attribute.tensors
-    sparse = [*([attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []), *attribute.sparse_tensors]
-    for tensor in sparse:
-        yield from (tensor.values, tensor.indices)
-    for body in subgraphs_of_attribute(attribute):
-        yield from _tensors(body)
+def refill(field: Any, messages: Iterable[Message]) -> None:
+    """Replaces all messages of a repeated field by copies of messages, which may be some of the field itself."""
+    copies = [deepcopy(message) for message in messages]
+    del field[:]
+    field.extend(copies)
 
 
 def subgraphs_of_attribute(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
@@ -489,8 +452,7 @@ def save_model(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray], pat
         with path.open("wb") as file:
             write_with_weights(file, skeleton, weights)
         return [path]
-    model = onnx.ModelProto()
-    model.CopyFrom(skeleton)
+    model = deepcopy(skeleton)
     data = path.with_name(path.name + ".data")
     with data.open("wb") as file:
         for tensor in model.graph.initializer:

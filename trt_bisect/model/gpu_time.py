@@ -51,13 +51,7 @@ from typing import Any
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 
-BYTES = {
-    Precision.INT8: 1,
-    Precision.FP8: 1,
-    Precision.FP16: 2,
-    Precision.BF16: 2,
-    Precision.FP32: 4,
-}
+BYTES = {Precision.INT8: 1, Precision.FP8: 1, Precision.FP16: 2, Precision.BF16: 2, Precision.FP32: 4}
 """The size of a value."""
 
 _TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (128, 64), (64, 128), (64, 64), (128, 32), (64, 32))

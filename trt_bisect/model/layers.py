@@ -23,6 +23,7 @@ Facts and their sources:
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,31 +54,21 @@ _PAIRS = ("QuantizeLinear", "DequantizeLinear")
 Shape = tuple[int | str | None, ...]
 
 
-@dataclass(frozen=True)
 class Wiring:
     """The producers and readers of the tensors of a graph.
+
+    Args:
+        constants: the tensors that do not depend on the network's inputs.
+        shapes: those that are known.
 
     Attributes:
         makers: the node that computes each tensor.
         uses: the number of inputs that read each tensor, including those of bodies; a network output counts as one.
-        constants: the tensors that do not depend on the network's inputs.
-        shapes: those that are known.
     """
 
-    makers: Mapping[str, onnx.NodeProto]
-    uses: Mapping[str, int]
-    constants: Collection[str]
-    shapes: Mapping[str, Shape]
-
-    @classmethod
-    def of(cls, graph: onnx.GraphProto, constants: Collection[str], shapes: Mapping[str, Shape]) -> Wiring:
-        """Reads the wiring of a graph, given its constants and known shapes."""
-        makers = {name: node for node in graph.node for name in node.output if name}
-        return cls(makers, tensor_uses(graph), constants, shapes)
-
-    def activations(self, node: onnx.NodeProto) -> list[str]:
-        """The inputs of a node that are not constants, once for each slot."""
-        return [name for name in node.input if name and name not in self.constants]
+    def __init__(self, graph: onnx.GraphProto, constants: Collection[str], shapes: Mapping[str, Shape]) -> None:
+        self.makers = {name: node for node in graph.node for name in node.output if name}
+        self.uses, self.constants, self.shapes = tensor_uses(graph), constants, shapes
 
     def fused_with(self, tensor: str, heads: Collection[str] = CONVOLUTIONS) -> onnx.NodeProto | None:
         """Returns the convolution that can be fused with the reader of ``tensor``, or None.
@@ -101,7 +92,7 @@ class Wiring:
                     return None
                 head = maker
                 continue
-            inside = self.activations(maker)
+            inside = [name for name in maker.input if name and name not in self.constants]
             if maker.op_type not in POINTWISE or (maker.op_type == "Add" and len(inside) > 1):
                 return None
             waiting += [name for name in dict.fromkeys(inside) if name not in reads]
@@ -110,8 +101,7 @@ class Wiring:
 
     def before(self, tensor: str) -> set[str]:
         """The names of all layers that a tensor depends on, without Q/DQ nodes."""
-        names: set[str] = set()
-        waiting, seen = [tensor], {tensor}
+        names, waiting, seen = set[str](), [tensor], {tensor}
         while waiting:
             node = self.makers.get(waiting.pop())
             if node is None:
@@ -123,9 +113,9 @@ class Wiring:
             waiting += fresh
         return names
 
-    def broadcasts(self, one: str, other: str) -> bool:
+    def _broadcasts(self, sides: tuple[str, str]) -> bool:
         """Returns true if an Add of two tensors repeats one along another axis than the batch; false if unknown."""
-        first, second = self.shapes.get(one), self.shapes.get(other)
+        first, second = map(self.shapes.get, sides)
         if first is None or second is None:
             return False
         sizes = zip(first[1:], second[1:], strict=False)
@@ -137,7 +127,7 @@ class Wiring:
         If both come from convolutions, it is the one with more layers of its own, or the second if they have equally
         many: the other is the skip connection, usually a projection.
         """
-        if self.broadcasts(*sides):
+        if self._broadcasts(sides):
             return None
         fused = [slot for slot, tensor in enumerate(sides) if self.fused_with(tensor) is not None]
         if len(fused) < 2:
@@ -176,14 +166,9 @@ def tensors_in_low(network: Network) -> frozenset[str]:
 
 def _inside_kernels(network: Network, int8: Collection[int]) -> set[str]:
     """The tensors between a layer and the only reader that it is fused with."""
-    uses = tensor_uses(network.skeleton.graph)
-    inside: set[str] = set()
-    for layer in network.layers:
-        for tensor in layer.inputs:
-            maker = network.producers.get(tensor)
-            if maker is not None and uses[tensor] == 1 and _is_fused(maker, layer, tensor, int8):
-                inside.add(tensor)
-    return inside
+    uses, makers = tensor_uses(network.skeleton.graph), network.producers
+    reads = ((tensor, layer) for layer in network.layers for tensor in layer.inputs if tensor in makers)
+    return {name for name, layer in reads if uses[name] == 1 and _is_fused(makers[name], layer, name, int8)}
 
 
 def _is_fused(maker: Layer, reader: Layer, tensor: str, int8: Collection[int]) -> bool:
@@ -225,9 +210,8 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
     schema = _newest_schema(node.op_type) if node.domain in ("", "ai.onnx") else None
     if schema is None or any(True for attribute in node.attribute for _ in subgraphs_of_attribute(attribute)):
         return None
-    allowed = {
-        each.type_param_str for each in schema.type_constraints if f"tensor({kind.name})" in each.allowed_type_strs
-    }
+    constraints, name = schema.type_constraints, f"tensor({kind.name})"
+    allowed = {constraint.type_param_str for constraint in constraints if name in constraint.allowed_type_strs}
     inputs = [(slot, var) for slot, var in _variables(node.input, schema.inputs) if node.input[slot] in floats]
     outputs = [(slot, var) for slot, var in _variables(node.output, schema.outputs) if node.output[slot] in floats]
     read = {var for _, var in inputs if var in allowed}
@@ -362,18 +346,12 @@ class TensorTypes:
     @classmethod
     def of(cls, graph: onnx.GraphProto) -> TensorTypes:
         """Reads the graph's value infos, inputs, outputs and initializers."""
-        dtypes: dict[str, np.dtype[np.generic]] = {}
-        shapes: dict[str, Shape] = {}
-        for value in (*graph.value_info, *graph.input, *graph.output):
-            tensor = value.type.tensor_type
-            if tensor.elem_type:
-                dtypes[value.name] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-            if tensor.HasField("shape"):
-                shapes[value.name] = tuple(_size(dim) for dim in tensor.shape.dim)
-        for constant in graph.initializer:
-            dtypes[constant.name] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(constant.data_type))
-            shapes[constant.name] = tuple(constant.dims)
-        return cls(dtypes, shapes)
+        values = [(value.name, value.type.tensor_type) for value in (*graph.value_info, *graph.input, *graph.output)]
+        types = [(name, tensor.elem_type) for name, tensor in values if tensor.elem_type]
+        types += [(tensor.name, tensor.data_type) for tensor in graph.initializer]
+        shapes = {name: tuple(map(_size, tensor.shape.dim)) for name, tensor in values if tensor.HasField("shape")}
+        shapes |= {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+        return cls({name: np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)) for name, number in types}, shapes)
 
 
 @dataclass(frozen=True)
@@ -385,16 +363,14 @@ class TensorFacts:
 
     def size(self, name: str) -> int:
         """The bytes of a tensor; 0 if unknown."""
-        if name not in self.shapes:
-            return 0
-        return int(np.prod(self.shapes[name], dtype=np.int64)) * self.dtypes[name].itemsize
+        return int(math.prod(self.shapes[name])) * self.dtypes[name].itemsize if name in self.shapes else 0
 
 
 def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if dim.HasField("dim_value"):
         return int(dim.dim_value) if dim.dim_value >= 0 else None
-    named = dim.dim_param.isidentifier() and not dim.dim_param.startswith("unk__")
-    return dim.dim_param if named else None
+    is_name = dim.dim_param.isidentifier() and not dim.dim_param.startswith("unk__")
+    return dim.dim_param if is_name else None
 
 
 def layers_of(
@@ -409,13 +385,12 @@ def layers_of(
     types = TensorTypes.of(graph)
     constants = {tensor.name for tensor in graph.initializer} | set(weights)
     small = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in weights}
-    wiring, floats, kind = Wiring.of(graph, constants, types.shapes), types.float32, low.float_type
+    wiring, floats, kind = Wiring(graph, constants, types.shapes), types.float32, low.float_type
 
     def exact(name: str) -> bool:
         if kind is None or name not in constants:
             return True
-        known = weights.get(name)
-        return kind.holds(numpy_helper.to_array(small[name]) if known is None else known)
+        return kind.holds(weights[name] if name in weights else numpy_helper.to_array(small[name]))
 
     layers = []
     for index, node in enumerate(graph.node):
@@ -424,7 +399,7 @@ def layers_of(
         elif kind is not None:
             roundings, why_not = _typed_roundings(node, kind, floats, constants, exact)
         else:
-            roundings, why_not = _wanted_roundings(node, types, wiring, low)
+            roundings, why_not = _low_roundings(node, types, wiring, low)
         first = node.output[0] if node.output else ""
         layers.append(
             Layer(
@@ -455,9 +430,8 @@ def _existing_roundings(
         for slot, name in enumerate(node.output)
         if (quantizers := pairs.outputs.get((node.name, slot)))
     ]
-    return tuple(
-        rounding.made_symmetric() for rounding in roundings
-    ), "" if roundings else "the network has no Q/DQ at it"
+    symmetric = tuple(rounding.made_symmetric() for rounding in roundings)
+    return symmetric, "" if symmetric else "the network has no Q/DQ at it"
 
 
 def _typed_roundings(
@@ -467,7 +441,6 @@ def _typed_roundings(
     constants: Collection[str],
     exact: Callable[[str], bool],
 ) -> tuple[tuple[Rounding, ...], str]:
-    """The roundings to a float type: of every float32 input that may have it."""
     slots = typed_slots(node, floats, kind)
     if slots is None:
         return (), f"{node.op_type} has no float32 output whose type can change with its inputs"
@@ -475,11 +448,10 @@ def _typed_roundings(
         return (), "all its float inputs are constant"
     if carries(node, slots, exact):
         return (), f"{node.op_type} rounds nothing: its outputs are values that it reads"
-    names = [(slot, node.input[slot]) for slot in slots.inputs]
-    return tuple(Rounding(slot, name, name in constants) for slot, name in names), ""
+    return tuple(Rounding(slot, node.input[slot], node.input[slot] in constants) for slot in slots.inputs), ""
 
 
-def _wanted_roundings(
+def _low_roundings(
     node: onnx.NodeProto, types: TensorTypes, wiring: Wiring, low: LowPrecision
 ) -> tuple[tuple[Rounding, ...], str]:
     slots = low.slots.get(node.op_type) if node.domain in ("", "ai.onnx") else None
@@ -488,9 +460,9 @@ def _wanted_roundings(
     if slots == (EVERY_INPUT,):
         slots = tuple(range(len(node.input)))
     names, constants = [node.input[slot] for slot in slots], wiring.constants
-    known = {types.dtypes[name] for name in names if name in types.dtypes}
-    if known != {np.dtype(np.float32)}:
-        return (), f"its inputs are not float32 ({', '.join(sorted(map(str, known))) or 'unknown'})"
+    dtypes = {types.dtypes[name] for name in names if name in types.dtypes}
+    if dtypes != {np.dtype(np.float32)}:
+        return (), f"its inputs are not float32 ({', '.join(sorted(map(str, dtypes))) or 'unknown'})"
     if node.op_type == "Add" and any(name in constants for name in names):
         return (), "adding a constant follows the layer before it"
     if all(name in constants for name in names):

@@ -98,7 +98,6 @@ class Network:
 
     @cached_property
     def _following(self) -> frozenset[int]:
-        """The indices of the layers that only follow."""
         return frozenset(layer.index for layer in self.layers if layer.follows)
 
     @cached_property
@@ -162,7 +161,7 @@ class Network:
 
     def fixing(self, precisions: Mapping[int, Precision]) -> Network:
         """Returns this network with the precision of layers, by index, fixed."""
-        layers = (replace(each, fixed=precisions.get(each.index, each.fixed)) for each in self.layers)
+        layers = (replace(layer, fixed=precisions.get(layer.index, layer.fixed)) for layer in self.layers)
         return replace(self, layers=tuple(layers))
 
     @property
@@ -200,7 +199,7 @@ class Network:
         if not self.low.needs_ranges:
             return ()
         roundings = (rounding for layer in self.layers for rounding in layer.roundings)
-        return tuple(dict.fromkeys(each.tensor for each in roundings if not each.is_weight and not each.fixed))
+        return tuple(dict.fromkeys(r.tensor for r in roundings if not r.is_weight and not r.fixed))
 
     @property
     def unscaled(self) -> tuple[str, ...]:
@@ -228,14 +227,13 @@ class Network:
         near = difflib.get_close_matches(name, [layer.name for layer in self.layers], n=3)
         hint = "Did you mean " + ", ".join(f"'{n}'" for n in near) + "?" if near else ""
         raise BadInput(
-            f"'{self.source}' has no layer '{name}'.",
-            f"{hint} 'trt-bisect layers {self.source}' lists them.".strip(),
+            f"'{self.source}' has no layer '{name}'.", f"{hint} 'trt-bisect layers {self.source}' lists them.".strip()
         )
 
     def keeping_high(self, reasons: Mapping[int, str]) -> Network:
         """Returns this network with the layers in ``reasons`` (by index) no longer quantizable."""
-        kept = (each.kept_high(reasons[each.index]) if each.index in reasons else each for each in self.layers)
-        return replace(self, layers=tuple(kept))
+        layers = (layer.kept_high(reasons[k]) if k in reasons else layer for k, layer in enumerate(self.layers))
+        return replace(self, layers=tuple(layers))
 
     def with_low(self, low: LowPrecision) -> Network:
         """Returns this network, as it was loaded, with another low precision.
@@ -363,7 +361,7 @@ def _prepared(
     fuse_norms: bool,
 ) -> Network:
     dropped, opset = drop_odd_outputs(model.graph, source), opset_of(model)
-    properties = {each.key: each.value for each in model.metadata_props}
+    properties = {entry.key: entry.value for entry in model.metadata_props}
     existing.refuse_other_pairs(model.graph, source)
     oldest = max(low.oldest_opset(base), NORM_OPSET if fuse_norms else 0)
     graph, cut, exported = prepare(model, weights, shapes, source, oldest, fuse_norms=fuse_norms)
@@ -371,14 +369,19 @@ def _prepared(
     pairs = existing.take_out_pairs(graph)
     low = existing.low_of_pairs(pairs, low, source)
     in_type = existing.take_out_types(graph, low, source) if low.float_type and not pairs else None
-    in_base = existing.take_out_types(graph, BF16, source) if pairs and existing.in_bf16(graph) else None
+    in_base = (
+        existing.take_out_types(graph, BF16, source)
+        if pairs and existing.has_type(graph, FLOAT_TYPES[Precision.BF16])
+        else None
+    )
     skeleton = _export(graph, source)
     weights = mapped_if_large(detached_in(graph) | detach_weights(skeleton))
     skeleton = infer_shapes(skeleton)
     layers = layers_of(skeleton.graph, weights, pairs, low)
     layers = tuple(replace(layer, **vars(exported.get(layer.name, Exported()))) for layer in layers)
     if in_type is not None:
-        layers = existing.in_question(layers, in_type)
+        why = "the network has it in float32"
+        layers = tuple(layer if layer.name in in_type else layer.kept_high(why) for layer in layers)
     if in_base is not None:
         layers, base = existing.others_in_fp32(layers, in_base), Precision.BF16
     if not layers:

@@ -23,7 +23,7 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 from onnx_graphsurgeon.logger import G_LOGGER
 
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.model.file import Weights, detached_tensor, subgraphs_of_attribute
+from trt_bisect.model.file import Weights, detached_tensor, refill, subgraphs_of_attribute
 from trt_bisect.model.operators import Cut, add_types, cut_around
 
 OPSET = 17
@@ -49,19 +49,13 @@ class Decomposed:
     scale: np.ndarray | None = None
     bias: np.ndarray | None = None
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of its nodes."""
-        return tuple(node.name for node in self.nodes)
-
 
 def decomposed_normalizations(graph: gs.Graph) -> Iterator[Decomposed]:
     """Yields each LayerNormalization that a graph has in parts."""
     for node in graph.nodes:
-        found = _from_mean(node) if node.op == "ReduceMean" else None
-        inner = found.nodes[:-1] if found else ()
-        if found and not any(tensor in graph.outputs for part in inner for tensor in part.outputs):
-            yield found
+        norm = _from_mean(node) if node.op == "ReduceMean" else None
+        if norm and not any(tensor in graph.outputs for part in norm.nodes[:-1] for tensor in part.outputs):
+            yield norm
 
 
 def fuse_normalizations(graph: gs.Graph) -> int:
@@ -80,12 +74,11 @@ def fuse_normalizations(graph: gs.Graph) -> int:
     Only what is surely a LayerNormalization is taken: the mean is over the last axes, with their sizes known; nothing
     else reads a tensor in between; scale and bias are constants of these sizes.
     """
-    found = list(decomposed_normalizations(graph))
-    for norm in found:
+    norms = list(decomposed_normalizations(graph))
+    for norm in norms:
         x, last = norm.nodes[0].inputs[0], norm.nodes[-1]
-        shape = x.shape[norm.axis :]
-        scale = np.ones(shape, np.float32) if norm.scale is None else norm.scale
-        arrays = {"scale": scale, **({} if norm.bias is None else {"bias": norm.bias})}
+        scale = np.ones(x.shape[norm.axis :], np.float32) if norm.scale is None else norm.scale
+        arrays = {"scale": scale} if norm.bias is None else {"scale": scale, "bias": norm.bias}
         constants = [gs.Constant(f"{last.name}.{name}", np.ascontiguousarray(array)) for name, array in arrays.items()]
         attributes = {"axis": norm.axis, "epsilon": norm.epsilon}
         fused = gs.Node(OPERATOR, last.name, attributes, [x, *constants], list(last.outputs))
@@ -95,11 +88,10 @@ def fuse_normalizations(graph: gs.Graph) -> int:
             node.outputs.clear()
             graph.nodes.remove(node)
         fused.outputs = list(fused.outputs)
-    return len(found)
+    return len(norms)
 
 
 def _from_mean(mean: gs.Node) -> Decomposed | None:
-    """Returns the LayerNormalization that begins with a mean; None if there is none."""
     x, axes = mean.inputs[0], _axes(mean)
     sub = _only_reader(mean, "Sub")
     if axes is None or sub is None or sub.inputs[0] is not x or sub.inputs[1] is not mean.outputs[0]:
@@ -107,7 +99,7 @@ def _from_mean(mean: gs.Node) -> Decomposed | None:
     centred = sub.outputs[0]
     square = next((node for node in centred.outputs if _is_square(node)), None)
     divided = next((node for node in centred.outputs if node.op == "Div" and node.inputs[0] is centred), None)
-    if square is None or divided is None or {id(each) for each in centred.outputs} != {id(square), id(divided)}:
+    if square is None or divided is None or {id(node) for node in centred.outputs} != {id(square), id(divided)}:
         return None
     variance = _only_reader(square, "ReduceMean")
     add = None if variance is None or _axes(variance) != axes else _only_reader(variance, "Add")
@@ -116,8 +108,8 @@ def _from_mean(mean: gs.Node) -> Decomposed | None:
     if root is None or epsilon is None or epsilon.size != 1 or _only_reader(root, "Div") is not divided:
         return None
     nodes, sizes = [mean, sub, square, variance, add, root, divided], tuple(x.shape[axes:])
-    scale, bias = _then(nodes, "Mul", sizes), None
-    bias = _then(nodes, "Add", sizes) if scale is not None else None
+    scale = _then(nodes, "Mul", sizes)
+    bias = None if scale is None else _then(nodes, "Add", sizes)
     return Decomposed(tuple(nodes), axes, float(epsilon.reshape(())), scale, bias)
 
 
@@ -140,38 +132,32 @@ def _axes(mean: gs.Node) -> int | None:
     if not axes or shape is None or not mean.attrs.get("keepdims", 1):
         return None
     rank = len(shape)
-    places = sorted(axis % rank - rank for axis in axes)
-    sizes = shape[places[0] :]
-    known = all(isinstance(size, int) and size > 0 for size in sizes)
-    return places[0] if known and places == list(range(-len(places), 0)) else None
+    axes = sorted(axis % rank - rank for axis in axes)
+    are_known = all(isinstance(size, int) and size > 0 for size in shape[axes[0] :])
+    return axes[0] if are_known and axes == list(range(-len(axes), 0)) else None
 
 
 def _is_square(node: gs.Node) -> bool:
     if node.op == "Pow":
-        exponent = node.inputs[1]
-        return (
-            isinstance(exponent, gs.Constant) and exponent.values.size == 1 and float(exponent.values.reshape(())) == 2
-        )
+        return isinstance(node.inputs[1], gs.Constant) and np.ravel(node.inputs[1].values).tolist() == [2]
     return node.op == "Mul" and node.inputs[0] is node.inputs[1]
 
 
 def _only_reader(node: gs.Node, operator: str) -> gs.Node | None:
     """Returns the node that alone reads the only output of another, if it is the operator."""
-    readers = {id(each): each for each in node.outputs[0].outputs} if len(node.outputs) == 1 else {}
+    readers = {id(reader): reader for reader in node.outputs[0].outputs} if len(node.outputs) == 1 else {}
     reader = next(iter(readers.values()), None)
     return reader if len(readers) == 1 and reader is not None and reader.op == operator else None
 
 
 def _constant_beside(node: gs.Node, tensor: gs.Tensor) -> np.ndarray | None:
     """Returns the constant that a node reads beside a tensor; None if it reads something else."""
-    others = [each for each in node.inputs if each is not tensor]
-    if len(node.inputs) != 2 or len(others) != 1 or not isinstance(others[0], gs.Constant):
-        return None
-    return np.asarray(others[0].values)
+    beside = [read for read in node.inputs if read is not tensor]
+    is_constant = len(node.inputs) == 2 and len(beside) == 1 and isinstance(beside[0], gs.Constant)
+    return np.asarray(beside[0].values) if is_constant else None
 
 
-_SCOPES, _CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
-_TRACE = "pkg.torch.onnx.stack_trace"
+_SCOPES, _CLASSES, _TRACE = (f"pkg.torch.onnx.{key}" for key in ("name_scopes", "class_hierarchy", "stack_trace"))
 _TEXT = re.compile(r"'([^']*)'")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _NOT_OWN = re.compile(r"[/\\](site|dist)-packages[/\\]torch[/\\]|^<")
@@ -194,23 +180,19 @@ class Exported:
 
 def exported_from(nodes: Iterable[onnx.NodeProto]) -> dict[str, Exported]:
     """Returns by the names of nodes what the exporter says of them; nothing of nodes of which it says nothing."""
-    said = {node.name: {entry.key: entry.value for entry in node.metadata_props} for node in nodes}
-    found = {name: Exported(_module(metadata), _code(metadata)) for name, metadata in said.items()}
-    return {name: each for name, each in found.items() if each != Exported()}
-
-
-def _module(metadata: Mapping[str, str]) -> str:
-    """The scopes go from the network, which has no name, to the operator, which is none."""
-    scopes, classes = (_TEXT.findall(metadata.get(key, ""))[:-1] for key in (_SCOPES, _CLASSES))
-    path, kind = (each[-1] if each else "" for each in (scopes, classes))
-    kind = kind.rpartition(".")[2]
-    return (f"{path} ({kind})" if path and kind else path or kind)[:_LONGEST]
-
-
-def _code(metadata: Mapping[str, str]) -> str:
-    frames = _FRAME.findall(metadata.get(_TRACE, ""))
-    own = [frame for frame in frames if not _NOT_OWN.search(frame[0])]
-    return ":".join((own or frames)[-1])[:_LONGEST] if frames else ""
+    exported = {}
+    for node in nodes:
+        metadata = {entry.key: entry.value for entry in node.metadata_props}
+        # The scopes go from the network, which has no name, to the operator, which is none.
+        scopes, classes = (_TEXT.findall(metadata.get(key, ""))[:-1] for key in (_SCOPES, _CLASSES))
+        path, kind = scopes[-1] if scopes else "", classes[-1].rpartition(".")[2] if classes else ""
+        module = f"{path} ({kind})" if path and kind else path or kind
+        frames = _FRAME.findall(metadata.get(_TRACE, ""))
+        users = [frame for frame in frames if not _NOT_OWN.search(frame[0])]
+        code = ":".join((users or frames)[-1]) if frames else ""
+        if module or code:
+            exported[node.name] = Exported(module[:_LONGEST], code[:_LONGEST])
+    return exported
 
 
 MIN_OPSET, UNNOTED_OPSET = 9, 11
@@ -341,11 +323,9 @@ def _computed_bytes(node: gs.Node) -> int:
 
 def _size(tensor: gs.Tensor) -> int:
     """The bytes of a tensor; 0 if unknown."""
-    shape, dtype = tensor.shape, tensor.dtype
-    if shape is None or dtype is None or not all(isinstance(size, int) for size in shape):
+    if tensor.shape is None or tensor.dtype is None or not all(isinstance(size, int) for size in tensor.shape):
         return 0
-    size: int = math.prod(shape) * np.dtype(dtype).itemsize
-    return size
+    return int(math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize)
 
 
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -377,7 +357,7 @@ def refuse_shapes(graph: onnx.GraphProto, shapes: Shapes, source: str) -> None:
         if name not in inputs:
             raise BadInput(
                 f"'{source}' has no input '{name}' to give a shape to.",
-                "Its inputs are " + ", ".join(f"'{known}'" for known in inputs) + ".",
+                "Its inputs are " + ", ".join(f"'{name}'" for name in inputs) + ".",
             )
         dims = inputs[name].type.tensor_type.shape.dim
         fits = len(dims) == len(shape) and all(
@@ -412,7 +392,7 @@ def _dims_text(dims: object) -> str:
 def _shape_remedy(name: str, shape: tuple[int, ...], dims: Sequence[Any]) -> str:
     """The spelling of ``--shape`` that fits: fixed sizes as in the network, the given ones where it is dynamic."""
     sizes = (1, *shape) if len(shape) == len(dims) - 1 else shape
-    if not any(not dim.HasField("dim_value") for dim in dims):
+    if all(dim.HasField("dim_value") for dim in dims):
         return "Leave --shape out: every size of that input is fixed in the network."
     if len(sizes) != len(dims):
         return f"Give {len(dims)} sizes, such as --shape {name}:{_dims_text(dims)} with a number for each '?'."
@@ -425,23 +405,21 @@ def opset_of(model: onnx.ModelProto) -> int:
     return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
 
 
-def _convert_opset(model: onnx.ModelProto, source: str, wanted: int) -> onnx.ModelProto:
+def _convert_opset(model: onnx.ModelProto, source: str, needed: int) -> onnx.ModelProto:
     opset = opset_of(model)
     if opset < MIN_OPSET:
         raise BadInput(
             f"'{source}' uses ONNX opset {opset}; {MIN_OPSET} is the oldest that is supported.",
             "Export it again with opset 13 or later, or convert it with onnx.version_converter.",
         )
-    if opset >= wanted:
+    if opset >= needed:
         return model
     try:
-        return version_converter.convert_version(model, wanted)
+        return version_converter.convert_version(model, needed)
     except Exception as error:
-        raise BadInput(
-            f"'{source}' uses opset {opset} and cannot be converted to {wanted}, which its Q/DQ pairs need: "
-            + first_line(error),
-            f"Export it again with opset {wanted} or later.",
-        ) from error
+        problem = f"'{source}' uses opset {opset} and cannot be converted to {needed}, which its Q/DQ pairs need"
+        remedy = f"Export it again with opset {needed} or later."
+        raise BadInput(f"{problem}: {first_line(error)}", remedy) from error
 
 
 def _is_sorted(graph: gs.Graph) -> bool:
@@ -463,11 +441,8 @@ def name_nodes(graph: onnx.GraphProto) -> None:
     taken: set[str] = set()
     for node in graph.node:
         before, _, renamed = node.doc_string.partition(NAME_IN_FILE)
-        name = (
-            (renamed if not before else "") or node.name or f"node_of_{node.output[0] if node.output else node.op_type}"
-        )
-        name = "".join(letter if letter.isprintable() else "_" for letter in name)
-        node.name = unused_name(name, taken)
+        name = ("" if before else renamed) or node.name or f"node_of_{(*node.output, node.op_type)[0]}"
+        node.name = unused_name("".join(letter if letter.isprintable() else "_" for letter in name), taken)
 
 
 def names_for_parser(nodes: Sequence[str], constants: Collection[str]) -> dict[str, str]:
@@ -485,11 +460,11 @@ def names_for_parser(nodes: Sequence[str], constants: Collection[str]) -> dict[s
         stem, _, number = name.rpartition("_")
         is_numbered = number.isdecimal() and stem in taken
         if is_numbered or name in constants:
-            other = f"{stem}.{number}" if is_numbered else f"{name}."
-            while other in taken:
-                other += "."
-            taken.add(other)
-            names[name] = other
+            new_name = f"{stem}.{number}" if is_numbered else f"{name}."
+            while new_name in taken:
+                new_name += "."
+            taken.add(new_name)
+            names[name] = new_name
     return names
 
 
@@ -515,30 +490,33 @@ def spell_out_partial_shapes(graph: onnx.GraphProto) -> None:
         if node.op_type != "Shape" or node.domain or not bounds:
             nodes.append(node)
             continue
-        final, whole = node.output[0], f"{node.output[0]}__whole"
-        nodes.append(helper.make_node("Shape", node.input, [whole], f"{node.name}_whole"))
+        final, full_shape = node.output[0], f"{node.output[0]}__whole"
+        nodes.append(helper.make_node("Shape", node.input, [full_shape], f"{node.name}_whole"))
         limits = {"starts": bounds.get("start", 0), "ends": bounds.get("end", np.iinfo(np.int64).max), "axes": 0}
         for name, value in limits.items():
             constant = numpy_helper.from_array(np.array([value], np.int64))
             nodes.append(helper.make_node("Constant", [], [f"{final}__{name}"], f"{node.name}_{name}", value=constant))
-        nodes.append(helper.make_node("Slice", [whole, *(f"{final}__{name}" for name in limits)], [final], node.name))
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
+        inputs = [full_shape, *(f"{final}__{name}" for name in limits)]
+        nodes.append(helper.make_node("Slice", inputs, [final], node.name))
+    refill(graph.node, nodes)
 
 
 def bypass_identities(graph: gs.Graph) -> None:
     """Removes Identity and inference-time Dropout; their consumers then read their inputs."""
     for node in list(graph.nodes):
         out = node.outputs[0] if node.outputs else None
-        if out is None or not _is_identity(node) or any(out in each.outputs for each in (graph, *bodies_of(graph))):
+        if out is None or not _is_identity(node) or any(out in scope.outputs for scope in (graph, *bodies_of(graph))):
             continue
-        source = node.inputs[0]
-        for consumer in list(out.outputs):
-            consumer.inputs = [source if tensor is out else tensor for tensor in consumer.inputs]
+        redirect(out, node.inputs[0])
         node.outputs.clear()
         node.inputs.clear()
         graph.nodes.remove(node)
+
+
+def redirect(old: gs.Tensor, new: gs.Tensor) -> None:
+    """Lets the nodes that read a tensor read another one instead, in place."""
+    for reader in list(old.outputs):
+        reader.inputs = [new if tensor is old else tensor for tensor in reader.inputs]
 
 
 def _is_identity(node: gs.Node) -> bool:
@@ -551,14 +529,14 @@ def _is_identity(node: gs.Node) -> bool:
 
 def tensor_names(graph: gs.Graph) -> set[str]:
     """The names of all tensors of a graph and of the bodies inside it."""
-    return {name for each in (graph, *bodies_of(graph)) for name in each.tensors(check_duplicates=False)}
+    return {name for scope in (graph, *bodies_of(graph)) for name in scope.tensors(check_duplicates=False)}
 
 
-def unused_name(wanted: str, taken: set[str]) -> str:
-    """Returns ``wanted``, with a number added if it is in ``taken``, and adds the result to ``taken``."""
-    name, count = wanted, 1
+def unused_name(stem: str, taken: set[str]) -> str:
+    """Returns ``stem``, with a number added if it is in ``taken``, and adds the result to ``taken``."""
+    name, count = stem, 1
     while name in taken:
-        name, count = f"{wanted}_{count}", count + 1
+        name, count = f"{stem}_{count}", count + 1
     taken.add(name)
     return name
 
@@ -572,16 +550,15 @@ def fold_batch_normalization(graph: gs.Graph) -> None:
     for node in list(graph.nodes):
         if node.op != "BatchNormalization" or node.attrs.get("training_mode", 0):
             continue
-        made_by = node.inputs[0].inputs
-        producer = made_by[0] if len(made_by) == 1 else None
-        if producer is None or not _can_absorb(producer, node, graph):
+        makers = node.inputs[0].inputs
+        if len(makers) != 1 or not _can_absorb(makers[0], node, graph):
             continue
         gamma, beta, mean, variance = (tensor.values.astype(np.float64) for tensor in node.inputs[1:5])
         scale = gamma / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
-        _absorb(producer, scale, beta - mean * scale, taken)
+        _absorb(makers[0], scale, beta - mean * scale, taken)
         out = node.outputs[0]
         node.outputs.clear()
-        producer.outputs = [out]
+        makers[0].outputs = [out]
         graph.nodes.remove(node)
 
 
@@ -602,21 +579,17 @@ def _can_absorb(producer: gs.Node, norm: gs.Node, graph: gs.Graph) -> bool:
 def _absorb(producer: gs.Node, scale: np.ndarray, shift: np.ndarray, taken: set[str]) -> None:
     """Scales a layer's weight and bias, in place; a weight that other layers read too is copied first."""
     weight = producer.inputs[1]
-    shared = len(weight.outputs) > 1
-    dtype = weight.values.dtype
+    dtype, is_shared = weight.values.dtype, len(weight.outputs) > 1
     folded = _scaled(weight.values.astype(np.float64), scale, producer)
     beta = float(producer.attrs.get("beta", 1.0)) if producer.op == "Gemm" else 1.0
     bias = producer.inputs[2].values.astype(np.float64) * beta if len(producer.inputs) > 2 else 0.0
-    folded_bias = (bias * scale + shift) / (beta or 1.0)
+    folded_bias = np.broadcast_to((bias * scale + shift) / (beta or 1.0), scale.shape)
     if producer.op == "Gemm" and beta == 0.0:
         producer.attrs["beta"] = 1.0
     producer.inputs = [
         producer.inputs[0],
-        gs.Constant(unused_name(f"{producer.name}.weight", taken) if shared else weight.name, folded.astype(dtype)),
-        gs.Constant(
-            unused_name(f"{producer.name}.folded_bias", taken),
-            np.broadcast_to(folded_bias, scale.shape).astype(dtype),
-        ),
+        gs.Constant(unused_name(f"{producer.name}.weight", taken) if is_shared else weight.name, folded.astype(dtype)),
+        gs.Constant(unused_name(f"{producer.name}.folded_bias", taken), folded_bias.astype(dtype)),
     ]
 
 
@@ -659,9 +632,7 @@ def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
         )
     if not odd:
         return ()
-    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
-    del graph.output[:]
-    graph.output.extend(copies)
+    refill(graph.output, kept)
     return (f"outputs that are maps or optional values are left out: {', '.join(map(repr, odd))}",)
 
 
@@ -708,8 +679,8 @@ def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -
     """
     graph = gs.import_onnx(model)
     fixed, outputs = _not_foldable(graph), {id(tensor) for tensor in graph.outputs}
-    for each in (graph, *bodies_of(graph)):
-        for tensor in each.tensors(check_duplicates=False).values():
+    for scope in (graph, *bodies_of(graph)):
+        for tensor in scope.tensors(check_duplicates=False).values():
             if isinstance(tensor, gs.Constant) and _has_no_values(tensor):
                 name, array = tensor.name, weights[tensor.name]
                 apart = id(tensor) not in outputs and all(id(node) in fixed for node in tensor.outputs)
@@ -745,9 +716,5 @@ def _not_foldable(graph: gs.Graph) -> set[int]:
 
 def detached_in(graph: gs.Graph) -> Weights:
     """Returns the weights of a graph that are detached, by their names there."""
-    constants = graph.tensors(check_duplicates=False).values()
-    return {
-        tensor.name: tensor._values.array
-        for tensor in constants
-        if isinstance(tensor, gs.Constant) and isinstance(tensor._values, _Detached)
-    }
+    constants = [tensor for tensor in graph.tensors(check_duplicates=False).values() if isinstance(tensor, gs.Constant)]
+    return {tensor.name: tensor._values.array for tensor in constants if isinstance(tensor._values, _Detached)}

@@ -89,7 +89,7 @@ class PlanWriter:
     ) -> None:
         self.network = network
         emulates = target is GraphTarget.ONNXRUNTIME
-        self.context = WritingContext.of(network, scales, emulates=emulates, followers_round=followers_round, held=held)
+        self.context = WritingContext(network, scales, emulates=emulates, followers_round=followers_round, held=held)
 
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
         """The quantizers of one rounding, first applied first.

@@ -115,13 +115,7 @@ class LowPrecision:
 
 
 _FP16 = FloatType(np.dtype(np.float16), TensorProto.FLOAT16, "float16", 65504.0, 2.0**-14)
-_BF16 = FloatType(
-    np.dtype(ml_dtypes.bfloat16),
-    TensorProto.BFLOAT16,
-    "bfloat16",
-    2.0**128 - 2.0**120,
-    2.0**-126,
-)
+_BF16 = FloatType(np.dtype(ml_dtypes.bfloat16), TensorProto.BFLOAT16, "bfloat16", 2.0**128 - 2.0**120, 2.0**-126)
 FLOAT_TYPES: Mapping[Precision, FloatType] = {Precision.FP16: _FP16, Precision.BF16: _BF16}
 """The float types that a layer can have instead of float32, low or high."""
 

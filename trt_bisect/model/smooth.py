@@ -35,6 +35,7 @@ SmoothQuant's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,8 +45,8 @@ from onnx import helper, numpy_helper
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.equalise import BIAS_SLOT, BY_CHANNEL, Slot, with_constants
 from trt_bisect.model.existing import ExistingPairs
-from trt_bisect.model.file import tensor_uses
-from trt_bisect.model.layers import Layer, int_attribute, layers_of
+from trt_bisect.model.file import refill, tensor_uses
+from trt_bisect.model.layers import int_attribute, layers_of
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
 from trt_bisect.model.prepare import unused_name
@@ -77,13 +78,13 @@ class _Divided:
     """A constant that is divided by the factors of the channels.
 
     Attributes:
-        place: the input that is the constant.
+        slot: the input that is the constant.
         axis: the axis of the channels, from the end.
         channels: of the smoothed tensor, those that are the constant's.
         divides: the constant is a divisor: it is multiplied.
     """
 
-    place: Slot
+    slot: Slot
     axis: int
     channels: slice
     divides: bool = False
@@ -113,113 +114,103 @@ def smooth(network: Network, samples: Iterable[Feeds]) -> Smoothed:
         network: without Q/DQ pairs of its own, its shapes known.
         samples: of the calibration data.
     """
-    nodes, found = network.skeleton.graph.node, dict(_Finder(network).smoothable())
+    nodes, smoothable = network.skeleton.graph.node, dict(_Finder(network).smoothable())
     constants: dict[Slot, np.ndarray] = {}
-    left, brought_back = {}, dict[str, tuple[np.ndarray, Sequence[Slot]]]()
+    shares, brought_back = {}, dict[str, tuple[np.ndarray, Sequence[Slot]]]()
 
-    def scale(place: Slot, axis: int, factors: np.ndarray) -> None:
-        values = constants.get(place)
-        values = network.constant(nodes[place[0]].input[place[1]]).astype(np.float64) if values is None else values
-        constants[place] = values * factors.reshape([-1] + [1] * (-axis - 1))
+    def scale(slot: Slot, axis: int, factors: np.ndarray) -> None:
+        values = constants.get(slot)
+        values = network.constant(nodes[slot[0]].input[slot[1]]).astype(np.float64) if values is None else values
+        constants[slot] = values * factors.reshape([-1] + [1] * (-axis - 1))
 
-    for tensor, (largest, squares) in _magnitudes(network, found, samples).items():
-        one = found[tensor]
-        weights = [_magnitudes_read(nodes[k], network.constant(nodes[k].input[1])) for k in one.readers]
-        factors, share = _factors(largest, squares, weights)
-        if share <= (_WORTH_A_LAYER if one.others else _WORTH):
-            left[tensor] = share
-            if one.others:
-                brought_back[tensor] = factors, one.others
-            for k in one.readers:
-                scale((k, 1), _read_axis(nodes[k], network.constant(nodes[k].input[1])), factors)
-            for each in one.taken_by:
-                own = factors[each.channels]
-                scale(each.place, each.axis, own if each.divides else 1.0 / own)
-    if not left:
-        return Smoothed(network, left)
-    changed = {place: np.ascontiguousarray(values, np.float32) for place, values in constants.items()}
-    return Smoothed(_with_products(with_constants(network, changed), brought_back), left)
+    for tensor, (largest, squares) in _magnitudes(network, smoothable, samples).items():
+        use = smoothable[tensor]
+        weights = {k: network.constant(nodes[k].input[1]) for k in use.readers}
+        factors, share = _factors(largest, squares, [_magnitudes_read(nodes[k], w) for k, w in weights.items()])
+        if share <= (_WORTH_A_LAYER if use.others else _WORTH):
+            shares[tensor] = share
+            if use.others:
+                brought_back[tensor] = factors, use.others
+            for k, weight in weights.items():
+                scale((k, 1), _read_axis(nodes[k], weight), factors)
+            for divided in use.taken_by:
+                part = factors[divided.channels]
+                scale(divided.slot, divided.axis, part if divided.divides else 1.0 / part)
+    if not shares:
+        return Smoothed(network, shares)
+    changed = {slot: np.ascontiguousarray(values, np.float32) for slot, values in constants.items()}
+    return Smoothed(_with_products(with_constants(network, changed), brought_back), shares)
 
 
 def _with_products(network: Network, products: Mapping[str, tuple[np.ndarray, Sequence[Slot]]]) -> Network:
     """Returns a network in which some layers read the product of a tensor and a constant, by a Mul behind its maker.
 
-    The indices of the layers behind it change, their names stay.
-
-    Args:
-        products: by tensor, the constant and the inputs that read the product.
+    The indices of the layers behind it change, their names stay. ``products`` has by tensor the constant and the inputs
+    that read the product.
     """
     if not products:
         return network
-    skeleton = onnx.ModelProto()
-    skeleton.CopyFrom(network.skeleton)
+    skeleton = deepcopy(network.skeleton)
     graph, added = skeleton.graph, dict[int, onnx.NodeProto]()
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output}
     taken = {name for node in graph.node for name in (node.name, *node.input, *node.output)}
     types = {value.name: value.type for value in graph.value_info}
-    for tensor, (factors, places) in products.items():
+    for tensor, (factors, slots) in products.items():
         name = unused_name(f"{graph.node[makers[tensor]].name}.channels", taken)
-        constant, product = (unused_name(f"{name}_{what}", taken) for what in ("factors", "out"))
+        constant, product = (unused_name(f"{name}_{word}", taken) for word in ("factors", "out"))
         graph.initializer.append(numpy_helper.from_array(factors.astype(np.float32), constant))
         graph.value_info.append(onnx.ValueInfoProto(name=product, type=types.get(tensor)))
         added[makers[tensor]] = helper.make_node("Mul", [tensor, constant], [product], name)
-        for index, slot in places:
+        for index, slot in slots:
             graph.node[index].input[slot] = product
-    nodes = [each for index, node in enumerate(graph.node) for each in (node, added.get(index)) if each is not None]
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
+    nodes = [(node, added.get(index)) for index, node in enumerate(graph.node)]
+    refill(graph.node, [node for pair in nodes for node in pair if node is not None])
     before = {layer.name: layer for layer in network.layers}
-    made = layers_of(graph, network.weights, ExistingPairs(), network.low)
-    layers = tuple(_as_before(layer, before.get(layer.name)) for layer in made)
-    other = replace(network, skeleton=skeleton, layers=layers, one_scale=frozenset(), memo={}, rounded=RoundedWeights())
-    return other.with_one_scale_a_weight(other.layer_named(network.layers[k].name).index for k in network.one_scale)
-
-
-def _as_before(layer: Layer, before: Layer | None) -> Layer:
-    """Returns a layer with what the user and the program say of it."""
-    if before is None:
-        return layer
-    known = replace(layer, fixed=before.fixed, module=before.module, code=before.code)
-    return known if before.quantizable else known.kept_high(before.why_not)
+    layers = []
+    for layer in layers_of(graph, network.weights, ExistingPairs(), network.low):
+        old = before.get(layer.name, layer)
+        layer = replace(layer, fixed=old.fixed, module=old.module, code=old.code)
+        layers.append(layer if old.quantizable else layer.kept_high(old.why_not))
+    with_muls = replace(network, skeleton=skeleton, layers=tuple(layers), one_scale=frozenset(), memo={})
+    with_muls = replace(with_muls, rounded=RoundedWeights())
+    indices = {layer.name: layer.index for layer in layers}
+    return with_muls.with_one_scale_a_weight(indices[network.layers[k].name] for k in network.one_scale)
 
 
 def _magnitudes(
-    network: Network, found: Mapping[str, _Smoothable], samples: Iterable[Feeds]
+    network: Network, smoothable: Mapping[str, _Smoothable], samples: Iterable[Feeds]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Returns by tensor the largest magnitude and the mean square of each channel; not those without finite ones."""
     largest: dict[str, np.ndarray] = {}
-    squares: dict[str, list[np.ndarray]] = {name: [] for name in found}
-    for _, tensors in zip(range(_SAMPLES), observe(network, list(found), samples), strict=False):
+    squares: dict[str, list[np.ndarray]] = {name: [] for name in smoothable}
+    for _, tensors in zip(range(_SAMPLES), observe(network, list(smoothable), samples), strict=False):
         for name, values in tensors.items():
-            channels = np.moveaxis(values, found[name].axis, 0).reshape(values.shape[found[name].axis], -1)
+            axis = smoothable[name].axis
+            channels = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
             if values.size:
                 largest[name] = np.maximum(largest.get(name, 0.0), np.abs(channels).max(axis=1))
                 squares[name].append(np.square(channels).mean(axis=1, dtype=np.float64))
     return {
-        name: (each.astype(np.float64), np.mean(squares[name], axis=0))
-        for name, each in largest.items()
-        if np.isfinite(each).all() and each.max() > 0
+        name: (magnitudes.astype(np.float64), np.mean(squares[name], axis=0))
+        for name, magnitudes in largest.items()
+        if np.isfinite(magnitudes).all() and magnitudes.max() > 0
     }
 
 
 def _factors(largest: np.ndarray, squares: np.ndarray, weights: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:
     """Returns the best factors of the channels, and the share of the error to expect that is left with them.
 
-    Args:
-        largest: by channel, the magnitude.
-        squares: by channel, the mean.
-        weights: of each reader, the magnitudes, see ``_magnitudes_read``.
+    By channel ``largest`` has the magnitude and ``squares`` the mean; ``weights`` are the ``_magnitudes_read``.
     """
-    read = np.maximum.reduce([each.max(axis=0) for each in weights])
-    a, w = (np.maximum(each / max(each.max(), 1e-30), _LEAST) for each in (largest, read))
+    read = np.maximum.reduce([weight.max(axis=0) for weight in weights])
+    a, w = (np.maximum(magnitudes / max(magnitudes.max(), 1e-30), _LEAST) for magnitudes in (largest, read))
 
     def error(s: np.ndarray) -> float:
         total = 0.0
-        for each in weights:
-            total += float(np.square(each * s).sum()) * float((largest / s).max()) ** 2
-            if len(each) > 1:
-                total += float(np.square((each * s).max(axis=1)).sum() * (squares / s**2).sum())
+        for weight in weights:
+            total += float(np.square(weight * s).sum()) * float((largest / s).max()) ** 2
+            if len(weight) > 1:
+                total += float(np.square((weight * s).max(axis=1)).sum() * (squares / s**2).sum())
         return total
 
     best = min((a**p / w**q for p, q in _POWERS), key=error)
@@ -252,9 +243,7 @@ class _Finder:
 
     def __init__(self, network: Network) -> None:
         graph = network.skeleton.graph
-        self._network = network
-        self._nodes = graph.node
-        self._uses = tensor_uses(graph)
+        self._network, self._nodes, self._uses = network, graph.node, tensor_uses(graph)
         self._makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
         self._reads: dict[str, list[Slot]] = {}
         for index, node in enumerate(graph.node):
@@ -299,31 +288,26 @@ class _Finder:
     def _taken_by(self, tensor: str, axis: int, rank: int, channels: slice) -> list[_Divided]:
         """The constants before a tensor that take a division of its channels; none if it cannot be taken.
 
-        Args:
-            axis: of the channels, from the end.
-            rank: of the tensor.
-            channels: of the smoothed tensor, those of this one.
+        The axis is that of the channels, from the end; ``channels`` are those of the smoothed tensor in this one.
         """
-        found: list[_Divided] = []
+        divided: list[_Divided] = []
         while (index := self._makers.get(tensor)) is not None:
             node = self._nodes[index]
             op = node.op_type if node.domain in ("", "ai.onnx") else ""
             constants = [slot for slot, name in enumerate(node.input) if name and self._network.has_constant(name)]
-            one = constants[0] if len(constants) == 1 and self._fits(node, constants[0], axis) else None
+            slot = constants[0] if len(constants) == 1 and self._fits(node, constants[0], axis) else None
             before = node.input[0] if node.input else ""
-            if op in ("Conv", "Gemm", "MatMul", "LayerNormalization"):
-                last = self._in_layer(index, axis, rank, channels)
-                return [*found, *last] if last else []
-            if (op == "Mul" and one is not None) or (op == "Div" and one == 1):
-                return [*found, _Divided((index, one), axis, channels, op == "Div")]
-            if op == "Concat":
-                last = self._in_parts(node, axis, rank, channels)
-                return [*found, *last] if last else []
-            if op in ("Add", "Sub") and one is not None:
-                found.append(_Divided((index, one), axis, channels))
-                before = node.input[1 - one]
+            if op in ("Conv", "Gemm", "MatMul", "LayerNormalization", "Concat"):
+                ends = self._in_parts if op == "Concat" else self._in_layer
+                last = ends(index, axis, rank, channels)
+                return [*divided, *last] if last else []
+            if (op == "Mul" and slot is not None) or (op == "Div" and slot == 1):
+                return [*divided, _Divided((index, slot), axis, channels, op == "Div")]
+            if op in ("Add", "Sub") and slot is not None:
+                divided.append(_Divided((index, slot), axis, channels))
+                before = node.input[1 - slot]
             elif op == "Transpose":
-                order = next((list(each.ints) for each in node.attribute if each.name == "perm"), [*range(rank)][::-1])
+                order = next((a.ints for a in node.attribute if a.name == "perm"), range(rank)[::-1])
                 axis = order[axis] - rank
             elif not self._commutes(node, tensor, axis, constants):
                 return []
@@ -336,37 +320,28 @@ class _Finder:
         """Returns true if a division may go through a tensor: it has one reader and its rank is as before."""
         return self._uses[tensor] == 1 and len(self._shapes.get(tensor, ())) == rank
 
-    def _in_parts(self, node: onnx.NodeProto, axis: int, rank: int, channels: slice) -> list[_Divided]:
+    def _in_parts(self, index: int, axis: int, rank: int, channels: slice) -> list[_Divided]:
         """The constants before the inputs of a Concat of channels; none if an input cannot take its part."""
-        if int_attribute(node, "axis", 0) % rank != axis % rank:
+        if int_attribute(self._nodes[index], "axis", 0) % rank != axis % rank:
             return []
-        found, start = list[_Divided](), channels.start
-        for name in node.input:
+        divided, start = list[_Divided](), channels.start
+        for name in self._nodes[index].input:
             size = self._shapes[name][axis] if self._is_divided(name, rank) else None
-            if not isinstance(size, int):
-                return []
-            taken_by = self._taken_by(name, axis, rank, slice(start, start + size))
+            taken_by = self._taken_by(name, axis, rank, slice(start, start + size)) if isinstance(size, int) else []
             if not taken_by:
                 return []
-            found += taken_by
+            divided += taken_by
             start += size
-        return found
+        return divided
 
     def _commutes(self, node: onnx.NodeProto, tensor: str, axis: int, constants: Sequence[int]) -> bool:
-        """Returns true for a node that works on each channel by itself and commutes with positive factors.
-
-        Args:
-            node: makes the tensor from its first input.
-            tensor: its output.
-            axis: of the channels, from the end.
-            constants: the inputs that are constants.
-        """
+        """Returns true for a node that works on each channel by itself and commutes with positive factors."""
         if node.domain not in ("", "ai.onnx"):
             return False
         shape, before = (self._shapes.get(name, ()) for name in (tensor, node.input[0]))
         if node.op_type == "Resize":
-            sizes = [each[axis] for each in (shape, before) if len(each) >= -axis]
-            mode = next((each.s for each in node.attribute if each.name == "coordinate_transformation_mode"), b"")
+            sizes = [sizes[axis] for sizes in (shape, before) if len(sizes) >= -axis]
+            mode = next((a.s for a in node.attribute if a.name == "coordinate_transformation_mode"), b"")
             return mode != b"tf_crop_and_resize" and len(sizes) == 2 and sizes[0] == sizes[1] and sizes[0] is not None
         by_channel = node.op_type in BY_CHANNEL and axis == 1 - len(shape) and not constants
         return node.op_type in ("Relu", "LeakyRelu") or by_channel
@@ -374,16 +349,16 @@ class _Finder:
     def _in_layer(self, index: int, axis: int, rank: int, channels: slice) -> list[_Divided]:
         """The constants of a layer or a normalization that take a division of what it makes."""
         node = self._nodes[index]
-        places = [slot for slot in (1, BIAS_SLOT) if slot < len(node.input) and node.input[slot]]
+        slots = [slot for slot in (1, BIAS_SLOT) if slot < len(node.input) and node.input[slot]]
         if node.op_type == "LayerNormalization":
             fits = axis == -1 and int_attribute(node, "axis", -1) in (-1, rank - 1)
-            fits = fits and all(self._network.has_constant(node.input[slot]) for slot in places)
-            return [_Divided((index, slot), -1, channels) for slot in places] if fits else []
+            fits = fits and all(self._network.has_constant(node.input[slot]) for slot in slots)
+            return [_Divided((index, slot), -1, channels) for slot in slots] if fits else []
         if not self._can_be_scaled(index) or axis != (1 - rank if node.op_type == "Conv" else -1):
             return []
-        of_conv, turned = node.op_type == "Conv", int_attribute(node, "transB", 0)
-        made = -self._network.constant(node.input[1]).ndim if of_conv else -2 if turned else -1
-        return [_Divided((index, slot), made if slot == 1 else -1, channels) for slot in places]
+        of_conv, is_transposed = node.op_type == "Conv", int_attribute(node, "transB", 0)
+        weight_axis = -self._network.constant(node.input[1]).ndim if of_conv else -2 if is_transposed else -1
+        return [_Divided((index, slot), weight_axis if slot == 1 else -1, channels) for slot in slots]
 
     def _fits(self, node: onnx.NodeProto, slot: int, axis: int) -> bool:
         """Returns true if a constant has one element, or varies along the axis of the channels at most."""

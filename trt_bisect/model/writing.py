@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -51,27 +52,19 @@ def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], li
     """
     if node.op_type not in _PARTS or node.domain not in ("", "ai.onnx"):
         return [node], []
-    parts = _PARTS[node.op_type]
-    axes, constants = _axes(node, final)
-    kept = [attribute for attribute in node.attribute if attribute.name != "axes"]
-    names = [node.input[0], *(f"{final}_part{place}" for place in range(len(parts) - 1)), node.output[0]]
+    parts, attributes = _PARTS[node.op_type], {attribute.name: attribute for attribute in node.attribute}
+    axes, constants = list(node.input[1:]), list[onnx.TensorProto]()
+    if "axes" in attributes:  # ReduceSum has its axes as an input since opset 13, the others since opset 18
+        axes = [f"{final}_axes"]
+        constants.append(numpy_helper.from_array(np.asarray(attributes.pop("axes").ints, np.int64), axes[0]))
+    names = [node.input[0], *(f"{final}_part{index}" for index in range(len(parts) - 1)), node.output[0]]
     nodes = []
-    for place, op in enumerate(parts):
-        inputs = [names[place], *([names[place]] if op == _SQUARE else axes if op == _SUM else [])]
-        part = helper.make_node(op, inputs, [names[place + 1]], f"{node.name}_part{place}")
-        part.attribute.extend(kept if op == _SUM else [])
+    for index, op in enumerate(parts):
+        inputs = [names[index], *([names[index]] if op == _SQUARE else axes if op == _SUM else [])]
+        part = helper.make_node(op, inputs, [names[index + 1]], f"{node.name}_part{index}")
+        part.attribute.extend(attributes.values() if op == _SUM else [])
         nodes.append(part)
     return nodes, constants
-
-
-def _axes(node: onnx.NodeProto, final: str) -> tuple[list[str], list[onnx.TensorProto]]:
-    """The second input of a ReduceSum, which has its axes as an input since opset 13, the others since opset 18."""
-    given: Iterator[onnx.AttributeProto] = (each for each in node.attribute if each.name == "axes")
-    attribute = next(given, None)
-    if attribute is None:
-        return list(node.input[1:]), []
-    name = f"{final}_axes"
-    return [name], [numpy_helper.from_array(np.asarray(attribute.ints, np.int64), name)]
 
 
 _OWN_WORDS = "int8 fp8 fp16 bf16 typed rounded unrounded branch scale held given int16".split()
@@ -93,10 +86,8 @@ class RoundingCache:
     """
 
     def __init__(self, network: Network, scales: Scales, in_base: Collection[int] = (), *, emulates: bool) -> None:
-        self._network = network
-        self._scales = scales
-        self._in_base = in_base
-        self._emulates = emulates
+        self.scales = scales
+        self._network, self._in_base, self._emulates = network, in_base, emulates
         self._quantizers: dict[tuple[int, int, bool], tuple[Quantizer, ...]] = {}
         self._constants: dict[tuple[object, ...], np.ndarray] = {}
         self._large = are_large(network.weights)
@@ -109,112 +100,87 @@ class RoundingCache:
         """
         key = (layer.index, rounding.slot, rounding.at_output)
         if key not in self._quantizers:
-            low = self._network.low
-            found = rounding.fixed or (self._new_quantizers(rounding, low) if low.needs_ranges else ())
-            kind = self._network.base_type
+            low, kind = self._network.low, self._network.base_type
+            quantizers = rounding.fixed or (self._new_quantizers(rounding, low) if low.needs_ranges else ())
             if kind is not None and layer.index in self._in_base and not rounding.at_output:
-                found = tuple(
+                quantizers = tuple(
                     replace(q, scale=kind.positive(q.scale), dtype=q.dtype if self._emulates else kind.dtype)
-                    for q in found
+                    for q in quantizers
                 )
-            self._quantizers[key] = found
+            self._quantizers[key] = quantizers
         return self._quantizers[key]
 
     def _new_quantizers(self, rounding: Rounding, low: LowPrecision) -> tuple[Quantizer, ...]:
-        if rounding.is_weight:
-            known, key = self._network.rounded.quantizers, (rounding.tensor, rounding.axis, low)
-            if key not in known:
-                known[key] = weight_quantizer(self._network.constant(rounding.tensor), rounding.axis, low)
-            return (known[key],)
-        return (activation_quantizer(low, self._scales[rounding.tensor]),)
-
-    def has_scale(self, tensor: str) -> bool:
-        """Returns true if the scales have an activation."""
-        return tensor in self._scales
+        if not rounding.is_weight:
+            return (activation_quantizer(low, self.scales[rounding.tensor]),)
+        quantizers, key = self._network.rounded.quantizers, (rounding.tensor, rounding.axis, low)
+        if key not in quantizers:
+            quantizers[key] = weight_quantizer(self._network.constant(rounding.tensor), rounding.axis, low)
+        return (quantizers[key],)
 
     def constant(self, name: str, quantizers: tuple[Quantizer, ...], kind: FloatType | None = None) -> np.ndarray:
         """The values of a constant after its quantizers, in the dtype of the last one; first rounded to a type."""
         key = (name, kind, *(quantizer.key() for quantizer in quantizers))
         if key not in self._constants:
-            known = self._network.rounded.get(key)
-            if known is None:
+            rounded = self._network.rounded.get(key)
+            if rounded is None:
                 values = self._network.on_grid.get(name)
                 values = self._network.constant(name) if values is None else values
-                known = round_trips(values if kind is None else kind.rounded(values), quantizers)
-                known = mapped(known) if self._large else known
-                self._network.rounded[key] = known
-            if self._large and file_of(known) is None:
-                return known
-            self._constants[key] = known
+                rounded = round_trips(values if kind is None else kind.rounded(values), quantizers)
+                rounded = mapped(rounded) if self._large else rounded
+                self._network.rounded[key] = rounded
+            if self._large and file_of(rounded) is None:
+                return rounded
+            self._constants[key] = rounded
         return self._constants[key]
 
 
-@dataclass(frozen=True)
 class WritingContext:
     """The facts that all graphs of one network with one set of scales share.
 
-    Attributes:
-        network: the network.
-        roundings: its quantizers and rounded weights.
+    Args:
+        scales: of the activations.
         emulates: the graph is for ONNX Runtime: weights are rounded in advance, and layers in FP16 or BF16 compute in
             float32 between roundings to that type.
+        followers_round: tensors that layers which only follow make or read are rounded too, where they have a scale
+            and an engine may hold them in INT8 (see ``model.layers``).
+        held: exactly these tensors are rounded where they are made; None for those of ``followers_round``.
+
+    Attributes:
+        roundings: its quantizers and rounded weights.
         tag: underscores that make the names of new tensors new.
         initializers: the constants of the graph by name, detached weights among them.
         types: the type and shape of each tensor by name, as far as they are known.
         float_tensors: the names of the float32 tensors.
         base_slots: by index of a layer that INT8 or FP8 rounds, the inputs and outputs that have the network's base
             type where the layer is low; none where that is float32.
-        followers_round: tensors that layers which only follow make or read are rounded too, where they have a scale
-            and an engine may hold them in INT8 (see ``model.layers``).
-        held: exactly these tensors are rounded where they are made; None for those of ``followers_round``.
     """
 
-    network: Network
-    roundings: RoundingCache
-    emulates: bool
-    tag: str
-    initializers: Mapping[str, onnx.TensorProto]
-    types: Mapping[str, onnx.ValueInfoProto]
-    float_tensors: frozenset[str]
-    base_slots: Mapping[int, TypedSlots]
-    followers_round: bool = False
-    held: frozenset[str] | None = None
-
-    @classmethod
-    def of(
-        cls,
-        network: Network,
-        scales: Scales,
-        *,
-        emulates: bool,
-        followers_round: bool = False,
-        held: frozenset[str] | None = None,
-    ) -> WritingContext:
-        """The context for a network and the scales of its activations."""
-        graph = network.skeleton.graph
-        floats = TensorTypes.of(graph).float32
-        base_slots = dict(_base_slots(network, floats))
-        return cls(
-            network=network,
-            roundings=RoundingCache(network, scales, base_slots.keys(), emulates=emulates),
-            emulates=emulates,
-            tag=_unused_tag(network),
-            initializers={tensor.name: tensor for tensor in graph.initializer},
-            types={value.name: value for value in (*graph.value_info, *graph.input, *graph.output)},
-            float_tensors=floats,
-            base_slots=base_slots,
-            followers_round=followers_round,
-            held=held,
-        )
+    def __init__(
+        self, network: Network, scales: Scales, *, emulates: bool, followers_round: bool, held: frozenset[str] | None
+    ) -> None:
+        graph, kind = network.skeleton.graph, network.base_type
+        self.network, self.emulates, self.held = network, emulates, held
+        self._followers_round = followers_round
+        self.float_tensors = TensorTypes.of(graph).float32
+        self.base_slots: dict[int, TypedSlots] = {}
+        for layer in network.layers:
+            if kind is not None and layer.quantizable:
+                slots = typed_slots(graph.node[layer.index], self.float_tensors, kind)
+                self.base_slots |= {} if slots is None else {layer.index: slots}
+        self.roundings = RoundingCache(network, scales, self.base_slots.keys(), emulates=emulates)
+        self.initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self.types = {value.name: value for value in (*graph.value_info, *graph.input, *graph.output)}
+        self.tag = _unused_tag(network)
 
     def followed(self, int8: Collection[int]) -> frozenset[str]:
         """Returns the tensors that are rounded where they are made, with the layers ``int8`` in INT8."""
         if self.held is not None:
             return self.held
-        if not self.followers_round or self.network.low.precision is not Precision.INT8:
+        if not self._followers_round or self.network.low.precision is not Precision.INT8:
             return frozenset()
-        found = followed_tensors(self.network, int8)
-        return frozenset(name for name in found & self.float_tensors if self.roundings.has_scale(name))
+        tensors = followed_tensors(self.network, int8)
+        return frozenset(name for name in tensors & self.float_tensors if name in self.roundings.scales)
 
     def is_constant(self, name: str) -> bool:
         """Returns true if a tensor is a constant of the network."""
@@ -239,16 +205,6 @@ class WritingContext:
         return carries(node, slots, exact)
 
 
-def _base_slots(network: Network, floats: frozenset[str]) -> Iterator[tuple[int, TypedSlots]]:
-    kind = network.base_type
-    if kind is None:
-        return
-    for layer in network.layers:
-        slots = typed_slots(network.skeleton.graph.node[layer.index], floats, kind) if layer.quantizable else None
-        if slots is not None:
-            yield layer.index, slots
-
-
 def _unused_tag(network: Network) -> str:
     """The shortest run of two or more underscores that no tensor's name has before a word of ``_OWN_WORDS``."""
     taken = [*network.producers, *(tensor.name for tensor in network.skeleton.graph.initializer)]
@@ -271,17 +227,12 @@ class Names:
         final: by tensor, the name that it has as an output of the graph.
     """
 
-    def __init__(self, suffix: str = "") -> None:
-        self.suffix = suffix
-        self.read: dict[str, str] = {}
-        self.final: dict[str, str] = {}
+    def __init__(self, suffix: str = "", read: Mapping[str, str] = {}, final: Mapping[str, str] = {}) -> None:
+        self.suffix, self.read, self.final = suffix, dict(read), dict(final)
 
     def copy(self, suffix: str) -> Names:
         """The same names for another copy of the layers, whose new tensors get ``suffix``."""
-        other = Names(suffix)
-        other.read.update(self.read)
-        other.final.update(self.final)
-        return other
+        return Names(suffix, self.read, self.final)
 
     def make(self, tensor: str) -> str:
         """Returns the name of a tensor that the copy makes, and notes it."""
@@ -304,9 +255,7 @@ class GraphWriting:
     """
 
     def __init__(self, context: WritingContext, *, scales_are_inputs: bool = False) -> None:
-        self._context = context
-        self._network = context.network
-        self._scales_are_inputs = scales_are_inputs
+        self._context, self._network, self._scales_are_inputs = context, context.network, scales_are_inputs
         self.scale_inputs: dict[str, str] = {}
         self.nodes: list[onnx.NodeProto] = []
         self._small: list[onnx.TensorProto] = []
@@ -329,8 +278,7 @@ class GraphWriting:
         Args:
             followed: the tensors that are rounded where they are made.
         """
-        node = onnx.NodeProto()
-        node.CopyFrom(self._network.skeleton.graph.node[layer.index])
+        node = deepcopy(self._network.skeleton.graph.node[layer.index])
         rename_reads(node, names)
         for slot, tensor in enumerate(node.output):
             node.output[slot] = names.make(tensor) if tensor else ""
@@ -353,11 +301,10 @@ class GraphWriting:
     def _write(self, layer: Layer, precision: Precision, node: onnx.NodeProto, names: Names) -> tuple[str, ...]:
         slots = self._context.typed_slots(layer, precision)
         if slots is not None:
-            self._write_typed(
-                layer, FLOAT_TYPES[precision], slots, node, self._context.carries(layer, precision, slots)
-            )
-            lowered = precision is self._network.low.precision
-            return tuple(rounding.tensor for rounding in layer.roundings) if lowered else ()
+            carries = self._context.carries(layer, precision, slots)
+            self._write_typed(layer, FLOAT_TYPES[precision], slots, node, carries)
+            is_low = precision is self._network.low.precision
+            return tuple(rounding.tensor for rounding in layer.roundings) if is_low else ()
         if precision is Precision.INT16 and (self._network.low.wide or not self._context.emulates):
             precision = Precision.INT8 if self._network.low.wide else Precision.INT8_WEIGHT
         rounded = [rounding for rounding in layer.roundings if layer.quantizable and _rounds(precision, rounding)]
@@ -384,24 +331,22 @@ class GraphWriting:
         kind, slots = self._network.base_type, self._context.base_slots.get(layer.index)
         for rounding in roundings:
             quantizers = self._context.roundings.quantizers(layer, rounding)
+            slot = rounding.slot
             if rounding.at_output:
-                final = node.output[rounding.slot]
-                raw = self._new(final, "unrounded")
-                node.output[rounding.slot] = raw
-                names.read[rounding.tensor] = raw
+                final, raw = node.output[slot], self._new(node.output[slot], "unrounded")
+                node.output[slot] = names.read[rounding.tensor] = raw
                 after.append((raw, final, rounding, quantizers))
+            elif wide and not rounding.is_weight:
+                node.input[slot] = self._rounded_wide(node.input[slot], rounding, quantizers[0])
             else:
-                own = None if slots is None else kind
-                if wide and not rounding.is_weight:
-                    node.input[rounding.slot] = self._rounded_wide(node.input[rounding.slot], rounding, quantizers[0])
-                    continue
-                node.input[rounding.slot] = self._rounded(node.input[rounding.slot], rounding, quantizers, own)
+                kind_read = None if slots is None else kind
+                node.input[slot] = self._rounded(node.input[slot], rounding, quantizers, kind_read)
         if kind is None or slots is None:
             self.nodes.append(node)
         else:
             done = {rounding.slot for rounding in roundings if not rounding.at_output}
-            others = tuple(slot for slot in slots.inputs if slot not in done)
-            self._write_typed(layer, kind, replace(slots, inputs=others), node)
+            unrounded = tuple(slot for slot in slots.inputs if slot not in done)
+            self._write_typed(layer, kind, replace(slots, inputs=unrounded), node)
         for raw, final, rounding, quantizers in after:
             self._chain(raw, quantizers, final, rounding)
         return tuple(rounding.tensor for rounding in roundings)
@@ -421,22 +366,16 @@ class GraphWriting:
                 self._add_constant(final, self._context.roundings.constant(rounding.tensor, quantizers, kind))
             else:
                 if rounding.is_weight and name in self._network.on_grid:
-                    name = self._on_grid(name, final)
+                    self._add_constant(f"{final}_on_grid", self._network.on_grid[name])
+                    name = f"{final}_on_grid"
                 source = name if kind is None else self._typed(name, kind, rounding.tensor)
                 self._chain(source, quantizers, final, rounding)
         return self._rounded_names[key]
 
-    def _on_grid(self, name: str, final: str) -> str:
-        """The name of a new constant: what is rounded instead of a weight."""
-        source = f"{final}_on_grid"
-        self._add_constant(source, self._network.on_grid[name])
-        return source
-
     def _give_shape(self, name: str, dtype: int | None, like: str) -> None:
         """Adds the shape of a new tensor. ONNX Runtime makes a session twice as fast if it need not infer shapes."""
-        known = self._context.types.get(like)
-        if known is not None:
-            shape = renamed(known, name)
+        if like in self._context.types:
+            shape = renamed(self._context.types[like], name)
             if dtype is not None:
                 shape.type.tensor_type.elem_type = dtype
             self._shapes.append(shape)
@@ -444,15 +383,14 @@ class GraphWriting:
     def _chain(self, name: str, quantizers: tuple[Quantizer, ...], final: str, rounding: Rounding) -> None:
         """Writes a Q/DQ pair for each quantizer of a rounding between tensors ``name`` and ``final``."""
         like = rounding.tensor
-        for step, quantizer in enumerate(quantizers):
-            last = step == len(quantizers) - 1
-            out = final if last else f"{final}_step{step}"
+        steps = [*(f"{final}_step{step}" for step in range(len(quantizers) - 1)), final]
+        for quantizer, out in zip(quantizers, steps, strict=False):
             parameters = [self._scale(quantizer, rounding, out), f"{out}_zero_point"]
             self._small.append(numpy_helper.from_array(quantizer.zero_point, parameters[1]))
             axis = {} if quantizer.axis is None else {"axis": quantizer.axis}
             self._add("QuantizeLinear", [name, *parameters], f"{out}_q", **axis)
             self._add("DequantizeLinear", [f"{out}_q", *parameters], out, **axis)
-            if not last or out not in self._context.types:
+            if out != final or out not in self._context.types:
                 self._give_shape(out, helper.np_dtype_to_tensor_dtype(quantizer.dtype), like)
             self._give_shape(f"{out}_q", helper.np_dtype_to_tensor_dtype(quantizer.zero_point.dtype), like)
             name = out
@@ -466,15 +404,15 @@ class GraphWriting:
         if key in self._rounded_names:
             return self._rounded_names[key]
         out = self._rounded_names[key] = self._numbered(name, "int16")
-        ends = [self.small_constant(f"{out}_{each}", np.float32(each)) for each in (-(2**15), 2**15 - 1)]
+        ends = [self.small_constant(f"{out}_{level}", np.float32(level)) for level in (-(2**15), 2**15 - 1)]
         step = self.small_constant(f"{out}_scale", np.asarray(scale_in(W8A16, np.float32(np.max(quantizer.scale)))))
         self._add("Div", [name, step], f"{out}_steps")
         self._add("Round", [f"{out}_steps"], f"{out}_rounded")
         self._add("Clip", [f"{out}_rounded", *ends], f"{out}_levels")
         self._add("Mul", [f"{out}_levels", step], out)
-        for made in (f"{out}_steps", f"{out}_rounded", f"{out}_levels", out):
-            if made not in self._context.types:
-                self._give_shape(made, TensorProto.FLOAT, rounding.tensor)
+        for tensor in (f"{out}_steps", f"{out}_rounded", f"{out}_levels", out):
+            if tensor not in self._context.types:
+                self._give_shape(tensor, TensorProto.FLOAT, rounding.tensor)
         return out
 
     def _scale(self, quantizer: Quantizer, rounding: Rounding, out: str) -> str:
@@ -527,11 +465,9 @@ class GraphWriting:
 
     def _write_carrying(self, layer: Layer, node: onnx.NodeProto) -> bool:
         """Writes a layer that carries what it reads in the type that all of it has; returns false if it does not."""
-        kind = self._network.low.float_type
-        slots = self._context.typed_slots(layer, self._network.low.precision)
-        if kind is None or slots is None or layer.quantizable:
-            return False
-        if not self._context.carries(layer, self._network.low.precision, slots):
+        low = self._network.low
+        kind, slots = low.float_type, self._context.typed_slots(layer, low.precision)
+        if kind is None or slots is None or layer.quantizable or not self._context.carries(layer, low.precision, slots):
             return False
         read = [node.input[slot] for slot in slots.inputs if not self._context.is_constant(node.input[slot])]
         if not read or any((name, kind.name) not in self._typed_names for name in read):
@@ -545,9 +481,9 @@ class GraphWriting:
 
     def _typed(self, name: str, kind: FloatType, like: str) -> str:
         """The name of a tensor in a float type, or rounded to it if emulated. It is written at the first use."""
-        known = self._typed_names.get((name, kind.name)) or self._cast_names.get((name, kind.name))
-        if known is not None:
-            return known
+        typed_name = self._typed_names.get((name, kind.name)) or self._cast_names.get((name, kind.name))
+        if typed_name is not None:
+            return typed_name
         emulated = self._context.emulates
         final = self._cast_names[name, kind.name] = self._numbered(name, _WORDS[kind.name])
         if self._context.is_constant(name):
@@ -604,8 +540,8 @@ class GraphWriting:
             self.nodes = [node for node in self.nodes if not (node.output and node.output[0] in self._spare - read)]
         model.graph.node.extend(self.nodes)
         used = dict.fromkeys([*(name for node in self.nodes for name in tensors_read(node)), *results])
-        known = {tensor.name: tensor for tensor in self._small} | dict(self._context.initializers)
-        model.graph.initializer.extend(known[name] for name in used if name in known)
+        constants = {tensor.name: tensor for tensor in self._small} | self._context.initializers
+        model.graph.initializer.extend(constants[name] for name in used if name in constants)
         inner = dict.fromkeys(name for node in self.nodes for name in node.output if name not in results)
         types = self._context.types
         model.graph.value_info.extend(types[name] for name in inner if name in types)
@@ -614,23 +550,19 @@ class GraphWriting:
         return model, {name: detached[name] for name in used if name in detached}
 
 
-def renamed(known: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
+def renamed(value: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
     """Returns a type and shape under another name. Names of axes are removed, as equal names would mean equal sizes."""
-    info = onnx.ValueInfoProto()
-    info.CopyFrom(known)
-    info.name = name
-    if known.name != name:
-        for dim in info.type.tensor_type.shape.dim:
-            dim.ClearField("dim_param")
-    return info
+    copied = deepcopy(value)
+    copied.name = name
+    for dim in copied.type.tensor_type.shape.dim if value.name != name else ():
+        dim.ClearField("dim_param")
+    return copied
 
 
 def _rounds(precision: Precision, rounding: Rounding) -> bool:
     """Returns true if a layer in ``precision`` does this rounding with a quantizer."""
-    if precision is Precision.INT8_WEIGHT:
-        return rounding.is_weight
-    if precision is Precision.INT8_ACTIVATION:
-        return not rounding.is_weight
+    if precision in (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION):
+        return rounding.is_weight == (precision is Precision.INT8_WEIGHT)
     return precision in (Precision.INT8, Precision.FP8, Precision.INT16)
 
 

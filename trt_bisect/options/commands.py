@@ -70,7 +70,6 @@ class WorstOptions(WithoutRecipeOptions):
         output: Write worst.json, worst.csv, worst.html and worst.npz to this folder, which 'run' takes as --input.
     """
 
-    calibration: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
     dataset: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATASET.npz"), without="the calibration data")] = field(
         default=None, kw_only=False
     )
@@ -100,7 +99,7 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
     output: Annotated[kinds.Place | None, RESULTS(kinds.PLACE, *("--output", "-o"), repeated=False)] = None
 
     def calibrating(self) -> "Calibrating":
-        """The options for ranges from data."""
+        """Returns the options for ranges from data."""
         from trt_bisect.calibration.collect import Calibrating
 
         return Calibrating(self.calibrator_method, self.percentile, self.memory_bytes, self.preprocessing())

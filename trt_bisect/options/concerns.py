@@ -6,7 +6,7 @@ The names of engines, calibrators, tasks and so on stand here again: their modul
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from trt_bisect.cluster.address import check_address
 from trt_bisect.data.preprocessing import COLORS, Preprocessing, preprocessing
@@ -116,11 +116,7 @@ class PictureOptions(Options):
         self.preprocessing()
 
     def preprocessing(self) -> Preprocessing:
-        """Returns how pictures are fed.
-
-        Raises:
-            BadInput: a value cannot be used.
-        """
+        """Returns how pictures are fed; raises BadInput for a value that cannot be used."""
         return preprocessing({name: getattr(self, name) for name in PICTURE_OPTIONS})
 
 
@@ -172,9 +168,10 @@ class JudgeOptions(Options):
     @property
     def saved_outputs(self) -> Path | None:
         """The saved outputs to compare with; None if the reference is a network."""
-        given = Path(self.reference) if isinstance(self.reference, (str, Path)) else None
-        is_saved = given is not None and (given.suffix in (".npz", ".npy", ".json") or given.is_dir())
-        return given if is_saved else None
+        if not isinstance(self.reference, (str, Path)):
+            return None
+        path = Path(self.reference)
+        return path if path.suffix in (".npz", ".npy", ".json") or path.is_dir() else None
 
     def asked_task(self) -> "AskedTask | None":
         """The task that is asked for."""
@@ -183,11 +180,6 @@ class JudgeOptions(Options):
         from trt_bisect.analyzer.tasks.task import AskedTask
 
         return AskedTask(self.task, self.score_threshold, class_axis=self.class_axis, head=self.head)
-
-    def task_facts(self) -> dict[str, Any]:
-        """The part of a fingerprint that the task is; empty without a task."""
-        asked_task = self.asked_task()
-        return {} if asked_task is None else {"task": asked_task.facts()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -489,9 +481,8 @@ class MeasuringOptions(
 
         An NVIDIA engine may fuse and round a piece differently from the whole network. How much is not known yet.
         """
-        if self.strategy != AUTO:
-            return self.strategy
-        return BRANCH if engine == "onnxruntime" else BISECT
+        usual = BRANCH if engine == "onnxruntime" else BISECT
+        return usual if self.strategy == AUTO else self.strategy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -563,7 +554,7 @@ class RunOptions(MeasuringOptions):
             raise BadInput("--drop is a loss of accuracy, and nothing measures it.", "Give --labels or --accuracy.")
         if self.drop is not None and self.task is not None and self.labels is None:
             raise BadInput("--task and --drop contradict each other.", "Leave out one of the two, or give --labels.")
-        if self.try_remedies and self.low not in (INT8, INT16):
+        if self.explain == EXPLAIN_REMEDIES and self.low not in (INT8, INT16):
             raise BadInput(f"--explain remedies does not go with --low {self.low}.", "Use --explain full.")
 
     @property
@@ -591,8 +582,8 @@ class RunOptions(MeasuringOptions):
     @property
     def profile(self) -> Path | None:
         """The profile of an engine by which times are predicted; None without one."""
-        given = Path(str(self.cost))
-        return given if given.suffix.lower() == ".json" else None
+        path = Path(str(self.cost))
+        return path if path.suffix.lower() == ".json" else None
 
     @property
     def by_time(self) -> bool:
@@ -613,13 +604,3 @@ class RunOptions(MeasuringOptions):
         """Returns the lowest acceptable accuracy; FP32 has the accuracy ``reference``."""
         text = str(kinds.PRESETS.get(str(self.drop), self.drop) or 0.0).strip()
         return reference * (1.0 - float(text[:-1]) / 100.0) if text.endswith("%") else reference - float(text)
-
-    @property
-    def time_limit_seconds(self) -> float | None:
-        """``time_limit`` in seconds."""
-        return None if self.time_limit is None else kinds.parse_time(self.time_limit)
-
-    @property
-    def try_remedies(self) -> bool:
-        """True if remedies are measured."""
-        return self.explain == EXPLAIN_REMEDIES

@@ -12,7 +12,8 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
@@ -55,8 +56,6 @@ GONE = {
 _FLAG = re.compile(r"--[a-z][\w-]*")
 _SECTION = re.compile(r"^(?:Attributes|Args):\n(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 _ITEM = re.compile(r"^    (\w+): (.*(?:\n     +.*)*)", re.MULTILINE)
-_PLACE = "        options: "
-_WIDTH = 116
 _Given = TypeVar("_Given", bound="Options")
 _Keywords = ParamSpec("_Keywords")
 _Model = TypeVar("_Model")
@@ -66,49 +65,87 @@ _Result_co = TypeVar("_Result_co", covariant=True)
 
 
 class Option(Parameter):
-    """One option.
+    """An option of a command. ``declared`` adds the last four attributes.
 
     Attributes:
         kind: the form of its values.
         panel: its group in the help, and its table in a configuration file.
-        flags: on the command line; empty for the one that the field's name gives.
         without: the behaviour without the option, if no default value says it.
         expert: only ``--help-all`` shows it.
         repeated: suggested commands repeat it.
+        keyword: the name of the field or parameter, which is the keyword in Python and the key in TOML.
+        default: the value without the option.
+        effect: its help, as the docstring says it.
+        is_argument: on the command line it is given by position.
     """
 
     kind: OptionKind
     panel: str
-    flags: tuple[str, ...]
     without: str
     expert: bool
     repeated: bool
+    keyword: str
+    default: Any
+    effect: str
+    is_argument: bool
 
     def __init__(
         self,
         kind: OptionKind = TEXT,
         *flags: str,
         panel: str = "",
-        help: str = "",
         without: str = "",
         expert: bool = False,
         repeated: bool = True,
-        parse: bool = True,
-        negative: str = "",
+        keyword: str = "",
+        **parameter: Any,
     ) -> None:
         super().__init__(
             name=flags,
-            help=help,
             converter=partial(_converted, kind),
             n_tokens=None if kind.several or kind is SWITCH else 1,
-            negative=negative,
-            parse=None if parse else False,
             allow_leading_hyphen=kind.hyphens,
             choices=kind.choices if kind.closed else None,
+            **parameter,
         )
         vars(self).update(
-            kind=kind, flags=flags, panel=panel, without=without, expert=expert, repeated=repeated
+            kind=kind, panel=panel, without=without, expert=expert, repeated=repeated, keyword=keyword
         )  # not as attributes: Parameter is frozen
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its flags, the first one used in messages; none for an argument and an option of Python alone."""
+        if self.is_argument or self.parse is False:
+            return ()
+        return tuple(self.name or ()) or (f"--{self.keyword.replace('_', '-')}",)
+
+    @property
+    def flag(self) -> str:
+        """Its name in messages."""
+        return next(iter(self.flags), self.keyword)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Its names in TOML and Python: the keyword, and those of the flags."""
+        flags = (flag[2:].replace("-", "_") for flag in self.flags if flag.startswith("--"))
+        return tuple(dict.fromkeys((self.keyword, *flags)))
+
+    @property
+    def shown_default(self) -> str:
+        """The behaviour without the option, as text; empty if that is nothing."""
+        if self.without or self.default in (None, (), "", False, MISSING, inspect.Parameter.empty, Path()):
+            return self.without
+        if self.default is True:
+            return "on"
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+    @property
+    def described(self) -> str:
+        """Its help with choices, bounds, and what holds without it."""
+        kind, default = self.kind, self.shown_default
+        facts = [f"{'one of' if kind.closed else 'or'} {', '.join(kind.choices)}"] if kind.choices else []
+        facts += filter(None, (kind.limits, default and f"default: {default}"))
+        return f"{self.effect} ({'; '.join(facts)})" if facts else self.effect
 
 
 def panel(title: str, **facts: Any) -> Callable[..., Option]:
@@ -120,85 +157,35 @@ def _converted(kind: OptionKind, type_: Any, tokens: Sequence[Any]) -> Any:
     """Returns the value of what stands on the command line, or in a configuration file."""
     first, value = tokens[0], tokens[0].implicit_value
     if value is UNSET:  # on the command line; what a file has was read before
-        given = [token.value for token in tokens] if kind.several else tokens[-1].value
-        value = kind.read(given, first.keyword or kind.metavar)
+        texts = [token.value for token in tokens] if kind.several else tokens[-1].value
+        value = kind.read(texts, first.keyword or kind.metavar)
     return Path(value) if type_ is Path else value
 
 
-@dataclass(frozen=True)
-class Declared:
-    """An option of a command.
-
-    Attributes:
-        name: the name of the field or parameter, which is the keyword in Python and the key in TOML.
-        default: the value without the option.
-        option: its declaration.
-        help: its effect, as the docstring says it.
-        is_argument: on the command line it is given by position.
-    """
-
-    name: str
-    default: Any
-    option: Option
-    help: str
-    is_argument: bool = False
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """Its flags, the first one used in messages; none for an argument and an option of Python alone."""
-        if self.is_argument or self.option.parse is False:
-            return ()
-        return self.option.flags or (f"--{self.name.replace('_', '-')}",)
-
-    @property
-    def flag(self) -> str:
-        """Its name in messages."""
-        return next(iter(self.flags), self.name)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Its names in TOML and Python: that of the field, and those of the flags."""
-        flags = (flag[2:].replace("-", "_") for flag in self.flags if flag.startswith("--"))
-        return tuple(dict.fromkeys((self.name, *flags)))
-
-    @property
-    def without(self) -> str:
-        """The behaviour without the option, as text; empty if that is nothing."""
-        if self.option.without or self.default in (None, (), "", False, MISSING, inspect.Parameter.empty, Path()):
-            return self.option.without
-        if self.default is True:
-            return "on"
-        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
-
-    @property
-    def described(self) -> str:
-        """Its help with choices, bounds, and what holds without it."""
-        kind = self.option.kind
-        facts = [f"{'one of' if kind.closed else 'or'} {', '.join(kind.choices)}"] if kind.choices else []
-        facts += filter(None, (kind.limits, self.without and f"default: {self.without}"))
-        return f"{self.help} ({'; '.join(facts)})" if facts else self.help
-
-
-def _declared(taker: Any) -> tuple[Declared, ...]:
+def _declared(taker: Any) -> tuple[Option, ...]:
     """Returns the options of a dataclass, or of a command's function with those of its dataclasses."""
     hints, texts = get_type_hints(taker, include_extras=True), _texts(taker)
     if is_dataclass(taker):
-        given = [(field.name, field.default, False) for field in fields(taker) if field.init]
+        places = [(field.name, field.default, False) for field in fields(taker) if field.init]
     else:
         parameters = inspect.signature(taker).parameters.values()
-        given = [(param.name, param.default, param.kind is param.POSITIONAL_ONLY) for param in parameters]
-    options: list[Declared] = []
-    for name, default, is_argument in given:
+        places = [(param.name, param.default, param.kind is param.POSITIONAL_ONLY) for param in parameters]
+    options: list[Option] = []
+    for name, default, is_argument in places:
         hint = next((part for part in (hints[name], *get_args(hints[name])) if get_origin(part) is Annotated), None)
         for mark in getattr(hint, "__metadata__", ()):
             if isinstance(mark, Option):
-                options.append(Declared(name, default, mark, texts.get(name) or mark.help or "", is_argument))
+                options.append(copy(mark))
+                effect = texts.get(name) or mark.help or ""
+                vars(options[-1]).update(
+                    vars(mark), keyword=name, default=default, effect=effect, is_argument=is_argument
+                )
             elif mark is FLAT:
                 options += declared(get_args(hint)[0])
     return tuple(options)
 
 
-declared: Callable[[Any], tuple[Declared, ...]] = cache(_declared)
+declared: Callable[[Any], tuple[Option, ...]] = cache(_declared)
 
 
 def _texts(taker: Any) -> dict[str, str]:
@@ -211,9 +198,15 @@ def _texts(taker: Any) -> dict[str, str]:
     return texts
 
 
-def by_key(options: Iterable[Declared]) -> dict[str, Declared]:
+def by_key(options: Iterable[Option]) -> dict[str, Option]:
     """Returns options by all of their names in TOML and Python."""
     return {key: option for option in options for key in option.keys}
+
+
+def _instead_of(key: str, keys: Collection[str]) -> str:
+    """Returns the remedy for a key that is not known: what replaced it, or the nearest one; empty for neither."""
+    near = difflib.get_close_matches(key, keys, 1)
+    return GONE.get(key) or (f"Did you mean '{near[0]}'?" if near else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,10 +219,10 @@ class Options:
 
     def __post_init__(self) -> None:
         for option in declared(type(self)):
-            value, default = getattr(self, option.name), option.default
+            value, default = getattr(self, option.keyword), option.default
             is_default = value is None or value is default or (isinstance(value, str) and value == default)
             if not is_default:
-                object.__setattr__(self, option.name, option.option.kind.read(value, option.flag))
+                object.__setattr__(self, option.keyword, option.kind.read(value, option.flag))
 
     @classmethod
     def given(cls: type[_Given], function: str, keywords: Mapping[str, Any]) -> _Given:
@@ -239,18 +232,18 @@ class Options:
             TypeError: there is no such keyword, or it is there twice.
             BadInput: a value cannot be used.
         """
-        known = by_key(declared(cls))
-        taken: dict[str, Any] = {}
+        options = by_key(declared(cls))
+        values: dict[str, Any] = {}
         for key, value in keywords.items():
-            if key not in known:
-                near = difflib.get_close_matches(key, known, 1)
-                hint = f". {GONE[key]}" if key in GONE else f". Did you mean '{near[0]}'?" if near else ""
+            if key not in options:
+                remedy = _instead_of(key, options)
+                hint = f". {remedy}" if remedy else ""
                 raise TypeError(f"{function}() got an unexpected keyword argument '{key}'{hint}")
-            name = known[key].name
-            if name in taken:
+            name = options[key].keyword
+            if name in values:
                 raise TypeError(f"{function}() got '{name}' and '{key}', which are the same")
-            taken[name] = value
-        return cls(**taken)
+            values[name] = value
+        return cls(**values)
 
 
 def repeated(given: Options) -> dict[str, tuple[str, ...]]:
@@ -258,12 +251,8 @@ def repeated(given: Options) -> dict[str, tuple[str, ...]]:
 
     Data that has no name on the command line, such as an array, stands there as a word to be filled in.
     """
-    flags = {}
-    for option in declared(type(given)):
-        value = getattr(given, option.name)
-        if option.option.repeated and not _is_default(value, option.default):
-            flags[option.flag] = option.option.kind.words(value)
-    return flags
+    values = ((option, getattr(given, option.keyword)) for option in declared(type(given)) if option.repeated)
+    return {option.flag: option.kind.words(value) for option, value in values if not _is_default(value, option.default)}
 
 
 def _is_default(value: Any, default: Any) -> bool:
@@ -295,7 +284,9 @@ def takes(
     """
     cls: Any = options
     taken = declared(cls)
-    names = {flag: option.name for option in taken for flag in option.flags}
+    keywords = {flag: option.keyword for option in taken for flag in option.flags}
+    folded = partial(textwrap.fill, width=116, initial_indent=" " * 8, subsequent_indent=" " * 12)
+    help_lines = [folded(f"{option.keyword}: {option.described}", break_on_hyphens=False) for option in taken]
     parameters = [param.replace(annotation=param.empty) for param in inspect.signature(cls).parameters.values()]
     places = [param for param in parameters if param.kind is param.POSITIONAL_OR_KEYWORD]
 
@@ -305,31 +296,25 @@ def takes(
         by_place = inspect.Signature([model, *places, inspect.Parameter("named", inspect.Parameter.VAR_KEYWORD)])
 
         @wraps(job)
-        def called(*given: Any, **keywords: Any) -> _Result:
+        def called(*values: Any, **named: Any) -> _Result:
             try:
-                values = by_place.bind(*given, **keywords).arguments
+                arguments = by_place.bind(*values, **named).arguments
             except TypeError as error:
                 raise TypeError(f"{name}(): {error}") from None
-            network = values.pop("model", None)
+            network = arguments.pop("model", None)
             try:
-                return job(network, cls.given(name, values.pop("named", {}) | values))
+                return job(network, cls.given(name, arguments.pop("named", {}) | arguments))
             except TrtBisectError as error:
                 for part in ("problem", "remedy"):
-                    setattr(error, part, _FLAG.sub(lambda flag: names.get(flag[0], flag[0]), getattr(error, part)))
+                    setattr(error, part, _FLAG.sub(lambda flag: keywords.get(flag[0], flag[0]), getattr(error, part)))
                 error.args = (error.problem,)
                 raise
 
         vars(called).update(job=job, __signature__=inspect.Signature([model, *parameters]))
-        called.__doc__ = _documented(job.__doc__ or "", taken)
+        called.__doc__ = re.sub(r"(?m)^ {8}options: .*", lambda _: "\n".join(help_lines), job.__doc__ or "")
         return cast(Job[_Model, _Keywords, _Result], called)
 
     return flat
-
-
-def _documented(text: str, taken: Sequence[Declared]) -> str:
-    folded = partial(textwrap.fill, width=_WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 12)
-    lines = [folded(f"{option.name}: {option.described}", break_on_hyphens=False) for option in taken]
-    return "\n".join("\n".join(lines) if line.startswith(_PLACE) else line for line in text.splitlines())
 
 
 def read_toml(file: Path, kind: str, remedy: str) -> dict[str, Any]:
@@ -355,10 +340,9 @@ def refuse_unknown(file: Path, where: str, table: Mapping[str, Any], known: Iter
     keys = list(known)
     for key in table:
         if key not in keys:
-            near = difflib.get_close_matches(key, keys, 1)
             raise BadInput(
                 f"{file}: {where + ' has' if where else 'there is'} no key {key!r}.",
-                GONE.get(key) or (f"Did you mean '{near[0]}'?" if near else f"The keys are {', '.join(keys)}."),
+                _instead_of(key, keys) or f"The keys are {', '.join(keys)}.",
             )
 
 
@@ -375,7 +359,7 @@ def read_value(file: Path, where: str, key: str, value: Any, kind: OptionKind) -
         raise BadInput(f"{prefix}{error.problem}", error.remedy) from error
 
 
-def read_table(file: Path, where: str, table: Mapping[str, Any], known: Mapping[str, Declared]) -> dict[str, Any]:
+def read_table(file: Path, where: str, table: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
     """Returns the values of a file's table, called ``where``, by the names of their options; paths are relative to it.
 
     Raises:
@@ -385,15 +369,15 @@ def read_table(file: Path, where: str, table: Mapping[str, Any], known: Mapping[
     values: dict[str, Any] = {}
     keys: dict[str, str] = {}
     for key, value in table.items():
-        name = known[key].name
+        name = known[key].keyword
         if name in keys:
             raise BadInput(f"{file}: '{keys[name]}' and '{key}' are the same.", "Leave out one of the two.")
         keys[name] = key
-        values[name] = read_value(file, where, key, value, known[key].option.kind)
+        values[name] = read_value(file, where, key, value, known[key].kind)
     return values
 
 
-def read_config(file: Path, command: str, others: Sequence[str], options: Sequence[Declared]) -> dict[str, Any]:
+def read_config(file: Path, command: str, others: Sequence[str], options: Sequence[Option]) -> dict[str, Any]:
     """Returns the values in a file for ``--config`` by the names of their options.
 
     Options stand at the top, in the table of the command (``[run]``) or of a panel (``[data]``, ``[run.data]``); those
@@ -407,17 +391,17 @@ def read_config(file: Path, command: str, others: Sequence[str], options: Sequen
         BadInput: the file cannot be read, or has a key or a value that cannot be used.
     """
     table = read_toml(file, "configuration", "Give --config the path of a TOML file with options.")
-    known = by_key(options)
-    panels = {option.option.panel.lower() for option in options}
-    command_table = table.pop(command, {}) if command not in known else {}
+    by_name = by_key(options)
+    panels = {option.panel.lower() for option in options}
+    command_table = table.pop(command, {}) if command not in by_name else {}
     values: dict[str, Any] = {}
-    for where, given in (("", table), (f"[{command}]", command_table)):
-        tables = {key: part for key, part in given.items() if isinstance(part, dict) and key not in known}
+    for where, content in (("", table), (f"[{command}]", command_table)):
+        tables = {key: part for key, part in content.items() if isinstance(part, dict) and key not in by_name}
         for key, part in tables.items():
             if key in panels:
-                values |= read_table(file, f"[{key}]", part, known)
+                values |= read_table(file, f"[{key}]", part, by_name)
         skipped = {key for key in tables if key in panels or key in others}
-        values |= read_table(file, where, {key: part for key, part in given.items() if key not in skipped}, known)
+        values |= read_table(file, where, {key: part for key, part in content.items() if key not in skipped}, by_name)
     return values
 
 

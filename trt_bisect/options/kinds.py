@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from math import inf, isfinite, isnan, nan
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,26 +44,12 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _BYTES = {"": 20, "k": 10, "m": 20, "g": 30, "t": 40}
-_FUNCTION = "MODULE:FUNCTION"
-_LONGEST = 60
 
 
 def shown(value: Any) -> str:
     """Returns a value for a message, at most 60 letters of it."""
     letters = f"{value:g}" if isinstance(value, float) else repr(value)
-    return letters if len(letters) <= _LONGEST else f"{letters[: _LONGEST - 3]}..."
-
-
-def _word(value: Any) -> tuple[str, ...]:
-    return (f"{value:.15g}" if isinstance(value, float) else str(value),)
-
-
-def _each(values: Any) -> tuple[str, ...]:
-    return tuple(map(str, values))
-
-
-def _unchanged(given: Any, _folder: Path) -> Any:
-    return given
+    return letters if len(letters) <= 60 else f"{letters[:57]}..."
 
 
 @dataclass(frozen=True)
@@ -86,8 +72,10 @@ class OptionKind:
 
     metavar: str
     read: Callable[[Any, str], Any]
-    words: Callable[[Any], tuple[str, ...]] = _word
-    located: Callable[[Any, Path], Any] = _unchanged
+    words: Callable[[Any], tuple[str, ...]] = lambda value: (
+        f"{value:.15g}" if isinstance(value, float) else str(value),
+    )
+    located: Callable[[Any, Path], Any] = lambda value, _folder: value
     several: bool = False
     choices: tuple[str, ...] = ()
     open: bool = False
@@ -100,111 +88,91 @@ class OptionKind:
         return bool(self.choices) and not self.open
 
 
-def _text(given: Any, flag: str) -> str:
-    if not isinstance(given, str) or not given.strip() or "\0" in given:
-        raise BadInput(f"{flag} cannot be {shown(given)}.", "Give a text, in quotes.")
-    return given
+def _checked(metavar: str, is_valid: Callable[[Any], bool], remedy: str, **facts: Any) -> OptionKind:
+    """Returns the kind of values that are taken as they are, if they are valid."""
+
+    def read(value: Any, flag: str) -> Any:
+        if not is_valid(value):
+            raise BadInput(f"{flag} cannot be {shown(value)}.", remedy)
+        return value
+
+    return OptionKind(metavar, read, **facts)
 
 
-def _texts(given: Any, flag: str) -> tuple[str, ...]:
-    several = (given,) if isinstance(given, str) else given
-    if not isinstance(several, Sequence):
-        raise BadInput(f"{flag} cannot be {shown(given)}.", 'Give a list of texts: ["conv1", "op:Softmax"].')
-    return tuple(_text(text, flag) for text in several)
-
-
-def _switch(given: Any, flag: str) -> bool:
-    if not isinstance(given, bool):
-        raise BadInput(f"{flag} cannot be {shown(given)}.", "Give true or false.")
-    return given
-
-
-def _any(given: Any, _flag: str) -> Any:
-    return given
-
-
-def choice(*known: str) -> OptionKind:
+def choice(*words: str) -> OptionKind:
     """Returns the kind of one of some words."""
-
-    def read(given: Any, flag: str) -> Any:
-        if given not in known:
-            raise BadInput(f"{flag} cannot be {shown(given)}.", f"Use one of {', '.join(known)}.")
-        return given
-
-    return OptionKind("|".join(known), read, choices=known)
+    return _checked("|".join(words), words.__contains__, f"Use one of {', '.join(words)}.", choices=words)
 
 
-def choice_with_percentile(*known: str) -> OptionKind:
+def choice_with_percentile(*words: str) -> OptionKind:
     """Returns the kind of one of some words, of which ``percentile`` may have a number: ``percentile=99.9``."""
-    plain = choice(*known)
+    plain = choice(*words)
     percent = number(above=0, most=100, unit="percent")
 
-    def read(given: Any, flag: str) -> Any:
-        method, _, value = str(given).partition("=")
-        if method != "percentile" or not value:
-            return plain.read(given, flag)
-        if percent.read(value, f"{flag} percentile") < 1:
-            hint = f"Give {flag} percentile={100 * float(value):g}."
-            raise BadInput(f"{flag} {given} is in per cent.", hint)
-        return given
+    def read(value: Any, flag: str) -> Any:
+        method, _, number_text = str(value).partition("=")
+        if method != "percentile" or not number_text:
+            return plain.read(value, flag)
+        if percent.read(number_text, f"{flag} percentile") < 1:
+            raise BadInput(f"{flag} {value} is in per cent.", f"Give {flag} percentile={100 * float(number_text):g}.")
+        return value
 
-    return OptionKind(plain.metavar, read, choices=known, open=True)
+    return OptionKind(plain.metavar, read, choices=words, open=True)
 
 
-def choice_or_path(*known: str) -> OptionKind:
+def choice_or_path(*words: str) -> OptionKind:
     """Returns the kind of one of some words, or a path."""
-
-    def located(given: Any, folder: Path) -> Any:
-        return given if given in known else _place(given, folder)
-
-    return OptionKind("|".join((*known, "FILE")), _path, located=located, choices=known, open=True)
+    return replace(
+        PLACE,
+        metavar="|".join((*words, "FILE")),
+        located=lambda value, folder: value if value in words else _path_in(folder, value),
+        choices=words,
+        open=True,
+    )
 
 
 def number(
     *,
-    least: float = -math.inf,
-    above: float = -math.inf,
-    most: float = math.inf,
+    least: float = -inf,
+    above: float = -inf,
+    most: float = inf,
     unit: str = "",
     whole: bool = False,
     share: bool = False,
 ) -> OptionKind:
-    """Returns the kind of numbers within bounds.
+    """Returns the kind of numbers within bounds; ``above``: more than this.
 
     Args:
-        above: more than this.
-        unit: the unit of the value.
         share: a percentage is taken as well: 99% is 0.99.
     """
     ends = {f"{least:g} or more": least, f"more than {above:g}": above, f"at most {most:g}": most}
-    limits = ", ".join(text for text, end in ends.items() if math.isfinite(end))
-    if math.isfinite(least) and math.isfinite(most):
+    limits = ", ".join(text for text, end in ends.items() if isfinite(end))
+    if isfinite(least) and isfinite(most):
         limits = f"{least:g} to {most:g}"
 
-    def read(given: Any, flag: str) -> float | int:
-        value = _number(given, share=share)
-        if math.isfinite(value) and least <= value <= most and value > above and not (whole and value % 1):
-            return int(value) if whole else value
-        text = given if isinstance(given, str) and math.isfinite(value) else shown(given)
+    def read(value: Any, flag: str) -> float | int:
+        amount = _number(value, share=share)
+        if isfinite(amount) and least <= amount <= most and amount > above and not (whole and amount % 1):
+            return int(amount) if whole else amount
+        text = value if isinstance(value, str) and isfinite(amount) else shown(value)
         expected = limits or f"a {'whole ' if whole else ''}number"
-        if share and 1 < value <= 100 and math.isfinite(most):
-            remedy = f"Give {flag} {expected}; {value:g} % is {flag} {value / 100:g}."
-        else:
-            remedy = f"Give {flag} {expected}{f', in {unit}' if unit else ''}."
-        raise BadInput(f"{flag} cannot be {f'{text} {unit}'.rstrip()}.", remedy)
+        hint = f", in {unit}" if unit else ""
+        if share and 1 < amount <= 100 and isfinite(most):
+            hint = f"; {amount:g} % is {flag} {amount / 100:g}"
+        raise BadInput(f"{flag} cannot be {f'{text} {unit}'.rstrip()}.", f"Give {flag} {expected}{hint}.")
 
     return OptionKind(unit.upper() or ("SHARE" if share else "N"), read, limits=limits)
 
 
-def _number(given: Any, *, share: bool) -> float:
+def _number(value: Any, *, share: bool) -> float:
     """The number, or NaN for what is none."""
-    per_cent = _PER_CENT.fullmatch(given.strip()) if share and isinstance(given, str) else None
+    per_cent = _PER_CENT.fullmatch(value.strip()) if share and isinstance(value, str) else None
     if per_cent:
         return float(per_cent[1]) / 100
     try:
-        return float(given) if isinstance(given, (str, Real)) and not isinstance(given, bool) else math.nan
+        return float(value) if isinstance(value, (str, Real)) and not isinstance(value, bool) else nan
     except (ValueError, OverflowError):
-        return math.nan
+        return nan
 
 
 whole = partial(number, whole=True)
@@ -215,25 +183,25 @@ def counts(**most: int) -> OptionKind:
     """Returns the kind of counts by name, each from 0 to its most: ``channels=8,samples=3``."""
     kinds = {name: whole(least=0, most=bound) for name, bound in most.items()}
 
-    def read(given: Any, flag: str) -> dict[str, int]:
-        texts = [] if isinstance(given, Mapping) else _text(given, flag).split(",")
-        pairs = given.items() if isinstance(given, Mapping) else (text.split("=") for text in texts)
+    def read(value: Any, flag: str) -> dict[str, int]:
+        is_read = isinstance(value, Mapping)
+        pairs = value.items() if is_read else (text.split("=") for text in TEXT.read(value, flag).split(","))
         try:
             return {name: kinds[name].read(count, f"{flag} {name}") for name, count in pairs}
         except (KeyError, ValueError):
             example = ",".join(f"{name}={min(8, bound)}" for name, bound in most.items())
-            raise BadInput(f"{flag} cannot be {shown(given)}.", f"Give one or more of {flag} {example}.") from None
+            raise BadInput(f"{flag} cannot be {shown(value)}.", f"Give one or more of {flag} {example}.") from None
 
     return OptionKind("NAME=N", read, lambda value: (",".join(f"{name}={count}" for name, count in value.items()),))
 
 
-def _mebibytes(given: Any, flag: str) -> int:
-    match = _SIZE.fullmatch("" if isinstance(given, bool) else str(given).strip())
+def _mebibytes(value: Any, flag: str) -> int:
+    match = _SIZE.fullmatch("" if isinstance(value, bool) else str(value).strip())
     mebibytes = int(float(match[1]) * (1 << _BYTES[match[2].lower()]) / MIB) if match else 0
     if not mebibytes:
-        raise BadInput(f"{flag} cannot be {shown(given)}.", f"Give {flag} 1 MiB or more: 512, 512MB or 2GB.")
+        raise BadInput(f"{flag} cannot be {shown(value)}.", f"Give {flag} 1 MiB or more: 512, 512MB or 2GB.")
     if mebibytes >= _SURELY_BYTES:
-        problem = f"{flag} {given} is in MiB: {mebibytes >> 10:,} GiB."
+        problem = f"{flag} {value} is in MiB: {mebibytes >> 10:,} GiB."
         raise BadInput(problem, f"Give {flag} {mebibytes // MIB} for as many bytes.")
     return mebibytes
 
@@ -242,29 +210,24 @@ PRESETS = {"mlperf99": "1%", "mlperf99.9": "0.1%"}
 """The losses of accuracy that MLPerf Inference allows, by their names."""
 
 
-def _drop(given: Any, flag: str) -> Any:
+def _drop(value: Any, flag: str) -> Any:
     """Checks a loss of accuracy, and leaves it as given: ``1%`` means another one than ``0.01``."""
-    if given not in PRESETS:
-        number(least=0, most=1, share=True).read(given, flag)
-    return given
+    if value not in PRESETS:
+        number(least=0, most=1, share=True).read(value, flag)
+    return value
 
 
-def parse_time(given: str | float) -> float:
+def parse_time(value: str | float) -> float:
     """Returns a duration in seconds: ``90s``, ``10m``, ``1h``, or a number of seconds.
 
     Raises:
         BadInput: it is of another form, or 0.
     """
-    match = _DURATION.fullmatch(str(given).strip())
+    match = _DURATION.fullmatch(str(value).strip())
     seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
     if not seconds:
-        raise BadInput(f"The time '{given}' cannot be read.", "Write 90s, 10m or 1h.")
+        raise BadInput(f"The time '{value}' cannot be read.", "Write 90s, 10m or 1h.")
     return seconds
-
-
-def _duration(given: Any, _flag: str) -> Any:
-    parse_time(given)
-    return given
 
 
 def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | None:
@@ -277,92 +240,61 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | No
     for text in texts or ():
         match = _SHAPE.fullmatch(text)
         if not match or "0" in match[2].split("x"):
-            raise BadInput(f"The shape '{text}' cannot be read.", _shape_remedy(text))
+            name, _, sizes_text = text.rpartition(":")
+            sizes = re.findall(r"[1-9]\d*", sizes_text)
+            example = f"--shape {name or 'NAME'}:{'x'.join(sizes) if len(sizes) > 1 else '1x3x224x224'}"
+            hint = "" if name else " with the input's name ('trt-bisect layers' prints it)"
+            raise BadInput(f"The shape '{text}' cannot be read.", f"Write {example}{hint}, every size 1 or more.")
         shapes[match[1]] = tuple(int(size) for size in match[2].split("x"))
     return shapes or None
 
 
-def _shape_remedy(text: str) -> str:
-    name, _, sizes = text.rpartition(":")
-    given = re.findall(r"[1-9]\d*", sizes)
-    example = f"--shape {name or 'NAME'}:{'x'.join(given) if len(given) > 1 else '1x3x224x224'}"
-    named = "" if name else " with the input's name ('trt-bisect layers' prints it)"
-    return f"Write {example}{named}, every size 1 or more."
+def _shapes(value: Any, flag: str) -> Mapping[str, tuple[int, ...]] | None:
+    if not isinstance(value, Mapping):
+        return parse_shapes(TEXTS.read(value, flag))
+    if not all(isinstance(size, int) and size > 0 for sizes in value.values() for size in sizes):
+        raise BadInput(f"{flag} cannot be {shown(value)}.", "Give sizes by input: { x = [1, 3, 224, 224] }.")
+    return {name: tuple(sizes) for name, sizes in value.items()}
 
 
-def _shapes(given: Any, flag: str) -> Mapping[str, tuple[int, ...]] | None:
-    if isinstance(given, Mapping):
-        bad = [name for name, sizes in given.items() if not all(isinstance(dim, int) and dim > 0 for dim in sizes)]
-        if bad:
-            raise BadInput(f"{flag} cannot be {shown(given)}.", "Give sizes by input: { x = [1, 3, 224, 224] }.")
-        return {name: tuple(sizes) for name, sizes in given.items()}
-    return parse_shapes(_texts(given, flag))
+def _texts(value: Any, flag: str) -> tuple[str, ...]:
+    texts = (value,) if isinstance(value, str) else value
+    if not isinstance(texts, Sequence):
+        raise BadInput(f"{flag} cannot be {shown(value)}.", 'Give a list of texts: ["conv1", "op:Softmax"].')
+    return tuple(TEXT.read(text, flag) for text in texts)
 
 
-def _told(read: Callable[[Any], Any], given: Any, flag: str) -> Any:
+def _naming_option(read: Callable[[Any], Any], value: Any, flag: str) -> Any:
     """Reads with a function whose errors do not name the option."""
     try:
-        return read(given)
+        return read(value)
     except BadInput as error:
-        raise BadInput(f"{flag} cannot be {shown(given)}.", error.remedy) from error
+        raise BadInput(f"{flag} cannot be {shown(value)}.", error.remedy) from error
 
 
-def _version(given: Any, flag: str) -> Any:
+def _version(value: Any, flag: str) -> Any:
     from trt_bisect.calibration.cache import parse_version
 
-    if _text(given, flag):
-        _told(parse_version, given, flag)
-    return given
+    _naming_option(parse_version, TEXT.read(value, flag), flag)
+    return value
 
 
-def _trtexec(given: Any, flag: str) -> Any:
+def _trtexec(value: Any, flag: str) -> Any:
     from trt_bisect.recipe.trtexec import options_in
 
-    if given:
-        _told(options_in, _text(given, flag), flag)
-    return given
+    if value:
+        _naming_option(options_in, TEXT.read(value, flag), flag)
+    return value
 
 
-def _path(given: Any, flag: str) -> Any:
-    if isinstance(given, (int, float, bool, Sequence, Mapping)) and (not isinstance(given, str) or "\0" in given):
-        raise BadInput(f"{flag} cannot be {shown(given)}.", "Give a path, in quotes.")
-    return given
+def _is_path(value: Any) -> bool:
+    return "\0" not in value if isinstance(value, str) else not isinstance(value, (int, float, Sequence, Mapping))
 
 
-def _place(given: Any, folder: Path) -> Any:
-    if isinstance(given, list):
-        return [_place(path, folder) for path in given]
-    return str(folder / given) if isinstance(given, str) else given
-
-
-def _existing(given: Any, folder: Path) -> Any:
-    path = _place(given, folder)
-    if isinstance(path, str) and not _exists(Path(path)):
-        raise BadInput(f"names '{path}', which does not exist", "Paths are relative to the folder of this file.")
-    return path
-
-
-def _data(given: Any, folder: Path) -> Any:
-    """A file, a folder, or a function, which is loaded to see that it is there."""
-    is_function = isinstance(given, str) and ":" in given and not _exists(folder / given)
-    return _function(given, folder) if is_function else _existing(given, folder)
-
-
-def _metric(given: Any, folder: Path) -> Any:
-    return _function(given, folder) if isinstance(given, str) and ".py:" in given else given
-
-
-def _function(given: Any, folder: Path) -> Any:
-    """``module:function``, loaded to see that it is there; a module that is a file is relative to the folder."""
-    if not isinstance(given, str):
-        return given
-    module, _, called = given.rpartition(":")
-    full = f"{folder / module if module.endswith('.py') else module}:{called}"
-    try:
-        load_function(full, "function")
-    except BadInput as error:
-        raise BadInput(f"cannot be used: {error.problem.rstrip('.')}", error.remedy) from error
-    return full
+def _path_in(folder: Path, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_path_in(folder, path) for path in value]
+    return str(folder / value) if isinstance(value, str) else value
 
 
 def _exists(path: Path) -> bool:
@@ -372,76 +304,110 @@ def _exists(path: Path) -> bool:
         return False
 
 
+def _existing(value: Any, folder: Path) -> Any:
+    path = _path_in(folder, value)
+    if isinstance(path, str) and not _exists(Path(path)):
+        raise BadInput(f"names '{path}', which does not exist", "Paths are relative to the folder of this file.")
+    return path
+
+
+def _function(value: Any, folder: Path) -> Any:
+    """``module:function``, loaded to see that it is there; a module that is a file is relative to the folder."""
+    if not isinstance(value, str):
+        return value
+    module, _, function = value.rpartition(":")
+    full_name = f"{folder / module if module.endswith('.py') else module}:{function}"
+    try:
+        load_function(full_name, "function")
+    except BadInput as error:
+        raise BadInput(f"cannot be used: {error.problem.rstrip('.')}", error.remedy) from error
+    return full_name
+
+
+def _data(value: Any, folder: Path) -> Any:
+    is_function = isinstance(value, str) and ":" in value and not _exists(folder / value)
+    return (_function if is_function else _existing)(value, folder)
+
+
 def _function_words(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
-    return (f"{module}:{name}" if module not in (None, "__main__") and name.isidentifier() else _FUNCTION,)
+    return (f"{module}:{name}" if module not in (None, "__main__") and name.isidentifier() else "MODULE:FUNCTION",)
 
 
 def named(metavar: str, stands_for: str) -> OptionKind:
     """Returns the kind of data, or of a plan: a file, a folder, ``module:function``, or objects in Python.
 
     Args:
-        metavar: stands for a value in the help.
         stands_for: stands for an object without a name in suggested commands.
     """
-    return OptionKind(metavar, _any, lambda value: (name_of(value) or stands_for,), _data)
+    return replace(OBJECT, metavar=metavar, words=lambda value: (name_of(value) or stands_for,), located=_data)
 
 
 def share_or(data: OptionKind, *, most: float) -> OptionKind:
     """Returns the kind of a share up to ``most``, or of data."""
     share = number(least=0, most=most, share=True)
 
-    def kind_of(given: Any) -> OptionKind:
-        return data if math.isnan(_number(given, share=True)) else share
+    def kind_of(value: Any) -> OptionKind:
+        return data if isnan(_number(value, share=True)) else share
 
     return OptionKind(
         data.metavar,
-        lambda given, flag: kind_of(given).read(given, flag),
+        lambda value, flag: kind_of(value).read(value, flag),
         lambda value: kind_of(value).words(value),
-        lambda given, folder: kind_of(given).located(given, folder),
+        lambda value, folder: kind_of(value).located(value, folder),
         limits=f"a share: {share.limits}",
     )
 
 
-OBJECT = OptionKind("", _any)
+OBJECT = OptionKind("", lambda value, _flag: value)
 """An object of Python."""
-TEXT = OptionKind("TEXT", _text)
-"""A text."""
-TEXTS = OptionKind("NAME", _texts, _each, several=True)
-"""Several texts."""
-SWITCH = OptionKind("", _switch, lambda _: ())
+TEXT = _checked(
+    "TEXT",
+    lambda value: isinstance(value, str) and "\0" not in value and bool(value.strip()),
+    "Give a text, in quotes.",
+)
+TEXTS = OptionKind("NAME", _texts, lambda texts: tuple(map(str, texts)), several=True)
+SWITCH = _checked("", lambda value: isinstance(value, bool), "Give true or false.", words=lambda _: ())
 """True or false; on the command line a flag without a value."""
 MEBIBYTES = OptionKind("SIZE", _mebibytes)
 """An amount of memory: MiB, or 512MB, 2GB, in powers of 1024."""
 DROP = OptionKind("SHARE", _drop)
 """A loss of accuracy: a share of FP32's, points, or the name of a preset."""
-DURATION = OptionKind("TIME", _duration)
-"""A duration: 90s, 10m, 1h, or seconds; see ``parse_time``."""
-CHANNELS = OptionKind("N,N,N", partial(_told, numbers), lambda given: (",".join(f"{n:.15g}" for n in numbers(given)),))
+DURATION = OptionKind("TIME", lambda value, _flag: parse_time(value) and value)
+"""A duration, which stays as given; see ``parse_time``."""
+CHANNELS = OptionKind(
+    "N,N,N", partial(_naming_option, numbers), lambda value: (",".join(f"{n:.15g}" for n in numbers(value)),)
+)
 """One number, or one for each channel."""
-PICTURE_SIZE = OptionKind("HxW", partial(_told, size), lambda given: ("x".join(map(str, size(given))),))
-"""Height and width."""
+PICTURE_SIZE = OptionKind("HxW", partial(_naming_option, size), lambda value: ("x".join(map(str, size(value))),))
 SHAPES = OptionKind(
     "NAME:SIZES",
     _shapes,
     lambda shapes: tuple(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items()),
     several=True,
 )
-"""Shapes of inputs by name."""
-METRIC = OptionKind("METRIC", _any, _function_words, _metric)
+FUNCTION = replace(OBJECT, metavar="FUNCTION", words=_function_words, located=_function)
+METRIC = replace(
+    FUNCTION,
+    metavar="METRIC",
+    located=lambda value, folder: _function(value, folder) if ".py:" in str(value) else value,
+)
 """A metric by its name or as a function."""
-FUNCTION = OptionKind("FUNCTION", _any, _function_words, _function)
-"""A function of the user's."""
-FILE = OptionKind("FILE", _path, located=_existing)
-"""A file or folder that is read."""
-GPU = OptionKind("GPU|FILE", _text, located=lambda gpu, folder: _place(gpu, folder) if ".toml" in str(gpu) else gpu)
-"""A GPU by name, or a TOML file that describes it."""
-PLACE = OptionKind("PATH", _path, located=_place)
+PLACE = _checked("PATH", _is_path, "Give a path, in quotes.", located=lambda value, folder: _path_in(folder, value))
 """A file or folder that is written."""
-PLACES = OptionKind("PATH", lambda given, flag: list(map(Path, _texts(given, flag))), _each, _place, several=True)
-"""Several files or folders."""
+PLACES = replace(
+    TEXTS, metavar="PATH", read=lambda value, flag: list(map(Path, _texts(value, flag))), located=PLACE.located
+)
+FILE = replace(PLACE, metavar="FILE", located=_existing)
+"""A file or folder that is read."""
+GPU = replace(
+    TEXT,
+    metavar="GPU|FILE",
+    located=lambda value, folder: _path_in(folder, value) if ".toml" in str(value) else value,
+)
+"""A GPU by name, or a TOML file that describes it."""
 TRTEXEC = OptionKind("FLAGS", _trtexec, hyphens=True)
 """Flags of trtexec that say how an engine is built."""
 VERSION = OptionKind("VERSION", _version)

@@ -15,7 +15,7 @@ import fnmatch
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,12 +70,17 @@ def matching(network: Network, pattern: str) -> list[Layer]:
         operator = pattern.removeprefix(OPERATOR).lower()
         matched = [layer for layer in layers if layer.op_type.lower() == operator]
     elif pattern.startswith(REGEX):
-        searched = _compiled(pattern)
-        matched = [layer for layer in layers if searched.search(layer.name)]
+        try:
+            expression = re.compile(pattern.removeprefix(REGEX))
+        except (re.error, RecursionError, OverflowError) as error:
+            raise BadInput(
+                f"'{pattern}' is not a regular expression: {error}.", "Without 're:', only *, ? and [...] are special."
+            ) from error
+        matched = [layer for layer in layers if expression.search(layer.name)]
     else:
         matched = [layer for layer in layers if fnmatch.fnmatchcase(layer.name, pattern)]
     if not matched:
-        raise _nothing(network, pattern)
+        raise _no_match(network, pattern)
     return matched
 
 
@@ -94,14 +99,12 @@ def in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
             f"Give sensitivity:FOLDER:{tops[0].removeprefix(TOP)} with the --output of 'trt-bisect sensitivity', or "
             f"run that command with --output {output} first.",
         )
-    return [
-        f"{SENSITIVITY}{output}:{pattern.removeprefix(TOP)}" if pattern in tops else pattern for pattern in patterns
-    ]
+    return [f"{SENSITIVITY}{output}:{name.removeprefix(TOP)}" if name in tops else name for name in patterns]
 
 
 def _most_sensitive(network: Network, pattern: str) -> list[str]:
     """The layers that lose most alone, as the command ``sensitivity`` measured; raises BadInput if they are unknown."""
-    folder, count = _folder_of(pattern), pattern.rpartition(":")[2]
+    folder, _, count = pattern.removeprefix(SENSITIVITY).rpartition(":")
     if not folder or not count.isdecimal() or not int(count):
         raise BadInput(
             f"'{pattern}' has no number of layers.", "Give sensitivity:FOLDER:3 for the most sensitive three."
@@ -115,28 +118,19 @@ def _most_sensitive(network: Network, pattern: str) -> list[str]:
     return [op.op_name for op in sensitivity.sorted_by("loss", way="both")[: int(count)]]
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern.removeprefix(REGEX))
-    except (re.error, RecursionError, OverflowError) as error:
-        raise BadInput(
-            f"'{pattern}' is not a regular expression: {error}.", "Without 're:', only *, ? and [...] are special."
-        ) from error
-
-
-def _nothing(network: Network, pattern: str) -> BadInput:
-    """The error for a pattern that matches nothing, with similar operators or names."""
-    listing = f"'trt-bisect layers {network.source}' lists them."
+def _no_match(network: Network, pattern: str) -> BadInput:
+    """Returns the error for a pattern that matches no layer, with similar operators or names."""
     if pattern.startswith(OPERATOR):
-        known = sorted({layer.op_type for layer in network.layers})
+        operators = sorted({layer.op_type for layer in network.layers})
         operator = pattern.removeprefix(OPERATOR)
-        near = difflib.get_close_matches(operator, known, 1, _NEAR)
-        meant = f"Did you mean '{OPERATOR}{near[0]}'?" if near else f"It has {', '.join(known)}."
-        return BadInput(f"'{network.source}' has no layer of operator '{operator}'.", meant)
+        near = difflib.get_close_matches(operator, operators, 1, _NEAR)
+        remedy = f"Did you mean '{OPERATOR}{near[0]}'?" if near else f"It has {', '.join(operators)}."
+        return BadInput(f"'{network.source}' has no layer of operator '{operator}'.", remedy)
     plain = re.sub(r"[*?\[\]^$\\]|\.\*", "", pattern.removeprefix(REGEX))
     near = difflib.get_close_matches(plain, [layer.name for layer in network.layers], 3, _NEAR)
     hint = "Did you mean " + ", ".join(f"'{name}'" for name in near) + "? " if near else ""
-    return BadInput(f"'{network.source}' has no layer '{pattern}'.", hint + listing)
+    remedy = f"{hint}'trt-bisect layers {network.source}' lists them."
+    return BadInput(f"'{network.source}' has no layer '{pattern}'.", remedy)
 
 
 def fixed_network(
@@ -163,12 +157,21 @@ def fixed_network(
         names = {layer.name for layer in network.layers}
         for pattern, fixed in sorted(plan.layers.items(), key=lambda entry: entry[0] in names):
             chosen.update(dict.fromkeys(_layers_for(network, pattern, fixed), fixed))
-    raised = {k: fixed for pattern in high for k, fixed in _raised(network, pattern, precision)}
+    raised: dict[int, Precision] = {}
+    for pattern in high:
+        recipe = read_plan(pattern.removeprefix(RECIPE)) if pattern.startswith(RECIPE) else None
+        if recipe is None:
+            raised.update(dict.fromkeys(_layers_for(network, pattern, precision), precision))
+        else:
+            _refuse_others(recipe, network)
+            for name in recipe.left_high:
+                raised.update(dict.fromkeys(_layers_for(network, name, precision), recipe.layers[name]))
     lowered = {k: low for pattern in keep_low for k in _layers_for(network, pattern, low)}
     for k in raised.keys() & lowered.keys():
         name = network.layers[k].name
         raise BadInput(f"Layer '{name}' is in both --high and --keep-low.", "Leave out one of the two.")
-    network = _with_scales(network.fixing({**chosen, **raised, **lowered}), plan)
+    network = network.fixing({**chosen, **raised, **lowered})
+    network = network if plan is None else _with_scales(network, plan)
     full = network.full(precision)
     if network.quantizable and not any(low_of(full.precisions[k]) is low for k in network.quantizable):
         raise BadInput(
@@ -182,7 +185,6 @@ def scoped(network: Network, last: str, precision: Precision) -> Network:
     """Returns the network with every layer fixed: those up to one layer in INT8, where they can be, the others high.
 
     Args:
-        network: as it was read.
         last: the name of that layer, or its number as ``trt-bisect layers`` counts.
         precision: the precision of the layers that are high.
 
@@ -190,14 +192,12 @@ def scoped(network: Network, last: str, precision: Precision) -> Network:
         BadInput: there is no such layer.
     """
     names = {layer.name for layer in network.layers}
-    if last not in names and last.isdecimal():
-        last_index = int(last)
-        if last_index >= len(network.layers):
-            raise BadInput(
-                f"'{network.source}' has no layer number {last}.", f"Its layers have numbers 0 to {len(names) - 1}."
-            )
-    else:
-        last_index = network.layer_named(last).index
+    is_number = last not in names and last.isdecimal()
+    if is_number and int(last) >= len(network.layers):
+        raise BadInput(
+            f"'{network.source}' has no layer number {last}.", f"Its layers have numbers 0 to {len(names) - 1}."
+        )
+    last_index = int(last) if is_number else network.layer_named(last).index
     return network.fixing({k: network.low.precision if k <= last_index else precision for k in network.quantizable})
 
 
@@ -223,12 +223,8 @@ def with_one_scale(network: Network, patterns: Sequence[str]) -> Network:
     return network.with_one_scale_a_weight(chosen) if chosen else network
 
 
-def _layers_for(network: Network, pattern: str, precision: Precision) -> Iterable[int]:
-    """The layers of a pattern; for INT8 those that can be in INT8.
-
-    Raises:
-        BadInput: none can.
-    """
+def _layers_for(network: Network, pattern: str, precision: Precision) -> list[int]:
+    """Returns the layers of a pattern, for INT8 those that can be in INT8; raises BadInput if none can."""
     layers = matching(network, pattern)
     able = [layer for layer in layers if layer.quantizable or low_of(precision) is not network.low.precision]
     if layers and not able:
@@ -236,16 +232,6 @@ def _layers_for(network: Network, pattern: str, precision: Precision) -> Iterabl
         verb = "cannot" if len(layers) == 1 else "can"
         raise BadInput(f"{which} {verb} be in {network.low.title}: {layers[0].why_not}.", "Leave it out.")
     return [layer.index for layer in able]
-
-
-def _raised(network: Network, pattern: str, precision: Precision) -> Iterator[tuple[int, Precision]]:
-    """Yields the layers of a pattern, each with the precision that it stays in: that in a recipe, or ``precision``."""
-    plan = read_plan(pattern.removeprefix(RECIPE)) if pattern.startswith(RECIPE) else None
-    if plan is None:
-        yield from ((k, precision) for k in _layers_for(network, pattern, precision))
-    else:
-        _refuse_others(plan, network)
-        yield from ((k, plan.layers[name]) for name in plan.left_high for k in _layers_for(network, name, precision))
 
 
 def _refuse_others(plan: FilePlan, network: Network) -> None:
@@ -270,25 +256,20 @@ def _refuse_others(plan: FilePlan, network: Network) -> None:
             )
 
 
-def _refuse_the_original(plan: FilePlan, network: Network) -> None:
-    """Raises BadInput unless a network is the one beside the plan, whose channels or weights are not the user's."""
+def _with_scales(network: Network, plan: FilePlan) -> Network:
+    """Returns the network with the plan's scales; raises BadInput if they, or its changed weights, are for another."""
     changed = Path(plan.source).with_name(FLOAT_NETWORK)
-    if Path(network.source).absolute() != changed.absolute():
+    if plan.changes and Path(network.source).absolute() != changed.absolute():
         raise BadInput(
             f"The recipe '{plan.source}' is for '{changed}', which has {plan.changes}, and not for '{network.source}'.",
             f"Give '{changed}' as the network.",
         )
-
-
-def _with_scales(network: Network, plan: FilePlan | None) -> Network:
-    if plan is not None and plan.changes:
-        _refuse_the_original(plan, network)
-    if plan is None or not plan.scales:
+    if not plan.scales:
         return network
-    known = network.rounded_activations
+    rounded = network.rounded_activations
     for tensor in plan.scales:
-        if tensor not in known:
-            near = difflib.get_close_matches(tensor, known, 1)
+        if tensor not in rounded:
+            near = difflib.get_close_matches(tensor, rounded, 1)
             why = "its Q/DQ pairs hold the scales" if network.has_pairs else "no INT8 layer rounds an activation '{}'"
             raise BadInput(
                 f"'{plan.source}' has a scale for '{tensor}': {why.format(tensor)}.",
@@ -296,20 +277,6 @@ def _with_scales(network: Network, plan: FilePlan | None) -> Network:
             )
     low = network.low if network.low.level is not None else INT8
     return replace(network, scales={name: int8_scale(low, scale) for name, scale in plan.scales.items()})
-
-
-def read_notes(network: Network, patterns: Sequence[str]) -> tuple[str, ...]:
-    """Returns for each pattern that reads a sensitivity a note on the file, and on the layers taken from it."""
-    return tuple(
-        f"'{_folder_of(pattern)}/{SENSITIVITY_FILE}' gives the layers that lose most alone: "
-        f"{listed(_most_sensitive(network, pattern))}"
-        for pattern in patterns
-        if pattern.startswith(SENSITIVITY)
-    )
-
-
-def _folder_of(pattern: str) -> str:
-    return pattern.removeprefix(SENSITIVITY).rpartition(":")[0]
 
 
 def fixed_notes(network: Network) -> tuple[str, ...]:
@@ -320,18 +287,16 @@ def fixed_notes(network: Network) -> tuple[str, ...]:
 
 def refuse_emulated_only(network: Network, engine: str) -> None:
     """Raises BadInput for an NVIDIA engine if one side of a layer alone is to be in INT8, or activations in INT16."""
-    if network.low.wide and engine != ONNXRUNTIME:
-        raise BadInput(
-            f"The engine '{engine}' has no 16-bit activations.", "Add --engine onnxruntime, which emulates them."
-        )
+    if engine == ONNXRUNTIME:
+        return
+    remedy = "Add --engine onnxruntime, which emulates them."
+    if network.low.wide:
+        raise BadInput(f"The engine '{engine}' has no 16-bit activations.", remedy)
     by_precision = {layer.fixed: layer.name for layer in reversed(network.layers)}
-    if (wide := by_precision.get(Precision.INT16)) and engine != ONNXRUNTIME:
-        raise BadInput(
-            f"The plan has '{wide}' in int16, and the engine '{engine}' has no 16-bit activations.",
-            "Add --engine onnxruntime, which emulates them.",
-        )
+    if wide := by_precision.get(Precision.INT16):
+        raise BadInput(f"The plan has '{wide}' in int16, and the engine '{engine}' has no 16-bit activations.", remedy)
     name = by_precision.get(Precision.INT8_WEIGHT) or by_precision.get(Precision.INT8_ACTIVATION)
-    if name is not None and engine != ONNXRUNTIME:
+    if name is not None:
         raise BadInput(
             f"The plan rounds one side of '{name}' alone, which the engine '{engine}' cannot do.",
             "Give int8 or a high precision, or add --engine onnxruntime.",
@@ -346,15 +311,12 @@ _WORDS = {str(precision): precision for precision in Precision if precision not 
 
 @dataclass(frozen=True)
 class FilePlan:
-    """The content of a plan's file.
+    """The content of a plan's file, see above; None for what the file does not say.
 
     Attributes:
         source: its path, for messages.
         layers: by layer or pattern the precision, in the order of the file.
         scales: by activation the scale in the low precision, float32.
-        high: the precision of the layers that can never be low; None where the file does not say it.
-        low: the low precision; None where the file does not say it.
-        one_scale: the layers or patterns whose weights have one scale each.
         wide: the layers in INT8 have their activations in 16 bits.
         changes: see ``Network.changes``: it is for the network beside it, not for the user's.
     """
@@ -385,8 +347,7 @@ def read_plan(given: Any) -> FilePlan:
     if isinstance(given, Mapping):
         return _plan("the plan", given)
     path = Path(given)
-    places = [path, path / PLAN, path / FOLDER / PLAN]
-    file = next((candidate for candidate in places if candidate.is_file()), None)
+    file = next((place for place in (path, path / PLAN, path / FOLDER / PLAN) if place.is_file()), None)
     if file is None:
         remedy = f"Give a TOML or JSON file, a run's folder, or the {PLAN} in its recipe folder."
         raise BadInput(f"There is no recipe or plan at '{path}'.", remedy)
@@ -421,11 +382,11 @@ def _precision(source: str, name: str, value: Any) -> Precision:
     """The precision in one entry: a word, or one for the activations, the weights, or each of them."""
     if not isinstance(value, Mapping):
         return _word(source, name, value)
-    known = {part: _word(source, name, value[part]) for part in _PARTS if part in value}
-    if not set(value) <= set(_PARTS) or not (len(known) == len(_PARTS) or Precision.FP32 in known.values()):
+    sides = {part: _word(source, name, value[part]) for part in _PARTS if part in value}
+    if not set(value) <= set(_PARTS) or not (len(sides) == len(_PARTS) or Precision.FP32 in sides.values()):
         remedy = f"has both of {' and '.join(_PARTS)}, or that of the two which is in fp32"
         raise _unreadable(source, f"'{name}' is a word, or {remedy}")
-    activation, weight = (known.get(part, Precision.INT8) for part in _PARTS)
+    activation, weight = (sides.get(part, Precision.INT8) for part in _PARTS)
     if activation is weight:
         return activation
     if {activation, weight} != {Precision.INT8, Precision.FP32}:
@@ -440,7 +401,7 @@ def _word(source: str, name: str, value: Any) -> Precision:
 
 
 def _scale(source: str, name: str, value: Any) -> np.float32:
-    """A scale that float32 holds as a normal number."""
+    """Returns a scale that float32 holds as a normal number."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not (is_number and math.isfinite(value) and np.float32(value) >= np.finfo(np.float32).tiny):
         raise _unreadable(source, f"the scale of '{name}' is {shown(value)}, no number above 0")
@@ -467,9 +428,14 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
     Raises:
         BadInput: a library or a file cannot be used, or an option does not fit the network.
     """
-    plan = _file_plan(options) if isinstance(options, FixedLayerOptions) else None
+    plan, recipe = None, options.recipe if isinstance(options, CompareOptions) else None
+    if isinstance(options, FixedLayerOptions):
+        if recipe is not None and options.plan is not None:
+            raise BadInput("--recipe and --plan both give a plan.", "Leave out one of the two.")
+        given = options.plan if recipe is None else recipe
+        plan = None if given is None else read_plan(given)
     base = options.base_precision
-    if isinstance(options, CompareOptions) and options.recipe is not None and not options.base and plan is not None:
+    if isinstance(options, CompareOptions) and recipe is not None and not options.base and plan is not None:
         base = plan.high or base
     network = read_network(options, model, shapes, options.low_precision, base)
     if isinstance(options, FixedLayerOptions):
@@ -504,7 +470,7 @@ def read_network(
 def _with_fixed_layers(
     network: Network, options: FixedLayerOptions, plan: FilePlan | None, base: Precision | None
 ) -> Network:
-    """Returns a network with the precisions that the user fixes; raises BadInput if a plan or a pattern is no use."""
+    """Returns a network with the layers that the user fixes, and notes on those that a sensitivity names."""
     if plan is None and not any(getattr(options, name) for name in FIXING):
         return network
     high = base or Precision.FP32 if isinstance(options, CompareOptions) else options.high_precision
@@ -520,13 +486,10 @@ def _with_fixed_layers(
     if options.scoped:
         network = scoped(network, options.scoped, high)
     fixed = fixed_network(network, raised, lowered, plan, high)
-    return replace(fixed, notes=(*fixed.notes, *read_notes(network, [*raised, *lowered, *only])))
-
-
-def _file_plan(options: FixedLayerOptions) -> FilePlan | None:
-    """Returns the plan of ``--plan``, or of ``--recipe``; None without either."""
-    recipe = options.recipe if isinstance(options, CompareOptions) else None
-    if recipe is not None and options.plan is not None:
-        raise BadInput("--recipe and --plan both give a plan.", "Leave out one of the two.")
-    given = options.plan if recipe is None else recipe
-    return None if given is None else read_plan(given)
+    notes = [
+        f"'{pattern.removeprefix(SENSITIVITY).rpartition(':')[0]}/{SENSITIVITY_FILE}' gives the layers that lose most "
+        f"alone: {listed(_most_sensitive(network, pattern))}"
+        for pattern in (*raised, *lowered, *only)
+        if pattern.startswith(SENSITIVITY)
+    ]
+    return replace(fixed, notes=(*fixed.notes, *notes))

@@ -51,15 +51,13 @@ class Experiment:
         feeds: the inputs that are judged together.
         references: the outputs of the reference for them.
         about: what the report says of the judged inputs.
-        data: the calibration data; None if the ranges were given.
-        more: all data given: a recipe has to hold on all its samples.
-        compare: from outputs to figures.
-        parts: the parts of the fingerprint.
         whole: measures on whole engines; ``evaluator`` as the strategy wants it.
         key: the fingerprint.
+        data: the calibration data; None if the ranges were given.
+        more: all data given: a recipe has to hold on all its samples.
+        parts: the parts of the fingerprint.
         strategy: the strategy that chooses the plans; never ``auto``.
         classes: the class axis of each judged output.
-        slices: the groups of places in outputs that are judged apart.
         task: the task that is judged instead of the metric; None without one.
     """
 
@@ -106,16 +104,11 @@ class Setup:
     """The facts and means that all experiments of a job share.
 
     Attributes:
-        options: the options of the job.
         read: the network as it was read; experiments have it with unusable layers kept high, and with shapes.
         digest: the digest of that network.
         folder: the run folder; None to keep nothing.
-        progress: the display.
-        forecast: the time left.
-        judgement: makes the rule that judges plans.
         judged_by: the outputs that plans are judged by instead of the network's own; None without such outputs.
         notes: the notes of the report so far.
-        data: the data given.
         began, started: the start, on the clock of the process and in seconds since the epoch.
     """
 
@@ -149,10 +142,9 @@ class Setup:
         """
         refuse_another_network(folder, network)
         notes = noted(NETWORK, network.notes)
-
-        def note(texts: list[str]) -> None:
-            notes.extend(noted(JUDGED_BY, texts))
-
+        reference = other_reference(
+            options, network, options.inputs, lambda texts: notes.extend(noted(JUDGED_BY, texts))
+        )
         return cls(
             options=options,
             read=network,
@@ -161,7 +153,7 @@ class Setup:
             progress=progress,
             forecast=Forecast(progress),
             judgement=judgement(options, network.source, network.low.precision),
-            judged_by=other_reference(options, network, options.inputs, note),
+            judged_by=reference,
             notes=notes,
             data=GivenData(options, network, folder, progress, notes),
         )
@@ -218,12 +210,11 @@ class Setup:
         Args:
             network: another network of the same inputs and outputs, judged by the FP32 outputs of the first one.
         """
+        is_other = network is not None and network is not experiment.network
         network = network or experiment.network
         builder = self.builder_for(network, experiment.builder.engine, ranges, experiment.feeds)
         parts = self.fingerprint_parts(network, builder, ranges, experiment.feeds)
-        judged_by = (
-            experiment.network.digest() if network is not experiment.network else experiment.parts.get("reference")
-        )
+        judged_by = experiment.network.digest() if is_other else experiment.parts.get("reference")
         if judged_by:
             parts["reference"] = judged_by
         key = fingerprint(parts)
@@ -279,7 +270,7 @@ class Setup:
         self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]
     ) -> dict[str, Any]:
         """Returns everything that the figures of a trial depend on, by name."""
-        options, base = self.options.build_options(), self.options.base_precision
+        options, base, asked_task = self.options.build_options(), self.options.base_precision, self.options.asked_task()
         typed = ""
         if network.low is FP8:
             typed = "by the operators' schemas, no Relu removed before FP8, reductions in parts"
@@ -305,5 +296,5 @@ class Setup:
             **({} if base is options.high is Precision.FP32 else {"base": str(base)}),
             **({"typed": typed} if typed else {}),
             **({} if self.judged_by is None else {"judged_by": self.judged_by.digest}),
-            **self.options.task_facts(),
+            **({} if asked_task is None else {"task": asked_task.facts()}),
         }

@@ -42,7 +42,6 @@ class GivenData:
     """Opens data, takes the ranges from it, and holds samples out.
 
     Args:
-        options: the calibrator, the share to hold out, the memory limit.
         folder: the run folder; None to keep nothing.
         notes: the notes of the report, to which lines are added.
 
@@ -54,12 +53,7 @@ class GivenData:
     """
 
     def __init__(
-        self,
-        options: MeasuringOptions,
-        network: Network,
-        folder: Path | None,
-        progress: Progress,
-        notes: list[Note],
+        self, options: MeasuringOptions, network: Network, folder: Path | None, progress: Progress, notes: list[Note]
     ) -> None:
         self._options, self._network, self._folder = options, network, folder
         self._progress, self._notes = progress, notes
@@ -75,28 +69,24 @@ class GivenData:
 
     def _ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
         calibration = content_of(calibration)
+        no_data = calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration)
         if self._network.has_pairs:
             if calibration is not None:
-                text = (
-                    "the network has Q/DQ pairs: trt-bisect uses their scales, and the calibration data only as inputs"
-                )
-                self._notes.append(Note(RANGES, text))
-            no_data = calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration)
+                text = "trt-bisect uses their scales, and the calibration data only as inputs"
+                self._notes.append(Note(RANGES, f"the network has Q/DQ pairs: {text}"))
             data = None if no_data else self._calibration_data(calibration)
             return Ranges({}, {}, "the network's own Q/DQ"), data
         if not self._network.low.needs_ranges:
-            given = calibration is not None and not isinstance(calibration, Ranges) and not is_cache_path(calibration)
-            return no_ranges(self._network.low.title), self._calibration_data(calibration) if given else None
+            return no_ranges(self._network.low.title), None if no_data else self._calibration_data(calibration)
         if calibration is None:
             raise BadInput(
                 "There are no scales: neither calibration data nor a calibration cache was given.",
                 "Give --calibration with data (.npz, folder of pictures, module:function), or a TensorRT calibration "
                 "cache.",
             )
-        if isinstance(calibration, Ranges):
-            return calibration, None
-        if is_cache_path(calibration):
-            return ranges_of_cache(Path(calibration), self._network), None
+        if no_data:
+            is_read = isinstance(calibration, Ranges)
+            return calibration if is_read else ranges_of_cache(Path(calibration), self._network), None
         data = self._calibration_data(calibration)
         began = perf_counter()
         self.calibration = DataCalibration(self._network, data, self._options, self._folder, self._progress)
@@ -143,10 +133,10 @@ class GivenData:
 
     def _calibration_data(self, source: Any) -> Dataset:
         """The samples to calibrate with, without those that stay unseen."""
-        named = self._options.validation
-        share = float(named or 0.0) if named is None or isinstance(named, (int, float)) else None
-        validation = self.fed.validated_with(self.open(named)) if share is None else None
-        holdout = hold_out(self.open(source), share or 0.0, validation)
+        share = self._options.validation
+        is_share = share is None or isinstance(share, (int, float))
+        validation = None if is_share else self.fed.validated_with(self.open(share))
+        holdout = hold_out(self.open(source), float(share or 0.0) if is_share else 0.0, validation)
         self._notes += noted(DATA, holdout.notes())
         self.holdout = replace(holdout, kept=self.fed.calibrated_with(holdout.kept))
         return self.holdout.kept
@@ -187,18 +177,19 @@ class DataCalibration:
     @cached_property
     def magnitudes(self) -> Magnitudes:
         """The magnitudes of all activations over the data (see ``_counted``)."""
-        return self._kept(cached_inputs.MAGNITUDES, "", self._counted_magnitudes)
 
-    def _counted_magnitudes(self) -> Magnitudes:
-        self._progress.stage("Calibrating", self._data.length)
-        return magnitudes(
-            self._network,
-            self._data,
-            counted=self._counted,
-            on_sample=lambda done: self._progress.step(f"sample {done}"),
-            memory=self._options.memory_bytes,
-            total=self._data.length,
-        )
+        def counted_magnitudes() -> Magnitudes:
+            self._progress.stage("Calibrating", self._data.length)
+            return magnitudes(
+                self._network,
+                self._data,
+                counted=self._counted,
+                on_sample=lambda done: self._progress.step(f"sample {done}"),
+                memory=self._options.memory_bytes,
+                total=self._data.length,
+            )
+
+        return self._kept(cached_inputs.MAGNITUDES, "", counted_magnitudes)
 
     def known_magnitudes(self) -> Magnitudes | None:
         """The magnitudes where no pass over the data is needed for them; else None."""
@@ -266,10 +257,9 @@ class FedData:
     def judged(
         self, about: JudgedInputs, feeds: Sequence[Feeds], ranges: Ranges, data: Sketch, *, of_calibration: bool
     ) -> JudgedInputs:
-        """Looks at the judged inputs.
+        """Looks at the judged inputs, and at the validation data.
 
         Args:
-            about: what is known of them.
             ranges: the ranges of the activations; where they do not come from data, they tell what the calibration saw.
             data: the data that the inputs are taken from.
             of_calibration: the inputs are samples of the calibration data, which may be quiet ones.
@@ -278,36 +268,30 @@ class FedData:
             ``about`` with the statistics, the way pictures are fed, dynamic shapes, warnings, and the part that is
             judged alone.
         """
-        first = feeds[:MOST_SAMPLES]
+        first, drifts, drift_of_validation = feeds[:MOST_SAMPLES], dict[str, Drift](), dict[str, Drift]()
         fed = statistics(first) if of_calibration else self._looked_at(first, about.source)
         seen = {entry.name: entry.absmax for entry in self._calibration} or data_warnings.reach_of_scales(ranges.scales)
-        drifts = {} if of_calibration else drift(self._sketch, data)
         if not of_calibration:
+            drifts = drift(self._sketch, data)
             units = [*data_warnings.on_units(seen, fed, self._calibrated_with or ranges.origin, about.source)]
             self._warn(units or data_warnings.on_drift(drifts, self._calibrated_with, about.source))
-        of_validation = self._drift_of_validation()
-        by = {name: inputs for name, inputs in (("calibration", self._calibration), ("judged", fed)) if inputs}
+        validation = self._validated_with
+        if validation is not None and self._sketch.values:
+            if not self._validation.values:
+                deque(validation, maxlen=0)
+            drift_of_validation = drift(self._sketch, self._validation)
+            self._warn(data_warnings.on_drift(drift_of_validation, self._calibrated_with, validation.source))
+        by_use = {name: inputs for name, inputs in (("calibration", self._calibration), ("judged", fed)) if inputs}
         return replace(
             about,
-            fed={name: {entry.name: entry for entry in inputs} for name, inputs in by.items()},
+            fed={name: {entry.name: entry for entry in inputs} for name, inputs in by_use.items()},
             pictures=dict(self._pictures),
             shapes={} if self._network.is_static else _shapes(feeds),
             part=self._network.part,
             drift=drifts,
-            drift_of_validation=of_validation,
+            drift_of_validation=drift_of_validation,
             warnings=tuple(self._warnings),
         )
-
-    def _drift_of_validation(self) -> dict[str, Drift]:
-        """The drift of the validation data; it is warned of."""
-        data = self._validated_with
-        if data is None or not self._sketch.values:
-            return {}
-        if not self._validation.values:
-            deque(data, maxlen=0)
-        drifts = drift(self._sketch, self._validation)
-        self._warn(data_warnings.on_drift(drifts, self._calibrated_with, data.source))
-        return drifts
 
     def notes(self, feeds: Sequence[Feeds]) -> list[str]:
         """Returns sentences on states that are 0 in all samples, and on the shapes of dynamic inputs."""
@@ -315,23 +299,21 @@ class FedData:
             f"'{name}' is 0 in every sample: as a recurrent state, so only the start of a sequence is measured"
             for name in self._states
         ]
-        return states if self._network.is_static else [*states, self._on_shapes(feeds)]
-
-    def _on_shapes(self, feeds: Sequence[Feeds]) -> str:
+        if self._network.is_static:
+            return states
         shapes = _shapes(feeds)
         fixed = shlex.join(word for name, shape in shapes.items() for word in ("--shape", f"{name}:{shape}"))
-        one_shape = not any(" to " in shape for shape in shapes.values())
-        fixes = f"; to fix them: {fixed}" if one_shape else ""
+        fixes = "" if any(" to " in shape for shape in shapes.values()) else f"; to fix them: {fixed}"
         measured = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items())
-        return f"the inputs are dynamic, and measured at the shapes of the data: {measured}{fixes}"
+        return [*states, f"the inputs are dynamic, and measured at the shapes of the data: {measured}{fixes}"]
 
     def _looked_at(self, samples: Iterable[Feeds], source: str) -> tuple[FedInput, ...]:
         """The statistics of samples, which are read twice. Warns of them if nothing was warned of before."""
-        fed, way = statistics(samples), self._pictures.get(source)
+        fed, preprocessing = statistics(samples), self._pictures.get(source)
         self._states = self._states or data_warnings.zero_states(self._network, fed)
         if not self._warnings:
-            named = f"{source}, fed as {way}" if way else source
-            self._warn(data_warnings.on_values(self._network, fed, samples, named))
+            title = f"{source}, fed as {preprocessing}" if preprocessing else source
+            self._warn(data_warnings.on_values(self._network, fed, samples, title))
         return fed
 
     def _warn(self, warnings: Any) -> None:
@@ -353,7 +335,7 @@ def faint_note(about: JudgedInputs) -> list[Note]:
 
 def _shapes(feeds: Sequence[Feeds]) -> dict[str, str]:
     """The shape of each input, or its smallest and its largest one."""
-    shapes = {}
-    for name, (least, _, most) in profile_shapes(feeds).items():
-        shapes[name] = shape_text(least) if least == most else f"{shape_text(least)} to {shape_text(most)}"
-    return shapes
+    return {
+        name: shape_text(least) if least == most else f"{shape_text(least)} to {shape_text(most)}"
+        for name, (least, _, most) in profile_shapes(feeds).items()
+    }

@@ -86,21 +86,13 @@ class SavedOutputs(Reference):
             if feeds is None or saved is None:
                 fewer = f"'{path}'" if saved is None else f"'{samples.source}'"
                 raise BadInput(f"{fewer} has too few samples: inputs and saved outputs differ in number.", _BOTH)
-            names = match_names(judged, saved)
-            if not names:
-                theirs, ours = ", ".join(map(repr, saved)), ", ".join(map(repr, judged))
-                raise BadInput(f"'{path}' has none of the network's outputs ({ours}): it has {theirs}.", _BOTH)
-            outputs, key = {name: saved[other] for name, other in names.items()}, digest_of_feeds(feeds)
+            outputs, key = _under_their_names(judged, saved, str(path), _BOTH), digest_of_feeds(feeds)
             self._outputs[key] = outputs
             sha.update(f"{key} {digest_of_feeds(outputs)}".encode())
         self.digest = sha.hexdigest()
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs that were saved for a sample.
-
-        Raises:
-            BadInput: there are none.
-        """
+        """Returns the outputs that were saved for a sample; raises BadInput if there are none."""
         outputs = self._outputs.get(digest_of_feeds(feeds))
         if outputs is None:
             raise BadInput(
@@ -137,11 +129,7 @@ def other_reference(
 class ReferenceAsItRuns(Reference):
     """An integer network, a session or a function, whose outputs are the reference that a network is judged by.
 
-    Args:
-        runs: gives the outputs.
-        given: what the user gave.
-
-    The digest is another one in each process, where the reference's code does not say what it does.
+    The digest is another one in each process, where the code that was ``given`` does not say what it does.
     """
 
     def __init__(self, network: Network, runs: AsItRuns, given: Any) -> None:
@@ -150,17 +138,17 @@ class ReferenceAsItRuns(Reference):
         self.digest = hashlib.sha256(saved_model(given).read_bytes()).hexdigest() if is_file else code_digest(given)
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample, by the names that they have in the judged network.
+        """Returns the outputs for a sample; raises BadInput if it cannot be run, or has none of the outputs."""
+        return _under_their_names(self._names, self._runs.tensors(feeds), self._runs.source, _SAME)
 
-        Raises:
-            BadInput: the reference cannot be run, or has none of the outputs.
-        """
-        tensors = self._runs.tensors(feeds)
-        outputs = {name: tensors[other] for name, other in match_names(self._names, tensors).items()}
-        if not outputs:
-            ours, theirs = (", ".join(map(repr, names)) for names in (self._names, tensors))
-            raise BadInput(f"'{self._runs.source}' has none of the network's outputs ({ours}): it has {theirs}.", _SAME)
-        return outputs
+
+def _under_their_names(names: Sequence[str], tensors: Outputs, source: str, remedy: str) -> Outputs:
+    """Returns the outputs of the judged network that are among tensors; raises BadInput if there are none."""
+    outputs = {name: tensors[other] for name, other in match_names(names, tensors).items()}
+    if not outputs:
+        ours, theirs = ", ".join(map(repr, names)), ", ".join(map(repr, tensors))
+        raise BadInput(f"'{source}' has none of the network's outputs ({ours}): it has {theirs}.", remedy)
+    return outputs
 
 
 class ReferenceNetwork(Reference):
@@ -187,11 +175,13 @@ class ReferenceNetwork(Reference):
 
     def _opened(self, feeds: Feeds, theirs: Feeds) -> Observer:
         network, reference = self._network, self._reference
-        shapes, others = facts_for(network, feeds).shapes, facts_for(reference, theirs).shapes
-        matching = match_layers(network.with_shapes(shapes), reference.with_shapes(others))
-        same = {spec.name: matching.tensors.get(spec.name, "") for spec in network.outputs}
-        self._outputs = {name: other for name, other in same.items() if other and shapes.get(name) == others.get(other)}
-        missing = ", ".join(repr(name) for name in same if name not in self._outputs)
+        shapes, other_shapes = facts_for(network, feeds).shapes, facts_for(reference, theirs).shapes
+        matching = match_layers(network.with_shapes(shapes), reference.with_shapes(other_shapes))
+        for spec in network.outputs:
+            other = matching.tensors.get(spec.name, "")
+            if other and shapes.get(spec.name) == other_shapes.get(other):
+                self._outputs[spec.name] = other
+        missing = ", ".join(repr(spec.name) for spec in network.outputs if spec.name not in self._outputs)
         if not self._outputs:
             raise BadInput(
                 f"No output of '{network.source}' ({missing}) is one of '{reference.source}'.",
@@ -208,11 +198,7 @@ class ReferenceNetwork(Reference):
         return Observer(as_is.writer.write(as_is.plan), [list(self._outputs.values())], reference.source)
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the reference's outputs for a sample, by the names that they have in the judged network.
-
-        Raises:
-            BadInput: no output can be matched, or ONNX Runtime refuses the sample.
-        """
+        """Returns the outputs for a sample; raises BadInput if none can be matched, or ONNX Runtime refuses it."""
         theirs = renamed_feeds(feeds, self._inputs, self._specs)
         if self._observer is None:
             self._observer = self._opened(feeds, theirs)
@@ -241,12 +227,6 @@ class Judgement:
     def asked_metric(self) -> Metric:
         """The metric that the options name; with a task, its agreement."""
         return AGREEMENT if self.options.task is not None else find_metric(self.options.metric)
-
-    @property
-    def threshold(self) -> float | None:
-        """The worst value that is still good; None for the metric's own."""
-        threshold = self.options.threshold
-        return None if threshold is None else float(threshold)
 
     def outputs(self, outputs: Outputs) -> tuple[str, ...]:
         """The names of the outputs that are judged: those that the user names, else those that floats come out of.
@@ -288,18 +268,13 @@ class Judgement:
         A function of the user's gets whole outputs only.
         """
         metric = self.asked_metric
-        if metric.code:
-            return Slices()
-        return find_slices(reference, outputs, apart=metric.name in RELATIVE)
+        return Slices() if metric.code else find_slices(reference, outputs, apart=metric.name in RELATIVE)
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
-        """The rule for these outputs.
-
-        Raises:
-            BadInput: the threshold does not fit the metric.
-        """
+        """The rule for these outputs; raises BadInput if the threshold does not fit the metric."""
+        threshold = None if self.options.threshold is None else float(self.options.threshold)
         metric, entries = self.metric(outputs, reference), self.entries(outputs)
-        return make_rule(metric, self.threshold, DEFAULT_SHARE, entries, self._low)
+        return make_rule(metric, threshold, DEFAULT_SHARE, entries, self._low)
 
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
         """The names, among the figures of a trial, of what decides: the judged outputs, or the task alone."""

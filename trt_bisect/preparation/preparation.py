@@ -73,8 +73,7 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
         key = fingerprint(parts)
         store = _store(setup, open_files, key, parts)
         compare = comparison(references, rule.metric, classes, slices, task)
-        of_file = file_figure_noted(network, feeds, compare, rule, setup.build_options())
-        setup.notes[1:1] = noted(FILE, of_file)
+        setup.notes[1:1] = noted(FILE, file_figure_noted(network, feeds, compare, rule, setup.build_options()))
         whole = setup.whole(network, builder, ranges, feeds, compare, store)
         experiment = Experiment(
             network=network,
@@ -115,13 +114,11 @@ def chosen_engine(setup: Setup) -> tuple[str, str]:
 
 def refuse_unknown_outputs(setup: Setup) -> None:
     """Raises BadInput if the user names an output that the network does not have."""
-    known = [spec.name for spec in setup.read.outputs]
+    names = [spec.name for spec in setup.read.outputs]
     for name in setup.options.outputs:
-        if name not in known:
-            raise BadInput(
-                f"'{setup.read.source}' has no output '{name}'.",
-                "Its outputs are " + ", ".join(f"'{n}'" for n in known) + ".",
-            )
+        if name not in names:
+            remedy = "Its outputs are " + ", ".join(f"'{n}'" for n in names) + "."
+            raise BadInput(f"'{setup.read.source}' has no output '{name}'.", remedy)
 
 
 def say_engine(setup: Setup, engine: str) -> None:
@@ -141,31 +138,31 @@ def _judged_inputs(
     setup: Setup, network: Network, engine: str, ranges: Ranges, data: Dataset | None
 ) -> tuple[list[Feeds], JudgedInputs]:
     """Returns the inputs that are judged, and what the report says of them."""
-    inputs, dataset = setup.options.inputs, setup.options.dataset
-    named = dataset if inputs is None else inputs
-    source = data if named is None else setup.data.without_unseen(setup.data.open(named))
+    inputs = setup.options.inputs
+    given = setup.options.dataset if inputs is None else inputs
+    source = data if given is None else setup.data.without_unseen(setup.data.open(given))
     if source is None:
         raise BadInput(
             "No data was given to run the network on.",
             f"Give --input with an input on which {network.low.title} looks bad, or --dataset to find it.",
         )
     seen = Sketch()
-    source = source if named is None else seen.watching(source)
+    source = source if given is None else seen.watching(source)
     feeds = None if inputs is None else list(source)
     if feeds is not None and (setup.options.samples is None or len(feeds) <= setup.options.samples):
         about = JudgedInputs(source.source, len(feeds))
     else:
         feeds, about = _worst_of(setup, network, engine, ranges, source)
-    about = setup.data.fed.judged(about, feeds, ranges, seen, of_calibration=named is None)
+    about = setup.data.fed.judged(about, feeds, ranges, seen, of_calibration=given is None)
     setup.notes += [*noted(SHAPES, setup.data.fed.notes(feeds)), *faint_note(about)]
     return feeds, about
 
 
 def _given(setup: Setup, data: Dataset | None) -> tuple[Dataset, ...]:
     """The data that a recipe has to hold on."""
-    inputs, dataset = setup.options.inputs, setup.options.dataset
-    named = [setup.data.without_unseen(setup.data.open(given)) for given in (inputs, dataset) if given is not None]
-    return (*named, *([data] if data is not None and dataset is None else []))
+    sources = [source for source in (setup.options.inputs, setup.options.dataset) if source is not None]
+    opened = [setup.data.without_unseen(setup.data.open(source)) for source in sources]
+    return (*opened, data) if data is not None and setup.options.dataset is None else tuple(opened)
 
 
 def _worst_of(
@@ -219,21 +216,20 @@ def find_worst(
 ) -> WorstInputs:
     """Returns the worst of a data set in full INT8; ``keep`` what was found at Ctrl-C."""
     plan, judgement = network.full(setup.options.high_precision), setup.judgement
-
-    def rule(reference: Outputs) -> Rule:
-        return judgement.rule(judgement.outputs(reference), [reference])
-
-    def slices(reference: Outputs) -> Slices:
-        return judgement.slices(judgement.outputs(reference), [reference])
-
-    def tell(number: int) -> None:
-        setup.progress.step(f"sample {number}")
-
     try:
         with setup.reference_engine(builder) as fp32, builder.build(plan) as int8:
-            axis, task = setup.options.class_axis, judgement.task
-            given = (samples, fp32, int8, rule, count, tell)
-            return worst_inputs(*given, keep_when_stopped=keep, class_axis=axis, slices=slices, task=task)
+            return worst_inputs(
+                samples,
+                fp32,
+                int8,
+                lambda reference: judgement.rule(judgement.outputs(reference), [reference]),
+                count,
+                lambda number: setup.progress.step(f"sample {number}"),
+                keep_when_stopped=keep,
+                class_axis=setup.options.class_axis,
+                slices=lambda reference: judgement.slices(judgement.outputs(reference), [reference]),
+                task=judgement.task,
+            )
     except TrialFailed as failure:
         raise BadInput(
             f"The search for the worst input failed, because FP32 or full {network.low.title} does not run: "
@@ -298,10 +294,10 @@ def _finite_outputs(setup: Setup, network: Network, references: Sequence[Outputs
     except NothingMeasured as error:
         why = non_finite_weight(network)
         raise NothingMeasured(f"{why}: {error.problem}" if why else error.problem, error.remedy) from error
-    aside = [repr(name) for name in references[0] if name not in judged]
-    if aside and not setup.options.outputs:
+    left_out = [repr(name) for name in references[0] if name not in judged]
+    if left_out and not setup.options.outputs:
         text = "outputs of integers are not judged unless --outputs names them"
-        setup.notes.append(Note(OUTPUTS, f"{text}: {', '.join(aside)}"))
+        setup.notes.append(Note(OUTPUTS, f"{text}: {', '.join(left_out)}"))
     return judged
 
 
@@ -318,10 +314,9 @@ def _store(setup: Setup, open_files: ExitStack, key: str, parts: dict[str, Any])
 def file_figure_noted(
     network: Network, feeds: Sequence[Feeds], compare: Compare, rule: Rule, options: BuildOptions
 ) -> list[str]:
-    """A sentence with the figure of the file as it is, all its pairs in place, in ONNX Runtime.
+    """Returns a sentence with the figure of the file, all its pairs in place, in ONNX Runtime.
 
-    Returns:
-        Nothing where no pair is asymmetric, or the file's cannot be run.
+    There is none where no pair is asymmetric, or the file cannot be run.
     """
     if not network.asymmetric:
         return []

@@ -22,7 +22,8 @@ from trt_bisect.analyzer.structure.graph import ACTIVATIONS
 from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.file import ONNX_TYPES, saved_model, tensor_uses
-from trt_bisect.model.matching import Match, Matching, match_inputs, match_layers
+from trt_bisect.model.layers import Layer
+from trt_bisect.model.matching import Matching, match_inputs, match_layers
 from trt_bisect.model.network import Network, spec_of
 from trt_bisect.model.prepare import is_integer_layer
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -38,7 +39,10 @@ _OTHERS, _OF_CONCAT = 3, "QLinearConcat"
 """The slot of the output's scale of QLinearSigmoid and the others with one input; QLinearConcat has it first."""
 _KEEPING = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "Slice", "Gather", "Identity")
 """Operators that leave levels as they are."""
-_TYPES = ("float16", "double", "int64", "int32", "int8", "uint8", "bool")
+_TYPES = {
+    f"tensor({name})": np.dtype(name) for name in ("float16", "double", "int64", "int32", "int8", "uint8", "bool")
+}
+"""The dtypes of a session's inputs by their names there; others are float32."""
 _ENDING, _SCALE, _ZERO = "_quantized", "_scale", "_zero_point"
 """The texts that ONNX Runtime's quantizer appends to the name of a tensor that it rounds."""
 
@@ -87,10 +91,8 @@ def same_tensors(
     What an activation makes is in an integer network under the name of what it reads: the kernel before it clips.
 
     Args:
-        first: the network.
-        second: the other one.
         ours: the tensors of ``first`` on a sample.
-        others: those of the other network.
+        others: those of ``second``.
     """
     same = {name: name for name, values in ours.items() if name in others and values.shape == others[name].shape}
     for read, made in first.activated.items():
@@ -115,28 +117,23 @@ def activated_in(graph: onnx.GraphProto) -> dict[str, str]:
 def weights_as_they_are(
     origins: Iterable[Origin], constant: Callable[[str], np.ndarray], given: AsItRuns
 ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-    """Yields each weight of a float network as it is, and as an integer network has it under the same name.
+    """Yields each weight of a float network as it is, and as the integer network ``given`` has it under the same name.
 
     Integer layers of a matrix product may have the weight transposed.
 
     Args:
         origins: the weights of the float network.
         constant: gives the values of one.
-        given: the integer network.
     """
     for origin in origins:
         if origin.tensor not in given.weights:
             continue
         values, (levels, quantizer) = constant(origin.tensor), given.weights[origin.tensor]
         quantizer = replace(quantizer, axis=origin.channel_axis if quantizer.scale.size > 1 else None)
-        ways = [way for way in (levels, levels.T) if way.shape == values.shape]
-        rounded = [dequantized(way, quantizer) for way in ways]
+        rounded = [dequantized(array, quantizer) for array in (levels, levels.T) if array.shape == values.shape]
         if rounded:
-            yield (
-                replace(origin, quantizers=(quantizer,), readers=(origin.layer,)),
-                values,
-                min(rounded, key=lambda weight: float(np.abs(weight - values).sum())),
-            )
+            nearest = min(rounded, key=lambda weight: float(np.abs(weight - values).sum()))
+            yield replace(origin, quantizers=(quantizer,), readers=(origin.layer,)), values, nearest
 
 
 def dequantized(levels: np.ndarray, quantizer: Quantizer) -> np.ndarray:
@@ -155,7 +152,11 @@ def as_it_runs(given: Any) -> AsItRuns | None:
         return None
     if isinstance(given, ONNX_TYPES):
         path = saved_model(given)
-        return _integer_network(path) if path.is_file() and _is_integer(path) else None
+        try:
+            nodes = onnx.load(str(path), load_external_data=False).graph.node if path.is_file() else ()
+        except Exception:  # whatever protobuf raises: reading the network as one with floats says what is wrong
+            return None
+        return _integer_network(path) if any(is_integer_layer(node.op_type) for node in nodes) else None
     if hasattr(given, "run") and hasattr(given, "get_inputs"):
         return _session(given)
     if callable(given):
@@ -165,27 +166,16 @@ def as_it_runs(given: Any) -> AsItRuns | None:
 
 def _session(session: Any) -> AsItRuns:
     outputs = [spec.name for spec in session.get_outputs()]
-    types = {
-        f"tensor({name})": np.dtype(name) for name in ("float16", "double", "int64", "int32", "int8", "uint8", "bool")
-    }
-    inputs = tuple(
-        TensorSpec(
-            spec.name,
-            types.get(spec.type, np.dtype(np.float32)),
-            tuple(size if isinstance(size, int) else None for size in spec.shape),
-        )
-        for spec in session.get_inputs()
-    )
-    return AsItRuns(
-        "the session given", inputs, lambda feeds: dict(zip(outputs, session.run(outputs, feeds), strict=True))
-    )
 
+    def run(feeds: Feeds) -> dict[str, np.ndarray]:
+        return dict(zip(outputs, session.run(outputs, feeds), strict=True))
 
-def _is_integer(path: Path) -> bool:
-    try:
-        return any(is_integer_layer(node.op_type) for node in onnx.load(str(path), load_external_data=False).graph.node)
-    except Exception:  # whatever protobuf raises: reading the network as one with floats says what is wrong
-        return False
+    inputs = []
+    for spec in session.get_inputs():
+        shape = tuple(size if isinstance(size, int) else None for size in spec.shape)
+        name = spec.type.removeprefix("tensor(").removesuffix(")")
+        inputs.append(TensorSpec(spec.name, np.dtype(name if name in _TYPES else np.float32), shape))
+    return AsItRuns("the session given", tuple(inputs), run)
 
 
 def _integer_network(path: Path) -> AsItRuns:
@@ -212,18 +202,15 @@ def _integer_network(path: Path) -> AsItRuns:
                 tensors[name] = values
         return tensors
 
-    floats = {name.removesuffix(_ENDING): quantizer for name, quantizer in levels.items()}
-    return AsItRuns(str(path), inputs, run, activated, floats, dict(_weights(constants)))
-
-
-def _weights(constants: Mapping[str, onnx.TensorProto]) -> Iterator[tuple[str, tuple[np.ndarray, Quantizer]]]:
-    """Yields the weights by the names that ONNX Runtime's quantizer gives to levels, scales and zero points."""
-    for name, tensor in constants.items():
+    weights = {}
+    for name in constants:
         weight = name.removesuffix(_ENDING)
-        pair = [constants.get(f"{weight}{ending}") for ending in (_SCALE, _ZERO)]
-        if weight != name and pair[0] is not None and pair[1] is not None:
-            scale, zero = (numpy_helper.to_array(part) for part in pair if part is not None)
-            yield weight, (numpy_helper.to_array(tensor), Quantizer(scale.astype(np.float32), zero))
+        names_of = (name, f"{weight}{_SCALE}", f"{weight}{_ZERO}")
+        if weight != name and all(part in constants for part in names_of):
+            values, scale, zero = (numpy_helper.to_array(constants[part]) for part in names_of)
+            weights[weight] = (values, Quantizer(scale.astype(np.float32), zero))
+    floats = {name.removesuffix(_ENDING): quantizer for name, quantizer in levels.items()}
+    return AsItRuns(str(path), inputs, run, activated, floats, weights)
 
 
 def _levels(graph: onnx.GraphProto) -> dict[str, Quantizer]:
@@ -237,10 +224,9 @@ def _levels(graph: onnx.GraphProto) -> dict[str, Quantizer]:
         elif op in _SCALE_SLOT or op.startswith("QLinear"):
             slot = 0 if op == _OF_CONCAT else _SCALE_SLOT.get(op, _OTHERS)
             pair = [numpy_helper.to_array(constants[name]) for name in read[slot : slot + 2] if name in constants]
-            if len(pair) == 2:
-                scale, zero = pair
-                if scale.size == 1:
-                    levels[node.output[0]] = Quantizer(scale.astype(np.float32).reshape(()), zero.reshape(()))
+            if len(pair) == 2 and pair[0].size == 1:
+                scale, zero = (array.reshape(()) for array in pair)
+                levels[node.output[0]] = Quantizer(scale.astype(np.float32), zero)
     return levels
 
 
@@ -277,7 +263,6 @@ class TwoNetworks:
 
     Args:
         first: the samples have the names of its inputs; found tensors have its names.
-        second: the other one.
         feeds: a sample.
         memory: the bytes for the tensors of one sample that are held.
 
@@ -299,8 +284,20 @@ class TwoNetworks:
         here, there = self._first.origins(), self._second.origins()
         shared = {tensor: other for tensor, other in self.matching.tensors.items() if tensor in here and other in there}
         self._back = {other: tensor for tensor, other in shared.items()}
-        self._layers = {pair.second.name: pair for pair in self.matching.pairs.values() if pair.second}
-        self.origins = {name: self._origin(here[name], there[shared[name]]) for name in here if name in shared}
+        pairs = self.matching.pairs.values()
+        self._layers = {pair.second.name: pair.first.name for pair in pairs if pair.first and pair.second}
+        self.origins = {}
+        for name in here:
+            if name in shared:
+                other = there[shared[name]]
+                self.origins[name] = replace(
+                    here[name],
+                    int8_op_type=other.int8_op_type,
+                    quantizers=other.quantizers,
+                    float_type=other.float_type,
+                    readers=self._names_here(other.readers),
+                    rounded_as_result=other.rounded_as_result,
+                )
         groups = groups_within(first, self.origins, feeds, memory, runs=2)
         theirs = [tuple(shared[name] for name in names) for names in groups]
         self._runs = (
@@ -313,20 +310,8 @@ class TwoNetworks:
         """Returns a sample with the names and dtypes of the second network's inputs."""
         return renamed_feeds(feeds, self._inputs, self._specs)
 
-    def _origin(self, first: Origin, second: Origin) -> Origin:
-        """The place of the first network's tensor, and the roundings that it has in the second network."""
-        return replace(
-            first,
-            int8_op_type=second.int8_op_type,
-            quantizers=second.quantizers,
-            float_type=second.float_type,
-            readers=tuple(self._name_here(name) for name in second.readers),
-            rounded_as_result=second.rounded_as_result,
-        )
-
-    def _name_here(self, layer: str) -> str:
-        match = self._layers.get(layer)
-        return match.first.name if match and match.first else layer
+    def _names_here(self, layers: Iterable[str]) -> tuple[str, ...]:
+        return tuple(self._layers.get(layer, layer) for layer in layers)
 
     def on(self, feeds: Feeds, position: int) -> Iterator[tuple[Tensors, Tensors]]:
         """Yields, group by group, the tensors of both networks on a sample, by their names in the first one.
@@ -347,7 +332,9 @@ class TwoNetworks:
         second = self._second.network
         for origin in weight_origins(second, self._second.writer, self._second.plan.lowered):
             match = self.matching.pairs.get(-1 if origin.index is None else origin.index)
-            if match is None or match.first is None or match.second is None or not self._same_output(match):
+            if match is None or match.first is None or match.second is None:
+                continue
+            if self.matching.tensors.get(match.first.outputs[0]) != match.second.outputs[0]:
                 continue
             slot = list(second.skeleton.graph.node[match.second.index].input).index(origin.tensor)
             mine = self._first.network.skeleton.graph.node[match.first.index].input[slot]
@@ -357,13 +344,9 @@ class TwoNetworks:
                 continue
             theirs = origin.rounded(second.constant(origin.tensor))
             if values.shape == theirs.shape:
-                named = replace(origin, tensor=mine, index=match.first.index, layer=match.first.name)
-                yield replace(named, readers=tuple(map(self._name_here, origin.readers))), values, theirs
-
-    def _same_output(self, match: Match) -> bool:
-        assert match.first is not None
-        assert match.second is not None
-        return self.matching.tensors.get(match.first.outputs[0]) == match.second.outputs[0]
+                layer, readers = match.first, self._names_here(origin.readers)
+                named = replace(origin, tensor=mine, index=layer.index, layer=layer.name, readers=readers)
+                yield named, values, theirs
 
 
 def renamed_feeds(feeds: Feeds, names: Mapping[str, str], specs: Mapping[str, TensorSpec]) -> dict[str, np.ndarray]:
@@ -373,13 +356,8 @@ def renamed_feeds(feeds: Feeds, names: Mapping[str, str], specs: Mapping[str, Te
 
 def matched_layers(matching: Matching) -> tuple[MatchedLayer, ...]:
     """Returns the layers of two networks as rows of a table."""
-    return tuple(
-        MatchedLayer(
-            pair.first.name if pair.first else "",
-            pair.first.op_type if pair.first else "",
-            pair.second.name if pair.second else "",
-            pair.second.op_type if pair.second else "",
-            pair.by,
-        )
-        for pair in matching.matches
-    )
+
+    def texts(layer: Layer | None) -> tuple[str, str]:
+        return (layer.name, layer.op_type) if layer else ("", "")
+
+    return tuple(MatchedLayer(*texts(pair.first), *texts(pair.second), pair.by) for pair in matching.matches)

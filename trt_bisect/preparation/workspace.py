@@ -47,7 +47,7 @@ def working_in(folder: Path | None, display: Progress, history: str | Path = NON
     """Progress, shown and written into ``folder``, which is made, locked, and rid of what killed runs were writing.
 
     Args:
-        folder: the folder of the run; without one there is nothing to lock, and nothing to record.
+        folder: without one there is nothing to lock, and nothing to record.
         history: the file in which the run is recorded when it ends: ``beside``, ``none`` or a file.
 
     Raises:
@@ -95,13 +95,7 @@ def refuse_another_network(folder: Path | None, network: Network) -> None:
 
 @dataclass(frozen=True)
 class Removable:
-    """Something in a run folder that can be made again.
-
-    Attributes:
-        path: a file or a folder.
-        what: it holds, in words.
-        size: the size in bytes.
-    """
+    """A file or a folder in a run folder that can be made again: what it holds, in words, and its size in bytes."""
 
     path: Path
     what: str
@@ -119,8 +113,13 @@ def removable(folder: str | Path) -> tuple[Removable, ...]:
         raise BadInput(
             f"'{folder}' is not a run folder.", "Give the --output folder of a run, which has a journal.jsonl."
         )
-    paths = {run_folder / name: what for name, what in _REMOVED.items() if (run_folder / name).exists()}
-    return tuple(Removable(path, what, _size(path)) for path, what in paths.items())
+    leftovers = []
+    for name, what in _REMOVED.items():
+        path = run_folder / name
+        if path.exists():
+            files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+            leftovers.append(Removable(path, what, sum(file.stat().st_size for file in files)))
+    return tuple(leftovers)
 
 
 def clean(folder: str | Path) -> tuple[Removable, ...]:
@@ -138,8 +137,3 @@ def clean(folder: str | Path) -> tuple[Removable, ...]:
                 problem = f"'{leftover.path}' cannot be removed: {first_line(error)}"
                 raise BadInput(problem, "Remove it yourself.") from error
     return leftovers
-
-
-def _size(path: Path) -> int:
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    return sum(file.stat().st_size for file in files)

@@ -43,7 +43,7 @@ def kept(folder: Path | None, form: Form[Value], key: str, compute: Callable[[],
     """Returns the result that a folder stores under ``key``; computes it, and stores it, if there is none.
 
     Args:
-        folder: the run folder; None to store nothing.
+        folder: None to store nothing.
         key: a digest of everything that decides the result.
     """
     if folder is None:
@@ -79,8 +79,8 @@ def _ranges_record(ranges: Ranges) -> dict[str, Any]:
 
 def _recorded_ranges(record: Mapping[str, Any]) -> Ranges:
     scales = {name: np.frombuffer(bytes.fromhex(bits), np.float32)[0] for name, bits in record["scales"].items()}
-    by = record["calibrator"]
-    return Ranges(scales, record["unusable"], record["origin"], None if by is None else Calibrator(**by))
+    calibrator = record["calibrator"] and Calibrator(**record["calibrator"])
+    return Ranges(scales, record["unusable"], record["origin"], calibrator)
 
 
 def _save_magnitudes(folder: Path, key: str, seen: Magnitudes) -> None:
@@ -133,12 +133,9 @@ CANDIDATES: Form[tuple[Ranges, ...]] = _as_json(
 
 
 def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[str, Any]) -> None:
-    """Stores the judged inputs under ``key``. If all have one shape, the user can give ``inputs.npz`` as ``--input``.
+    """Stores the judged inputs and facts on them, in JSON types, under ``key``; see ``kept``.
 
-    Args:
-        key: a digest of everything that decides the inputs.
-        inputs: one dictionary of arrays for each input.
-        about: facts on the inputs, in JSON types.
+    If all have one shape, the user can give ``inputs.npz`` as ``--input``.
     """
     inputs = [{name: without_objects(array) for name, array in feeds.items()} for feeds in inputs]
     names = list(inputs[0])
@@ -158,22 +155,19 @@ def load_inputs(folder: Path, key: str) -> tuple[list[Feeds], dict[str, Any]] | 
     record = _load(folder / INPUTS_ABOUT, key)
     if record is None:
         return None
-    samples = record["samples"]
+    digests = record["samples"]
+    feeds: list[Feeds] = [{} for _ in digests]
     try:
-        feeds = _feeds(read_archive(folder / INPUTS), len(samples), record["stacked"])
+        for label, array in read_archive(folder / INPUTS).items():
+            if record["stacked"]:
+                for index, sample in enumerate(feeds):
+                    sample[label] = array[index]
+            else:
+                name, _, number = label.rpartition(".")
+                feeds[int(number)][name] = array
     except (*DAMAGED, IndexError):
         return None
-    return (feeds, record["about"]) if [digest_of_feeds(sample) for sample in feeds] == samples else None
-
-
-def _feeds(arrays: Feeds, count: int, stacked: bool) -> list[Feeds]:
-    if stacked:
-        return [{name: array[index] for name, array in arrays.items()} for index in range(count)]
-    feeds: list[Feeds] = [{} for _ in range(count)]
-    for label, array in arrays.items():
-        name, _, index = label.rpartition(".")
-        feeds[int(index)][name] = array
-    return feeds
+    return (feeds, record["about"]) if list(map(digest_of_feeds, feeds)) == digests else None
 
 
 def _store(path: Path, key: str, record: Any) -> None:

@@ -211,8 +211,8 @@ def _remove_left_behind(parent: Path) -> None:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            locked, there = os.fstat(lock), folder.stat()
-            if locked.st_uid == os.getuid() and locked.st_ino == there.st_ino:  # else closed and opened again just now
+            held, there = os.fstat(lock), folder.stat()
+            if held.st_uid == os.getuid() and held.st_ino == there.st_ino:  # else closed and opened again just now
                 shutil.rmtree(folder, ignore_errors=True)
         except OSError:
             continue

@@ -91,11 +91,7 @@ class ThreadsIfLong(Executor):
     """
 
     def __init__(self, threads: int) -> None:
-        """Starts no thread yet.
-
-        Args:
-            threads: the largest number of calls that run in threads at the same time.
-        """
+        """Starts no thread yet; at most ``threads`` calls run in threads at the same time."""
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._here = InThisThread()
@@ -137,7 +133,6 @@ class InstalledGpu:
     """The first GPU that the driver names.
 
     Attributes:
-        name: the driver's name for it.
         capability: its compute capability, such as ``9.0``.
         cuda: the newest CUDA version that the driver supports, such as ``12.4``.
     """
@@ -165,7 +160,7 @@ def find_gpu() -> InstalledGpu:
         cuda = ctypes.CDLL(_LIBRARY)
     except OSError as error:
         raise EngineUnavailable(f"No NVIDIA GPU answers: {error}", _REMEDY) from error
-    count, device, version = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    count, device, version, major, minor = (ctypes.c_int() for _ in range(5))
     name = ctypes.create_string_buffer(256)
     _call(cuda, "cuInit", 0)
     _call(cuda, "cuDeviceGetCount", ctypes.byref(count))
@@ -174,11 +169,10 @@ def find_gpu() -> InstalledGpu:
     _call(cuda, "cuDeviceGet", ctypes.byref(device), 0)
     _call(cuda, "cuDeviceGetName", name, len(name), device)
     _call(cuda, "cuDriverGetVersion", ctypes.byref(version))
-    return InstalledGpu(
-        name.value.decode(errors="replace"),
-        f"{_attribute(cuda, device, _CAPABILITY_MAJOR)}.{_attribute(cuda, device, _CAPABILITY_MINOR)}",
-        f"{version.value // 1000}.{version.value % 1000 // 10}",
-    )
+    _call(cuda, "cuDeviceGetAttribute", ctypes.byref(major), _CAPABILITY_MAJOR, device)
+    _call(cuda, "cuDeviceGetAttribute", ctypes.byref(minor), _CAPABILITY_MINOR, device)
+    supported = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    return InstalledGpu(name.value.decode(errors="replace"), f"{major.value}.{minor.value}", supported)
 
 
 def visible_gpus() -> tuple[str, ...]:
@@ -193,14 +187,8 @@ def visible_gpus() -> tuple[str, ...]:
         _call(cuda, "cuDeviceGetCount", ctypes.byref(count))
     except (OSError, EngineUnavailable):
         return ()
-    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-    return tuple(named[: count.value] or map(str, range(count.value)))
-
-
-def _attribute(cuda: ctypes.CDLL, device: ctypes.c_int, attribute: int) -> int:
-    value = ctypes.c_int()
-    _call(cuda, "cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
-    return value.value
+    names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return tuple(names[: count.value] or map(str, range(count.value)))
 
 
 def _call(cuda: ctypes.CDLL, function: str, *arguments: object) -> None:
@@ -208,5 +196,5 @@ def _call(cuda: ctypes.CDLL, function: str, *arguments: object) -> None:
     if code:
         text = ctypes.c_char_p()
         cuda.cuGetErrorName(code, ctypes.byref(text))
-        named = text.value.decode() if text.value else "unknown"
-        raise EngineUnavailable(f"No NVIDIA GPU answers: {function} returned {code} ({named}).", _REMEDY)
+        word = text.value.decode() if text.value else "unknown"
+        raise EngineUnavailable(f"No NVIDIA GPU answers: {function} returned {code} ({word}).", _REMEDY)

@@ -8,7 +8,7 @@ the data.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -22,42 +22,27 @@ class Progress(Protocol):
 
     def stage(self, title: str, total: int | None) -> None:
         """Begins a stage of about ``total`` steps; None if unknown."""
-        ...
 
     def step(self, what: str, size: int = 1) -> None:
         """Begins a step named ``what`` that counts as ``size`` steps; the step before it is done."""
-        ...
 
     def left(self, seconds: float | None) -> None:
         """Tells about how long the whole job will still take; None if that is not known."""
-        ...
 
     def say(self, text: str) -> None:
         """Shows a permanent line."""
-        ...
 
     def close(self) -> None:
         """Ends the display."""
-        ...
 
 
 class Silent:
     """A display that shows nothing."""
 
-    def stage(self, title: str, total: int | None) -> None:
+    def stage(self, *_: Any, **__: Any) -> None:
         """Does nothing."""
 
-    def step(self, what: str, size: int = 1) -> None:
-        """Does nothing."""
-
-    def left(self, seconds: float | None) -> None:
-        """Does nothing."""
-
-    def say(self, text: str) -> None:
-        """Does nothing."""
-
-    def close(self) -> None:
-        """Does nothing."""
+    step = left = say = close = stage
 
 
 class TimeLeft:
@@ -91,11 +76,7 @@ class TimeUp(BaseException):
 
 
 class TimeLimited:
-    """Another display, which raises TimeUp at every step or stage after a time, except where it is ``lifted``.
-
-    Args:
-        seconds: the time from now on.
-    """
+    """Another display, which raises TimeUp at every step or stage after some seconds, except where it is ``lifted``."""
 
     def __init__(self, shown: Progress, seconds: float) -> None:
         self._shown = shown
@@ -175,11 +156,10 @@ class RichProgress:
             disable=verbose or not self._console.is_terminal,
         )
         self._bar.start()
-        self._left, self._told = TimeLeft(), 0.0
+        self._left, self._last_line = TimeLeft(), 0.0
         self._task: Any = None
-        self._current_size = 0
         self._total: int | None = None
-        self._done = 0
+        self._done = self._current_size = 0
 
     def stage(self, title: str, total: int | None) -> None:
         """Begins a stage with a new bar."""
@@ -187,33 +167,33 @@ class RichProgress:
             self._bar.remove_task(self._task)
         if self._verbose or not self._console.is_terminal:
             self._say_stage(", ".join(filter(None, (title, self._left.text))))
-        self._total, self._done = total, 0
-        self._task = self._bar.add_task(
-            title, total=total or _UNKNOWN, what="", count=_count(0, total), left=self._left
-        )
-        self._current_size = 0
+        self._total = total
+        self._done = self._current_size = 0
+        self._task = self._bar.add_task(title, what="", left=self._left, **self._figures())
 
     def step(self, what: str, size: int = 1) -> None:
         """Begins a step and moves the bar by the step before it."""
         if self._verbose:
             self._say_timed(f"  {what}")
         self._done += self._current_size
-        done = self._done
-        self._total = grown(self._total, done + size)
-        completed = done if self._total else 0
-        total, count = self._total or _UNKNOWN, _count(done, self._total)
-        self._bar.update(self._task, completed=completed, total=total, what=what, count=count)
+        self._total = grown(self._total, self._done + size)
+        self._bar.update(self._task, what=what, **self._figures())
         self._current_size = size
+
+    def _figures(self) -> dict[str, Any]:
+        completed, total = (self._done, self._total) if self._total else (0, _UNKNOWN)
+        count = str(self._done) if self._total is None else f"{self._done}/{self._total}"
+        return {"completed": completed, "total": total, "count": count}
 
     def left(self, seconds: float | None) -> None:
         """Shows the time left beside the bar, or in a line if the last one is a minute old."""
         self._left.tell(seconds)
         is_line = self._verbose or not self._console.is_terminal
-        if is_line and seconds is not None and perf_counter() - self._told > _BETWEEN_LINES:
+        if is_line and seconds is not None and perf_counter() - self._last_line > _BETWEEN_LINES:
             self._say_stage(f"  {self._left.text}")
 
     def _say_stage(self, text: str) -> None:
-        self._told = perf_counter()
+        self._last_line = perf_counter()
         self._say_timed(text) if self._verbose else self.say(text)
 
     def _say_timed(self, text: str) -> None:
@@ -232,10 +212,6 @@ _BETWEEN_LINES = 60.0
 """Seconds between two lines that tell the time left in one stage."""
 _UNKNOWN = 1
 """The total of a bar that stays empty, as nobody knows how many steps its stage takes."""
-
-
-def _count(done: int, total: int | None) -> str:
-    return str(done) if total is None else f"{done}/{total}"
 
 
 class NotebookProgress:
@@ -321,7 +297,6 @@ def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dic
         layers: that can be in the low precision.
         given: inputs given.
         judged: inputs that the curve is measured on.
-        explains: the run looks for causes.
     """
     runs = float(layers * judged)
     return {CURVE: _CURVE * runs, CHECKS: _CHECKS * given, EXPLANATION: _EXPLANATION * runs if explains else 0.0}
@@ -356,7 +331,6 @@ class Forecast:
         """Takes what the search will still take, at its beginning or as that becomes known better.
 
         Args:
-            inferences_left: of its budget, or until its end.
             seconds_each: the seconds of an inference; None for the pace of the last ones.
         """
         if self.left is None:
@@ -367,14 +341,9 @@ class Forecast:
         self._tell()
 
     def ran(self, inferences: int, seconds: float) -> None:
-        """Counts inferences, of the search while there is one; a search that exceeds its number grows as a bar does.
-
-        Args:
-            inferences: measured just now.
-            seconds: that they took together.
-        """
-        kept = 0.5 ** (seconds / _STEADY)
-        self._pace = (kept * self._pace[0] + inferences, kept * self._pace[1] + seconds)
+        """Counts inferences, of the search while there is one; a search that exceeds its number grows as a bar does."""
+        weight = 0.5 ** (seconds / _STEADY)
+        self._pace = (weight * self._pace[0] + inferences, weight * self._pace[1] + seconds)
         if self.left and self.left.get(SEARCH):
             self._done += inferences
             total = self._done - inferences + self.left[SEARCH]
@@ -382,15 +351,15 @@ class Forecast:
 
     def begins(self, stage: str) -> None:
         """Begins a stage: those before it have nothing left."""
-        if self.left is not None:
-            later = STAGES[STAGES.index(stage) :]
-            self.left = {name: inferences for name, inferences in self.left.items() if name in later}
-            self._tell()
+        self._leave(STAGES[STAGES.index(stage) :])
 
     def ends(self, stage: str) -> None:
         """Ends a stage."""
+        self._leave([name for name in STAGES if name != stage])
+
+    def _leave(self, stages: Sequence[str]) -> None:
         if self.left is not None:
-            self.left = {name: inferences for name, inferences in self.left.items() if name != stage}
+            self.left = {name: inferences for name, inferences in self.left.items() if name in stages}
             self._tell()
 
     def seconds(self) -> float | None:

@@ -159,13 +159,13 @@ def columns_of(
         raised: keys of columns that have at most the rank 1.
         names: the texts that stand in titles and phrases, such as ``low="INT8"``.
     """
-    known = _Names(names)
+    texts = _Names(names)
     return tuple(
         replace(
             column,
-            title=column.title.format_map(known),
-            help=column.help.format_map(known),
-            key=column.key.format_map(known),
+            title=column.title.format_map(texts),
+            help=column.help.format_map(texts),
+            key=column.key.format_map(texts),
             rank=1 if column.key in raised and column.rank != 0 else column.rank,
         )
         for column in _columns(kind, rows, NestedColumns(), ())
@@ -193,7 +193,8 @@ def _columns(kind: type, rows: Sequence[Any], part: NestedColumns, path: tuple[s
 
 
 def _column(about: Column, hint: Any, part: NestedColumns, name: str, path: tuple[str, ...]) -> TableColumn:
-    kind = about.kind or _SCALARS.get(hint) or (SHAPE if int in _parts_of(hint) else TEXT)
+    first = (get_args(hint) or (None,))[0]  # the type of the first element of a tuple
+    kind = about.kind or _SCALARS.get(hint) or (SHAPE if int in (get_args(first) or (first,)) else TEXT)
     title, rank = about.title, about.rank
     if part.title and title:
         title = f"{part.title} {title[:1].lower()}{title[1:]}"
@@ -202,27 +203,20 @@ def _column(about: Column, hint: Any, part: NestedColumns, name: str, path: tupl
     return TableColumn(title, about.help, kind, rank, about.empty, f"{part.prefix}{about.key or name}", path)
 
 
-def _parts_of(hint: Any) -> tuple[Any, ...]:
-    """The types that the first element of a tuple may have."""
-    first = (get_args(hint) or (None,))[0]
-    return get_args(first) or (first,)
-
-
 @cache
 def _described(kind: type) -> tuple[tuple[str, Any, Column | NestedColumns | None], ...]:
-    """The fields of a dataclass, then its properties with a description: name, type, description."""
+    """Returns the fields of a dataclass, then its properties with a description: name, type, description."""
     hints = get_type_hints(kind, include_extras=True)
     described = [(field.name, *_parted(hints[field.name])) for field in fields(kind)]
-    getters = [item for base in reversed(kind.__mro__) for item in vars(base).items() if isinstance(item[1], property)]
-    for name, made in getters:
-        hint, about = _parted(get_type_hints(made.fget, include_extras=True).get("return"))
-        if about is not None:
-            described.append((name, hint, about))
+    for name, getter in (item for base in reversed(kind.__mro__) for item in vars(base).items()):
+        if isinstance(getter, property):
+            hint, about = _parted(get_type_hints(getter.fget, include_extras=True).get("return"))
+            described += [] if about is None else [(name, hint, about)]
     return tuple(described)
 
 
 def _parted(hint: Any) -> tuple[Any, Column | NestedColumns | None]:
-    """A type without its annotation and without None, and the annotation."""
+    """Returns a type without its annotation and without None, and the annotation."""
     about = None
     if get_origin(hint) is Annotated:
         hint, *attached = get_args(hint)

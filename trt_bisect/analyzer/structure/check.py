@@ -7,6 +7,7 @@ Source of the lists of operators and forms: the parser of TensorRT-RTX 1.7, whic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 import numpy as np
 import onnx
@@ -106,10 +107,8 @@ def operator_findings(graph: FileGraph) -> Iterator[Finding]:
             yield found("plugin needed", name, f"operator {full}")
         elif node.op_type in REFUSED:
             yield found("operator refused", name, f"operator {full}")
-        else:
-            refuses = _RESTRICTED.get(node.op_type)
-            if refuses is not None and (refused := refuses(node, graph)):
-                yield found("operator restricted", name, f"{node.op_type} with {refused}")
+        elif node.op_type in _RESTRICTED and (refused := _RESTRICTED[node.op_type](node, graph)):
+            yield found("operator restricted", name, f"{node.op_type} with {refused}")
 
 
 def _more_than_one_output(node: onnx.NodeProto, _graph: FileGraph) -> str:
@@ -118,16 +117,6 @@ def _more_than_one_output(node: onnx.NodeProto, _graph: FileGraph) -> str:
 
 def _dilated(node: onnx.NodeProto, _graph: FileGraph) -> str:
     return f"dilations {list(integers(node, 'dilations'))}" if set(integers(node, "dilations")) - {1} else ""
-
-
-def _reducing_scatter(node: onnx.NodeProto, _graph: FileGraph) -> str:
-    reduction = text(node, "reduction")
-    return f"reduction '{reduction}'" if reduction not in ("", "none") else ""
-
-
-def _resize(node: onnx.NodeProto, _graph: FileGraph) -> str:
-    """Mode ``cubic`` is taken: operators.md leaves it out, but the source has it since 8.5, and RTX builds it."""
-    return "antialias" if integer(node, "antialias") else ""
 
 
 def _batch_first(node: onnx.NodeProto, _graph: FileGraph) -> str:
@@ -140,44 +129,31 @@ def _training(node: onnx.NodeProto, graph: FileGraph) -> str:
     return "training mode on" if integer(node, "training_mode") or (mode is not None and np.any(mode)) else ""
 
 
-def _text_constant(node: onnx.NodeProto, _graph: FileGraph) -> str:
-    named = {attribute.name for attribute in node.attribute} & {"sparse_value", "value_string", "value_strings"}
-    return next(iter(sorted(named)), "")
-
-
+_NO_NUMBERS = frozenset({"sparse_value", "value_string", "value_strings"})
 _RESTRICTED: dict[str, Callable[[onnx.NodeProto, FileGraph], str]] = {
     "MaxPool": lambda node, graph: _more_than_one_output(node, graph) or _dilated(node, graph),
     "AveragePool": _dilated,
     "LpPool": _dilated,
     "LayerNormalization": _more_than_one_output,
-    "ScatterND": _reducing_scatter,
-    "Resize": _resize,
+    "ScatterND": lambda node, _: f"reduction '{r}'" if (r := text(node, "reduction")) not in ("", "none") else "",
+    "Resize": lambda node, _: "antialias" if integer(node, "antialias") else "",
     "LSTM": lambda node, graph: "input_forget 1" if integer(node, "input_forget") else _batch_first(node, graph),
     "GRU": _batch_first,
     "RNN": _batch_first,
     "BatchNormalization": _training,
     "Dropout": _training,
-    "Constant": _text_constant,
+    "Constant": lambda node, _: min(_NO_NUMBERS & {attribute.name for attribute in node.attribute}, default=""),
 }
-"""By operator, a function from a node to the form that the parser refuses, in words; empty if it takes the node."""
+"""By operator, a function from a node to the form that the parser refuses, in words; empty if it takes the node.
 
-
+Resize in mode ``cubic`` is taken: operators.md leaves it out, but the source has it since 8.5, and RTX builds it.
+"""
 _NORM = "BatchNormalization"
 
 
 def structure_findings(graph: FileGraph) -> tuple[Finding, ...]:
     """Returns the findings on a graph as it is in the file: errors first, each finding once."""
-    findings = [
-        *opset_findings(graph),
-        *type_findings(graph),
-        *operator_findings(graph),
-        *pair_findings(graph),
-        *_shared_findings(graph),
-        *_fusion_findings(graph),
-        *_norm_findings(graph),
-        *_float_findings(graph),
-    ]
-    return in_order(findings)
+    return in_order(chain.from_iterable(check(graph) for check in _CHECKS))
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -269,7 +245,8 @@ def _norm_findings(graph: FileGraph) -> Iterator[Finding]:
     copied = onnx.ModelProto()
     copied.CopyFrom(graph.model)
     for norm in decomposed_normalizations(import_detached(copied, graph.weights)):
-        yield found("LayerNormalization in parts", norm.names, f"{len(norm.names)} nodes, from {norm.names[0]} on")
+        names = [node.name for node in norm.nodes]
+        yield found("LayerNormalization in parts", names, f"{len(names)} nodes, from {names[0]} on")
 
 
 def _float_findings(graph: FileGraph) -> Iterator[Finding]:
@@ -280,3 +257,15 @@ def _float_findings(graph: FileGraph) -> Iterator[Finding]:
         dtype = graph.dtype(node.input[0]) if node.op_type in WEIGHTED and node.input else None
         if dtype is not None and dtype != "float32" and node.input[0] not in graph.constants:
             yield found("not float32", node.name, f"{node.op_type} of {dtype}")
+
+
+_CHECKS = (
+    opset_findings,
+    type_findings,
+    operator_findings,
+    pair_findings,
+    _shared_findings,
+    _fusion_findings,
+    _norm_findings,
+    _float_findings,
+)

@@ -56,14 +56,11 @@ class Finding:
 
 def found(kind: str, layers: str | Iterable[str], what: str) -> Finding:
     """Returns a finding of a known kind on a layer, on several, or on the network (an empty text)."""
-    known = KINDS[kind]
     names = tuple(filter(None, (layers,) if isinstance(layers, str) else dict.fromkeys(layers)))
-    return Finding(known.severity, kind, names, what, known.why, known.remedy)
+    return Finding(KINDS[kind].severity, kind, names, what, KINDS[kind].why, KINDS[kind].remedy)
 
 
 SHARED_WEIGHT, SHARED_LAYER = "shared weight", "shared layer"
-
-
 KINDS: dict[str, FindingKind] = {
     "opset too old": FindingKind(
         ERROR,

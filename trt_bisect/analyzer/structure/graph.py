@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from typing import Annotated
 
 import numpy as np
@@ -15,7 +16,7 @@ import onnx
 from onnx import numpy_helper
 
 from trt_bisect.errors import BadInput
-from trt_bisect.model.file import Weights, detach_weights, subgraphs_of_attribute, tensors_read
+from trt_bisect.model.file import Weights, detach_weights, refill, subgraphs_of_attribute, tensors_read
 from trt_bisect.model.layers import TensorTypes, Wiring
 from trt_bisect.model.network import Network
 from trt_bisect.model.prepare import infer_shapes, inline_functions, name_nodes, opset_of, use_default_domain
@@ -123,12 +124,12 @@ class FileGraph:
     @cached_property
     def constants(self) -> frozenset[str]:
         """The tensors that do not depend on the network's inputs, including rounded weights."""
-        known = set(self._initializers)
+        constants = set(self._initializers)
         for node in self.nodes:
             read = [name for name in node.input if name]
-            if node.op_type == "Constant" or (read and known.issuperset(read) and not any(_bodies(node))):
-                known.update(node.output)
-        return frozenset(known)
+            if node.op_type == "Constant" or (read and constants.issuperset(read) and not any(_bodies(node))):
+                constants.update(node.output)
+        return frozenset(constants)
 
     def values(self, tensor: str) -> np.ndarray | None:
         """Returns the values of a constant in the file; None for other tensors and for computed constants."""
@@ -158,17 +159,15 @@ class FileGraph:
     @cached_property
     def wiring(self) -> Wiring:
         """The makers and readers of each tensor, for the rules of residual sums."""
-        return Wiring.of(self.model.graph, self.constants, self._types.shapes)
+        return Wiring(self.model.graph, self.constants, self._types.shapes)
 
     def layers_reading(self, tensor: str) -> list[Reader]:
         """Returns the layers that read a tensor, also through Q/DQ and, for constants, through moving operators."""
-        passing, found = self._passing(tensor), list[Reader]()
+        passing, layers = self._passing(tensor), list[Reader]()
         for node, slot in self.readers(tensor):
-            if node.op_type in passing and slot == 0:
-                found += [reader for out in node.output for reader in self.layers_reading(out)]
-            else:
-                found.append((node, slot))
-        return found
+            is_passed = node.op_type in passing and slot == 0
+            layers += chain.from_iterable(map(self.layers_reading, node.output)) if is_passed else [(node, slot)]
+        return layers
 
     def is_given_out(self, tensor: str) -> bool:
         """Returns true for an output of the network, also through what ``layers_reading`` looks through."""
@@ -181,8 +180,8 @@ class FileGraph:
 
 def _sort(graph: onnx.GraphProto, source: str) -> None:
     """Sorts the nodes in place, each behind the nodes it reads from; ``source`` names the file in an error."""
-    place = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
-    needed = [{place[name] for name in node.input if name in place} for node in graph.node]
+    maker = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    needed = [{maker[name] for name in node.input if name in maker} for node in graph.node]
     if all(max(before, default=-1) < i for i, before in enumerate(needed)):
         return
     try:
@@ -192,9 +191,7 @@ def _sort(graph: onnx.GraphProto, source: str) -> None:
             f"The nodes of '{source}' form a cycle: a node reads a tensor that is computed from its own output.",
             "Check it with onnx.checker.check_model and export it again.",
         ) from error
-    nodes = [onnx.NodeProto.FromString(graph.node[i].SerializeToString()) for i in order]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    refill(graph.node, [graph.node[i] for i in order])
 
 
 def with_bodies(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
@@ -265,24 +262,19 @@ def dropped_nodes(graph: FileGraph, network: Network) -> Iterator[DroppedNode]:
         graph: the file.
         network: the same, prepared.
     """
-    index_of, needed, after = {layer.name: layer.index for layer in network.layers}, _needed(graph), None
+    needed = set(graph.outputs)
+    """The tensors that an output of the network depends on."""
+    for node in reversed([*graph.nodes]):
+        if not needed.isdisjoint(node.output):
+            needed.update(tensors_read(node))
+    index_of, after = {layer.name: layer.index for layer in network.layers}, None
     for node in graph.nodes:
         if node.name in index_of:
             after = index_of[node.name]
             continue
         calls = {id(reader) for out in node.output for reader, _ in graph.readers(out)}
-        yield DroppedNode(
-            after, node.name, node.op_type, next(iter(node.output), ""), _why(node, graph, needed), len(calls)
-        )
-
-
-def _needed(graph: FileGraph) -> set[str]:
-    """The tensors that an output of the network depends on."""
-    needed = set(graph.outputs)
-    for node in reversed([*graph.nodes]):
-        if not needed.isdisjoint(node.output):
-            needed.update(tensors_read(node))
-    return needed
+        first, why = next(iter(node.output), ""), _why(node, graph, needed)
+        yield DroppedNode(after, node.name, node.op_type, first, why, len(calls))
 
 
 def _why(node: onnx.NodeProto, graph: FileGraph, needed: set[str]) -> str:

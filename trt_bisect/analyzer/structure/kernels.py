@@ -76,14 +76,14 @@ class EngineFacts:
     def summary(self) -> str:
         """A sentence with the counts."""
         untold = f", not named: {len(self.untold)}" if self.untold else ""
-        asked = len(self.low) + len(self.rounded) + len(self.untold)
-        layers = (
-            f"layers with pairs {asked} (read low tensors: {len(self.low)}, only rounded: {len(self.rounded)}{untold})"
-        )
+        count = len(self.low) + len(self.rounded) + len(self.untold)
+        reads = f"(read low tensors: {len(self.low)}, only rounded: {len(self.rounded)}{untold})"
         kernels, fp32 = self.kernels, self.fp32
         counts = f"kernels {kernels.total} (only for pairs: {kernels.pairs}, only move values: {kernels.moves})"
         beside = "" if fp32 is None else f", without pairs {fp32.total} (only move values: {fp32.moves})"
-        return f"{self.engine}: {layers}; {counts}{beside}; fusions broken: {len(self.broken)}."
+        return (
+            f"{self.engine}: layers with pairs {count} {reads}; {counts}{beside}; fusions broken: {len(self.broken)}."
+        )
 
 
 def engine_facts(
@@ -98,11 +98,11 @@ def engine_facts(
         fp32: those of the engine of the same network without pairs; None if there is none.
     """
     kernels = _kernels(layers)
-    asked = dict(_asked(graph))
-    states = {name: _state(name, pairs, kernels) for name, pairs in asked.items()}
+    states = {name: _state(name, pairs, kernels) for name, pairs in _layers_with_pairs(graph)}
     nodes = {node.name: node for node in graph.nodes}
-    of_pairs = [kernel for kernel in kernels if _is_of_pairs(kernel, nodes)]
-    low, rounded, untold = (tuple(n for n, said in states.items() if said is state) for state in (True, False, None))
+    in_pairs = {name for name, node in nodes.items() if node.op_type in PAIR and node.output[0] not in graph.constants}
+    of_pairs = [kernel.network_layers for kernel in kernels if _is_of_pairs(kernel, nodes)]
+    low, rounded, untold = (tuple(n for n, state in states.items() if state is kind) for kind in (True, False, None))
     return EngineFacts(
         engine=engine,
         kernels=_counts(kernels, nodes),
@@ -110,7 +110,7 @@ def engine_facts(
         low=low,
         rounded=rounded,
         untold=untold,
-        pair_kernels=tuple(_pairs_in(kernel, nodes, graph) for kernel in of_pairs),
+        pair_kernels=tuple(tuple(name for name in names if name in in_pairs) for names in of_pairs),
         broken=tuple(_broken(_kernels(fp32 or ()), kernels)),
     )
 
@@ -166,12 +166,7 @@ def _is_of_pairs(kernel: EngineLayer, nodes: dict[str, onnx.NodeProto]) -> bool:
     return any(op in PAIR for op in named) and all(op in (*PAIR, *WEIGHTED, *MOVES) for op in named)
 
 
-def _pairs_in(kernel: EngineLayer, nodes: dict[str, onnx.NodeProto], graph: FileGraph) -> tuple[str, ...]:
-    named = (name for name in kernel.network_layers if name in nodes and nodes[name].op_type in PAIR)
-    return tuple(name for name in named if nodes[name].output[0] not in graph.constants)
-
-
-def _asked(graph: FileGraph) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def _layers_with_pairs(graph: FileGraph) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Yields the layers that read an activation through a pair, each with the nodes of these pairs."""
     for node in graph.nodes:
         if node.op_type in (*PAIR, *MOVES):

@@ -71,21 +71,19 @@ class QdqPair:
 
 def pairs_of(graph: FileGraph) -> tuple[QdqPair, ...]:
     """Returns the pairs of a graph in execution order, including quantizers without a dequantizer."""
-    found_pairs = []
-    for node in graph.nodes:
-        lonely = node.op_type == QUANTIZE and not any(
-            reader.op_type == DEQUANTIZE for reader, _ in graph.readers(node.output[0])
-        )
-        if (node.op_type == DEQUANTIZE or lonely) and node.input:
-            found_pairs.append(_pair(graph, node))
-    return tuple(found_pairs)
+
+    def ends_a_pair(node: onnx.NodeProto) -> bool:
+        if node.op_type != QUANTIZE:
+            return node.op_type == DEQUANTIZE
+        return all(reader.op_type != DEQUANTIZE for reader, _ in graph.readers(node.output[0]))
+
+    return tuple(_pair(graph, node) for node in graph.nodes if node.input and ends_a_pair(node))
 
 
 def _pair(graph: FileGraph, node: onnx.NodeProto) -> QdqPair:
     """Returns the pair that ends at ``node``. Its parameters are the quantizer's if it has a quantizer."""
     quantizer = graph.makers.get(graph.moved_from(node.input[0]))
-    quantized_here = quantizer is not None and quantizer.op_type == QUANTIZE
-    source = quantizer if quantizer is not None and quantized_here else node
+    source = quantizer if quantizer is not None and quantizer.op_type == QUANTIZE else node
     scale, zero = ([*source.input[1:], "", ""])[:2]
     levels = source.output[0] if source.op_type == QUANTIZE else source.input[0]
     return QdqPair(
@@ -149,11 +147,10 @@ def _scale_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
         ratios = np.where(live, scales / np.median(scales[live]), 0.0)
         worst = int(np.argmax(ratios))
         if ratios[worst] >= OUT_OF_LINE:
-            yield found(
-                "scale out of line",
-                pair.layers,
-                f"channel {worst} of '{pair.tensor}' has scale {scales[worst]:g}, {ratios[worst]:.0f} times the median",
+            what = (
+                f"channel {worst} of '{pair.tensor}' has scale {scales[worst]:g}, {ratios[worst]:.0f} times the median"
             )
+            yield found("scale out of line", pair.layers, what)
 
 
 def _channels_with_values(pair: QdqPair, graph: FileGraph) -> np.ndarray:
@@ -175,18 +172,13 @@ def _out_of_line(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
     """Yields activations with a scale far from those of the activations just before and after."""
     usable = [pair for pair in pairs if not pair.is_constant and _single_scale(pair) is not None]
     scales = [_single_scale(pair) or 0.0 for pair in usable]
-    for place, pair in enumerate(usable):
-        around = scales[max(place - _NEIGHBOURS, 0) : place] + scales[place + 1 : place + 1 + _NEIGHBOURS]
-        if len(around) < _NEIGHBOURS:
-            continue
-        ratio = scales[place] / median(around)
+    for k, (pair, scale) in enumerate(zip(usable, scales, strict=True)):
+        around = scales[max(k - _NEIGHBOURS, 0) : k] + scales[k + 1 : k + 1 + _NEIGHBOURS]
+        ratio = scale / median(around) if len(around) >= _NEIGHBOURS else 1.0
         if ratio >= OUT_OF_LINE or ratio <= 1.0 / OUT_OF_LINE:
             times = f"{ratio:.0f} times" if ratio > 1 else f"1/{1 / ratio:.0f} of"
-            yield found(
-                "scale out of line",
-                pair.layers,
-                f"scale {scales[place]:g} on '{pair.tensor}', {times} the scales around it",
-            )
+            what = f"scale {scale:g} on '{pair.tensor}', {times} the scales around it"
+            yield found("scale out of line", pair.layers, what)
 
 
 def _single_scale(pair: QdqPair) -> float | None:
@@ -213,9 +205,8 @@ def _place_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
         yield found("output rounded", "" if maker is None else maker.name, what)
     cut = [node for node, _ in pair.readers if node.op_type in ACTIVATIONS]
     if maker is not None and maker.op_type in WEIGHTED and cut:
-        yield found(
-            "pair before the activation", maker.name, f"a pair stands between '{maker.name}' and '{cut[0].name}'"
-        )
+        what = f"a pair stands between '{maker.name}' and '{cut[0].name}'"
+        yield found("pair before the activation", maker.name, what)
     if pair.is_constant and pair.per_channel and not pair.in_blocks:
         yield from _axis_findings(pair, graph)
 
@@ -225,19 +216,13 @@ def _axis_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
     rank = graph.rank(pair.tensor)
     for node, slot in pair.readers:
         moved = graph.maker_op(node.input[slot]) != DEQUANTIZE
-        wanted = None if rank is None or moved or slot != 1 else _output_axis(node, rank)
-        if rank is not None and wanted is not None and pair.axis % rank != wanted:
-            yield found(
-                "per-channel axis",
-                node.name,
-                f"'{pair.tensor}' has a scale for each index of axis {pair.axis % rank}; the outputs are axis {wanted}",
-            )
-
-
-def _output_axis(node: onnx.NodeProto, rank: int) -> int | None:
-    """Returns the output-channel axis of a layer's weight; None for layers without one."""
-    axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if integer(node, "transB") else 1, "MatMul": rank - 1}
-    return axes.get(node.op_type)
+        if rank is None or moved or slot != 1:
+            continue
+        axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if integer(node, "transB") else 1, "MatMul": rank - 1}
+        axis, of_outputs = pair.axis % rank, axes.get(node.op_type)
+        if of_outputs not in (None, axis):
+            what = f"'{pair.tensor}' has a scale for each index of axis {axis}; the outputs are axis {of_outputs}"
+            yield found("per-channel axis", node.name, what)
 
 
 def _is_bias(node: onnx.NodeProto, slot: int, graph: FileGraph) -> bool:
@@ -253,9 +238,8 @@ def _residual_findings(graph: FileGraph) -> Iterator[Finding]:
             continue
         sides = (node.input[0], node.input[1])
         for name in _sides_without_pair(graph, sides):
-            yield found(
-                "residual without pair", node.name, f"its input '{name}' has no pair, the other side is in INT8"
-            )
+            what = f"its input '{name}' has no pair, the other side is in INT8"
+            yield found("residual without pair", node.name, what)
         for made_by in _layers_cut_off(graph, sides):
             yield found("residual with extra pair", node.name, f"a pair stands between it and '{made_by}'")
 
@@ -308,9 +292,7 @@ def _from_quantized_layer(graph: FileGraph, tensor: str) -> bool:
 def _coverage_findings(graph: FileGraph, other: set[str]) -> Iterator[Finding]:
     """Yields layers with weights that have no pair, or a pair on one operand only.
 
-    Args:
-        graph: the network.
-        other: the outputs of pairs with levels of other than eight bits, or with scales for blocks.
+    ``other`` are the outputs of pairs with levels of other than eight bits, or with scales for blocks.
     """
     for node in graph.nodes:
         if node.op_type not in WEIGHTED or len(node.input) < 2 or other & {graph.moved_from(n) for n in node.input}:
@@ -371,8 +353,8 @@ def tensor_roundings(network: Network) -> Iterator[TensorRounding]:
         places = [(slot, name, False) for slot, name in enumerate(node.input) if name]
         places += [(slot, name, True) for slot, name in enumerate(node.output) if name]
         for slot, name, at_output in places:
-            own = (each for each in layer.roundings if (each.slot, each.at_output) == (slot, at_output))
-            rounding = next(own, None) if layer.quantizable else None
+            here = (each for each in layer.roundings if (each.slot, each.at_output) == (slot, at_output))
+            rounding = next(here, None) if layer.quantizable else None
             of_constant = WEIGHT if rounding is not None and rounding.is_weight else CONSTANT
             role = OUTPUT if at_output else of_constant if name in constants else INPUT
             yield TensorRounding(
@@ -393,8 +375,9 @@ def _rounding_facts(network: Network, rounding: Rounding | None) -> tuple[str, i
     if rounding is None:
         return "", 0, None, ""
     if rounding.fixed:
-        own = (rounding.asymmetric or rounding.fixed)[0]
-        return str(own.zero_point.dtype), int(own.scale.size), own.axis if own.scale.size > 1 else None, IN_FILE
+        first = (rounding.asymmetric or rounding.fixed)[0]
+        scales = int(first.scale.size)
+        return str(first.zero_point.dtype), scales, first.axis if scales > 1 else None, IN_FILE
     if not rounding.is_weight or rounding.axis is None:
         return "int8", 1, None, PLANNED
     return "int8", int(network.constant(rounding.tensor).shape[rounding.axis]), rounding.axis, PLANNED

@@ -5,8 +5,8 @@ The heads of detectors, which say how outputs are read as detections, are found 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from trt_bisect.analyzer.tasks.layouts import (
     named_layout,
     parse_layout,
     raw_head,
+    rows_either_way,
     sums_of_one,
     surest,
     turned,
@@ -106,13 +107,8 @@ def find_head(reference: Sequence[Outputs]) -> Head | None:
 
 def _rows(reference: Sequence[Outputs], name: str) -> np.ndarray:
     """Returns the values of an output for all inputs together, float64 ``[rows, last axis]``."""
-    each = [np.asarray(outputs[name], np.float64) for outputs in reference]
-    return np.concatenate([array.reshape(-1, array.shape[-1]) for array in each])
-
-
-def _differ(reference: Sequence[Outputs], name: str, axis: int) -> bool:
-    """Returns true if an axis of an output has not the same length for all inputs."""
-    return len({outputs[name].shape[axis] for outputs in reference}) > 1
+    arrays = [np.asarray(outputs[name], np.float64) for outputs in reference]
+    return np.concatenate([array.reshape(-1, array.shape[-1]) for array in arrays])
 
 
 def _are_classes(reference: Sequence[Outputs], name: str) -> bool:
@@ -145,23 +141,21 @@ def ready_lists(reference: Sequence[Outputs]) -> Head | None:
     if boxes is None:
         return None
     fitting = {n: _flat(reference, n) for n, v in first.items() if n != boxes and v.shape == first[boxes].shape[:-1]}
-    whole = [n for n, values in fitting.items() if are_integral(values)]
-    labels = next((n for n in whole if first[n].dtype.kind in "iu"), whole[0] if whole else None)
+    integral = [n for n, values in fitting.items() if are_integral(values)]
+    labels = next((n for n in integral if first[n].dtype.kind in "iu"), integral[0] if integral else None)
     scored = [n for n in fitting if n != labels and first[n].dtype.kind == "f" and are_shares(fitting[n])]
     if labels is None or len(scored) != 1 or not are_in_order(_rows(reference, boxes)):
         return None
     scores = scored[0]
     images = len(first[boxes]) if first[boxes].ndim == 3 else 1
-    rest = [n for n in first if n not in (boxes, labels, scores) and first[n].size == images]
-    number = next((n for n in rest if are_integral(_flat(reference, n))), None)
-
+    of_image = [n for n in first if n not in (boxes, labels, scores) and first[n].size == images]
+    number = next((n for n in of_image if are_integral(_flat(reference, n))), None)
     order = [1, 0, 3, 2] if boxes.startswith(_Y_FIRST) else [0, 1, 2, 3]
 
     def read(outputs: Outputs) -> list[Detections]:
-        each = [outputs[name] if outputs[boxes].ndim == 3 else outputs[name][None] for name in (boxes, scores, labels)]
-        counts = [None] * len(each[0]) if number is None else [int(n) for n in np.ravel(outputs[number])]
-        images = zip(*each, counts, strict=True)
-        return [_detections(own[:n, order], scored[:n], named[:n]) for own, scored, named, n in images]
+        lists = [outputs[name] if outputs[boxes].ndim == 3 else outputs[name][None] for name in (boxes, scores, labels)]
+        counts = [None] * len(lists[0]) if number is None else [int(n) for n in np.ravel(outputs[number])]
+        return [_detections(b[:n, order], s[:n], c[:n]) for b, s, c, n in zip(*lists, counts, strict=True)]
 
     names = tuple(name for name in (boxes, scores, labels, number) if name is not None)
     return Head(names, f"'{boxes}', '{scores}', '{labels}' as boxes, scores and labels", read, False, True)
@@ -178,61 +172,50 @@ def _detections(boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> De
 # Detections that are ready, as rows of one output.
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """The columns of a row: of the first box value, the score, the label, and the image, if there is one.
-
-    Attributes:
-        centred: the boxes are centre and size, as shares of the image.
-    """
-
-    width: int
-    box: int
-    score: int
-    label: int
-    image: int | None = None
-    centred: bool = False
-
-
-_COLUMNS = {
-    "x1 y1 x2 y2 score class": _Columns(6, 0, 4, 5),
-    "class score x1 y1 x2 y2": _Columns(6, 2, 1, 0),
-    "image x1 y1 x2 y2 class score": _Columns(7, 1, 6, 5, 0),
-    "image class score x1 y1 x2 y2": _Columns(7, 3, 2, 1, 0),
-    "cx cy w h score class": _Columns(6, 0, 4, 5, centred=True),
-}
+_TABLES = (
+    "x1 y1 x2 y2 score class",
+    "class score x1 y1 x2 y2",
+    "image x1 y1 x2 y2 class score",
+    "image class score x1 y1 x2 y2",
+    "cx cy w h score class",
+)
+"""The columns of a row. Boxes given as centre and size are shares of the image."""
 
 
 def _table(reference: Sequence[Outputs]) -> Head | None:
     for name, value in reference[0].items():
-        if value.ndim < 2 or value.dtype.kind != "f" or _differ(reference, name, -1):
-            continue
-        for title, columns in _COLUMNS.items():
-            if value.shape[-1] == columns.width and _fits(_rows(reference, name), columns):
-                return _table_head(name, title, columns)
+        if value.ndim > 1 and value.dtype.kind == "f" and len({outputs[name].shape[-1] for outputs in reference}) == 1:
+            rows = _rows(reference, name)
+            heads = (_table_head(name, columns, rows) for columns in _TABLES)
+            head = next((head for head in heads if head is not None), None)
+            if head is not None:
+                return head
     return None
 
 
-def _fits(rows: np.ndarray, columns: _Columns) -> bool:
-    found = rows[rows[:, columns.score] > 0.0]
-    boxes = found[:, columns.box : columns.box + 4]
-    whole = [columns.label] if columns.image is None else [columns.label, columns.image]
-    is_placed = are_shares(boxes) if columns.centred else are_corners(boxes)
-    return are_shares(rows[:, columns.score]) and are_integral(found[:, whole]) and is_placed
+def _table_head(name: str, title: str, every: np.ndarray) -> Head | None:
+    """Returns the head for rows of these columns; None if the rows of all inputs are none of them."""
+    columns = title.split()
+    if every.shape[-1] != len(columns):
+        return None
+    centred, of_image = "cx" in columns, "image" in columns
+    box, score, label = columns.index("cx" if centred else "x1"), columns.index("score"), columns.index("class")
+    chosen = every[every[:, score] > 0.0]
+    is_placed = (are_shares if centred else are_corners)(chosen[:, box : box + 4])
+    integral = chosen[:, [label, 0] if of_image else [label]]
+    if not (is_placed and are_shares(every[:, score]) and are_integral(integral)):
+        return None
 
-
-def _table_head(name: str, title: str, columns: _Columns) -> Head:
     def read(outputs: Outputs) -> list[Detections]:
         values = outputs[name]
-        if columns.image is None:
-            images = list(values.reshape(-1, *values.shape[-2:]))
-        else:
-            rows = values.reshape(-1, columns.width)
-            images = [rows[rows[:, columns.image] == k] for k in range(int(rows[:, columns.image].max(initial=0)) + 1)]
-        boxes = [np.asarray(rows[:, columns.box : columns.box + 4], np.float64) for rows in images]
+        images = list(values.reshape(-1, *values.shape[-2:]))
+        if of_image:
+            rows = values.reshape(-1, len(columns))
+            images = [rows[rows[:, 0] == k] for k in range(int(rows[:, 0].max(initial=0)) + 1)]
+        boxes = [np.asarray(rows[:, box : box + 4], np.float64) for rows in images]
         return [
-            _detections(corners(own) if columns.centred else own, rows[:, columns.score], rows[:, columns.label])
-            for own, rows in zip(boxes, images, strict=True)
+            _detections(corners(placed) if centred else placed, rows[:, score], rows[:, label])
+            for placed, rows in zip(boxes, images, strict=True)
         ]
 
     return Head((name,), f"'{name}' as rows of {title}", read, False, True)
@@ -242,18 +225,16 @@ def _rows_with_masks(reference: Sequence[Outputs]) -> Head | None:
     """Returns the head for rows of x1 y1 x2 y2 score class and mask coefficients, whose prototypes are an output."""
     sizes = {value.shape[1] for value in reference[0].values() if value.ndim == 4}
     columns = [Layout((("xyxy", ()), ("score", ()), ("class", ()), ("masks", (size,)))) for size in sizes if size > 1]
-    found = fitting_layouts(reference, lambda *_: columns)
-    return (
-        placed_head(found[0], f"; {found[0].layout.shapes['masks'][0]} mask coefficients are not judged")
-        if len(found) == 1
-        else None
-    )
+    places = fitting_layouts(reference, lambda *_: columns)
+    if len(places) != 1:
+        return None
+    return placed_head(places[0], f"; {places[0].layout.more_width} mask coefficients are not judged")
 
 
-def placed_head(placed: Placed, unread: str = "") -> Head:
-    """Returns the head for boxes and scores of a layout."""
+def placed_head(placed: Placed, remark: str = "", kind: str = "") -> Head:
+    """Returns the head for the rows of a layout; see ``Layout.read`` for ``kind``. The remark ends its note."""
     is_ready = placed.layout.is_ready
-    return Head((placed.output,), placed.note + unread, lambda o: placed.read(o, ""), not is_ready, is_ready)
+    return Head((placed.output,), f"{placed.note}{remark}", lambda o: placed.read(o, kind), not is_ready, is_ready)
 
 
 # Candidates: boxes in one output, scores in another.
@@ -268,23 +249,17 @@ def _boxes_and_scores(reference: Sequence[Outputs], kind: str = "") -> Head | No
         for name, rows in ((name, _rows(reference, name)) for name in fours)
     }
     for boxes in sorted(fours, key=lambda name: (sums_of_one(_rows(reference, name)), forms[name] != "corners")):
-        form, many = forms[boxes], _candidates(first[boxes])
-        rows = _rows(reference, boxes)
+        form, many, rows = forms[boxes], math.prod(first[boxes].shape[1:-1]), _rows(reference, boxes)
         if form is None or not are_spread((rows[:, :2] + rows[:, 2:]) / 2 if form == "corners" else rows[:, :2]):
             continue
         others = {name: value for name, value in first.items() if name != boxes}
         fitting = [n for n, v in others.items() if v.dtype.kind == "f" and v.ndim == 3 and many in v.shape[1:]]
-        told = {name: head for name in fitting if (head := _separate_head(reference, boxes, name, form, kind))}
-        if len(told) > 1:
-            told = {name: head for name, head in told.items() if name not in fours}
-        if told:
-            return next(iter(told.values())) if len(told) == 1 else None
+        heads = {name: head for name in fitting if (head := _separate_head(reference, boxes, name, form, kind))}
+        if len(heads) > 1:
+            heads = {name: head for name, head in heads.items() if name not in fours}
+        if heads:
+            return next(iter(heads.values())) if len(heads) == 1 else None
     return None
-
-
-def _candidates(boxes: np.ndarray) -> int:
-    """Returns N of boxes ``[B, N, 4]`` or ``[B, N, 1, 4]``."""
-    return int(np.prod(boxes.shape[1:-1]))
 
 
 def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: str, asked_kind: str) -> Head | None:
@@ -292,21 +267,19 @@ def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: 
 
     None if the scores are those of a sequence's steps, as of table tokens, or can be of several kinds.
     """
-    many = _candidates(reference[0][boxes])
 
     def by_candidate(outputs: Outputs) -> np.ndarray:
         values = np.asarray(outputs[scores], np.float64)
         return values if values.shape[1] == outputs[boxes].shape[1] else values.transpose(0, 2, 1)
 
-    columns = np.concatenate(
-        [by_candidate(outputs).reshape(-1, by_candidate(outputs).shape[-1]) for outputs in reference]
-    )
+    scored = [by_candidate(outputs) for outputs in reference]
+    columns = np.concatenate([values.reshape(-1, values.shape[-1]) for values in scored])
     kind, background = _kind_of_scores(columns, asked_kind)
-    steps = [row for outputs in reference for row in by_candidate(outputs).argmax(axis=-1)]
+    steps = [image.argmax(axis=-1) for values in scored for image in values]
     if not kind or (kind == "probabilities" and background is not None and ends_with(steps, background)):
         return None
     make = _TO_SHARES[kind]
-    queries = form == "centres" and _are_queries(_rows(reference, boxes), many)
+    queries = form == "centres" and _are_queries(_rows(reference, boxes), math.prod(reference[0][boxes].shape[1:-1]))
     best = _best_pairs if queries and background is None else _best_class
 
     def read(outputs: Outputs) -> list[Detections]:
@@ -315,7 +288,7 @@ def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: 
         if background is not None:
             shares[..., background] = 0.0
         placed = map(corners, images) if form == "centres" else images
-        return [best(each, own) for each, own in zip(placed, shares, strict=True)]
+        return [best(*image) for image in zip(placed, shares, strict=True)]
 
     last = "" if background is None else f", class {background} the background"
     note = f"'{boxes}' as boxes ({form}) and '{scores}' as scores ({kind}{last})"
@@ -374,16 +347,9 @@ _TO_SHARES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def _yolo(reference: Sequence[Outputs]) -> Head | None:
-    first = reference[0]
-    for name, value in first.items():
-        if value.dtype.kind != "f" or value.ndim != 3 or _are_classes(reference, name):
-            continue
-        masks = [other.shape[1] for other in first.values() if other.ndim == 4]
-        for last in (True, False):
-            many, axis = value.shape[1 if last else 2], 2 if last else 1
-            if _differ(reference, name, axis):
-                continue
-            rows = np.concatenate([turned(outputs[name], last) for outputs in reference])
+    masks = [value.shape[1] for value in reference[0].values() if value.ndim == 4]
+    for name, last, many, rows in rows_either_way(reference):
+        if not _are_classes(reference, name):
             heads = (_yolo_head(name, rows[:, : rows.shape[-1] - extra], last, many, extra) for extra in (0, *masks))
             head = next((head for head in heads if head is not None), None)
             if head is not None:
@@ -396,14 +362,11 @@ def undecoded(reference: Sequence[Outputs]) -> str:
 
     Their sizes are negative: they are offsets to anchors or logarithms. Empty if there is no such output.
     """
-    for name, value in reference[0].items():
-        for last in (True, False):
-            if value.ndim != 3 or value.dtype.kind != "f" or _differ(reference, name, 2 if last else 1):
-                continue
-            rows = np.concatenate([turned(outputs[name], last) for outputs in reference])
-            width = rows.shape[-1]
-            if 5 <= width <= value.size // width and are_shares(rows[:, 4:]) and not are_sized(surest(rows)[:, :4]):
-                return name
+    for name, _, _, rows in rows_either_way(reference):
+        width = rows.shape[-1]
+        is_wide = 5 <= width <= reference[0][name].size // width
+        if is_wide and are_shares(rows[:, 4:]) and not are_sized(surest(rows)[:, :4]):
+            return name
     return ""
 
 

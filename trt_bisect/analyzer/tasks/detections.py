@@ -125,34 +125,24 @@ def box_overlaps(before: Detections, after: Detections) -> np.ndarray:
     return overlaps(before.boxes, after.boxes)
 
 
-def number_kept(before: Detections, after: Detections, least: float, alike: Alike = box_overlaps) -> int:
-    """Returns the number of detections of ``before`` that ``after`` has too."""
-    return int((partners(before, after, least, alike) >= 0).sum())
-
-
 def partners(before: Detections, after: Detections, least: float, alike: Alike) -> np.ndarray:
     """Returns for each detection of ``before`` the place of the same one in ``after``, -1 where it is lost.
 
     From the best score on, each takes the free detection of its class that is most like it, by ``least`` at least.
     """
-    found = np.full(len(before), -1)
+    partner = np.full(len(before), -1)
     if not len(before) or not len(after):
-        return found
-    same = before.classes[:, None] == after.classes
-    shared = np.where(same, alike(before, after), 0.0)
-    for place in np.argsort(-before.scores, kind="stable"):
-        best = int(shared[place].argmax())
-        if shared[place, best] >= least:
-            found[place] = best
-            shared[:, best] = 0.0
-    return found
+        return partner
+    likeness = np.where(before.classes[:, None] == after.classes, alike(before, after), 0.0)
+    for k in np.argsort(-before.scores, kind="stable"):
+        best = int(likeness[k].argmax())
+        if likeness[k, best] >= least:
+            partner[k] = best
+            likeness[:, best] = 0.0
+    return partner
 
 
 Read = Callable[[Outputs], list[Detections]]
-
-
-def _as_chosen(_: Outputs, chosen: list[Detections]) -> list[Detections]:
-    return chosen
 
 
 @dataclass(frozen=True)
@@ -178,7 +168,7 @@ class Head:
     is_ready: bool = False
     alike: Alike = box_overlaps
     suppress: Callable[[Detections, float], Detections] = suppressed
-    finish: Callable[[Outputs, list[Detections]], list[Detections]] = _as_chosen
+    finish: Callable[[Outputs, list[Detections]], list[Detections]] = lambda _, chosen: chosen
     finest: str = ""
 
     def scaling(self, reference: Sequence[Outputs]) -> Scaling:
@@ -215,9 +205,8 @@ def found_task(asked: AskedTask, head: Head, likeness: str, outputs: Iterable[st
 
     def count(before: Sequence[Detections], after: Sequence[Detections]) -> Counts:
         pairs = list(zip_longest(before, after, fillvalue=NO_DETECTIONS))
-        kept = sum(number_kept(*pair, asked.iou, head.alike) for pair in pairs)
-        lost = sum(len(wanted) for wanted, _ in pairs) - kept
-        invented = sum(len(found) for _, found in pairs) - kept
+        kept = sum(int((partners(*pair, asked.iou, head.alike) >= 0).sum()) for pair in pairs)
+        lost, invented = (sum(map(len, side)) - kept for side in (before, after))
         return {AGREED: kept, ITEMS: kept + lost + invented, "kept": kept, "lost": lost, "invented": invented}
 
     def further(total: Counts) -> dict[str, float]:
@@ -237,7 +226,6 @@ def found_task(asked: AskedTask, head: Head, likeness: str, outputs: Iterable[st
             judge(dict(enumerate(outputs))).values.get(AGREEMENT.name, 0.0) for judge in judges
         )
 
-    looks = Looks(
-        partial(read, asked.score_threshold), partial(partners, least=asked.iou, alike=head.alike), head.scaling
-    )
+    pairs = partial(partners, least=asked.iou, alike=head.alike)
+    looks = Looks(partial(read, asked.score_threshold), pairs, head.scaling)
     return Task(asked.entry, note, head.names, partial(judge_at, asked.score_threshold), nearby, looks)

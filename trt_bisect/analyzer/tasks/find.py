@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, zip_longest
 
@@ -38,47 +37,46 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     Raises:
         BadInput: no output has a class axis.
     """
-    floats = [name for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim]
     axis = asked.class_axis
-    fits = [name for name in floats if axis is None or -reference[0][name].ndim <= axis < reference[0][name].ndim]
-    known = {name: find_classes([each[name] for each in reference], axis) for name in fits}
-    found = {name: classes for name, classes in known.items() if classes.axis is not None}
-    if not found or (axis is None and _are_detections(reference)):
+    floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
+    fitting = [name for name, value in floats.items() if axis is None or -value.ndim <= axis < value.ndim]
+    classes_of = {name: find_classes([outputs[name] for outputs in reference], axis) for name in fitting}
+    classes_of = {name: classes for name, classes in classes_of.items() if classes.axis is not None}
+    if not classes_of or (axis is None and _are_detections(reference)):
         raise not_told(asked.name, reference[0], CLASSIFY_OUTPUTS)
-    axes = ", ".join(f"'{name}' (axis {classes.axis})" for name, classes in found.items())
+    axes = ", ".join(f"'{name}' (axis {classes.axis})" for name, classes in classes_of.items())
 
     def read(outputs: Outputs) -> dict[str, np.ndarray]:
-        return {name: np.asarray(outputs[name], np.float64) for name in found}
+        return {name: np.asarray(outputs[name], np.float64) for name in classes_of}
 
     def count(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> Counts:
-        each = [_counted_classify(classes, before[name], after[name]) for name, classes in found.items()]
-        return {key: sum(one[key] for one in each) for key in each[0]}
+        counts = [_counted_classify(classes, before[name], after[name]) for name, classes in classes_of.items()]
+        return {key: sum(count[key] for count in counts) for key in counts[0]}
 
     def further(total: Counts) -> dict[str, float]:
         top5 = {"top5": share(total["in_five"], total["rows_of_six"])} if total["rows_of_six"] else {}
         return {"top1": share(total[AGREED], total[ITEMS]), **top5}
 
     def names(outputs: Outputs) -> list[str]:
-        name, classes = next(iter(found.items()))
-        return [f"class {one}" for one in classes.predicted(np.asarray(outputs[name], np.float64)).tolist()]
+        name, classes = next(iter(classes_of.items()))
+        return [f"class {index}" for index in classes.predicted(np.asarray(outputs[name], np.float64)).tolist()]
 
     note = f"--task {asked.name} compares the class with the largest score of {axes}"
-    judge = each_input(list(found), read, count, further)
-    return Task(asked.entry, note, tuple(found), judge, looks=Looks(names))
+    judge = each_input(list(classes_of), read, count, further)
+    return Task(asked.entry, note, tuple(classes_of), judge, looks=Looks(names))
 
 
 def _counted_classify(classes: Classes, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
     """Returns the counts of one output; rows that only one of both has do not agree."""
-    wanted, found = classes.predicted(before), classes.predicted(after)
-    both, rows = min(len(wanted), len(found)), max(len(wanted), len(found))
-    wanted, found = wanted[:both], found[:both]
-    scores = classes.rows(after)[:both]
+    expected, predicted = classes.predicted(before), classes.predicted(after)
+    shared, rows = sorted((len(expected), len(predicted)))
+    expected, predicted, scores = expected[:shared], predicted[:shared], classes.rows(after)[:shared]
     has_five = scores.shape[-1] > _TOP
     largest = np.argsort(-scores, axis=-1, kind="stable")[:, :_TOP] if has_five else scores[:, :0]
     return {
-        AGREED: float((wanted == found).sum()),
+        AGREED: float((expected == predicted).sum()),
         ITEMS: float(rows),
-        "in_five": float((largest == wanted[:, None]).any(axis=-1).sum()),
+        "in_five": float((largest == expected[:, None]).any(axis=-1).sum()),
         "rows_of_six": float(rows if has_five else 0),
     }
 
@@ -101,47 +99,46 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     queries = None if asked.class_axis is not None else _queries(reference)
     if queries is not None:
         return _segment_queries(asked, *queries, reference)
-    found = {name: classes for name in reference[0] if (classes := _classes(name, asked, reference)) is not None}
-    if not found or (asked.class_axis is None and _are_detections(reference)):
+    classes_of = {name: classes for name in reference[0] if (classes := _classes(name, asked, reference)) is not None}
+    if not classes_of or (asked.class_axis is None and _are_detections(reference)):
         raise not_told(asked.name, reference[0], SEGMENT_OUTPUTS)
     sizes = {
-        name: int(max(each[name].max(initial=0) for each in reference)) + 1
+        name: int(max(outputs[name].max(initial=0) for outputs in reference)) + 1
         if classes.kind == _LABELS
         else 2
         if classes.axis is None
         else int(reference[0][name].shape[classes.axis])
-        for name, classes in found.items()
+        for name, classes in classes_of.items()
     }
 
     def read(outputs: Outputs) -> dict[str, np.ndarray]:
-        return {name: _labels(classes, outputs[name]) for name, classes in found.items()}
+        return {name: _labels(classes, outputs[name]) for name, classes in classes_of.items()}
 
     def count(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> Counts:
-        each = [_counted_segment(before[name], after[name], sizes[name]) for name in found]
-        areas = {key: np.concatenate([one[key] for one in each]) for key in ("intersections", "unions")}
-        return {AGREED: sum(one[AGREED] for one in each), ITEMS: sum(one[ITEMS] for one in each), **areas}
-
-    how = ", ".join(f"'{name}' ({_how(classes)})" for name, classes in found.items())
-    note = f"--task {asked.name} compares the class of each pixel of {how}"
-    first = next(iter(found))
+        counts = [_counted_segment(before[name], after[name], sizes[name]) for name in classes_of]
+        totals = {key: sum(count[key] for count in counts) for key in (AGREED, ITEMS)}
+        return totals | {key: np.concatenate([count[key] for count in counts]) for key in ("intersections", "unions")}
 
     def pixels(outputs: Outputs) -> list[np.ndarray]:
-        labels = _labels(found[first], outputs[first])
+        labels = next(iter(read(outputs).values()))
         return list(labels.reshape(-1, *labels.shape[-2:]))
 
-    return Task(asked.entry, note, tuple(found), each_input(list(found), read, count, _miou), looks=Looks(pixels))
+    how = ", ".join(f"'{name}' ({_how(classes)})" for name, classes in classes_of.items())
+    note = f"--task {asked.name} compares the class of each pixel of {how}"
+    judge = each_input(list(classes_of), read, count, _miou)
+    return Task(asked.entry, note, tuple(classes_of), judge, looks=Looks(pixels))
 
 
 def _queries(reference: Sequence[Outputs]) -> tuple[str, str] | None:
     """Returns the outputs of class scores ``[N, Q, C + 1]`` and masks ``[N, Q, H, W]`` of queries; None if none."""
     floats = {name: value.shape for name, value in reference[0].items() if value.dtype.kind == "f"}
-    found = [
+    pairs = [
         (classes, masks)
         for masks, shape in floats.items()
-        for classes, other in floats.items()
-        if len(shape) == 4 and len(other) == 3 and shape[:2] == other[:2] and min(shape[1:]) > 1 and other[2] > 1
+        for classes, scores in floats.items()
+        if len(shape) == 4 and len(scores) == 3 and shape[:2] == scores[:2] and min(shape[1:]) > 1 and scores[2] > 1
     ]
-    return found[0] if len(found) == 1 else None
+    return pairs[0] if len(pairs) == 1 else None
 
 
 def _segment_queries(asked: AskedTask, classes: str, masks: str, reference: Sequence[Outputs]) -> Task:
@@ -165,7 +162,7 @@ def _segment_queries(asked: AskedTask, classes: str, masks: str, reference: Sequ
 
 def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Classes | None:
     """Returns the classes of an output, its axis None for one channel; None if it is no image."""
-    arrays = [each[name] for each in reference]
+    arrays = [outputs[name] for outputs in reference]
     first = arrays[0]
     if first.ndim < 2 or np.sum(np.array(first.shape) > 1) < 2:
         return None
@@ -178,9 +175,7 @@ def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Class
         return None if is_depth else Classes(None, classes.kind)
     if first.ndim == 3 and classes.axis is None and classes.kind == OWN:
         return Classes(None, OWN)
-    sides = [
-        side for axis, side in enumerate(first.shape) if axis != classes.axis and not (first.ndim > 3 and not axis)
-    ]
+    sides = [side for axis, side in enumerate(first.shape) if axis != classes.axis and (axis or first.ndim < 4)]
     return classes if classes.axis is not None and sum(side > 1 for side in sides) >= 2 else None
 
 
@@ -189,8 +184,8 @@ def _labels(classes: Classes, output: np.ndarray) -> np.ndarray:
     if classes.kind == _LABELS:
         return output.astype(np.int64)
     values = np.where(np.isnan(output), -np.inf, output)
-    found = values > classes.middle if classes.axis is None else values.argmax(axis=classes.axis)
-    return np.asarray(found, np.int64)
+    labels = values > classes.middle if classes.axis is None else values.argmax(axis=classes.axis)
+    return np.asarray(labels, np.int64)
 
 
 def _counted_segment(before: np.ndarray, after: np.ndarray, classes: int) -> dict[str, np.ndarray]:
@@ -235,14 +230,20 @@ def depth(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     Raises:
         BadInput: there is no such output, or several.
     """
-    names = [name for name in reference[0] if _is_depth([each[name] for each in reference])]
+    names = [name for name in reference[0] if _is_depth([outputs[name] for outputs in reference])]
     if len(names) != 1 or _are_detections(reference):
         raise not_told(asked.name, reference[0], DEPTH_OUTPUTS)
     name = names[0]
+
+    def read(outputs: Outputs) -> np.ndarray:
+        return np.asarray(outputs[name], np.float64)
+
     note = f"--task {asked.name} compares '{name}' by the scale-invariant error of its logarithms"
-    maps = each_input([name], lambda outputs: np.asarray(outputs[name], np.float64), _counted_depth, _errors)
-    looks = Looks(lambda outputs: list(np.asarray(outputs[name], np.float64).reshape(-1, *outputs[name].shape[-2:])))
-    return Task(asked.entry, note, (name,), maps, looks=looks)
+    looks = Looks(lambda outputs: list(read(outputs).reshape(-1, *outputs[name].shape[-2:])))
+    judge = each_input(
+        [name], read, _counted_depth, lambda total: {k: total[k] / total[ITEMS] for k in ("error", "near")}
+    )
+    return Task(asked.entry, note, (name,), judge, looks=looks)
 
 
 def _is_depth(arrays: Sequence[np.ndarray]) -> bool:
@@ -262,17 +263,13 @@ def _counted_depth(before: np.ndarray, after: np.ndarray) -> Counts:
     images = len(before)
     if before.shape != after.shape:
         return {AGREED: 0.0, ITEMS: float(images), "error": float(images), "near": 0.0}
-    flat = before.reshape(images, -1), after.reshape(images, -1)
-    least = _LEAST_DEPTH * np.maximum(np.median(flat[0], axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    apart = np.log(np.maximum(flat[1], least)) - np.log(np.maximum(flat[0], least))
+    before, after = before.reshape(images, -1), after.reshape(images, -1)
+    least = _LEAST_DEPTH * np.maximum(np.median(before, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    apart = np.log(np.maximum(after, least)) - np.log(np.maximum(before, least))
     errors = apart.std(axis=1)
     near = np.abs(apart - np.median(apart, axis=1, keepdims=True)) < np.log(_NEAR)
     agreed = np.maximum(1.0 - errors, 0.0).sum()
     return {AGREED: agreed, ITEMS: float(images), "error": errors.sum(), "near": near.mean(axis=1).sum()}
-
-
-def _errors(total: Counts) -> dict[str, float]:
-    return {"error": total["error"] / total[ITEMS], "near": total["near"] / total[ITEMS]}
 
 
 EMBED_OUTPUTS = "one output of vectors, [D] or [N, D], or of vectors of tokens, [N, T, D]"
@@ -280,20 +277,9 @@ _SAME = 1e-6
 """FP32's cosines that are no further apart are equal: rows of a batch and inputs of their own differ by less."""
 
 
-@dataclass(frozen=True)
-class _Sought:
-    """The vectors of one input in FP32, and what another plan's vectors have to find for each of them.
-
-    Attributes:
-        own: the vectors, ``[n, D]``.
-        every: the vectors of all inputs, ``[N, D]``.
-        nearest: for each vector the rows of ``every`` that are it or its nearest neighbour, all of equal ones; None
-            where that is every row. Empty if it is so for the vectors of all inputs.
-    """
-
-    own: np.ndarray
-    every: np.ndarray
-    nearest: tuple[np.ndarray | None, ...]
+_Sought = tuple[np.ndarray, np.ndarray, "list[np.ndarray | None]"]
+"""FP32's vectors of one input ``[n, D]`` and of all inputs ``[N, D]``, and for each of the n the rows of the N that are
+it or its nearest neighbour, all of equal ones; None where that is every row. Empty if it is so for all inputs."""
 
 
 def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
@@ -308,7 +294,7 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
     ranks = {name: value.ndim for name, value in floats.items() if value.shape[-1] > 1}
-    name = next((name for wanted in ((1, 2), (3,)) for name, rank in ranks.items() if rank in wanted), None)
+    name = next((name for fitting in ((1, 2), (3,)) for name, rank in ranks.items() if rank in fitting), None)
     if name is None or _are_detections(reference):
         raise not_told(asked.name, reference[0], EMBED_OUTPUTS)
     how = "each row is a vector" if ranks[name] < 3 else "the average over the tokens (axis 1) is the vector"
@@ -331,38 +317,35 @@ def _vectors(output: np.ndarray) -> np.ndarray:
 
 def _sought(vectors: Sequence[np.ndarray]) -> list[_Sought]:
     """Returns for each input what is sought, from FP32's vectors of all inputs."""
-    every, first, found = np.concatenate(vectors), 0, list[_Sought]()
-    for own in vectors:
-        cosines = own @ every.T
-        rows = range(first, first + len(own))
-        found.append(_Sought(own, every, tuple(_nearest(one, row) for one, row in zip(cosines, rows, strict=True))))
-        first += len(own)
-    if all(nearest is None for one in found for nearest in one.nearest):
-        return [_Sought(one.own, every, ()) for one in found]
-    return found
+    every = np.concatenate(vectors)
+    rows = iter(range(len(every)))
+    nearest = [[_nearest(cosines, next(rows)) for cosines in of_input @ every.T] for of_input in vectors]
+    if all(near is None for of_input in nearest for near in of_input):
+        nearest = [[] for _ in vectors]
+    return [(of_input, every, near) for of_input, near in zip(vectors, nearest, strict=True)]
 
 
 def _nearest(cosines: np.ndarray, row: int) -> np.ndarray | None:
     """Returns the rows that are the vector of ``row`` or its nearest neighbour; None if that is every row."""
-    others = np.delete(cosines, row)
-    is_near = cosines >= others.max(initial=-np.inf) - _SAME
+    is_near = cosines >= np.delete(cosines, row).max(initial=-np.inf) - _SAME
     is_near[row] = True
     return None if is_near.all() else np.flatnonzero(is_near)
 
 
 def _counted_embed(before: _Sought, after: np.ndarray) -> Counts:
     """Returns the counts of one input; rows that only one of both has do not agree."""
-    both, rows = min(len(before.own), len(after)), max(len(before.own), len(after))
-    own = np.zeros(rows)
-    own[:both] = np.sum(before.own[:both] * after[:both], axis=-1)
-    if not before.nearest:
-        return {AGREED: float(own.sum()), ITEMS: float(rows), "cosines": own.tolist()}
+    vectors, every, nearest = before
+    shared, rows = sorted((len(vectors), len(after)))
+    cosines = np.zeros(rows)
+    cosines[:shared] = np.sum(vectors[:shared] * after[:shared], axis=-1)
+    if not nearest:
+        return {AGREED: float(cosines.sum()), ITEMS: float(rows), "cosines": cosines.tolist()}
     kept = 0.0
-    for row, nearest in zip(range(both), before.nearest, strict=False):
-        cosines = after[row] @ before.every.T
-        kept += nearest is not None and bool(cosines[nearest].min() > np.delete(cosines, nearest).max())
-    counting = sum(one is not None for one in before.nearest) + rows - len(before.own)
-    return {AGREED: kept, ITEMS: float(counting), "cosines": own.tolist()}
+    for near, vector in zip(nearest, after, strict=False):
+        to_all = vector @ every.T
+        kept += near is not None and bool(to_all[near].min() > np.delete(to_all, near).max())
+    counting = sum(near is not None for near in nearest) + rows - len(vectors)
+    return {AGREED: kept, ITEMS: float(counting), "cosines": cosines.tolist()}
 
 
 def _are_detections(reference: Sequence[Outputs]) -> bool:
@@ -396,19 +379,21 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """
     if asked.head not in (None, *_BLANKS):
         raise BadInput(f"--head '{asked.head}' names no blank.", f"Give --head {' or '.join(_BLANKS)}.")
-    told, other = (
+    scored, scored_if_named = (
         next(((n, blank) for n in reference[0] if (blank := blank_of(n, reference, head)) is not None), None)
         for head in (asked.head, "blank-first")
     )
-    if told is None or _are_detections(reference):
-        raise not_told(asked.name, reference[0], TEXT_OUTPUTS, list(_BLANKS) if other and not told else ())
-    name, blank = told
+    if scored is None or _are_detections(reference):
+        raise not_told(asked.name, reference[0], TEXT_OUTPUTS, list(_BLANKS) if scored_if_named and not scored else ())
+    name, blank = scored
 
     def further(total: Counts) -> dict[str, float]:
         return {"lines": total["lines"], "exact": total["exact"], "edits": total[ITEMS] - total[AGREED]}
 
     def lines(outputs: Outputs) -> list[Line]:
-        return lines_of(outputs[name], blank)
+        """Greedy CTC decoding. Source: Graves et al. 2006, "Connectionist Temporal Classification", best path."""
+        steps = _best_of_steps(outputs[name])
+        return [tuple(int(letter) for letter, _ in groupby(row.tolist()) if letter != blank) for row in steps]
 
     classes = reference[0][name].shape[-1]
     note = f"--task {asked.name} reads '{name}' as CTC scores of {classes} classes, of which {blank} is the blank"
@@ -421,7 +406,7 @@ def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -
 
     The blank is the first or the last class, and FP32's best one of twice as many steps as any other, and five more.
     """
-    arrays = [each[name] for each in reference]
+    arrays = [outputs[name] for outputs in reference]
     classes = arrays[0].shape[-1] if arrays[0].ndim == 3 and arrays[0].dtype.kind == "f" else 0
     if classes < 2 or any(array.shape[-1] != classes for array in arrays):
         return None
@@ -432,18 +417,6 @@ def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -
     return int(most) if counts[most] >= 2 * counts[second] + 5 and most in (0, classes - 1) else None
 
 
-def lines_of(scores: np.ndarray, blank: int) -> list[Line]:
-    """Returns the lines that greedy CTC decoding reads: the best class of each step, without repetitions and blanks.
-
-    Args:
-        scores: ``[N, T, C]``, or ``[T, 1, C]`` with more than one step.
-        blank: the class that stands for no character.
-
-    Source: Graves et al. 2006, "Connectionist Temporal Classification", best path decoding.
-    """
-    return [tuple(int(one) for one, _ in groupby(row.tolist()) if one != blank) for row in _best_of_steps(scores)]
-
-
 def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
     """Returns the character of each class; none if there are not as many.
 
@@ -451,7 +424,7 @@ def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
         listed: the characters, one a line; in ONNX files of PaddleOCR the property ``character``. A space may be left
             out as the last one.
         classes: the number of classes, with the blank.
-        blank: the class of the blank, the first or the last one.
+        blank: the class of the blank.
     """
     letters = listed.rstrip("\n").split("\n")
     letters += [" "] * (len(letters) == classes - 2)
@@ -461,11 +434,11 @@ def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
 
 def spelled(line: Line, letters: Sequence[str]) -> str:
     """Returns a line as text; the numbers of its classes if their characters are not known."""
-    return "".join(letters[one] for one in line) if letters else " ".join(map(str, line))
+    return "".join(letters[index] for index in line) if letters else " ".join(map(str, line))
 
 
 def _best_of_steps(scores: np.ndarray) -> np.ndarray:
-    """Returns the best class of each step, ``[N, T]``."""
+    """Returns the best class of each step, ``[N, T]``, of scores ``[N, T, C]`` or, of more than one, ``[T, 1, C]``."""
     steps_first = scores.shape[1] == 1 and scores.shape[0] > 1
     best = np.where(np.isnan(scores), -np.inf, scores).argmax(axis=-1)
     return np.asarray(best.T if steps_first else best)
@@ -487,13 +460,13 @@ def _counted_text(before: Sequence[Line], after: Sequence[Line]) -> Counts:
     }
 
 
-def edit_distance(one: Line, other: Line) -> int:
+def edit_distance(before: Line, after: Line) -> int:
     """Returns the least number of characters to insert, delete and replace (Levenshtein 1966)."""
-    row = list(range(len(other) + 1))
-    for k, wanted in enumerate(one, 1):
+    row = list(range(len(after) + 1))
+    for k, old in enumerate(before, 1):
         diagonal, row[0] = row[0], k
-        for j, found in enumerate(other, 1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (wanted != found))
+        for j, new in enumerate(after, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (old != new))
     return row[-1]
 
 
@@ -530,11 +503,7 @@ def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def suggestion(reference: Sequence[Outputs]) -> str:
-    """Returns a sentence on the task that the outputs look like; empty if they look like none.
-
-    Args:
-        reference: the FP32 outputs for each input, arrays of numbers alone.
-    """
+    """Returns a sentence on the task that the outputs, arrays of numbers alone, look like; empty if like none."""
     return _suggested(reference)[1]
 
 
@@ -545,8 +514,7 @@ def _suggested(reference: Sequence[Outputs]) -> tuple[str, str]:
             TASKS[task](AskedTask(task), reference)
             return task, f"the outputs look like {_JUDGED[task]}: --task {task} judges them"
     for name in reference[0]:
-        arrays = [each[name] for each in reference]
-        task, what = _looks_like(name, reference, arrays)
+        task, what = _looks_like(name, reference, [outputs[name] for outputs in reference])
         if task:
             return task, f"output '{name}' looks like {what}: --task {task} judges {_JUDGED[task]}"
     try:
@@ -592,8 +560,9 @@ def _looks_like(name: str, reference: Sequence[Outputs], arrays: Sequence[np.nda
         is_mask = first.shape[1] == 1 and classes.kind == OWN and _is_sure(arrays)
         is_map = first.shape[1] > 1 and classes.kind == SHARES and classes.axis == 1
         return ("segment", "masks") if is_mask or is_map else ("", "")
-    if first.ndim == 2 and first.shape[-1] > _FEW_CLASSES and classes.kind == LOGITS and _have_length_one(arrays):
-        return "embed", "vectors of length 1"
+    if first.ndim == 2 and first.shape[-1] > _FEW_CLASSES and classes.kind == LOGITS:
+        lengths = np.concatenate([np.linalg.norm(array.astype(np.float64), axis=-1) for array in arrays])
+        return ("embed", "vectors of length 1") if np.allclose(lengths, 1.0, atol=1e-2) else ("", "")
     return "", ""
 
 
@@ -601,7 +570,3 @@ def _is_sure(arrays: Sequence[np.ndarray]) -> bool:
     """Returns true if most values are near 0 or 1, and both ends occur."""
     values = np.concatenate([array.ravel() for array in arrays])
     return bool(np.mean((values < 1.0 - _SURE) | (values > _SURE)) > _SURE and values.max() > 0.5 > values.min())
-
-
-def _have_length_one(arrays: Sequence[np.ndarray]) -> bool:
-    return all(np.allclose(np.linalg.norm(array.astype(np.float64), axis=-1), 1.0, atol=1e-2) for array in arrays)

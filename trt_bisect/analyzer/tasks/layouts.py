@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -144,11 +144,10 @@ class Layout:
     def of(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Returns the columns of a group, ``[n, columns]``; no columns if there is no such group."""
         first = 0
-        for each, shape in self.groups:
-            end = first + _width(each, shape)
-            if each == name:
-                return rows[:, first:end]
-            first = end
+        for group, shape in self.groups:
+            if group == name:
+                return rows[:, first : first + _width(group, shape)]
+            first += _width(group, shape)
         return rows[:, :0]
 
     def boxes(self, rows: np.ndarray) -> np.ndarray:
@@ -230,9 +229,8 @@ def parse_layout(text: str) -> Layout:
     Raises:
         BadInput: it is none.
     """
-    names = [name.strip() for name in text.split(",")]
     groups: list[tuple[str, tuple[int, ...]]] = []
-    for name in names:
+    for name in map(str.strip, text.split(",")):
         if not _GROUP.match(name):
             raise BadInput(
                 f"--head has no columns '{name}'.",
@@ -241,7 +239,7 @@ def parse_layout(text: str) -> Layout:
                 f"yolov5 or yolov7. An example: {LAYOUT}.",
             )
         kind, _, shape = name.partition(":")
-        groups.append((kind, tuple(int(one) for one in shape.split("x")) if shape else ()))
+        groups.append((kind, tuple(map(int, shape.split("x"))) if shape else ()))
     layout = Layout(tuple(groups))
     boxes = [name for name in layout.shapes if name in _BOXES]
     is_scored = ("classes" in layout.shapes) != ("score" in layout.shapes and "class" in layout.shapes)
@@ -316,23 +314,28 @@ def fitting_layouts(reference: Sequence[Outputs], make: Callable[[np.ndarray, bo
         reference: the FP32 outputs for each input.
         make: from rows, and whether columns are the last axis, to the layouts to try.
     """
-    found = []
+    return [
+        Placed(name, layout, last)
+        for name, last, many, rows in rows_either_way(reference)
+        if len(rows) and rows.shape[1] >= 6
+        for layout in make(rows, last)
+        if layout.width == rows.shape[1] and (last if layout.is_ready else many >= layout.width) and layout.fits(rows)
+    ]
+
+
+def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, int, np.ndarray]]:
+    """Yields the name of each output of three axes, with its columns along the last axis, then along the one before.
+
+    Beside it: whether they are the last axis, the number of rows of an image, and the rows of all inputs, float64
+    ``[n, columns]``.
+    """
     for name, value in reference[0].items():
         if value.ndim != 3 or value.dtype.kind != "f" or any(outputs[name].ndim != 3 for outputs in reference):
             continue
         for last in (True, False):
-            if len({outputs[name].shape[2 if last else 1] for outputs in reference}) > 1:
-                continue
-            rows = np.concatenate([turned(outputs[name], last) for outputs in reference])
-            many, width = value.shape[1 if last else 2], rows.shape[1]
-            if not len(rows) or width < 6:
-                continue
-            found += [
-                Placed(name, layout, last)
-                for layout in make(rows, last)
-                if layout.width == width and (last if layout.is_ready else many >= width) and layout.fits(rows)
-            ]
-    return found
+            if len({outputs[name].shape[2 if last else 1] for outputs in reference}) == 1:
+                rows = np.concatenate([turned(outputs[name], last) for outputs in reference])
+                yield name, last, value.shape[1 if last else 2], rows
 
 
 @dataclass(frozen=True)
@@ -381,10 +384,10 @@ def raw_head(reference: Sequence[Outputs], layout: Layout | None = None, without
     sizes = _sizes(maps)
     if len(sizes) < _LEAST_MAPS:
         return None
-    scales, cells = [], 0
-    for place, size in enumerate(sizes):
+    scales, cells, of_all = [], 0, _of_all(reference[0], layout, sizes)
+    for k, size in enumerate(sizes):
         channels = {name: value.shape[1] for name, value in maps.items() if value.shape[2:] == size}
-        scale = _scale(channels, layout, FINEST * 2.0**place, _of_all(reference[0], layout, sizes), cells)
+        scale = _scale(channels, layout, FINEST * 2.0**k, of_all, cells)
         if scale is None:
             return None
         cells += math.prod(size)
@@ -394,22 +397,18 @@ def raw_head(reference: Sequence[Outputs], layout: Layout | None = None, without
         return None
     if layout is None:
         _refuse_more(reference, scales, cells)
-    best = [_scores(scale, outputs).max(axis=1) for scale in scales for outputs in reference]
-    is_logit = not all(map(are_shares, [_scores(scale, outputs) for scale in scales for outputs in reference]))
-    if not _mostly_background(best, is_logit=is_logit):
+    every_scores = [_scores(scale, outputs) for scale in scales for outputs in reference]
+    is_logit = not all(map(are_shares, every_scores))
+    if not _mostly_background([scores.max(axis=1) for scores in every_scores], is_logit=is_logit):
         return None
 
     def read(outputs: Outputs) -> list[Detections]:
         parts = [_decoded(scale, layout, outputs, is_logit) for scale in scales]
-        boxes, scores, more = (np.concatenate(each, axis=1) for each in zip(*parts, strict=True))
-        return [
-            Detections(b, s.max(axis=-1), s.argmax(axis=-1), m) for b, s, m in zip(boxes, scores, more, strict=True)
-        ]
+        images = zip(*(np.concatenate(of_scales, axis=1) for of_scales in zip(*parts, strict=True)), strict=True)
+        return [Detections(boxes, s.max(axis=-1), s.argmax(axis=-1), more) for boxes, s, more in images]
 
-    if layout is not None and layout.more_width:
-        found = [image for outputs in reference for image in read(outputs)]
-        if not _is_raw(scales, layout, reference, found):
-            return None
+    if layout is not None and layout.more_width and not _is_raw(scales, layout, reference, read):
+        return None
     names = tuple(dict.fromkeys(n for scale in scales for n in (scale.distances, scale.scores, scale.more) if n))
     shown = ", ".join(f"{height}x{width}" for height, width in sizes)
     columns = layout or f"dfl:{scales[0].bins},classes:{classes.pop()}"
@@ -420,16 +419,16 @@ def raw_head(reference: Sequence[Outputs], layout: Layout | None = None, without
 def _sizes(maps: Mapping[str, np.ndarray]) -> list[tuple[int, ...]]:
     """Returns the heights and widths of maps, the finest first; none if one is not half as large as the one before."""
     sizes = sorted({value.shape[2:4] for value in maps.values()}, reverse=True)
-    is_halved = all(b == tuple(-(-side // 2) for side in a) for a, b in pairwise(sizes))
-    return sizes if is_halved else []
+    return sizes if all(b == tuple(-(-side // 2) for side in a) for a, b in pairwise(sizes)) else []
 
 
 def _of_all(outputs: Outputs, layout: Layout | None, sizes: Sequence[tuple[int, ...]]) -> str:
     """Returns the output ``[B, channels, N]`` of what a task reads at the cells of all scales; empty without one."""
-    width = 0 if layout is None else layout.more_width
-    shape = (width, sum(map(math.prod, sizes)))
-    found = [name for name, value in outputs.items() if width and value.ndim == 3 and value.shape[1:] == shape]
-    return found[0] if len(found) == 1 else ""
+    if layout is None or not layout.more_width:
+        return ""
+    shape = (layout.more_width, sum(map(math.prod, sizes)))
+    names = [name for name, value in outputs.items() if value.ndim == 3 and value.shape[1:] == shape]
+    return names[0] if len(names) == 1 else ""
 
 
 def _scale(channels: dict[str, int], layout: Layout | None, stride: float, of_all: str, cells: int) -> _Scale | None:
@@ -448,8 +447,8 @@ def _scale(channels: dict[str, int], layout: Layout | None, stride: float, of_al
         return None
     if more and not of_all:
         if apart + more in named:
-            whole = named[apart + more]
-            return _Scale(whole, whole, bins, 4 * bins, classes, stride, whole, apart)
+            name = named[apart + more]
+            return _Scale(name, name, bins, 4 * bins, classes, stride, name, apart)
         if more not in named or more in (4 * bins, classes, apart):
             return None
         extra = named[more]
@@ -463,13 +462,14 @@ def _scale(channels: dict[str, int], layout: Layout | None, stride: float, of_al
 def _refuse_more(reference: Sequence[Outputs], scales: Sequence[_Scale], cells: int) -> None:
     """Raises BadInput if outputs beside distances and scores have something of each cell that is no sum of scores."""
     read = {name for scale in scales for name in (scale.distances, scale.scores)}
-    sums = [scores.sum(axis=1, keepdims=True) for scores in (_scores(scale, reference[0]) for scale in scales)]
+    sums = [_scores(scale, reference[0]).sum(axis=1, keepdims=True) for scale in scales]
     more: dict[str, int] = {}
     for name, value in reference[0].items():
         if name in read or value.dtype.kind != "f" or value.ndim not in (3, 4):
             continue
-        is_sum = any(np.shape(one) == value.shape and _is_near(value, one, one.clip(0, 1)) for one in sums)
-        if value.shape[2:] in {one.shape[2:] for one in sums} | {(cells,)} and not is_sum:
+        alike = [total for total in sums if total.shape == value.shape]
+        is_sum = any(np.allclose(value, t, rtol=1e-3, atol=1e-3) for total in alike for t in (total, total.clip(0, 1)))
+        if value.shape[2:] in {total.shape[2:] for total in sums} | {(cells,)} and not is_sum:
             more[name] = value.shape[1]
     if more:
         maps, width = f"dfl:{scales[0].bins},classes:{scales[0].classes}", max(more.values())
@@ -482,17 +482,13 @@ def _refuse_more(reference: Sequence[Outputs], scales: Sequence[_Scale], cells: 
         )
 
 
-def _is_near(value: np.ndarray, *others: np.ndarray) -> bool:
-    return any(np.allclose(value, other, rtol=1e-3, atol=1e-3) for other in others)
-
-
 def _scores(scale: _Scale, outputs: Outputs) -> np.ndarray:
     return np.asarray(outputs[scale.scores][:, scale.first : scale.first + scale.classes], np.float64)
 
 
 def _mostly_background(best: Sequence[np.ndarray], *, is_logit: bool) -> bool:
     """Returns true if the best class of most cells is no detection, as in every image."""
-    values = np.concatenate([each.ravel() for each in best])
+    values = np.concatenate([image.ravel() for image in best])
     return bool(np.median(sigmoid(values) if is_logit else values) < _BACKGROUND)
 
 
@@ -530,13 +526,14 @@ def _decoded(
 def _beside(scale: _Scale, layout: Layout, outputs: Outputs, cells: int) -> np.ndarray:
     """Returns what stands beside boxes and scores at the cells of a scale, as it is, ``[B, cells, columns]``."""
     values, columns = np.asarray(outputs[scale.more], np.float64), layout.more_width
-    of_one = values.ndim == 4
-    own = values[:, scale.begin :][:, :columns] if of_one else values[:, :, scale.begin :][:, :, :cells]
-    return np.asarray(own.reshape(len(values), columns, cells).swapaxes(1, 2))
+    columns_first = (
+        values[:, scale.begin :][:, :columns] if values.ndim == 4 else values[:, :, scale.begin :][..., :cells]
+    )
+    return np.asarray(columns_first.reshape(len(values), columns, cells).swapaxes(1, 2))
 
 
 def _is_raw(
-    scales: Sequence[_Scale], layout: Layout, reference: Sequence[Outputs], found: Sequence[Detections]
+    scales: Sequence[_Scale], layout: Layout, reference: Sequence[Outputs], read: Callable[[Outputs], list[Detections]]
 ) -> bool:
     """Returns true if what stands beside boxes and scores is not decoded yet, as far as its values tell.
 
@@ -544,12 +541,15 @@ def _is_raw(
     boxes, and what is seen is no share yet.
     """
     kind, *_ = [name for name in layout.shapes if name in BEHIND]
-    values = [
-        _beside(scale, layout, outputs, math.prod(outputs[scale.distances].shape[2:])).reshape(-1, layout.more_width)
-        for scale in scales
-        for outputs in reference
-    ]
-    every = np.concatenate(values)
+    every = np.concatenate(
+        [
+            _beside(scale, layout, outputs, math.prod(outputs[scale.distances].shape[2:])).reshape(
+                -1, layout.more_width
+            )
+            for scale in scales
+            for outputs in reference
+        ]
+    )
     if kind == "angle" and scales[0].bins > 1:
         return bool((every < -_QUARTER).any() or (every > 3 * _QUARTER).any())
     if kind in ("angle", "masks"):
@@ -557,7 +557,7 @@ def _is_raw(
     points, size = layout.shapes[kind]
     if size == 3 and are_shares(every.reshape(-1, points, 3)[..., 2]):
         return False
-    sure = [image.at(image.scores >= _BACKGROUND) for image in found]
+    sure = [image.at(image.scores >= _BACKGROUND) for outputs in reference for image in read(outputs)]
     return all(not len(image) or float(np.mean(about_boxes(image.boxes, image.more))) >= 0.5 for image in sure)
 
 
@@ -578,14 +578,14 @@ def anchored_head(reference: Sequence[Outputs], name: str) -> Head | None:
     names = sorted(every, key=lambda n: every[n].shape[2:4], reverse=True)
     maps = [_cells(outputs[n]) for n in names for outputs in reference]
     is_logit = not all(map(are_shares, maps))
-    shares = [sigmoid(each[..., 4:]) if is_logit else each[..., 4:] for each in maps]
-    if not _mostly_background([each[..., 0] * each[..., 1:].max(axis=-1) for each in shares], is_logit=False):
+    shares = [sigmoid(cells[..., 4:]) if is_logit else cells[..., 4:] for cells in maps]
+    if not _mostly_background([s[..., 0] * s[..., 1:].max(axis=-1) for s in shares], is_logit=False):
         return None
 
     def read(outputs: Outputs) -> list[Detections]:
         parts = []
-        for place, (output, sides) in enumerate(zip(names, ANCHORS[name], strict=True)):
-            values, stride = _cells(outputs[output]), FINEST * 2**place
+        for k, (output, sides) in enumerate(zip(names, ANCHORS[name], strict=True)):
+            values, stride = _cells(outputs[output]), FINEST * 2**k
             values = sigmoid(values) if is_logit else values
             y, x = np.mgrid[: values.shape[2], : values.shape[3]]
             centres = stride * (2.0 * values[..., :2] - 0.5 + np.stack([x, y], axis=-1))

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from trt_bisect.analyzer.tasks.detect import ready_lists
+from trt_bisect.analyzer.tasks.detect import placed_head, ready_lists
 from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, found_task
 from trt_bisect.analyzer.tasks.layouts import (
     BINS,
@@ -46,22 +46,21 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
+        classes = next((k for k in range(4, rows.shape[1]) if not are_shares(rows[:, k])), rows.shape[1])
         for values in (3, 2):
-            for before in (_READY, *_scored(_classes_of(rows), last)):
+            for before in (_READY, *_scored(classes - 4, last)):
                 points = (rows.shape[1] - Layout(before).width) // values
                 if points > 0:
                     yield Layout((*before, ("keypoints", (points, values))))
 
-    beside = None if asked.head is not None else _beside_lists(reference, _are_keypoints, "keypoints")
-    if beside is not None:
-        return found_task(asked, replace(beside, alike=key_similarity), "OKS", reference[0])
-    raw = _raw(asked, reference, "keypoints", POSE_OUTPUTS)
-    if raw is not None:
-        return found_task(asked, replace(raw, alike=key_similarity), "OKS", reference[0])
-    placed = _placed(asked, reference, "keypoints", layouts, POSE_OUTPUTS)
-    count, _ = placed.layout.shapes["keypoints"]
-    what = f"{count} keypoints, {'sigmas of COCO' if count == len(_COCO) else f'sigmas of 1/{count}'}"
-    return found_task(asked, _head(placed, "keypoints", what, key_similarity), "OKS", reference[0])
+    head = _beside_lists(asked, reference, _are_keypoints, "keypoints")
+    head = head or _raw(asked, reference, "keypoints", POSE_OUTPUTS)
+    if head is None:
+        placed = _placed(asked, reference, "keypoints", layouts, POSE_OUTPUTS)
+        count, _ = placed.layout.shapes["keypoints"]
+        sigmas = "sigmas of COCO" if count == len(_COCO) else f"sigmas of 1/{count}"
+        head = placed_head(placed, f" ({count} keypoints, {sigmas})", "keypoints")
+    return found_task(asked, replace(head, alike=key_similarity), "OKS", reference[0])
 
 
 def key_similarity(before: Detections, after: Detections) -> np.ndarray:
@@ -71,8 +70,7 @@ def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     Source: COCO's keypoint evaluation.
     """
     points, others = before.more, after.more
-    count = points.shape[1]
-    sigmas = sigmas_of(count)
+    sigmas = sigmas_of(points.shape[1])
     areas = _AREA * np.prod(np.maximum(before.boxes[:, 2:] - before.boxes[:, :2], 0.0), axis=-1)
     squares = np.sum((points[:, None, :, :2] - others[None, :, :, :2]) ** 2, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -109,9 +107,9 @@ def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     head = _raw(asked, reference, "angle", OBB_OUTPUTS)
     if head is None:
         placed = _placed(asked, reference, "angle", layouts, OBB_OUTPUTS)
-        head = _head(placed, "angle", "angles in radians", turned_overlaps_of)
-    head = replace(head, alike=turned_overlaps_of)
-    return found_task(asked, replace(head, suppress=_turned_suppressed), "IoU", reference[0])
+        head = placed_head(placed, " (angles in radians)", "angle")
+    head = replace(head, alike=turned_overlaps_of, suppress=_turned_suppressed)
+    return found_task(asked, head, "IoU", reference[0])
 
 
 def turned_overlaps_of(before: Detections, after: Detections) -> np.ndarray:
@@ -149,16 +147,16 @@ def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
 
 def _turned_overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Returns the intersection over union of one oriented box (cx, cy, w, h, angle) with others ``[m, 5]``."""
-    found = np.zeros(len(others))
+    shares = np.zeros(len(others))
     reach = np.hypot(*np.maximum(box[2:4], 0.0)) + np.hypot(*np.maximum(others[:, 2:4], 0.0).T)
     near = np.flatnonzero(2 * np.hypot(*(others[:, :2] - box[:2]).T) < reach)
     others = others[near]
-    one = np.broadcast_to(box, others.shape)
-    areas = [np.prod(np.maximum(boxes[:, 2:4], 0.0), axis=-1) for boxes in (one, others)]
-    shared = _shared_area(one, others)
+    boxes = np.broadcast_to(box, others.shape)
+    areas = [np.prod(np.maximum(sides, 0.0), axis=-1) for sides in (boxes[:, 2:4], others[:, 2:4])]
+    shared = _shared_area(boxes, others)
     union = areas[0] + areas[1] - shared
-    found[near] = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0)
-    return np.clip(found, 0.0, 1.0)
+    shares[near] = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0)
+    return np.clip(shares, 0.0, 1.0)
 
 
 def _shared_area(one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -226,9 +224,9 @@ def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     Raises:
         BadInput: the outputs are no instances, or can be read in several ways.
     """
-    whole = None if asked.head is not None else _beside_lists(reference, _are_masks, "masks")
-    if whole is not None:
-        return found_task(asked, replace(whole, alike=mask_overlaps), "mask IoU", reference[0])
+    of_image = _beside_lists(asked, reference, _are_masks, "masks")
+    if of_image is not None:
+        return found_task(asked, replace(of_image, alike=mask_overlaps), "mask IoU", reference[0])
     sizes = {n: v.shape[1] for n, v in reference[0].items() if v.ndim == 4 and v.dtype.kind == "f" and v.shape[1] > 1}
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
@@ -244,8 +242,8 @@ def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     names = [name for name, size in sizes.items() if (size,) == placed.layout.shapes["masks"]]
     if len(names) != 1:
         raise not_told(asked.name, reference[0], INSTANCES_OUTPUTS)
+    head = placed_head(placed, f" (masks of '{names[0]}')", "masks")
     scale = _mask_scale(placed, names[0], reference)
-    head = _head(placed, "masks", f"masks of '{names[0]}'", mask_overlaps)
     return found_task(asked, _with_prototypes(head, names[0], scale), "mask IoU", reference[0])
 
 
@@ -271,12 +269,13 @@ def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mappin
     if not name or [shape[2:] for shape in shapes.values()].count(shapes[name][2:]) > 1:
         return None
     if asked.head is None:
-        finest = max((shape[2:] for other, shape in shapes.items() if other != name), default=())
-        counts = [shape[1] for other, shape in shapes.items() if other != name and shape[2:] == finest]
-        rest = set(counts) - {4 * BINS, sizes[name]}
-        if len(rest) != 1 or len(set(counts)) < len(counts) or 4 * BINS not in counts or sizes[name] == 4 * BINS:
+        others = [shape for other, shape in shapes.items() if other != name]
+        finest = max((shape[2:] for shape in others), default=())
+        counts = [shape[1] for shape in others if shape[2:] == finest]
+        classes = set(counts) - {4 * BINS, sizes[name]}
+        if len(classes) != 1 or len(set(counts)) < len(counts) or 4 * BINS not in counts or sizes[name] == 4 * BINS:
             return None
-        asked = replace(asked, head=f"dfl:{BINS},classes:{rest.pop()},masks:{sizes[name]}")
+        asked = replace(asked, head=f"dfl:{BINS},classes:{classes.pop()},masks:{sizes[name]}")
     head = _raw(asked, reference, "masks", INSTANCES_OUTPUTS, (name,))
     if head is None:
         return None
@@ -335,23 +334,20 @@ def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
 
 
 def _beside_lists(
-    reference: Sequence[Outputs], fits: Callable[[np.ndarray, np.ndarray], bool], what: str
+    asked: AskedTask, reference: Sequence[Outputs], fits: Callable[[np.ndarray, np.ndarray], bool], what: str
 ) -> Head | None:
     """Returns the head for boxes, scores and labels, and an output of what each has beside; None if there is none.
 
-    Args:
-        reference: the FP32 outputs for each input.
-        fits: from the boxes of all inputs, and the output for all inputs, to whether that is it.
-        what: its name, for the user.
+    It is None, too, where the user names columns. ``fits`` is given the boxes and the values of such an output of all
+    inputs.
     """
-    head = ready_lists(reference)
+    head = ready_lists(reference) if asked.head is None else None
     if head is None or reference[0][head.names[0]].ndim != 2:
         return None
     boxes = head.names[0]
     corners = np.concatenate([outputs[boxes] for outputs in reference])
     for name, first in reference[0].items():
-        rest = {outputs[name].shape[1:] for outputs in reference}
-        if first.ndim < 3 or first.dtype.kind != "f" or len(rest) > 1:
+        if first.ndim < 3 or first.dtype.kind != "f" or len({outputs[name].shape[1:] for outputs in reference}) > 1:
             continue
         values = np.concatenate([outputs[name] for outputs in reference])
         if len(values) == len(corners) and (corners[:, 2:] > 2).any() and fits(corners, values):
@@ -387,12 +383,6 @@ def _scored(classes: int, last: bool) -> Iterator[tuple[tuple[str, tuple[int, ..
         yield ("xywh", ()), ("classes", (classes,))
     if classes > 1 and last:
         yield ("xywh", ()), ("objectness", ()), ("classes", (classes - 1,))
-
-
-def _classes_of(rows: np.ndarray) -> int:
-    """Returns the number of columns behind the box that are shares, up to the first one that is none."""
-    columns = rows.shape[1]
-    return next((k for k in range(4, columns) if not are_shares(rows[:, k])), columns) - 4
 
 
 def _raw(
@@ -431,13 +421,8 @@ def _placed(
                 f"--head {layout} has no {kind}, which --task {asked.name} reads.", f"Name their columns: {kind}."
             )
         return named_layout(layout, reference)
-    found = fitting_layouts(reference, layouts)
-    found = [placed for placed in found if placed.layout.is_ready] or found
-    if len(found) != 1:
-        raise not_told(asked.name, reference[0], supported, [str(placed.layout) for placed in found])
-    return found[0]
-
-
-def _head(placed: Placed, kind: str, what: str, alike: Callable[[Detections, Detections], np.ndarray]) -> Head:
-    is_ready, note = placed.layout.is_ready, f"{placed.note} ({what})"
-    return Head((placed.output,), note, lambda o: placed.read(o, kind), not is_ready, is_ready, alike)
+    places = fitting_layouts(reference, layouts)
+    places = [placed for placed in places if placed.layout.is_ready] or places
+    if len(places) != 1:
+        raise not_told(asked.name, reference[0], supported, [str(placed.layout) for placed in places])
+    return places[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -131,12 +131,13 @@ def each_input(
         fp32 = known([read(outputs) for outputs in reference])
 
         def figures(outputs: Mapping[int, Outputs]) -> OutputFigures:
-            if not all(_finite_like(reference[place], after, names) for place, after in outputs.items()):
+            arrays = ((reference[place][name], after[name]) for place, after in outputs.items() for name in names)
+            if not all(np.isfinite(after).all() or not np.isfinite(before).all() for before, after in arrays):
                 values = {AGREEMENT.name: (float("nan"),) * len(outputs)} if len(outputs) > 1 else {}
                 return OutputFigures({}, False, "NaN or infinite values", values)
             counts = [count(fp32[place], read(after)) for place, after in outputs.items()]
-            total = {name: sum((one[name] for one in counts[1:]), start=counts[0][name]) for name in counts[0]}
-            shares = [share(one[AGREED], one[ITEMS]) if one[ITEMS] else None for one in counts]
+            total = {name: sum((more[name] for more in counts[1:]), start=counts[0][name]) for name in counts[0]}
+            shares = [share(count[AGREED], count[ITEMS]) if count[ITEMS] else None for count in counts]
             agreement, items = share(total[AGREED], total[ITEMS]), float(total[ITEMS])
             others = {name: float(value) for name, value in further(total).items()}
             inputs = {AGREEMENT.name: tuple(shares)} if len(shares) > 1 else {}
@@ -150,11 +151,6 @@ def each_input(
 def share(agreed: float, items: float) -> float:
     """Returns ``agreed / items``; 1 if there is nothing to compare: then both give nothing."""
     return float(agreed / items) if items else 1.0
-
-
-def _finite_like(before: Outputs, after: Outputs, names: Iterable[str]) -> bool:
-    """Returns true if the outputs ``names`` hold no NaN or infinity, apart from arrays in which FP32 does too."""
-    return all(np.isfinite(after[name]).all() or not np.isfinite(before[name]).all() for name in names)
 
 
 def not_told(task: str, outputs: Outputs, supported: str, heads: Sequence[str] = ()) -> BadInput:

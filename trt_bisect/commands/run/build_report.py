@@ -19,7 +19,7 @@ from trt_bisect.commands.run.search import Curve
 from trt_bisect.driver.search import Question, Step
 from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial, TrialKey, of_a_pass
-from trt_bisect.model.layers import Layer, Rounding
+from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.concerns import MIXED, RunOptions
@@ -55,13 +55,11 @@ class Searched:
 
     Attributes:
         of_curve: the experiment that the curve is measured on.
-        answer: the answer; None if full INT8 was not measured.
+        answer: None if full INT8 was not measured.
         gains: by layer index, the loss that full INT8 sheds when the layer alone stays high.
         stopped: see ``Report``; ``answer.not_done`` then says what is missing.
         changes: a network that loses less is being searched.
         measures: more may be measured for the report; after Ctrl-C, and on a full disk, it may not.
-        latency: of full INT8, the recipe and others; None without a GPU.
-        front: the front; empty if it was not asked for, or not measured yet.
     """
 
     of_curve: Experiment
@@ -82,13 +80,7 @@ class Searched:
 
 @dataclass(frozen=True)
 class RunTrials:
-    """The trials of a run, by plan.
-
-    Attributes:
-        trials: by plan key.
-        measured_in: the engines of the passes.
-        canonical: returns the plan under which the trial of a plan is stored.
-    """
+    """The trials of a run by plan key; ``canonical`` returns the plan under which the trial of a plan is stored."""
 
     trials: Mapping[str, Trial]
     measured_in: str
@@ -96,9 +88,8 @@ class RunTrials:
 
     def of_step(self, step: Step) -> Trial | None:
         """Returns the trial of a step, None if there is none: of a whole engine where the step blames or sets aside."""
-        whole = self.whole(step.plan)
-        in_pieces = of_a_pass(self.trials, TrialKey(self.canonical(step.plan).key(), self.measured_in))
-        return (whole or in_pieces) if step.suspect or step.loss is None else (in_pieces or whole)
+        is_decided = step.suspect or step.loss is None
+        return (self.whole(step.plan) if is_decided else None) or self.in_a_pass(step.plan)
 
     def whole(self, plan: PrecisionPlan) -> Trial | None:
         """Returns the trial of a plan on a whole engine, None if there is none."""
@@ -140,14 +131,16 @@ def asked_report(setup: Setup, experiment: Experiment, options: RunOptions, comm
 def unmeasured_report(
     options: RunOptions, rule: Rule, model: str, network: Network | None, command: str, started: float
 ) -> Report:
-    """Returns the report of a run that was stopped before its experiment was ready.
+    """Returns the report of a run that was stopped before its experiment was ready, or its network read (None).
 
     Args:
-        network: the network; None if it was not read yet.
         started: the start of the run, in seconds since the epoch.
     """
     high, low = options.high_precision, options.low_precision if network is None else network.low
     layers, base = ((), None) if network is None else (network.layers, network.base)
+    gpu, costs = options.priced_gpu, options.priced_by
+    if options.by_time and gpu is not None:
+        costs = f"{costs} on {gpu.name}"
     return Report(
         model=model,
         engine=options.engine,
@@ -170,16 +163,8 @@ def unmeasured_report(
         started=started,
         network="" if network is None else network.digest(),
         accept=options.accept,
-        goal=_goal(options),
+        goal=Goal(options.most, "" if options.drop is None else str(options.drop), costs, options.precision == MIXED),
     )
-
-
-def _goal(options: RunOptions) -> Goal:
-    """Returns what a run searches for, beside the threshold."""
-    gpu = options.priced_gpu
-    costs = f"{options.priced_by} on {gpu.name}" if options.by_time and gpu is not None else options.priced_by
-    drop, mixed = "" if options.drop is None else str(options.drop), options.precision == MIXED
-    return Goal(options.most, drop, costs, mixed)
 
 
 def _ranges_facts(experiment: Experiment) -> RangesFacts:
@@ -211,8 +196,7 @@ def blank_row(layer: Layer, precision: str) -> LayerRow:
 
 def question_of(setup: Setup, experiment: Experiment) -> Question:
     """Returns the question for the drivers."""
-    network, rule = experiment.network, experiment.rule
-    high = setup.options.high_precision
+    network, rule, high = experiment.network, experiment.rule, setup.options.high_precision
     fixed = {layer.index: layer.fixed for layer in network.layers if layer.fixed is not None}
     return Question(
         len(network.layers),
@@ -238,26 +222,26 @@ def build_report(
     answer, curve = searched.answer, searched.curve
     assert answer is not None
     own = answer.of_user
-    rule, network = own.experiment.rule, own.experiment.network
+    experiment, full = own.experiment, own.full
+    rule, network = experiment.rule, experiment.network
     stores = {**first.store.trials, **searched.of_curve.store.trials}
-    trials = RunTrials(stores, curve.measured_in, own.experiment.whole.canonical)
+    trials = RunTrials(stores, curve.measured_in, experiment.whole.canonical)
     reasons = {k: reason_for(own, k, searched.gains.get(k)) for k in curve.findings.suspects if k not in own.members}
     rows = layer_rows(blank.layers, trials, curve, rule, reasons)
-    plans, builds, inferences = counts(all_trials(first, searched.of_curve, own.experiment, answer.experiment))
+    plans, builds, inferences = counts(all_trials(first, searched.of_curve, experiment, answer.experiment))
     notes = [*blank.notes, *_notes(answer, curve, trials)]
-    notes += float_kernel_notes(network, own.full, answer.restored, searched.latency)
-    facts = answer_facts(answer)
+    notes += float_kernel_notes(network, full, answer.restored, searched.latency)
     report = replace(
         blank,
         state=FINISHED if searched.stopped in ("", TIME_LIMIT) else INTERRUPTED,
         layers=_answered_rows(rows, answer, searched.gains),
         culprits=tuple(network.layers[k].name for k in own.members),
-        similarity=ByPlan(rule.similarity(own.full), rule.similarity(answer.restored)),
-        by_input=ByPlan(rule.by_input(own.full), rule.by_input(answer.restored)),
-        outputs=ByPlan(figures_of(own.full), figures_of(answer.restored)),
+        similarity=ByPlan(rule.similarity(full), rule.similarity(answer.restored)),
+        by_input=ByPlan(rule.by_input(full), rule.by_input(answer.restored)),
+        outputs=ByPlan(figures_of(full), figures_of(answer.restored)),
         recipe=_recipe_layers(answer),
-        ranges=_ranges_facts(own.experiment),
-        answer=facts,
+        ranges=_ranges_facts(experiment),
+        answer=answer_facts(answer),
         bound=bound_on_unseen(answer),
         notes=tuple(dict.fromkeys([*notes, *noted(RECIPE, files.notes if files else ())])),
         latency=searched.latency,
@@ -274,7 +258,7 @@ def build_report(
         seconds=seconds,
     )
     report = replace(report, verdict=_verdict(report, answer, trials))
-    return replace(report, lines=verdict_lines(report, network, rule, curve.findings, curve.nothing, own.full))
+    return replace(report, lines=verdict_lines(report, network, rule, curve.findings, curve.nothing, full))
 
 
 def _recipe_layers(answer: Answer) -> RecipeLayers:
@@ -316,14 +300,14 @@ def _verdict(report: Report, answer: Answer, trials: RunTrials) -> str:
 
 def counts(trials: Iterable[Trial]) -> tuple[int, int, int]:
     """Returns the number of plans, engines built and inferences of trials."""
-    known = list(trials)
-    return len(known), sum(trial.builds for trial in known), sum(trial.inferences for trial in known)
+    trials = list(trials)
+    return len(trials), sum(trial.builds for trial in trials), sum(trial.inferences for trial in trials)
 
 
 def seconds_of(trials: Iterable[Trial], calibrate: float, total: float) -> Seconds:
     """Returns the times of a run, in seconds."""
-    known = list(trials)
-    build, infer = (sum(getattr(trial, f"{stage}_seconds") for trial in known) for stage in ("build", "infer"))
+    trials = list(trials)
+    build, infer = (sum(getattr(trial, f"{stage}_seconds") for trial in trials) for stage in ("build", "infer"))
     return Seconds(calibrate, build, infer, total)
 
 
@@ -344,6 +328,9 @@ def layer_rows(
         trial, outcome, drop = _judged(trials, curve, row, step, before)
         precision = str(step.plan.low) if step is not None and row.index in step.plan.lowered else row.asked
         ran = trial.ran.get(row.index, "") if trial else ""
+        judged = rule.judged(trial) if trial is not None else {}
+        measured = trial.outputs if trial is not None and rule.metric is AGREEMENT else judged
+        ratios = [figures.values["sqnr"] for figures in measured.values() if "sqnr" in figures.values]
         rows.append(
             replace(
                 row,
@@ -354,8 +341,8 @@ def layer_rows(
                 asked=precision,
                 ran=ran,
                 obeyed=ran == precision if row.quantizable and ran and ran not in UNPROVEN else None,
-                sqnr=_worst_sqnr(rule, trial),
-                output=_deciding_output(rule, trial),
+                sqnr=min(ratios, default=None),
+                output=max(judged, key=lambda name: rule.output_loss(judged[name]), default=""),
                 message=trial.message if trial and trial.outcome != MEASURED else "",
                 whole=_on_whole_engines(trials, curve, row.index, rule),
             )
@@ -370,11 +357,8 @@ def _judged(
 ) -> tuple[Trial | None, str, float | None]:
     """Returns the trial at a layer, the outcome as ``LayerRow`` has it, and the loss that the layer added.
 
-    The trial has the layer and all before it in INT8, but for earlier culprits; None where none was measured.
-
-    Args:
-        step: the step of the search that ends at the layer.
-        before: the trial that holds for the layer before; None where that was not measured.
+    The trial has the layer and all before it in INT8, but for earlier culprits; ``step`` ends at the layer, ``before``
+    is the trial that holds for the layer before. Each is None where it was not measured.
     """
     trial = trials.of_step(step) if step is not None else None
     if step is not None and trial is not None:
@@ -386,8 +370,7 @@ def _judged(
 
 def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int, float]) -> tuple[LayerRow, ...]:
     """Returns the rows with what the answer says of each layer."""
-    own = answer.of_user
-    experiment = own.experiment
+    own, experiment = answer.of_user, answer.of_user.experiment
     network, back = experiment.network, {**taken_back(answer), **taken_back(own)}
     kept = {answer.experiment.network.layers[k].name: str(answer.plan.precisions[k]) for k in answer.high}
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.TENSORRT)
@@ -401,7 +384,7 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int,
             gain=gains.get(row.index),
             taken_back=back.get(row.name),
             recipe=kept.get(row.name, row.recipe if row.fixed or not row.quantizable else str(answer.plan.low)),
-            rounds=_rounds(network.layers[row.index], writer) if row.index in culprits else (),
+            rounds=_rounded_tensors(network.layers[row.index], writer) if row.index in culprits else (),
             output_shape=shapes.get(row.output),
         )
         for row in rows
@@ -415,26 +398,14 @@ def _on_whole_engines(run_trials: RunTrials, curve: Curve, layer: int, rule: Rul
     return {side: rule.similarity(trial) for side, trial in zip(("without", "with"), trials, strict=True)}
 
 
-def _worst_sqnr(rule: Rule, trial: Trial | None) -> float | None:
-    if trial is None:
-        return None
-    judged = trial.outputs if rule.metric is AGREEMENT else rule.judged(trial)
-    return min((figures.values["sqnr"] for figures in judged.values() if "sqnr" in figures.values), default=None)
-
-
-def _deciding_output(rule: Rule, trial: Trial | None) -> str:
-    judged = rule.judged(trial) if trial is not None else {}
-    return max(judged, key=lambda name: rule.output_loss(judged[name]), default="")
-
-
 def _notes(answer: Answer, curve: Curve, trials: RunTrials) -> list[Note]:
     """Returns the notes on the trials: memory, pieces, and precisions that were not obeyed."""
     own = answer.of_user
     network, rule = own.experiment.network, own.experiment.rule
     low = network.low
     outputs = [
-        Note(OUTPUTS, f"output '{name}' in {what}: {figures.note}")
-        for what, trial in ((f"full {low.precision.upper()}", own.full), ("the recipe", answer.restored))
+        Note(OUTPUTS, f"output '{name}' in {where}: {figures.note}")
+        for where, trial in ((f"full {low.precision.upper()}", own.full), ("the recipe", answer.restored))
         for name, figures in rule.judged(trial).items()
         if figures.note
     ]
@@ -459,46 +430,38 @@ def overruled(curve: Curve, network: Network, rule: Rule) -> list[Note]:
     pieces, wholes = curve.in_pieces, curve.findings
     if pieces is None:
         return []
-    notes = []
-    met = [loss is not None and loss <= rule.budget for loss in (pieces.full, wholes.full)]
-    if met[0] != met[1]:
-        words = ["meets" if good else "misses" for good in met]
-        notes.append(
-            Note(
-                PIECES,
-                f"full {network.low.title} {words[0]} the threshold when measured in pieces but {words[1]} it on the "
-                "whole engine; the whole engine decides",
-            )
-        )
-    withdrawn = tuple(network.layers[k].name for k in pieces.suspects if k not in wholes.suspects)
-    if withdrawn:
-        notes.append(
-            Note(PIECES, f"withdrawn: {listed(withdrawn)}, suspects in pieces and not on whole engines", withdrawn)
-        )
-    more = tuple(network.layers[k].name for k in wholes.suspects if k not in pieces.suspects)
-    if more:
-        notes.append(Note(PIECES, f"suspects on whole engines alone, and not in pieces: {listed(more)}", more))
+    notes, low = [], network.low.title
+    meets = [loss is not None and loss <= rule.budget for loss in (pieces.full, wholes.full)]
+    if meets[0] != meets[1]:
+        in_pieces, on_whole = ("meets" if good else "misses" for good in meets)
+        text = f"full {low} {in_pieces} the threshold when measured in pieces but {on_whole} it on the whole engine"
+        notes.append(Note(PIECES, f"{text}; the whole engine decides"))
+    for blaming, acquitting, form in (
+        (pieces, wholes, "withdrawn: {}, suspects in pieces and not on whole engines"),
+        (wholes, pieces, "suspects on whole engines alone, and not in pieces: {}"),
+    ):
+        names = tuple(network.layers[k].name for k in blaming.suspects if k not in acquitting.suspects)
+        notes += [Note(PIECES, form.format(listed(names)), names)] if names else []
     return notes
 
 
-def _rounds(layer: Layer, writer: PlanWriter) -> tuple[RoundedTensor, ...]:
+def _rounded_tensors(layer: Layer, writer: PlanWriter) -> tuple[RoundedTensor, ...]:
     """Returns the tensors that a layer rounds, each with its producer and its consumer (rule 2 of the design)."""
-    return tuple(_rounded_tensor(layer, rounding, writer.network, writer) for rounding in layer.roundings)
-
-
-def _rounded_tensor(layer: Layer, rounding: Rounding, network: Network, writer: PlanWriter) -> RoundedTensor:
-    producer = network.producers.get(rounding.tensor)
+    network, tensors = writer.network, []
     inputs = {spec.name for spec in network.inputs}
-    kind = "output" if rounding.at_output else "weight" if rounding.is_weight else "activation"
-    made_by = producer.name if producer else "the network's input" if rounding.tensor in inputs else "a constant"
-    quantizers = writer.quantizers(layer, rounding)
-    same = tuple(
-        reader.name
-        for reader in network.layers
-        if reader.quantizable and reader.index != layer.index
-        for theirs in reader.roundings
-        if theirs.tensor == rounding.tensor
-        and [q.key() for q in writer.quantizers(reader, theirs)] == [q.key() for q in quantizers]
-    )
-    scale = max((float(quantizer.scale.max()) for quantizer in quantizers), default=None)
-    return RoundedTensor(rounding.tensor, kind, made_by, layer.name, scale, same)
+    for rounding in layer.roundings:
+        name, producer = rounding.tensor, network.producers.get(rounding.tensor)
+        kind = "output" if rounding.at_output else "weight" if rounding.is_weight else "activation"
+        made_by = producer.name if producer else "the network's input" if name in inputs else "a constant"
+        quantizers = writer.quantizers(layer, rounding)
+        keys = [quantizer.key() for quantizer in quantizers]
+        same = tuple(
+            reader.name
+            for reader in network.layers
+            if reader.quantizable and reader.index != layer.index
+            for its_rounding in reader.roundings
+            if its_rounding.tensor == name and [q.key() for q in writer.quantizers(reader, its_rounding)] == keys
+        )
+        scale = max((float(quantizer.scale.max()) for quantizer in quantizers), default=None)
+        tensors.append(RoundedTensor(name, kind, made_by, layer.name, scale, same))
+    return tuple(tensors)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -51,7 +51,7 @@ from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for, groups_within
 from trt_bisect.model.smooth import smooth
-from trt_bisect.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING, RunOptions
+from trt_bisect.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING, EXPLAIN_REMEDIES, RunOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment, all_trials
 from trt_bisect.report.advice import (
@@ -90,11 +90,8 @@ _HELPS = 0.8
 class ChangedNetwork:
     """A network made from the user's by a move that costs no speed, to be measured in INT8.
 
-    Attributes:
-        name: of its files.
-        remedy: the name of the remedy.
-        network: the network in FP32 equal to the user's; with corrected biases near to it.
-        ranges: calibrated on this network, with the run's calibrator.
+    In FP32 it is equal to the user's, with corrected biases near to it; the ranges are calibrated on this network, with
+    the run's calibrator. ``name`` is that of its files.
     """
 
     name: str
@@ -106,13 +103,9 @@ class ChangedNetwork:
 
 @dataclass
 class Remedies:
-    """Tries remedies for one answer, each judged on all inputs.
+    """Tries remedies for one answer, each judged on all inputs; ``header``: the first line of calibration caches.
 
-    Attributes:
-        plans: measures on all inputs.
-        header: the first line of the calibration caches.
-        files: those of the remedies tried so far.
-        notes: on remedies that could not be tried.
+    ``files`` are those of the remedies tried so far, ``notes`` are on remedies that could not be tried.
     """
 
     plans: AnswerPlans
@@ -122,9 +115,9 @@ class Remedies:
     notes: list[str] = field(default_factory=list)
 
     def measured_before(self, culprits: tuple[str, ...], recipe: str) -> Iterator[Tried]:
-        """Yields what every run measures: its own recipe, which keeps the culprits high, and the other calibrators.
+        """Yields what every run measures: its ``recipe``, which keeps the culprits high, and the other calibrators.
 
-        The latter by full INT8, or the recipe that their ranges lead to. ``recipe`` names that of the run.
+        The latter by full INT8, or the recipe that their ranges lead to.
         """
         answer, network, space = self.answer, self.answer.experiment.network, self.answer.space
         in_half = all(network.layer_named(name).dtype == "float16" for name in culprits)
@@ -145,8 +138,11 @@ class Remedies:
 
     def try_all(self, groups: Sequence[tuple[str, ...]]) -> Iterator[Tried]:
         """Yields the results of all further remedies, for the whole network and for the culprits of each cause."""
-        answer, experiment = self.answer, self.answer.experiment
-        why_not = _why_no_calibration(experiment)
+        answer, experiment, why_not = self.answer, self.answer.experiment, ""
+        if experiment.network.has_pairs:
+            why_not = "the scales are those of the network's own Q/DQ pairs"
+        elif experiment.data is None:
+            why_not = f"the scales ({experiment.ranges.origin}) do not come from given data"
         if why_not:
             self.notes.append(f"other calibrators and moves of weights and biases were not tried: {why_not}")
         networks = [] if why_not else list(self._changed_networks())
@@ -157,17 +153,17 @@ class Remedies:
                 yield from self._by_own_ranges(culprits)
             yield from map(self._by_change, networks)
         in_fp32 = experiment.whole.high is Precision.FP32 and not answer.space.others
-        is_known = all(Precision.FP16 in self.plans.costs[k] for k in answer.high)
-        if experiment.builder.arithmetic == EMULATED and in_fp32 and is_known:
+        is_priced = all(Precision.FP16 in self.plans.costs[k] for k in answer.high)
+        if experiment.builder.arithmetic == EMULATED and in_fp32 and is_priced:
             yield from map(self._by_fp16, groups)
 
     def _by_other_calibrators(self) -> Iterator[Tried]:
         """Yields the recipe that each other calibrator leads to, if the user named the calibrator."""
         for row in self.answer.tried[1:]:
-            if row.ranges.calibrator is not None and not row.meets and row.kept is None:
-                cheaper = self._cheaper(self.plans, self.answer.space, row.ranges)
-                if cheaper is not None:
-                    yield self._result(_by_calibrator(row.ranges.calibrator), cheaper[1], self.answer.space, cheaper[0])
+            if row.ranges.calibrator is None or row.meets or row.kept is not None:
+                continue
+            if cheaper := self._cheaper(self.plans, self.answer.space, row.ranges):
+                yield self._result(_by_calibrator(row.ranges.calibrator), cheaper[1], self.answer.space, cheaper[0])
 
     def _by_own_ranges(self, culprits: tuple[str, ...]) -> Iterator[Tried]:
         """Yields the recipe with culprits in INT8 again, their tensors' scales by other calibrators."""
@@ -183,19 +179,17 @@ class Remedies:
                 continue
             what = f"{calibrator} for the inputs of {listed(culprits, 3)}"
             self.plans.setup.progress.step(what)
-            tried = Tried(culprits, CALIBRATOR, what, None, None, False, calibrator)
-            rest = answer.kept - units
-            tried = self._result(tried, self._loss(self.plans, space, rest, changed), space, rest)
+            tried, kept = Tried(culprits, CALIBRATOR, what, None, None, False, calibrator), answer.kept - units
+            tried = self._result(tried, self._loss(self.plans, space, kept, changed), space, kept)
             if tried.meets:
-                places = [str(space.units[unit][0]) for unit in sorted(units)[:4]]
-                name = "-".join([*places, str(calibrator).replace(" ", "-")])
+                first_layers = [str(space.units[unit][0]) for unit in sorted(units)[:4]]
+                name = "-".join([*first_layers, str(calibrator).replace(" ", "-")])
                 tried = replace(tried, cache=self._cache(name, changed))
             yield tried
 
     def _by_fp16(self, culprits: tuple[str, ...]) -> Tried:
         """Returns the recipe with culprits in FP16 instead of FP32."""
-        answer, experiment = self.answer, self.answer.experiment
-        units = self._units(culprits)
+        answer, experiment, units = self.answer, self.answer.experiment, self._units(culprits)
         layers = {k for unit in units for k in answer.space.units[unit]}
         trial = self.plans.whole(answer.plan.keeping(layers, Precision.FP16), experiment, answer.given, "all inputs")
         what = f"FP16 instead of FP32 for {listed(culprits, 3)}"
@@ -218,8 +212,7 @@ class Remedies:
         apart = self._apart(changed.network) if changed.pairs else 0.0
         equalised = None
         if not changed.pairs:
-            why_not = "no two adjacent convolutions or Gemms allow it"
-            self._not_tried("equalisation", why_not)
+            self._not_tried("equalisation", "no two adjacent convolutions or Gemms allow it")
         elif apart > FLOAT_NOISE:
             self._not_tried("equalisation", f"float noise is too large in FP32, {apart:.2g} of the output's norm")
         else:
@@ -245,7 +238,7 @@ class Remedies:
             self._not_tried("channel smoothing", "no tensor allows it")
         progress.step("rounded")
         rounded = round_weights(network, data)
-        if rounded.left:
+        if rounded.error_shares:
             network = with_weights_on_grid(rounded.network, network.quantizable)
             yield ChangedNetwork("rounded", ROUNDING, words, network, self._calibrated(network))
 
@@ -291,8 +284,7 @@ class Remedies:
             self.notes.append(note)
 
     def _by_change(self, changed: ChangedNetwork) -> Tried:
-        """Returns full INT8 of a network made from the user's, or the recipe that it leads to, judged by FP32 of the
-        user's."""
+        """Returns full INT8 of a changed network, or the recipe that it leads to, judged by FP32 of the user's."""
         plans, experiment = self.plans, self.answer.experiment
         plans.setup.progress.step(changed.words)
         moved = plans.setup.with_network(experiment, changed.network, changed.ranges)
@@ -301,11 +293,9 @@ class Remedies:
         loss = max(moved_plans.on_all(moved_plans.full, changed.ranges).values(), default=math.inf)
         before = experiment.rule.loss(self.answer.full)
         tried = self._result(Tried((), changed.remedy, changed.words, None, None, False), loss)
-        if not tried.meets:
-            space = make_space(moved_plans)
-            cheaper = self._cheaper(moved_plans, space, changed.ranges)
-            if cheaper is not None:
-                tried = self._result(tried, cheaper[1], space, cheaper[0])
+        space = None if tried.meets else make_space(moved_plans)
+        if space is not None and (cheaper := self._cheaper(moved_plans, space, changed.ranges)):
+            tried = self._result(tried, cheaper[1], space, cheaper[0])
         if not tried.meets and (before is None or loss > _HELPS * before):
             return tried
         network = f"{REMEDIES}/{changed.name}.onnx"
@@ -330,7 +320,6 @@ class Remedies:
         return (kept, loss) if loss <= space.budget else None
 
     def _units(self, culprits: tuple[str, ...]) -> frozenset[int]:
-        """The units of the recipe that hold culprits."""
         network, space = self.answer.experiment.network, self.answer.space
         indices = {network.layer_named(name).index for name in culprits}
         return frozenset(unit for unit in self.answer.kept if indices & set(space.units[unit]))
@@ -341,7 +330,6 @@ class Remedies:
         return max(plans.on_all(space.plan(kept), ranges).values(), default=math.inf)
 
     def _result(self, tried: Tried, loss: Loss, space: Space | None = None, kept: Kept = frozenset()) -> Tried:
-        """Returns a remedy with its measured loss, and with the cost of the units that its plan leaves high."""
         rule = self.answer.experiment.rule
         if space is not None:
             tried = replace(tried, high=len(space.layers(kept)), cost=space.cost(kept))
@@ -354,24 +342,12 @@ def _by_calibrator(calibrator: Calibrator) -> Tried:
     return Tried((), CALIBRATOR, str(calibrator), None, None, False, calibrator)
 
 
-def _why_no_calibration(experiment: Experiment) -> str:
-    if experiment.network.has_pairs:
-        return "the scales are those of the network's own Q/DQ pairs"
-    if experiment.data is None:
-        return f"the scales ({experiment.ranges.origin}) do not come from given data"
-    return ""
-
-
 _Tensor = tuple[Compared, ExplainedTensor]
 """A tensor or a weight: its comparison, and what of it stands in ``explanation.json``."""
 
 
 def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOptions) -> Report:
-    """Returns ``report`` with its explanation, as far as the options ask for one; an error there becomes a note in it.
-
-    Args:
-        options: the options of the run, as the user gave them.
-    """
+    """Returns ``report`` with its explanation, as far as the options ask for it; an error there becomes a note."""
     if options.explain == EXPLAIN_NOTHING or report.exit_code not in (0, 1):
         return report
     began, notes = perf_counter(), list(report.notes)
@@ -380,8 +356,8 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
     explanation: Explanation | None = None
     files: tuple[RemedyFile, ...] = ()
     try:
-        explanation, files, further = _explanation(plans, answer, report, options)
-        notes += noted(EXPLANATION, further)
+        explanation, files, notes_on_it = _explanation(plans, answer, report, options)
+        notes += noted(EXPLANATION, notes_on_it)
     except Exception as error:
         logging.getLogger(__name__).debug("no explanation", exc_info=True)
         text = f"the run could not be explained: {type(error).__name__}: {first_line(error)}"
@@ -403,7 +379,6 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
 def _explanation(
     plans: AnswerPlans, answer: Answer, report: Report, options: RunOptions
 ) -> tuple[Explanation, tuple[RemedyFile, ...], list[str]]:
-    """Returns the explanation, the files of its remedies, and notes."""
     setup, experiment = plans.setup, answer.experiment
     network, ranges = experiment.network, experiment.ranges
     culprits = [network.layer_named(name) for name in report.culprits]
@@ -415,8 +390,11 @@ def _explanation(
     findings = (*overflow_advice(network, report.overflows), *findings)
     alone = _alone(experiment, culprits, options.explain == EXPLAIN_FULL, setup.progress)
     notes = [] if experiment.builder.arithmetic == EMULATED else [final_outputs_only(experiment.builder.engine)]
-    structure, structure_notes = _structure(network) if culprits else ((), [])
-    notes += structure_notes
+    structure: tuple[Finding, ...] = ()
+    try:
+        structure = check(network.source).findings if culprits and Path(network.source).is_file() else ()
+    except Exception as error:
+        notes.append(f"the structure of '{network.source}' could not be checked: {first_line(error)}")
     biases = [_weight(network, origin) for origin in bias_origins(network)]
     layers = _layers(experiment, tensors, weights, biases, alone)
     rows, budget = {row.name: row for row in report.layers}, experiment.rule.budget
@@ -428,7 +406,7 @@ def _explanation(
     remedies = Remedies(plans, answer, target_version(options, experiment.builder).header)
     recipe = "the recipe without changes" if report.answer and report.answer.changes else "this run's recipe"
     measured = list(remedies.measured_before(report.culprits, recipe)) if culprits or report.exit_code else []
-    if options.try_remedies and report.exit_code:
+    if options.explain == EXPLAIN_REMEDIES and report.exit_code:
         measured += remedies.try_all([tuple(facts.layer.name for facts in group) for group in groups.values()])
     tried = tuple({(attempt.culprits, attempt.what): attempt for attempt in measured}.values())
     setting = setting_of(experiment, options, report)
@@ -497,16 +475,6 @@ def _alone(experiment: Experiment, culprits: Sequence[Layer], full: bool, progre
     return {name: LossAlone(**losses) for name, losses in ways.items()}
 
 
-def _structure(network: Network) -> tuple[tuple[Finding, ...], list[str]]:
-    """The findings of the structure check on the network's file, if it still exists, and notes."""
-    if not Path(network.source).is_file():
-        return (), []
-    try:
-        return check(network.source).findings, []
-    except Exception as error:
-        return (), [f"the structure of '{network.source}' could not be checked: {first_line(error)}"]
-
-
 def _layers(
     experiment: Experiment,
     tensors: Sequence[_Tensor],
@@ -517,23 +485,17 @@ def _layers(
     network = experiment.network
     cost = macs(network, facts_for(network, experiment.feeds[0]))
     total = sum(cost.values()) or 1
-    outputs, held, added = map(_by_layer, (tensors, weights, biases))
+    by_layer: dict[str, dict[str, list[ExplainedTensor]]] = {}
+    for role, rows in (("outputs", tensors), ("weights", weights), ("biases", biases)):
+        for compared, tensor in rows:
+            by_layer.setdefault(compared.origin.layer, {}).setdefault(role, []).append(tensor)
     return {
         layer.name: ExplainedLayer(
             macs=cost[layer.index],
             share=cost[layer.index] / total,
             sensitivity=alone.get(layer.name),
-            outputs=tuple(outputs.get(layer.name, ())),
-            weights=tuple(held.get(layer.name, ())),
-            biases=tuple(added.get(layer.name, ())),
+            **{role: tuple(by_layer[layer.name].get(role, ())) for role in ("outputs", "weights", "biases")},
         )
         for layer in network.layers
-        if layer.name in outputs or layer.name in held
+        if not {"outputs", "weights"}.isdisjoint(by_layer.get(layer.name, ()))
     }
-
-
-def _by_layer(tensors: Iterable[_Tensor]) -> dict[str, list[ExplainedTensor]]:
-    by_layer: dict[str, list[ExplainedTensor]] = {}
-    for compared, tensor in tensors:
-        by_layer.setdefault(compared.origin.layer, []).append(tensor)
-    return by_layer

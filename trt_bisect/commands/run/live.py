@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf, nan
@@ -45,12 +45,9 @@ SHARE = 0.05
 
 @dataclass(frozen=True)
 class SoFar:
-    """A search under way.
+    """A search under way, of which ``known`` is the report without the curve.
 
-    Attributes:
-        known: the report without the curve: the question, and the answer so far if there is one.
-        experiment: the experiment that measures the curve.
-        answer: the answer so far; None before full INT8 is known.
+    ``experiment`` measures the curve; there is no ``answer`` before full INT8 is known.
     """
 
     setup: Setup
@@ -83,7 +80,7 @@ class SoFar:
         }
         trials = [trial for store in self._stores() for trial in tuple(store.trials.values())]
         plans, builds, inferences = counts(trials)
-        setup, report = self.setup, self.known
+        report = self.known
         if answer is None:
             report = replace(
                 report,
@@ -98,7 +95,7 @@ class SoFar:
             builds=builds,
             inferences=inferences,
             peak_bytes=peak_bytes(),
-            seconds=seconds_of(trials, setup.data.calibrated, perf_counter() - setup.began),
+            seconds=seconds_of(trials, self.setup.data.calibrated, perf_counter() - self.setup.began),
         )
 
 
@@ -107,17 +104,20 @@ def curve_so_far(curve: str, question: Question, trials: RunTrials, rule: Rule) 
 
     The drivers are run again on the trials so far, up to the first plan without one. That takes as many steps as
     there are layers, and measures nothing. A pass measures full INT8, which the driver of a curve asks for first,
-    as the last of its plans: until then the driver is told that full INT8 has no figure.
-
-    Args:
-        curve: the boundaries that the driver measures; see ``search_for``.
+    as the last of its plans: until then the driver is told that full INT8 has no figure. ``curve``: see ``search_for``.
     """
     full, steps = trials.in_a_pass(question.all_but(())), list[Step]()
     is_late = full is None and curve != CULPRITS
     losses, ended = _driven(search_for(curve, question, steps), trials.in_a_pass, rule.loss, is_late=is_late)
     findings = ended or Findings.so_far(rule.loss(full or UNTRIED), steps)
     if ended is None and curve == CULPRITS:
-        findings = replace(findings, steps=(*_unsettled(losses, findings), *findings.steps))
+        settled = {*findings.suspects, *findings.set_aside}
+        unsettled = [  # the plans measured that are not yet part of a step, and leave the suspects high
+            Step((max(plan.lowered),), nan, loss, plan)
+            for plan, loss in losses.items()
+            if plan.lowered and not plan.lowered & settled
+        ]
+        findings = replace(findings, steps=(*unsettled, *findings.steps))
     in_pieces = None
     if trials.measured_in and ended is not None:
         decided = list[Step]()
@@ -136,7 +136,7 @@ def _driven(
     *,
     is_late: bool = False,
 ) -> tuple[dict[PrecisionPlan, Loss], Findings | None]:
-    """Runs a driver on the trials so far: returns what it was told, by plan, without the first one if that is late.
+    """Runs a driver on the trials so far: returns the losses by plan, without the first one if that is late.
 
     The findings are None if it waits for a plan that is not measured yet.
     """
@@ -151,19 +151,6 @@ def _driven(
     except StopIteration as end:
         return losses, end.value
     return losses, None
-
-
-def _unsettled(losses: Mapping[PrecisionPlan, Loss], known: Findings) -> list[Step]:
-    """Returns a step for each plan of a bisection that is measured but not yet part of a settled step.
-
-    Only plans that leave the suspects and the set-aside layers high count.
-    """
-    out = {*known.suspects, *known.set_aside}
-    return [
-        Step((max(plan.lowered),), nan, loss, plan)
-        for plan, loss in losses.items()
-        if plan.lowered and not plan.lowered & out
-    ]
 
 
 class Live:
@@ -257,11 +244,7 @@ STOPS = (KeyboardInterrupt, TimeUp, NoRoom, OSError)
 
 
 class StoppedRun(KeyboardInterrupt):
-    """The user interrupted a run.
-
-    Attributes:
-        report: the report so far; its ``summary`` ends with what was not done.
-    """
+    """The user interrupted a run; the ``summary`` of its report so far ends with what was not done."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(report.summary)
@@ -280,10 +263,9 @@ def stopped_by(error: BaseException) -> str:
 def stopped_report(report: Report, stopped: str, not_done: Sequence[str]) -> Report:
     """Returns the report of a run that was stopped after its verdict."""
     answer = report.answer
-    known = answer.not_done if answer is not None else ()
     lines = [line for line in report.lines if line.kind != summary.STOPPED]
     state = FINISHED if stopped == summary.TIME_LIMIT else summary.INTERRUPTED
-    missing = tuple(dict.fromkeys([*known, *not_done]))
+    missing = tuple(dict.fromkeys([*(answer.not_done if answer else ()), *not_done]))
     answer = None if answer is None else replace(answer, not_done=missing)
     return report.changed(
         stopped=stopped, state=state, answer=answer, lines=(*lines, summary.stopped_line(stopped, missing))
@@ -345,25 +327,20 @@ def _save_alone(report: Report, folder: Path, live: Live) -> None:
 
 
 def _knows_more(before: Report, report: Report) -> bool:
-    """Returns true if an earlier report knows more than one of a stopped run.
+    """Returns true for a report of a run with the same question that came to its end, or has a cheaper recipe.
 
-    It is of a run with the same question that came to its end, or has a cheaper recipe; any verdict is more than none.
+    Any verdict is more than none.
     """
     if UNMEASURED in (before.verdict, report.verdict):
         return report.verdict == UNMEASURED and (before.verdict != UNMEASURED or before.plans > report.plans)
-    same = question_in(before) == question_in(report)
-    return same and (not before.stopped or _recipe_cost(before) < _recipe_cost(report))
-
-
-def _recipe_cost(report: Report) -> float:
-    """The cost of the recipe; infinite if it does not hold."""
-    return report.answer.cost if report.answer is not None and report.recipe.meets else inf
+    cost, now = (known.answer.cost if known.answer and known.recipe.meets else inf for known in (before, report))
+    return question_in(before) == question_in(report) and (not before.stopped or cost < now)
 
 
 def question_in(report: Report) -> dict[str, Any]:
     """Returns the question of a run, without the ranges, which it chooses."""
-    same = {name: getattr(report, name) for name in ("metric", "threshold", "share", "strategy", "goal")}
-    return {**without_ranges(report), **same}
+    parts = ("metric", "threshold", "share", "strategy", "goal")
+    return {**without_ranges(report), **{name: getattr(report, name) for name in parts}}
 
 
 def without_ranges(report: Report) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.options.concerns import EXPLAIN_NOTHING, RunOptions
 from trt_bisect.options.declare import takes
+from trt_bisect.options.kinds import parse_time
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.experiment import Experiment, Setup, all_trials
@@ -83,8 +84,8 @@ def run(model: GivenModel, options: RunOptions, command: str = "", asked: RunOpt
     board = open_board(options.tensorboard, options.tensorboard_detail)
     progress = options.progress or default_progress()
     with working_in(folder, progress, options.history) as display, under_way.Live(folder) as live:
-        limit = options.time_limit_seconds
-        shown = display if limit is None else TimeLimited(display, limit)
+        limit = options.time_limit
+        shown = display if limit is None else TimeLimited(display, parse_time(limit))
         blank, started = partial(reporting.unmeasured_report, options, rule, command=command), time()
         try:
             network = asked_network(options, model, options.shapes)
@@ -108,17 +109,15 @@ class _Run:
     """A run: its question, and where its results go.
 
     Attributes:
-        setup: the stages before plans are measured.
-        repeated: those that suggested commands repeat.
+        repeated: the options that suggested commands repeat.
         blank: returns the report with nothing measured, before the experiment is ready.
         written: the texts of the recipe whose files this run has written; None without them.
         kept_until: a cheaper recipe is not written before then, as that would take too large a share of the time.
         known: the report so far and the answer that it has; None before full INT8 is known on all inputs.
-        first: the experiment with the first ranges; None until it is ready.
-        answering: the search of the answer; None until all inputs are ready.
+        first: the experiment with the first ranges.
         accuracies: returns the accuracies of an answer; None without labels or an accuracy function.
         accuracy: returns the accuracy of a plan with the ranges of an answer; None likewise.
-        verdict: the report with its verdict; None until it is known.
+        verdict: the report with its verdict.
         is_explained: nothing is missing in ``verdict``.
     """
 
@@ -159,7 +158,10 @@ class _Run:
 
     def _measured(self, stack: ExitStack) -> Report:
         """Returns the report of a run that nobody stops: all of it, from start to end."""
-        first = self._opened(stack)
+        first = self.first = stack.enter_context(prepared(self.setup))
+        self._continue(first)
+        self._announce(first)
+        refuse_tensors(self.options, self.folder, first.builder.engine)
         answering = self._asked_search(stack, first)
         searched = self.searched = Searched(answering.experiment)
         deploying, answer = self._search(answering, searched)
@@ -185,17 +187,7 @@ class _Run:
             self._write_logs(searched, report)
         return report
 
-    def _opened(self, stack: ExitStack) -> Experiment:
-        """Prepares the measuring; what earlier sittings left in the folder is counted, and stands if it knows more."""
-        first = self.first = stack.enter_context(prepared(self.setup))
-        self.setup.began -= self._seconds_before(first)
-        self._keep_earlier(first)
-        self._announce(first)
-        refuse_tensors(self.options, self.folder, first.builder.engine)
-        return first
-
     def _asked_search(self, stack: ExitStack, first: Experiment) -> AnswerSearch:
-        """Returns the search of the answer, with the goal that the user asks for."""
         options = self.options
         accuracy = asked_accuracy(self.setup, first, options)
         fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
@@ -205,13 +197,10 @@ class _Run:
             self.accuracies, self.accuracy = partial(accuracies, accuracy, fp32, least), partial(accuracy_of, accuracy)
             if least is not None:
                 answering.target = AccuracyTarget(answering.plans, accuracy, fp32[ACCURACY], least)
-        layers, inputs, explains = len(first.network.movable), answering.plans.inputs, self._explains
+        layers, inputs = len(first.network.movable), answering.plans.inputs
+        explains = options.explain != EXPLAIN_NOTHING
         self.setup.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
         return answering
-
-    @property
-    def _explains(self) -> bool:
-        return self.options.explain != EXPLAIN_NOTHING
 
     def _end(self, stop: BaseException, *, again: bool = True) -> Report:
         """Saves what is known when a run is stopped, and ends it: a report after a time limit, else an error.
@@ -238,11 +227,9 @@ class _Run:
         raise stop
 
     def _left(self, kind: str, *, measures: bool) -> Report:
-        """Returns the best report of a run that was stopped, and saves it.
+        """Returns the best report of a run that was stopped, and saves it; ``kind``: see ``Report.stopped``.
 
-        Args:
-            kind: see ``Report.stopped``.
-            measures: full INT8 and the best recipes are measured to the end.
+        With ``measures``, full INT8 and the best recipes are measured to the end.
         """
         if self.verdict is not None:
             searched, report = self.searched, self.verdict
@@ -253,10 +240,10 @@ class _Run:
         else:
             searched = self._stopped_search(kind, measures=measures)
             if searched is None:
-                known: Report | None = None
+                so_far: Report | None = None
                 with suppress(Exception):
-                    known = self.live.known()
-                return self._saved(under_way.without_verdict(known or self.blank(), kind), None)
+                    so_far = self.live.known()
+                return self._saved(under_way.without_verdict(so_far or self.blank(), kind), None)
             report = self._answered(searched)
             if measures:
                 report = self._told(report, searched)
@@ -267,29 +254,26 @@ class _Run:
             self._write_logs(searched, report)
         return report
 
-    def _seconds_before(self, first: Experiment) -> float:
-        """Returns the seconds of earlier sittings of this run, as the reports in its folder have them."""
-        if self.folder is None or not first.store.resumed:
-            return 0.0
-        made_of = under_way.without_ranges(self._asked(first))
-        reports = (read_report(self.folder / name) for name in (REPORT, SO_FAR))
-        known = [report.seconds.total for report in reports if report and under_way.without_ranges(report) == made_of]
-        return max(known, default=0.0)
-
-    def _keep_earlier(self, first: Experiment) -> None:
-        """Lets the report so far of a killed run stand, as long as it knows a recipe and this run none.
+    def _continue(self, first: Experiment) -> None:
+        """Counts the seconds of earlier sittings; lets the report so far of a killed run stand if it knows a recipe.
 
         A recipe that answered another question loses its plan, as no report will name it.
         """
-        if self.folder is None or (before := read_report(self.folder / SO_FAR)) is None:
+        if self.folder is None:
             return
-        same = under_way.question_in(before) == under_way.question_in(self._asked(first))
-        self.live.earlier = same and before.recipe.meets
-        if not self.live.earlier:
-            (self.folder / FOLDER / PLAN).unlink(missing_ok=True)
+        blank, before = self._asked(first), read_report(self.folder / SO_FAR)
+        if first.store.resumed:
+            made_of = under_way.without_ranges(blank)
+            reports = [report for report in (read_report(self.folder / REPORT), before) if report]
+            seconds = [report.seconds.total for report in reports if under_way.without_ranges(report) == made_of]
+            self.setup.began -= max(seconds, default=0.0)
+        if before is not None:
+            same = under_way.question_in(before) == under_way.question_in(blank)
+            self.live.earlier = same and before.recipe.meets
+            if not self.live.earlier:
+                (self.folder / FOLDER / PLAN).unlink(missing_ok=True)
 
     def _asked(self, experiment: Experiment) -> Report:
-        """Returns the report with nothing measured: the question."""
         return reporting.asked_report(self.setup, experiment, self.options, self.command)
 
     def _announce(self, experiment: Experiment) -> None:
@@ -299,7 +283,6 @@ class _Run:
         self._watch(experiment)
 
     def _watch(self, experiment: Experiment) -> None:
-        """Writes the report so far from now on, with the curve of an experiment."""
         assert self.first is not None
         report, answer = self.known or (self._asked(experiment), None)
         curve = self.options.curve_of(experiment.strategy, len(experiment.network.movable))
@@ -309,11 +292,8 @@ class _Run:
     def _search(self, answering: AnswerSearch, searched: Searched) -> tuple[AnswerSearch, Answer]:
         """Searches the answer: the ranges, the set of layers that stay high, its check, each layer put back.
 
-        The search that found the recipe comes first: it is another one where the recipe has a changed network.
+        The search that found the recipe is returned: it is another one where the recipe has a changed network.
         The curve comes before the set only where the search of the set starts from its suspects.
-
-        Raises:
-            TimeUp, KeyboardInterrupt, NoRoom: the search was stopped.
         """
         assert self.first is not None
         answering.on_answer = self._so_far
@@ -335,7 +315,6 @@ class _Run:
         return deploying, searched.answer
 
     def _with_front(self, answering: AnswerSearch, searched: Searched, report: Report) -> Report:
-        """Returns the report with the front, if the user asks for it."""
         if not self.options.front:
             return report
         assert searched.answer is not None
@@ -359,20 +338,13 @@ class _Run:
             self.kept_until = perf_counter() + (perf_counter() - began) / under_way.SHARE
 
     def _rest(self, searched: Searched, report: Report | None = None) -> list[str]:
-        """Returns what was not done after the answer, a clause each.
-
-        Args:
-            report: the report so far, which may have a part of the curve.
-        """
+        """Returns what was not done after the answer, a clause each; ``report`` may have a part of the curve."""
         rows = () if report is None else report.layers
-        part = (
-            summary.CURVE_IN_PART
-            if any(row.quantizable and row.outcome != NOT_TRIED for row in rows)
-            else summary.CURVE_MISSING
-        )
+        is_begun = any(row.quantizable and row.outcome != NOT_TRIED for row in rows)
         front = [summary.FRONT_MISSING] if self.options.front and not searched.front else []
+        part = summary.CURVE_IN_PART if is_begun else summary.CURVE_MISSING
         curve = [] if searched.curve.findings.steps else [part]
-        explanation = [summary.UNEXPLAINED] if self._explains else []
+        explanation = [] if self.options.explain == EXPLAIN_NOTHING else [summary.UNEXPLAINED]
         changes = [summary.UNCHANGED] if searched.changes else []
         return [*changes, *front, *curve, *explanation]
 
@@ -404,14 +376,13 @@ class _Run:
     def _with_more(self, report: Report, searched: Searched) -> Report:
         """Returns a report with all that was measured since its verdict, and keeps it."""
         with lifted(self.setup.progress):
-            known = self._report(searched)
+            renewed = self._report(searched)
         tensors = (note for note in report.notes if note.kind == TENSORS)
-        report = self.verdict = known.changed(notes=(*known.notes, *tensors))
+        report = self.verdict = renewed.changed(notes=(*renewed.notes, *tensors))
         self.live.keep(report)
         return report
 
     def _measure_curve(self, answering: AnswerSearch, searched: Searched) -> None:
-        """Measures the curve on the experiment that ``searched`` has for it."""
         experiment = searched.of_curve
         answering.plans.give_back()
         names = [layer.name for layer in experiment.network.layers]
@@ -424,12 +395,7 @@ class _Run:
         self.setup.forecast.ends(CURVE)
 
     def _stopped_search(self, kind: str, *, measures: bool) -> Searched | None:
-        """Returns what a stopped search knows; None if full INT8 is not known on all inputs.
-
-        Args:
-            kind: see ``Report.stopped``.
-            measures: see ``_left``.
-        """
+        """Returns what a stopped search knows; None if full INT8 is not known on all inputs. See ``_left``."""
         if self.searched is None or self.answering is None:
             return None
         searched = replace(self.searched, stopped=kind, measures=measures)
@@ -438,8 +404,7 @@ class _Run:
             return None
         if self.accuracies is not None and answer.by_accuracy:
             searched.accuracy = self.accuracies(answer, measures=measures)
-        rest = self._rest(searched)
-        return replace(searched, answer=replace(answer, not_done=(*answer.not_done, *rest)))
+        return replace(searched, answer=replace(answer, not_done=(*answer.not_done, *self._rest(searched))))
 
     def _answered(self, searched: Searched) -> Report:
         """Returns the report on an answer; the latencies and the overflows are measured."""
@@ -470,11 +435,7 @@ class _Run:
             searched.notes = (*searched.notes, *notes)
 
     def _report(self, searched: Searched, *, files: bool = True) -> Report:
-        """Returns the report on an answer; nothing is measured.
-
-        Args:
-            files: the files of the recipe and the graph are attached.
-        """
+        """Returns the report on an answer, with the files of the recipe and the graph; nothing is measured."""
         answer, options, setup, first = searched.answer, self.options, self.setup, self.first
         assert answer is not None
         assert first is not None
@@ -482,14 +443,14 @@ class _Run:
         trials = all_trials(first, searched.of_curve, answer.of_user.experiment, experiment)
         notes = [*setup.notes, *searched.notes, *_broken_off(searched.of_curve)]
         notes += [*self._not_measured(searched), *refused_by_default(answer)]
-        made = recipe_of(options, answer, answer.plan) if files else None
+        recipe = recipe_of(options, answer, answer.plan) if files else None
         seconds = reporting.seconds_of(trials, setup.data.calibrated, perf_counter() - setup.began)
         blank = replace(self._asked(searched.of_curve), notes=tuple(dict.fromkeys(notes)))
-        report = reporting.build_report(blank, searched, first, seconds, made)
+        report = reporting.build_report(blank, searched, first, seconds, recipe)
         if not files:
             return report
-        own = answer.of_user.experiment
-        return report.changed(files=made, graph=graph_of(own.network, own.ranges.scales))
+        of_user = answer.of_user.experiment
+        return report.changed(files=recipe, graph=graph_of(of_user.network, of_user.ranges.scales))
 
     def _not_measured(self, searched: Searched) -> list[Note]:
         """A note on the boundaries that an adaptive curve leaves out."""
@@ -516,25 +477,18 @@ class _Run:
         return report
 
     def _keep(self, report: Report, tell: Callable[[], None]) -> None:
-        """Writes a report so far and the files of its recipe: a run that is killed later has both.
-
-        Args:
-            tell: writes it.
-        """
-        made = report.attached.files
-        if self.folder is None or made is None or made.texts == self.written:
+        """Writes a report so far, by ``tell``, and the files of its recipe: a run that is killed later has both."""
+        files = report.attached.files
+        if self.folder is None or files is None or files.texts == self.written:
             tell()
             return
         self.written = None
-        made.write(self.folder / FOLDER, tell)
-        self.written = made.texts
+        files.write(self.folder / FOLDER, tell)
+        self.written = files.texts
 
     def _explained(self, answering: AnswerSearch, answer: Answer, report: Report) -> Report:
-        """Returns the report with its explanation, as far as the user asks for it.
-
-        ``explained`` is imported only here, so that a run without an explanation starts sooner.
-        """
-        if not self._explains:
+        """Returns the report with its explanation; ``explained`` is imported here: runs without it start sooner."""
+        if self.options.explain == EXPLAIN_NOTHING:
             return report
         from trt_bisect.commands.run.explain import explained
 
@@ -542,60 +496,53 @@ class _Run:
         return explained(answering.plans, answer, report, self.repeated)
 
     def _pictured(self, answer: Answer, report: Report) -> Report:
-        """Returns the report with the pictures of the worst images, if it is explained."""
-        if not self._explains or report.exit_code not in (0, 1):
+        if self.options.explain == EXPLAIN_NOTHING or report.exit_code not in (0, 1):
             return report
         from trt_bisect.commands.run.pictures import pictured
 
         return pictured(answer, report, self.folder, self.setup.progress)
 
     def _write_logs(self, searched: Searched, report: Report) -> None:
-        """Writes TensorBoard's logs of the user's network, if they are asked for."""
         from trt_bisect.report.tensorboard_logs import RunLogs, steps_of
 
         first, answering = self.first, self.answering
         if self.board is None or searched.answer is None or first is None or answering is None:
             return
         answer = searched.answer.of_user
-        own = answer.experiment
+        experiment = answer.experiment
         RunLogs(
             self.board,
             report,
-            own,
+            experiment,
             searched.curve.findings,
             answer.plan,
             trials={**first.store.trials, **searched.of_curve.store.trials},
-            reported={own.network.full(own.whole.high): answer.full, answer.plan: answer.restored},
-            measured=partial(steps_of, own.store.trials, first.store.trials, own.rule, own.ranges.digest()),
+            reported={experiment.network.full(experiment.whole.high): answer.full, answer.plan: answer.restored},
+            measured=partial(
+                steps_of, experiment.store.trials, first.store.trials, experiment.rule, experiment.ranges.digest()
+            ),
             price=answering.plans.price,
             accuracy=None if self.accuracy is None else partial(self.accuracy, answer),
             memory=self.options.memory_bytes,
         ).write(self.setup.progress)
 
     def _saved(self, report: Report, experiment: Experiment | None) -> Report:
-        """Returns the report with the step to go on with, and saves it if there is a folder; see ``_kept``."""
-        report = self._with_next(report, experiment).changed(peak_bytes=peak_bytes())
-        files = report.attached.files
+        """Returns the report with the step to go on with, and saves it if there is a folder.
+
+        There is no step for an experiment that no engine runs; without a folder it has no command.
+        """
+        options, files = self.options, report.attached.files
+        is_experiment = options.low_precision.wide or any(line.kind == summary.EXPERIMENT for line in report.lines)
+        if experiment is not None and not is_experiment:
+            step = next_step(report, setting_of(experiment, self.repeated, report), accept=options.accept)
+            if step is not None and (files is not None or step.kind not in (RECIPE, BUILD)):
+                report = report.changed(next=replace(step, command="") if self.folder is None else step)
+        report = report.changed(peak_bytes=peak_bytes())
         is_new = files is None or files.texts != self.written
         return under_way.save_report(report, self.folder, self.live, self.setup.progress, recipe=is_new)
 
-    def _with_next(self, report: Report, experiment: Experiment | None) -> Report:
-        """Returns ``report`` with the step to go on with; there is none for an experiment that no engine runs.
-
-        Without a folder it has no command.
-        """
-        options, files = self.options, report.attached.files
-        is_experiment = any(line.kind == summary.EXPERIMENT for line in report.lines)
-        if options.low_precision.wide or is_experiment or experiment is None:
-            return report
-        step = next_step(report, setting_of(experiment, self.repeated, report), accept=options.accept)
-        if step is None or (files is None and step.kind in (RECIPE, BUILD)):
-            return report
-        return report.changed(next=replace(step, command="") if self.folder is None else step)
-
 
 def _broken_off(experiment: Experiment) -> list[Note]:
-    """Notes on passes that could not be finished."""
     failures = experiment.evaluator.failures if isinstance(experiment.evaluator, BranchEvaluator) else []
     if not failures:
         return []

@@ -18,10 +18,8 @@ from trt_bisect.support.progress import Progress
 
 _BOUNDARIES_AT_ONCE = 9
 """For the suspects alone: full INT8, FP32, and the seven boundaries of three halvings."""
-
 _REACH = 4
 """The number of plans for each place that are foreseen at once where every boundary is measured."""
-
 NOTHING_FOUND = Findings(None, (), (), ())
 
 
@@ -76,31 +74,23 @@ class CurveSearch:
         if isinstance(evaluator, BranchEvaluator):
             findings, measured_in = self._in_passes(curve, evaluator), evaluator.measured_in
             if measured_in:
-                in_pieces = findings
-                findings = self._on_whole_engines(in_pieces, evaluator.whole)
+                in_pieces, low = findings, self.question.low.upper()
+                self.progress.say(f"Whole engines decide: measuring full {low} and both sides of each suspect")
+                # a suspect that they do not confirm is withdrawn; they are bisected where the pieces were wrong
+                findings = in_pieces.decided_by(self._wholes(CULPRITS, evaluator.whole, in_pieces.suspects))
         else:
             findings = self._wholes(curve, evaluator)
         nothing = evaluator.measure(self.question.prefix(-1))
         return Curve(findings, nothing, measured_in, in_pieces, sides_of(self.question, in_pieces, findings))
 
-    def _on_whole_engines(self, in_pieces: Findings, whole: RebuildEvaluator) -> Findings:
-        """Decides on whole engines: full INT8, both sides of each suspect of the pieces, and others that they show.
-
-        A suspect that they do not confirm is withdrawn, and they are bisected where the pieces were wrong.
-        """
-        low = self.question.low.upper()
-        self.progress.say(f"Whole engines decide: measuring full {low} and both sides of each suspect")
-        return in_pieces.decided_by(self._wholes(CULPRITS, whole, in_pieces.suspects))
-
     def _in_passes(self, curve: str, evaluator: BranchEvaluator) -> Findings:
         question, progress = self.question, self.progress
-        watched: list[Step] = []
-        told: set[int] = set()
+        watched, announced = list[Step](), set[int]()
 
         def measure_all(plans: Sequence[PrecisionPlan]) -> list[Loss]:
             for step in watched:
-                if step.suspect and not told.issuperset(step.layers):
-                    told.update(step.layers)
+                if step.suspect and not announced.issuperset(step.layers):
+                    announced.update(step.layers)
                     progress.say(f"Suspect: {self.names[step.layers[0]]}")
             progress.stage(f"Measuring {len(plans)} plans", evaluator.work(plans))
             return [self.rule.loss(trial) for trial in evaluator.measure_all(plans, progress.step)]

@@ -1,0 +1,50 @@
+"""TensorRT-RTX alone: the layers of an engine that is never run, and the time at which its kernels are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trt_bisect.builder import tensorrt_build
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.inspector import EngineLayer
+
+
+def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[EngineLayer, ...]:
+    """Builds an ONNX file as it is, with strong typing, and returns the layers of the engine. It needs no GPU.
+
+    Args:
+        shapes: the sizes of dynamic inputs by name; a dynamic axis without a size is 1, as trtexec takes it.
+
+    Raises:
+        EngineUnavailable: TensorRT-RTX is not installed, or does not start here.
+        TrialFailed: the parser refuses the file, or the build failed.
+    """
+    rt, options = tensorrt_build.start_tensorrt(tensorrt_build.RTX), BuildOptions()
+    definition = tensorrt_build.parse_file(rt, path, tensorrt_build.creation_flags(rt.module, ("STRONGLY_TYPED",)))
+    inputs = [definition.network.get_input(i) for i in range(definition.network.num_inputs)]
+    sizes = {tensor.name: tuple(shapes.get(tensor.name, (max(1, size) for size in tensor.shape))) for tensor in inputs}
+    profile = {tensor.name: (sizes[tensor.name],) * 3 for tensor in inputs if min(tensor.shape, default=1) < 0}
+    config, _ = tensorrt_build.new_config(rt, options, profile)
+    return tensorrt_build.serialize(rt, definition, config, options).layers
+
+
+def eager_context(rt: tensorrt_build.TensorRT, engine: Any) -> Any:
+    """Makes an execution context whose kernels are final from the first inference on; None without memory for it.
+
+    TensorRT-RTX compiles kernels when an engine is loaded. By default, those for dynamic shapes are compiled in the
+    background, and another kernel runs until they are there: two inferences would not be of one engine. The compiled
+    kernels are kept for the next engines of the same builder, which differ in a few layers.
+
+    Args:
+        rt: the builder's TensorRT-RTX, which keeps the cache: that has to live longer than every context.
+        engine: a ``trt.ICudaEngine``.
+    """
+    eager = rt.module.DynamicShapesKernelSpecializationStrategy.EAGER
+    runtime_config = engine.create_runtime_config()
+    runtime_config.dynamic_shapes_kernel_specialization_strategy = eager
+    if not rt.kernels:
+        rt.kernels.append(runtime_config.create_runtime_cache())
+    runtime_config.set_runtime_cache(rt.kernels[0])
+    return engine.create_execution_context(runtime_config)
