@@ -27,7 +27,7 @@ from tests.support.goal_cases import (
 )
 from tests.support.networks import Sketch, plant_between
 from tests.support.records import record_of
-from trt_bisect.answer.front import moves_of
+from trt_bisect.answer.result import moves_of
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.model.network import load_network

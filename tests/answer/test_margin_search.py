@@ -22,13 +22,13 @@ def searched(monkeypatch, first, costs):
     search.plans, search.refused = plans, None
     search.tried = tuple(SimpleNamespace(cost=cost) for cost in first)
 
-    def held(_search, _suspects, dearest=math.inf):
+    def held(_search, dearest=math.inf):
         asked.append((plans.margin.share, round(dearest, 9)))
         return plans.margin.share, next(found)
 
     monkeypatch.setattr(AnswerSearch, "_held", held)
     monkeypatch.setattr(AnswerSearch, "_costs", lambda _search, found: found[1])
-    taken = search._with_margin(())
+    taken = search._with_margin()
     assert plans.margin == (MARGIN if taken[0] else NO_MARGIN)
     return taken, asked, search.refused
 

@@ -92,10 +92,9 @@ def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes:
     """Returns the class of each picture: the number of its folder, or its place in the order of the folders' names.
 
     Args:
-        folder: has a folder for each class.
         samples: the samples that the pictures have become.
         pictures: the folder with the pictures, the same or one in it.
-        classes: the classes of the network.
+        classes: the number of classes of the network.
 
     Raises:
         BadInput: a picture is in no class folder, or the folders cannot be those of the network's classes.
@@ -119,13 +118,12 @@ def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes:
     return _of_whole_samples(np.array(labels, np.int64), samples)
 
 
-def labels_in_order(given: object, samples: Dataset, dataset: object) -> tuple[np.ndarray, list[str]]:
+def labels_in_order(labels: object, samples: Dataset, dataset: object) -> tuple[np.ndarray, list[str]]:
     """Returns the class of each sample: by the name of its file where the labels have names, else in their order.
 
     Args:
-        given: the path of the labels, ``Labels``, or an array of classes.
-        samples: the samples.
-        dataset: what they were opened from.
+        labels: their path, ``Labels``, or an array of classes.
+        dataset: what the samples were opened from.
 
     Returns:
         The classes; and the remark that their order counts, where the samples have names and the labels have none.
@@ -134,28 +132,28 @@ def labels_in_order(given: object, samples: Dataset, dataset: object) -> tuple[n
         BadInput: the labels cannot be read, the samples have no names, a file has no label, or labels without names may
             be in another order than the files: that of the numbers in their names.
     """
-    labels = read_labels(Path(given)) if isinstance(given, (str, Path)) else given
+    labels = read_labels(Path(labels)) if isinstance(labels, (str, Path)) else labels
     pictures = image_files(Path(dataset)) if isinstance(dataset, (str, Path)) and Path(dataset).is_dir() else []
     files = [str(file) for file in pictures] or list(samples.names)
-    if not isinstance(labels, Labels) or not labels.names:
-        classes = np.asarray(labels.classes if isinstance(labels, Labels) else labels)
-        apart = [pair for pair in zip(files, sorted(files, key=_by_numbers), strict=True) if pair[0] != pair[1]]
-        if apart:
-            read, counted_on = (Path(file).name for file in apart[0])
-            raise BadInput(
-                f"The labels have no names, and the order of the pictures is not clear: by name '{read}' comes before "
-                f"'{counted_on}', by number after it.",
-                f"Give labels with names, such as '{read},3' on each line, or write the numbers in the names of the "
-                "pictures with the same number of digits.",
-            )
-        first = ", ".join(f"'{Path(file).name}'" for file in files[:3])
-        return classes, [f"the labels have no names: they are taken in the order {first} and so on"] if files else []
-    if not files:
+    if isinstance(labels, Labels) and labels.names:
+        if files:
+            return _of_whole_samples(labels.of(files), samples), []
         raise BadInput(
             f"The labels have names, such as '{labels.names[0]}', and the samples of {samples.source} have none.",
             "Give --dataset FOLDER with the pictures, or the classes alone in the order of the samples.",
         )
-    return _of_whole_samples(labels.of(files), samples), []
+    classes = np.asarray(labels.classes if isinstance(labels, Labels) else labels)
+    for by_name, by_number in zip(files, sorted(files, key=_by_numbers), strict=True):
+        if by_name != by_number:
+            first = Path(by_name).name
+            raise BadInput(
+                f"The labels have no names, and the order of the pictures is not clear: by name '{first}' comes before "
+                f"'{Path(by_number).name}', by number after it.",
+                f"Give labels with names, such as '{first},3' on each line, or write the numbers in the names of the "
+                "pictures with the same number of digits.",
+            )
+    firsts = ", ".join(f"'{Path(file).name}'" for file in files[:3])
+    return classes, [f"the labels have no names: they are taken in the order {firsts} and so on"] if files else []
 
 
 def _by_numbers(file: str) -> list[tuple[int, str]]:
@@ -169,11 +167,6 @@ def _of_whole_samples(labels: np.ndarray, samples: Dataset) -> np.ndarray:
     return labels[: len(labels) - len(labels) % (batch or 1)]
 
 
-def mask_files(folder: Path) -> list[Path]:
-    """Returns the masks in a folder, in the order of their names."""
-    return sorted(folder.glob("*.png"))
-
-
 def accuracy_by_masks(samples: Dataset, folder: Path, task: Task, *, letterbox: bool) -> Accuracy:
     """Makes the accuracy that is the mean intersection over union (mIoU), over the pixels of all masks together.
 
@@ -183,10 +176,9 @@ def accuracy_by_masks(samples: Dataset, folder: Path, task: Task, *, letterbox: 
     Args:
         samples: each holds one image; its mask has its name, or its number.
         folder: a PNG for each image, of one channel or a palette: the class of each pixel.
-        task: reads the classes of pixels.
         letterbox: the images keep their shape in the input; else they are stretched.
     """
-    files = mask_files(folder)
+    files = sorted(folder.glob("*.png"))
     place_of = place_finder(samples, [file.name for file in files], "mask")
     sha = hashlib.sha256(f"{task.note} {letterbox} {samples.digest()}".encode())
     values: set[int] = set()
@@ -237,12 +229,7 @@ def _read(task: Task, infer: RunNetwork, feeds: Mapping[str, np.ndarray]) -> Seq
 
 @dataclass(frozen=True)
 class Texts:
-    """The right texts.
-
-    Attributes:
-        names: the names of their images; empty where the lines are in the order of the samples.
-        lines: the texts.
-    """
+    """The right texts, and the names of their images; none where the lines are in the order of the samples."""
 
     names: tuple[str, ...]
     lines: tuple[str, ...]
@@ -277,7 +264,6 @@ def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Seque
     Args:
         samples: one or more lines each.
         texts: those of all lines, in their order; or one for each sample, by name.
-        task: reads lines of classes.
         letters: the character of each class.
     """
     place_of = place_finder(samples, texts.names, "text")
@@ -355,18 +341,24 @@ def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) ->
     else:
         labels, order = labels_in_order(options.labels, data, options.dataset)
         setup.notes += noted(text.ACCURACY, order)
-    samples, labels = _without_unseen(setup, data, labels)
+    samples, holdout = setup.data.without_unseen(data), setup.data.holdout
+    if samples is not data and holdout is not None and holdout.unseen is not None:
+        places = [samples.place(position) for position in range(samples.length or 0)]
+        total = len(holdout.whole.digests)
+        # Each sample has as many labels as there are rows in it.
+        labels = labels if len(labels) % total else labels.reshape(total, -1)[places].reshape(-1)
+    else:
+        samples = data
     return accuracy_by_labels(samples, labels, output, classes.predicted, str(classes))
 
 
 def _by_task(kind: str, path: Path, samples: Dataset, experiment: Experiment, options: RunOptions) -> Accuracy:
-    """Returns the accuracy by labels that a task's reading of the outputs is compared with."""
     first = experiment.references[0]
     names = [name for name in numeric_outputs(first) if name in (options.outputs or first)]
     reference = [{name: outputs[name] for name in names} for outputs in experiment.references]
     if kind == BOXES:
-        asked = AskedTask(options.task or "detect", head=options.head)
-        return accuracy_by_boxes(samples, read_truth(path), asked, reference, letterbox=options.letterbox)
+        by_boxes = AskedTask(options.task or "detect", head=options.head)
+        return accuracy_by_boxes(samples, read_truth(path), by_boxes, reference, letterbox=options.letterbox)
     if kind == MASKS:
         task = find_task(AskedTask("segment", class_axis=options.class_axis), reference)
         return accuracy_by_masks(samples, path, task, letterbox=options.letterbox)
@@ -379,17 +371,6 @@ def _by_task(kind: str, path: Path, samples: Dataset, experiment: Experiment, op
             "{'character': '\\n'.join(characters)}), without the blank.",
         )
     return accuracy_by_texts(samples, read_texts(path), task, letters)
-
-
-def _without_unseen(setup: Setup, data: Dataset, labels: np.ndarray) -> tuple[Dataset, np.ndarray]:
-    """The samples that may be judged, with their labels: as many for each sample as there are rows in it."""
-    samples = setup.data.without_unseen(data)
-    holdout = setup.data.holdout
-    if samples is data or holdout is None or holdout.unseen is None:
-        return data, labels
-    places = [samples.place(position) for position in range(samples.length or 0)]
-    total = len(holdout.whole.digests)
-    return samples, labels if len(labels) % total else labels.reshape(total, -1)[places].reshape(-1)
 
 
 def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float]:
@@ -413,10 +394,8 @@ def accuracies(
     """Returns the accuracy of FP32, full INT8 and the recipe, and of the base where the accuracy decides.
 
     Args:
-        accuracy: the user's.
         fp32: see ``fp32_accuracy``.
         least: the lowest acceptable accuracy; None where the similarity decides.
-        answer: the answer.
         measures: false tells only the accuracies that were measured.
     """
     experiment = answer.experiment
@@ -429,10 +408,9 @@ def accuracies(
 
     has_base = least is not None and network.base_type is not None
     base = measured(network.plan((), network.base or high)) if has_base else None
-    full = network.full(high)
-    plans = {"int8": full} | (
-        {"recipe": answer.plan} if answer.meets or answer.most is not None or answer.plan != full else {}
-    )
+    plans = {"int8": network.full(high)}
+    if answer.meets or answer.most is not None or answer.plan != plans["int8"]:
+        plans["recipe"] = answer.plan
     by_plan = {name: measured(plan) for name, plan in plans.items()}
     every = {"fp32": fp32} | {name: evaluator.figures(plan) for name, plan in plans.items()}
     also = {name: more for name, row in every.items() if (more := {k: v for k, v in row.items() if k != ACCURACY})}
@@ -446,11 +424,9 @@ def accuracy_of(accuracy: Accuracy, answer: Answer, plan: PrecisionPlan) -> floa
 
 
 class AccuracyTarget:
-    """The accuracy of the data set, and beside it a little of the similarity.
+    """The accuracy of the data set, and beside it a little of the similarity, which ``plans`` measures.
 
     Args:
-        plans: measures the similarity.
-        accuracy: the user's function, or the share of samples with the right class.
         reference: FP32's accuracy.
         least: the lowest acceptable accuracy.
     """

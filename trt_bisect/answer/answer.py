@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +29,6 @@ from trt_bisect.answer.search import (
     Measure,
     answer_plans,
     choose_ranges,
-    find_set,
     make_space,
     retuned,
 )
@@ -43,17 +42,17 @@ from trt_bisect.answer.steps_back import (
 )
 from trt_bisect.answer.validation import Checked, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.cheapest import FEW_NEEDED, Cheapest, surely_cheapest
+from trt_bisect.driver.cheapest import FEW_NEEDED, Cheapest, cheapest, orders, surely_cheapest
 from trt_bisect.driver.local_search import FEW_UNITS, within
 from trt_bisect.driver.search import Loss, drive
-from trt_bisect.driver.search_space import Kept, Sensitivities, Space
+from trt_bisect.driver.search_space import Kept, Point, Sensitivities, Space, knee, pareto, path
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH, RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
-from trt_bisect.report.answer import AS_CHEAP, DECIDING, OWN
+from trt_bisect.report.answer import ALL_HIGH, AS_CHEAP, DECIDING, KNEE, OWN, RECIPE, FrontPoint
 from trt_bisect.report.summary import TOO_DEAR, over_inputs
 from trt_bisect.support.progress import CHECKS
 from trt_bisect.support.text import DATA, Note, counted, percent
@@ -73,10 +72,11 @@ _LOWERING = 0.35
 """The share of the inferences allowed that lowering one unit after another may take, where a first recipe is cheap."""
 _CHECKED_AT_END = 4
 """When the time is over, so many sets that hold on the judged inputs are checked on all."""
-
-
-Searched = tuple[Cheapest, Experiment, Checked, float]
-"""A set of units, the experiment with its ranges, its check on all inputs, and the loss that the search aimed at."""
+_POINTS, _POINTS_DEAR = 12, 8
+"""The number of plans between the ends of a front; the second where each takes an engine or an accuracy."""
+_TO_TWO_DECIMALS = 0.01
+"""From this cost on two decimals of a per cent are told: layers that cost nothing count a millionth each, which would
+make 100.0011 % of all layers."""
 _NOT_CHECKED = Checked({OWN: math.inf})
 """The check of a recipe that costs too much to be checked."""
 
@@ -86,19 +86,17 @@ class AnswerSearch:
     """The search of the answer, a stage at a time: ``choose_ranges``, then the curve, then ``finish``.
 
     Attributes:
-        plans: measures plans on the inputs given.
         experiment: the experiment with the chosen ranges.
         effort: how far a recipe is made cheaper where one session runs all plans: see ``answer.estimated``. With
             few units the default is thorough, and so it is where an accuracy or a budget is the goal.
         most: the largest cost of a recipe; None without a budget. With one, the most accurate plan is searched.
         fp16_saves: layers of a recipe go to FP16 where that is enough and the cost falls by as much.
-        alone: measures units alone.
+        strict: full INT8 has to leave the margin too, as it is a recipe: the network was changed.
         target: judges plans; by the similarity if nothing else is set.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe; then the search goes on.
-        tried: the calibrators that were tried.
         recipe: the cheapest recipe so far by estimated losses; None without one.
-        refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
-        strict: full INT8 has to leave the margin too, as it is a recipe: the network was changed.
+        refused: see ``Answer``.
+        suspects: the suspects of the curve, as layer indices.
     """
 
     plans: AnswerPlans
@@ -106,15 +104,16 @@ class AnswerSearch:
     effort: str = THOROUGH
     most: float | None = None
     fp16_saves: float = math.inf
+    strict: bool = False
     alone: EachAlone = field(init=False)
     target: Target = field(init=False)
     on_answer: Callable[[Answer], None] | None = field(default=None, init=False)
     tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
     recipe: Recipe | None = field(default=None, init=False)
-    _estimated_alone: Sensitivities | None = field(default=None, init=False)
     space: Space = field(init=False)
     refused: float | None = field(default=None, init=False)
-    strict: bool = False
+    suspects: Collection[int] = field(default=(), init=False)
+    _estimated_alone: Sensitivities | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.alone = EachAlone(self.plans)
@@ -129,52 +128,42 @@ class AnswerSearch:
             BadInput: the layers that the user fixed in high precision cost more than the budget.
         """
         plans, current = self.plans, self.experiment.ranges
-        self.space = make_space(plans)
-        self._refuse_spent()
+        self.space = space = make_space(plans)
+        if self.most is not None and space.spent > self.most:
+            raise BadInput(
+                f"The layers fixed in high precision give up {percent(space.spent)} of INT8's gain in speed, more than "
+                f"the budget of {percent(self.most)}.",
+                "Fix fewer layers, or give a larger --budget.",
+            )
         if plans.switches:
             self._say_full()
         plans.judged = self._worst_inputs(_JUDGED_FOR_RANGES)
-        candidates = plans.setup.data.candidates if self.space.units else ()
+        candidates = plans.setup.data.candidates if space.units else ()
         others = [ranges for ranges in candidates if ranges.calibrator != current.calibrator]
-        aimed = replace(self.space, budget=self.space.budget * SAFETY)
-        estimates = plans.switches and not self.space.has_many
-        is_usual = self._by_similarity and self.most is None
-        if not is_usual or (self.effort == DEFAULT and len(self.space.units) <= FEW_UNITS):
+        aimed, is_usual = replace(space, budget=space.budget * SAFETY), self._by_similarity and self.most is None
+        if not is_usual or (self.effort == DEFAULT and len(space.units) <= FEW_UNITS):
             self.effort = THOROUGH
-        if estimates:
-            plans.allowed = allowed(self.effort, len(self.space.units), len(plans.inputs.counting))
-        ranges, self.tried = choose_ranges(
-            plans,
-            SimilarityTarget(plans),
-            aimed,
-            [current, *others],
-            self.named,
-            dearest=CHEAP_RECIPE if estimates and self.effort != THOROUGH else math.inf,
-        )
-        self.take_ranges(ranges)
-        first = next((row.kept for row in self.tried if row.ranges.digest() == ranges.digest()), None)
+        dearest = math.inf
+        if plans.switches and not space.has_many:
+            plans.allowed = allowed(self.effort, len(space.units), len(plans.inputs.counting))
+            dearest = math.inf if self.effort == THOROUGH else CHEAP_RECIPE
+        ranges, self.tried = choose_ranges(plans, aimed, [current, *others], self.named, dearest=dearest)
+        self._take_ranges(ranges)
+        first = self._first_kept
         if first is not None and is_usual:
             self._hold_first(first)
         if not self._by_similarity:
-            self._take_accurate_ranges()
+            for ranges in (self.experiment.ranges, *(row.ranges for row in self.tried if not self.named)):
+                if self.target.check(plans.with_ranges(ranges), plans.full).meets(self.target.budget):
+                    self._take_ranges(ranges)
+                    break
         return self.experiment
 
-    def _refuse_spent(self) -> None:
-        """Raises BadInput if the layers that the user fixed cost more than the budget."""
-        if self.most is not None and self.space.spent > self.most:
-            raise BadInput(
-                f"The layers fixed in high precision give up {percent(self.space.spent)} of INT8's gain in speed, more "
-                f"than the budget of {percent(self.most)}.",
-                "Fix fewer layers, or give a larger --budget.",
-            )
-
-    def _take_accurate_ranges(self) -> None:
-        """Goes on with ranges with which full INT8 reaches the accuracy, if there are such."""
-        candidates = [] if self.named else [row.ranges for row in self.tried]
-        for ranges in (self.experiment.ranges, *candidates):
-            if self.target.check(self.plans.with_ranges(ranges), self.plans.full).meets(self.target.budget):
-                self.take_ranges(ranges)
-                break
+    @property
+    def _first_kept(self) -> Kept | None:
+        """The units of the first recipe with the ranges in use; None if there is none."""
+        in_use = self.experiment.ranges.digest()
+        return next((row.kept for row in self.tried if row.ranges.digest() == in_use), None)
 
     def _estimated(self) -> Recipe | None:
         """Searches a recipe by estimated losses; None if there is none, or plans cannot be measured so."""
@@ -215,7 +204,7 @@ class AnswerSearch:
     def _know(self, plan: PrecisionPlan, experiment: Experiment) -> None:
         """Measures the similarity of a plan that an accuracy chose: the answer of a stopped search has both."""
         if not self._by_similarity:
-            self.plans.whole(plan, experiment, self.plans.inputs.given, "all inputs")
+            self.plans.whole(plan, experiment)
 
     def _tell(self) -> None:
         """Passes on the answer so far; the search goes on as it was."""
@@ -235,28 +224,27 @@ class AnswerSearch:
         """
         plans, space = self.plans, self.space
         others = sorted(space.all - kept, key=lambda unit: (space.costs[unit], unit))
-        counts = [0, *(2**power for power in range(len(others).bit_length())), len(others)]
-        for count in counts:
+        for count in (0, *(2**power for power in range(len(others).bit_length())), len(others)):
             enough = kept.union(others[:count])
             (loss,) = plans.losses([space.plan(enough)], self.experiment.ranges, plans.inputs.counting)
-            if loss is not None and loss <= space.budget:
-                if plans.switches and not space.has_many and self._by_similarity:
-                    checked = self.target.check(self.experiment, space.plan(enough))
-                    if checked.meets(space.budget):
-                        self._found_recipe(Recipe(enough, self.experiment, checked, space.budget))
-                else:
-                    self._tell()
-                break
+            if loss is None or loss > space.budget:
+                continue
+            if plans.switches and not space.has_many and self._by_similarity:
+                checked = self.target.check(self.experiment, space.plan(enough))
+                if checked.meets(space.budget):
+                    self._found_recipe(Recipe(Cheapest(enough), self.experiment, checked, space.budget))
+            else:
+                self._tell()
+            break
 
     def _say_full(self) -> None:
         """Measures full INT8 on all inputs with the first ranges, so that it is known whatever happens, and says it."""
         plans, experiment, rule = self.plans, self.experiment, self.experiment.rule
-        trial = plans.whole(plans.full, experiment, plans.inputs.given, "all inputs")
-        value, by_input = rule.similarity(trial), rule.by_input(trial)
+        trial = plans.whole(plans.full, experiment)
+        value, over = rule.similarity(trial), over_inputs(rule.by_input(trial), rule.text)
         figure = "no figure" if value is None else rule.text(value)
-        over = over_inputs(by_input, rule.text)
-        low, origin = experiment.network.low, experiment.ranges.origin
-        ranges = f" with calibrator {origin}" if low.needs_ranges else ""
+        low = experiment.network.low
+        ranges = f" with calibrator {experiment.ranges.origin}" if low.needs_ranges else ""
         plans.setup.progress.say(f"Full {low.title}{ranges}: {figure}{over}")
         if is_destroyed(rule, trial):
             text = (
@@ -267,8 +255,7 @@ class AnswerSearch:
             plans.setup.progress.say(f"{text[0].upper()}{text[1:]}")
         self._tell()
 
-    def take_ranges(self, ranges: Ranges) -> None:
-        """Goes on with other ranges."""
+    def _take_ranges(self, ranges: Ranges) -> None:
         if ranges.digest() != self.experiment.ranges.digest():
             changed = self.plans.setup.with_ranges(self.experiment, ranges)
             self._go_on_with(self.plans.setup.in_pieces(changed))
@@ -276,7 +263,7 @@ class AnswerSearch:
     def _go_on_with(self, experiment: Experiment) -> None:
         """Takes an experiment with other ranges; full INT8 is known with them too, wherever the search is stopped."""
         if self.plans.switches:
-            self.plans.whole(self.plans.full, experiment, self.plans.inputs.given, "all inputs")
+            self.plans.whole(self.plans.full, experiment)
         self.experiment = experiment
 
     def _worst_inputs(self, count: int) -> list[int]:
@@ -286,56 +273,49 @@ class AnswerSearch:
         return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:count])
 
     def finish(self, suspects: Collection[int] = ()) -> Answer:
-        """Finds the set of layers that stay high, checks it on all inputs, and measures each step back from it.
-
-        Args:
-            suspects: the suspects of the curve, as layer indices.
-        """
+        """Finds the set of layers that stay high, checks it on all inputs, and measures each step back from it."""
+        self.suspects = suspects
         if self.most is not None:
             return self._within(self.most)
-        target, budget = self.target, self.target.budget
+        plans, target, budget = self.plans, self.target, self.target.budget
         self.space = replace(self.space, budget=budget)
         if self.strict:
-            self.plans.leave(self._margin)
-        checked = target.check(self.experiment, self.plans.full)
+            plans.leave(self._margin)
+        checked = target.check(self.experiment, plans.full)
         if checked.meets(budget) or not self.space.units:
-            meets = checked.meets(budget)
-            return self._answer(Cheapest(frozenset(), meets, {}), self.experiment, checked, budget, {})
-        self.plans.leave(self._margin)
-        self.plans.judged = sorted({*self.plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
-        self.plans.join(checked.missed)
-        high_set, experiment, checked, aim = self._recipe(suspects)
+            none_high = Cheapest(frozenset(), checked.meets(budget))
+            return self._answer(Recipe(none_high, self.experiment, checked, budget), {})
+        plans.leave(self._margin)
+        plans.judged = sorted({*plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
+        plans.join(checked.missed)
+        recipe = replace(self._recipe(), margin=plans.margin, refused=self.refused)
+        high_set, experiment, checked = recipe.high_set, recipe.experiment, recipe.checked
         if experiment is not self.experiment:
             self._go_on_with(experiment)
-        recipe = Recipe(high_set.kept, experiment, checked, aim, self.plans.margin, self.refused)
-        is_new = self.on_answer is not None and (self.recipe is None or recipe.is_other(self.recipe))
+        before = self.recipe and (self.recipe.kept, self.recipe.experiment.ranges.digest())
+        is_new = self.on_answer is not None and before != (recipe.kept, experiment.ranges.digest())
         if is_new and high_set.meets and high_set.kept and checked.meets(budget):
             self._found_recipe(recipe)
         if not high_set.meets or (self.space.has_many and not checked.meets(budget)):
-            return self._answer(high_set, experiment, checked, aim, {})
+            return self._answer(recipe, {})
         if high_set.kept and self._by_similarity and self.alone.can_measure(self.space) and self.effort != QUICK:
-            self.plans.setup.progress.stage(_SEARCHING, None)
+            plans.setup.progress.stage(_SEARCHING, None)
             alone = self.alone.known or self._estimated_alone
             few = one_or_two(target, self.space, high_set, experiment, alone)
             high_set, checked = few or (high_set, checked)
 
         def cheaper(kept: Kept, checked: Checked) -> None:
-            self._go_on_from(replace(recipe, kept=kept, checked=checked))
+            self._go_on_from(replace(recipe, high_set=Cheapest(kept), checked=checked))
 
         if high_set.kept:
             high_set, checked = with_faster(target, self.space, high_set, experiment, checked)
         low = experiment.network.low.title
-        self.plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(high_set.kept))
-        high_set, checked, taken_back = minimal(self.plans, target, self.space, high_set, experiment, checked, cheaper)
-        high_set, checked = self._in_fp16(high_set, experiment, checked)
-        return self._answer(high_set, experiment, checked, aim, taken_back)
+        plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(high_set.kept))
+        high_set, checked, taken_back = minimal(plans, target, self.space, high_set, experiment, checked, cheaper)
+        return self._answer(self._in_fp16(replace(recipe, high_set=high_set, checked=checked)), taken_back)
 
-    def _recipe(self, suspects: Collection[int]) -> Searched:
-        """Returns the recipe: by estimated losses, and with all effort, or where there is none, of the whole search.
-
-        Args:
-            suspects: the suspects of the curve, as layer indices.
-        """
+    def _recipe(self) -> Recipe:
+        """Returns the recipe: by estimated losses, and with all effort, or where there is none, of the whole search."""
         plans, bounded = self.plans, self.plans.allowed < math.inf
         plans.leave(self._margin)
         free = self._free()
@@ -345,7 +325,7 @@ class AnswerSearch:
         if may_be_cheap and bounded and self._by_similarity:
             try:
                 with plans.ending(_LOWERING * plans.allowed):
-                    held = self._held(suspects, DEAR_RECIPE)
+                    held = self._held(DEAR_RECIPE)
                 if self._costs(held) <= DEAR_RECIPE:
                     return held
             except Spent:
@@ -353,16 +333,16 @@ class AnswerSearch:
         recipe = None if may_be_cheap and not bounded else self._estimated()
         if recipe is not None and bounded:
             self.refused = recipe.refused
-            return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked, recipe.aim
+            return recipe
         plans.allowed = math.inf
         plans.leave(self._margin)
-        held = self._with_margin(suspects) if plans.margin.share else self._held(suspects)
+        held = self._with_margin() if plans.margin.share else self._held()
         if recipe is not None and self._costs(held) > self.space.cost(recipe.kept) + AS_CHEAP:
             plans.leave(recipe.margin)
-            return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked, recipe.aim
+            return recipe
         return held
 
-    def _free(self) -> Searched | None:
+    def _free(self) -> Recipe | None:
         """Returns a recipe that costs nothing; None where the units that are free do not suffice with any ranges."""
         kept, budget = free_units(self.space) if self._by_similarity else frozenset[int](), self.space.budget
         plan = self.space.plan(kept)
@@ -373,78 +353,68 @@ class AnswerSearch:
             experiment = self.plans.with_ranges(row.ranges)
             checked = self.target.check(experiment, plan)
             if checked.meets(budget):
-                return Cheapest(kept, True, {}), experiment, checked, budget
+                return Recipe(Cheapest(kept), experiment, checked, budget)
         return None
 
     def _within(self, most: float) -> Answer:
-        """Finds the most accurate plan within a cost, and measures each step back from it.
-
-        Args:
-            most: the largest cost, a share of INT8's gain in speed.
-        """
+        """Finds the most accurate plan within a cost, a share of INT8's gain, and measures each step back from it."""
         plans, target, experiment = self.plans, self.target, self.experiment
         self.space = space = replace(self.space, budget=target.budget)
         measure = partial(target.losses, ranges=experiment.ranges, to_the_end=True)
         for _ in range(_ROUNDS):
             plans.setup.progress.stage("Searching within the cost", _PLANS_OF_SEARCH * len(space.units))
-            kept = drive(within(space, most, self._improvements), measure).kept
+            kept = drive(within(space, most, self._improvements), measure)
             new = target.worse(space.plan(kept), experiment.ranges)
             if not new:
                 break
             plans.join(new)
-        checked = target.check(experiment, space.plan(kept))
-        high_set = Cheapest(kept, checked.meets(target.budget), {})
-        units = sorted(kept)
-        back = measure([self.space.plan(kept - {unit}) for unit in units])
-        taken_back = dict(zip(units, back, strict=True))
-        high_set, checked = self._in_fp16(high_set, experiment, checked)
-        return self._answer(high_set, experiment, checked, target.budget, taken_back)
+        checked, units = target.check(experiment, space.plan(kept)), sorted(kept)
+        recipe = Recipe(Cheapest(kept, checked.meets(target.budget)), experiment, checked, target.budget)
+        taken_back = dict(zip(units, measure([space.plan(kept - {unit}) for unit in units]), strict=True))
+        return self._answer(self._in_fp16(recipe), taken_back)
 
     def so_far(self, *, measures: bool) -> Answer | None:
         """Returns the answer of a search that was stopped; None if full INT8 or its recipe is not known on all inputs.
 
-        A recipe that an accuracy decides need not have been run on them before the search ends.
-
-        The recipe is the cheapest plan that holds on all inputs given. Its layers that were not taken back are
-        ``untested``.
+        A recipe that an accuracy decides need not have been run on them before the search ends. The recipe is the
+        cheapest plan that holds on all inputs given. Its layers that were not taken back are ``untested``.
 
         Args:
             measures: plans that hold on the inputs judged so far are checked, and layers are added to them until a plan
                 holds. Otherwise nothing is measured: the recipe has to be known to hold, in one setting at least.
         """
-        plans, given = self.plans, self.plans.inputs.given
+        plans, inputs = self.plans, self.plans.inputs
         if measures:
-            plans.whole(plans.full, self.experiment, given, "all inputs")
+            plans.whole(plans.full, self.experiment)
             self.target.figure(plans.full, 0.0, self.experiment.ranges)
         if self.target.known(self.experiment, plans.full) is None:
             return None
         plans.leave(NO_MARGIN)
-        self.space = replace(self.space, budget=self.target.budget)
-        high_set, experiment, checked = self._holding(measures=measures)
-
-        def trial(plan: PrecisionPlan) -> Trial | None:
-            known = plans.known(plan, experiment)
-            return plans.whole(plan, experiment, given, "all inputs") if measures else known
-
-        full, restored = trial(plans.full) or plans.known(plans.full, self.experiment), trial(self._plan(high_set))
+        self.space = space = replace(self.space, budget=self.target.budget)
+        recipe = self._holding(measures=measures)
+        experiment, kept, taken_back = recipe.experiment, recipe.kept, dict[int, Loss]()
+        trial: Callable[[PrecisionPlan, Experiment], Trial | None] = plans.whole if measures else plans.known
+        full = trial(plans.full, experiment) or plans.known(plans.full, self.experiment)
+        restored = trial(space.plan(kept), experiment)
         assert full is not None
         if restored is None:
             return None
-        taken_back = self._taken_back(high_set.kept, experiment) if high_set.meets else {}
-        aim = self.space.budget
-        answer = self._made(high_set, experiment, checked, aim, taken_back, full, restored)
+        if recipe.high_set.meets and self._by_similarity:
+            for unit in sorted(kept):
+                loss = plans.each(experiment.ranges).least_loss(space.plan(kept - {unit}), inputs.counting)
+                if loss is not None and loss > space.budget:
+                    taken_back[unit] = loss
+        answer = self._made(recipe, taken_back, full, restored)
         return replace(answer, not_done=tuple(self._not_done(answer)))
 
-    def _plan(self, high_set: Cheapest) -> PrecisionPlan:
-        return self.space.plan(high_set.kept)
-
-    def _holding(self, *, measures: bool) -> tuple[Cheapest, Experiment, Checked]:
+    def _holding(self, *, measures: bool) -> Recipe:
         """Returns the cheapest set that holds on all inputs given, as far as it is known; see ``so_far``.
 
         Without one it is the empty set, which does not hold.
         """
-        plans, counting, recipe = self.plans, self.plans.inputs.counting, self.recipe
-        tried = (self.experiment.ranges, *(row.ranges for row in self.tried), *plans.setup.data.candidates)
+        plans, target, recipe, space, budget = self.plans, self.target, self.recipe, self.space, self.space.budget
+        counting, in_use = plans.inputs.counting, self.experiment.ranges
+        tried = (in_use, *(row.ranges for row in self.tried), *plans.setup.data.candidates)
         by_digest = {ranges.digest(): ranges for ranges in tried if self._by_similarity}
         sets = [
             (self._kept_high(plan), ranges)
@@ -452,43 +422,33 @@ class AnswerSearch:
             for plan in plans.meeting(ranges, counting if not measures else plans.judged or counting)
         ]
         if not self._by_similarity:
-            sets.append((frozenset[int](), self.experiment.ranges))
+            sets.append((frozenset(), in_use))
         if self.most is not None:
-            sets = [pair for pair in sets if self.space.cost(pair[0]) <= self.most]
+            sets = [pair for pair in sets if space.cost(pair[0]) <= self.most]
         if recipe is not None:
-            sets = [pair for pair in sets if self.space.price(pair[0]) < self.space.price(recipe.kept)]
-        sets.sort(key=lambda pair: self.space.price(pair[0]))
+            sets = [pair for pair in sets if space.price(pair[0]) < space.price(recipe.kept)]
+        sets.sort(key=lambda pair: space.price(pair[0]))
         for kept, ranges in sets[:_CHECKED_AT_END] if measures else sets:
-            experiment, plan = plans.with_ranges(ranges), self.space.plan(kept)
-            checked = self.target.check(experiment, plan) if measures else self.target.known(experiment, plan)
-            if checked is not None and checked.meets(self.space.budget):
-                return Cheapest(kept, True, {}), experiment, checked
+            experiment, plan = plans.with_ranges(ranges), space.plan(kept)
+            checked = target.check(experiment, plan) if measures else target.known(experiment, plan)
+            if checked is not None and checked.meets(budget):
+                return Recipe(Cheapest(kept), experiment, checked, budget)
         if recipe is not None:
-            return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked
-        kept, ranges = sets[0] if sets else (frozenset[int](), self.experiment.ranges)
-        experiment = plans.with_ranges(ranges)
+            return replace(recipe, aim=budget)
         if not measures:
-            checked = self.target.known(self.experiment, plans.full) or _NOT_CHECKED
-            least = plans.each(self.experiment.ranges).least_loss(plans.full, counting) if self._by_similarity else None
-            meets = checked.meets(self.space.budget) and (least is None or least <= self.space.budget)
-            return Cheapest(frozenset(), meets, {}), self.experiment, checked
-        dearest = math.inf if self.most is None else self.most
-        high_set, checked = with_more_high(self.target, self.space, Cheapest(kept, True, {}), experiment, dearest)
-        return replace(high_set, meets=checked.meets(self.space.budget)), experiment, checked
+            checked = target.known(self.experiment, plans.full) or _NOT_CHECKED
+            least = plans.each(in_use).least_loss(plans.full, counting) if self._by_similarity else None
+            meets = checked.meets(budget) and (least is None or least <= budget)
+            return Recipe(Cheapest(frozenset(), meets), self.experiment, checked, budget)
+        kept, ranges = sets[0] if sets else (frozenset[int](), in_use)
+        experiment, dearest = plans.with_ranges(ranges), math.inf if self.most is None else self.most
+        high_set, checked = with_more_high(target, space, Cheapest(kept), experiment, dearest)
+        return Recipe(replace(high_set, meets=checked.meets(budget)), experiment, checked, budget)
 
     def _kept_high(self, plan: PrecisionPlan) -> Kept:
         return frozenset(unit for unit, layers in enumerate(self.space.units) if plan.lowered.isdisjoint(layers))
 
-    def _taken_back(self, kept: Kept, experiment: Experiment) -> dict[int, Loss]:
-        """Returns by unit of a set the loss without it, where it is known to miss."""
-        if not self._by_similarity:
-            return {}
-        evaluator, counting = self.plans.each(experiment.ranges), self.plans.inputs.counting
-        losses = {unit: evaluator.least_loss(self.space.plan(kept - {unit}), counting) for unit in sorted(kept)}
-        return {unit: loss for unit, loss in losses.items() if loss is not None and loss > self.space.budget}
-
     def _not_done(self, answer: Answer) -> Iterator[str]:
-        """Yields what a stopped search did not do."""
         if not answer.meets:
             yield "no recipe was found yet"
         elif answer.kept:
@@ -506,57 +466,56 @@ class AnswerSearch:
         is_bounded = self.plans.allowed < math.inf and not self.plans.ends
         return None if is_bounded else self.alone.sensitivities(self.space, self.experiment.ranges)
 
-    def _in_fp16(self, high_set: Cheapest, experiment: Experiment, checked: Checked) -> tuple[Cheapest, Checked]:
-        """Puts units of the recipe into FP16 if that is allowed and good enough; returns the recipe and its check.
+    def _in_fp16(self, recipe: Recipe) -> Recipe:
+        """Puts units of a recipe into FP16 if that is allowed and good enough.
 
         It is the last step: each unit is needed, and the recipe holds, in FP32 too, whatever FP16 rounds by chance.
         """
-        most = self.space.cost(high_set.kept) - self.fp16_saves
-        may_be = not self.fp16_saves or may_be_in_fp16(self.plans, self.space, high_set.kept)
-        if high_set.kept and high_set.meets and most > 0.0 and may_be:
-            self.plans.setup.progress.stage("The recipe in FP16", None)
-            alone = self.alone.known or self._estimated_alone
-            cheaper = in_fp16(self.plans, self.target, self.space, high_set, experiment, alone, most)
-            if cheaper is not None:
-                self.space, high_set, checked = cheaper
-                self._know(self.space.plan(high_set.kept), experiment)
-        return high_set, checked
+        plans, high_set = self.plans, recipe.high_set
+        most = self.space.cost(recipe.kept) - self.fp16_saves
+        may_be = not self.fp16_saves or may_be_in_fp16(plans, self.space, recipe.kept)
+        if not (recipe.kept and high_set.meets and most > 0.0 and may_be):
+            return recipe
+        plans.setup.progress.stage("The recipe in FP16", None)
+        alone = self.alone.known or self._estimated_alone
+        cheaper = in_fp16(plans, self.target, self.space, high_set, recipe.experiment, alone, most)
+        if cheaper is None:
+            return recipe
+        self.space, high_set, checked = cheaper
+        self._know(self.space.plan(high_set.kept), recipe.experiment)
+        return replace(recipe, high_set=high_set, checked=checked)
 
-    def _with_margin(self, suspects: Collection[int]) -> Searched:
+    def _with_margin(self) -> Recipe:
         """Searches a recipe with the margin; returns one without it if the margin costs too much.
 
         A cheap recipe with the margin is taken at once. Otherwise the recipe without it limits the cost of one with it.
         Where the first recipes of all calibrators are dear, that one is searched first.
-
-        Args:
-            suspects: the suspects of the curve, as layer indices.
         """
         margin, first = self.plans.margin, [row.cost for row in self.tried if row.cost is not None]
         may_be_cheap = min(first, default=0.0) <= DEAR_RECIPE
         if may_be_cheap:
-            held = self._held(suspects, DEAR_RECIPE)
+            held = self._held(DEAR_RECIPE)
             if self._costs(held) <= DEAR_RECIPE:
                 return held
         self.plans.leave(NO_MARGIN)
-        without = self._held(suspects)
+        without = self._held()
         if self._costs(without) == math.inf:
             return without
         most = max(min(FOR_MARGIN * self._costs(without), TOO_DEAR), DEAR_RECIPE)
         if most > DEAR_RECIPE or not may_be_cheap:
             self.plans.leave(margin)
-            held = self._held(suspects, most)
+            held = self._held(most)
             if self._costs(held) <= most:
                 return held
             self.plans.leave(NO_MARGIN)
         self.refused = most
         return without
 
-    def _costs(self, held: Searched) -> float:
+    def _costs(self, recipe: Recipe) -> float:
         """The cost of a recipe; infinite if it does not hold."""
-        high_set, _, checked, _ = held
-        return self.space.cost(high_set.kept) if checked.meets(self.target.budget) else math.inf
+        return self.space.cost(recipe.kept) if recipe.checked.meets(self.target.budget) else math.inf
 
-    def _held(self, suspects: Collection[int], dearest: float = math.inf) -> Searched:
+    def _held(self, dearest: float = math.inf) -> Recipe:
         """Searches until a recipe holds on all inputs in all settings.
 
         Inputs on which it misses join the judged ones. If there are no such inputs, a few other sets that the search
@@ -564,7 +523,6 @@ class AnswerSearch:
         that misses grows at once.
 
         Args:
-            suspects: the suspects of the curve, as layer indices.
             dearest: the search ends as soon as a recipe would cost more; what it returns then costs more.
         """
         plans, target, budget = self.plans, self.target, self.target.budget
@@ -573,14 +531,15 @@ class AnswerSearch:
         for number in range(_ROUNDS + _MENDING):
             space = replace(self.space, budget=aim)
             mended = before if number >= _ROUNDS else frozenset()
-            search = partial(self._found, space, suspects=suspects, mended=mended)
+            search = partial(self._found, space, mended=mended)
             high_set = search(partial(target.losses, ranges=self.experiment.ranges), dearest=dearest)
             if new and high_set.meets and space.cost(high_set.kept) > DEAR_RECIPE and self._retunes:
                 high_set = self._by_other_ranges(search, space, high_set, dearest)
             before |= high_set.kept
             if space.cost(high_set.kept) > dearest:
-                return high_set, self.experiment, _NOT_CHECKED, aim
-            checked = target.check(self.experiment, space.plan(high_set.kept))
+                return Recipe(high_set, self.experiment, _NOT_CHECKED, aim)
+            plan = space.plan(high_set.kept)
+            checked = target.check(self.experiment, plan)
             if checked.meets(budget) or not high_set.meets:
                 break
             new = plans.join(checked.missed)
@@ -594,38 +553,40 @@ class AnswerSearch:
                     break
                 aim = closer
                 if plans.switches and self._by_similarity:
-                    plans.join(plans.missed(space.plan(high_set.kept), self.experiment.ranges, aim))
+                    plans.join(plans.exceeding(plans.on_all(plan, self.experiment.ranges), aim))
         if high_set.meets and not checked.meets(budget):
             high_set, checked = with_more_high(target, self.space, high_set, self.experiment, dearest)
-        return self._with_single_scales(high_set, checked, aim)
+        return self._with_single_scales(Recipe(high_set, self.experiment, checked, aim))
 
-    def _found(
-        self, space: Space, measure: Measure, suspects: Collection[int], mended: Kept, dearest: float
-    ) -> Cheapest:
-        """Searches once; for a cheap set of which each unit is shown to be needed, no sensitivities are measured."""
-        shown = self.plans.setup.progress
-        shown.stage(_SEARCHING, _PLANS_OF_SEARCH * len(space.units))
-        if self._may_be_sure and not mended:
+    def _found(self, space: Space, measure: Measure, mended: Kept, dearest: float) -> Cheapest:
+        """Searches the cheapest set once; for a cheap one of which each unit is shown to be needed, no sensitivities
+        are measured: they take long. So where a first recipe has few units, a search without them comes first. If an
+        engine is built for each plan, the suspects are lowered last.
+
+        Args:
+            mended: the units of earlier sets, which miss now: they are lowered last, in one order, with no improvement.
+            dearest: the search is given up where each set would cost more; then all units stay high.
+        """
+        progress, units, limit = self.plans.setup.progress, len(space.units), self._improvements
+        progress.stage(_SEARCHING, _PLANS_OF_SEARCH * units)
+        may_be_sure = units > FEW_UNITS and self.alone.known is None and self.alone.can_measure(space)
+        if may_be_sure and len(self._first_kept or ()) <= FEW_NEEDED and not mended:
             sure = drive(surely_cheapest(space, min(dearest, CHEAP_RECIPE)), measure)
             if sure is not None:
                 return sure
         alone = self.sensitivities()
-        shown.stage(_SEARCHING, _PLANS_OF_SEARCH * len(space.units))
-        return find_set(space, measure, suspects, alone, self._improvements, mended, dearest)
+        progress.stage(_SEARCHING, _PLANS_OF_SEARCH * units)
+        rankings = orders(space, alone)
+        if alone is None:
+            last = {number for number, layers in enumerate(space.units) if not set(self.suspects).isdisjoint(layers)}
+            rankings = [tuple(sorted(ranking, key=lambda unit: unit in last)) for ranking in rankings]
+        if mended:
+            rankings, limit = [tuple(sorted(rankings[0], key=lambda unit: unit in mended))], 0
+        return drive(cheapest(space, rankings, limit, alone, dearest), measure)
 
     @property
     def _improvements(self) -> int:
-        """The number of plans by which a recipe may be made cheaper, or more accurate within a budget."""
         return IMPROVEMENTS_OF_FEW if len(self.space.units) <= FEW_UNITS and self._by_similarity else IMPROVEMENTS
-
-    @property
-    def _may_be_sure(self) -> bool:
-        """True if a search without sensitivities may do: they take long, and the first recipe has few units."""
-        if len(self.space.units) <= FEW_UNITS or self.alone.known is not None:
-            return False
-        in_use = self.experiment.ranges.digest()
-        first = next((row.kept for row in self.tried if row.ranges.digest() == in_use), None) or ()
-        return self.alone.can_measure(self.space) and len(first) <= FEW_NEEDED
 
     def _by_other_ranges(
         self, search: Callable[..., Cheapest], space: Space, high_set: Cheapest, dearest: float
@@ -633,12 +594,7 @@ class AnswerSearch:
         """Searches with each other promising calibrator too, and goes on with that of the cheapest recipe.
 
         The first search, in one order, does not tell the best calibrator, and on more inputs it may be another one.
-
-        Args:
-            search: takes the function that measures plans, and ``dearest``.
-            space: the plans.
-            high_set: the set found with the ranges in use.
-            dearest: recipes that cost more are given up, and so are those that cost more than ``high_set``.
+        Recipes that cost more than ``high_set``, which was found with the ranges in use, are given up.
         """
         in_use = self.experiment.ranges.digest()
         for row in self.tried:
@@ -650,24 +606,22 @@ class AnswerSearch:
                     self._go_on_with(self.plans.with_ranges(row.ranges))
         return high_set
 
-    def _with_single_scales(self, high_set: Cheapest, checked: Checked, aim: float) -> Searched:
+    def _with_single_scales(self, recipe: Recipe) -> Recipe:
         """Gives single tensors the scales of other calibrators where units of a recipe can then go to INT8."""
-        plans, experiment, space = self.plans, self.experiment, replace(self.space, budget=aim)
-        if not (high_set.meets and high_set.kept and checked.meets(self.target.budget) and self._retunes):
-            return high_set, experiment, checked, aim
-        kept, ranges = retuned(plans, space, high_set, experiment.ranges, [row.ranges for row in self.tried])
-        if kept != high_set.kept:
-            changed = plans.setup.with_ranges(experiment, ranges)
-            again = self.target.check(changed, space.plan(kept))
-            if again.meets(self.target.budget):
-                return replace(high_set, kept=kept, equals=()), changed, again, aim
-        return high_set, experiment, checked, aim
+        plans, high_set, space = self.plans, recipe.high_set, replace(self.space, budget=recipe.aim)
+        if high_set.meets and high_set.kept and recipe.checked.meets(self.target.budget) and self._retunes:
+            candidates = [row.ranges for row in self.tried]
+            kept, ranges = retuned(plans, space, high_set, recipe.experiment.ranges, candidates)
+            if kept != high_set.kept:
+                changed = plans.setup.with_ranges(recipe.experiment, ranges)
+                checked = self.target.check(changed, space.plan(kept))
+                if checked.meets(self.target.budget):
+                    return Recipe(replace(high_set, kept=kept, equals=()), changed, checked, recipe.aim)
+        return recipe
 
     @property
     def _retunes(self) -> bool:
-        """True if single tensors may get the scales of other calibrators."""
-        candidates = self.plans.switches and len(self.tried) > 1 and not self.named
-        return candidates and self._by_similarity
+        return self.plans.switches and len(self.tried) > 1 and not self.named and self._by_similarity
 
     @property
     def _by_similarity(self) -> bool:
@@ -676,16 +630,7 @@ class AnswerSearch:
     @property
     def _margin(self) -> Margin:
         """The margin for a recipe; 0 where an accuracy decides, which is of all inputs together."""
-        return self.plans.usual_margin if self._by_similarity else NO_MARGIN
-
-    def _put_back(self, kept: Kept, taken_back: Mapping[int, Loss], ranges: Ranges) -> dict[int, float | None]:
-        """Returns by unit of a set the figure of the plan without it, all others in FP32, where that has a loss."""
-        space = replace(self.space, others={})
-        return {
-            unit: self.target.figure(space.plan(kept - {unit}), loss, ranges)
-            for unit, loss in taken_back.items()
-            if loss is not None
-        }
+        return self.plans.usual_margin() if self._by_similarity else NO_MARGIN
 
     @property
     def named(self) -> bool:
@@ -693,70 +638,59 @@ class AnswerSearch:
         setup = self.plans.setup
         return setup.options.calibrator != AUTO or not setup.data.candidates
 
-    def _answer(
-        self,
-        high_set: Cheapest,
-        experiment: Experiment,
-        checked: Checked,
-        aim: float,
-        taken_back: Mapping[int, Loss],
-    ) -> Answer:
-        plans = self.plans
+    def _answer(self, recipe: Recipe, taken_back: Mapping[int, Loss]) -> Answer:
+        """Returns the answer with a recipe, which is measured on whole engines and on unseen inputs."""
+        plans, experiment, high_set = self.plans, recipe.experiment, recipe.high_set
         plans.setup.forecast.begins(CHECKS)
-        given, plan = plans.inputs.given, self.space.plan(high_set.kept)
-        full = plans.whole(plans.full, experiment, given, "all inputs")
-        restored = plans.whole(plan, experiment, given, "all inputs")
-        half, rounding = None, None
+        plan, half, followers = self.space.plan(recipe.kept), None, None
+        full, restored = plans.whole(plans.full, experiment), plans.whole(plan, experiment)
         unseen_given = unseen_inputs(plans.setup, experiment, plans.inputs)
         unseen = None if unseen_given is None else plans.whole(plan, experiment, unseen_given, "unseen inputs")
-        if self._by_similarity:
-            rounding = with_rounded_followers(plans.setup.options, experiment, plan)
+        rounding = with_rounded_followers(plans.setup.options, experiment, plan) if self._by_similarity else None
         if self._by_similarity and self.most is None:
             half = half_gain(plans, self.space, taken_back, self.sensitivities, experiment)
-        high_set = replace(high_set, meets=high_set.meets and checked.meets(self.space.budget))
+        high_set = replace(high_set, meets=high_set.meets and recipe.checked.meets(self.space.budget))
+        answer = self._made(replace(recipe, high_set=high_set), taken_back, full, restored)
+        plain = plans.plain(plan, experiment) if plans.switches else None
+        if rounding is not None:
+            followers = plans.whole(plan, experiment, kind="followers", build=partial(rounding.build, plan))
         return replace(
-            self._made(high_set, experiment, checked, aim, taken_back, full, restored),
+            answer,
             equals=high_set.equals,
             unmoved=high_set.unmoved,
             faster=high_set.faster,
             for_fp16=high_set.for_fp16,
             unseen=unseen,
             unseen_inputs=unseen_given,
-            plain=plans.plain(plan, experiment) if plans.switches else None,
+            plain=plain,
             margin=plans.margin,
             refused=self.refused,
             half_gain=half,
-            followers=None
-            if rounding is None
-            else plans.whole(plan, experiment, given, "all inputs", ("followers", rounding)),
+            followers=followers,
         )
 
-    def _made(
-        self,
-        high_set: Cheapest,
-        experiment: Experiment,
-        checked: Checked,
-        aim: float,
-        taken_back: Mapping[int, Loss],
-        full: Trial,
-        restored: Trial,
-    ) -> Answer:
-        plans = self.plans
+    def _made(self, recipe: Recipe, taken_back: Mapping[int, Loss], full: Trial, restored: Trial) -> Answer:
+        inputs, kept, ranges = self.plans.inputs, recipe.kept, recipe.experiment.ranges
+        in_fp32 = replace(self.space, others={})
         return Answer(
-            experiment=experiment,
+            experiment=recipe.experiment,
             space=self.space,
-            kept=high_set.kept,
-            meets=high_set.meets,
+            kept=kept,
+            meets=recipe.high_set.meets,
             full=full,
             restored=restored,
             taken_back=taken_back,
-            put_back=self._put_back(high_set.kept, taken_back, experiment.ranges),
+            put_back={
+                unit: self.target.figure(in_fp32.plan(kept - {unit}), loss, ranges)
+                for unit, loss in taken_back.items()
+                if loss is not None
+            },
             tried=self.tried,
-            given=plans.inputs.given,
-            counting=plans.inputs.counting,
-            judged=len(plans.judged),
-            checked=checked,
-            aim=aim,
+            given=inputs.given,
+            counting=inputs.counting,
+            judged=len(self.plans.judged),
+            checked=recipe.checked,
+            aim=recipe.aim,
             most=self.most,
             by_accuracy=not self._by_similarity,
         )
@@ -766,11 +700,6 @@ class AnswerSearch:
 def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> Iterator[AnswerSearch]:
     """Prepares the search of the answer: FP32's outputs for all inputs given, and the costs of the layers.
 
-    Args:
-        setup: the setup of ``experiment``.
-        experiment: the experiment with the first ranges.
-        options: the options of the run.
-
     Raises:
         BadInput: the costs of the layers cannot be known as the options ask.
     """
@@ -778,3 +707,54 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
         plans = answer_plans(setup, options, experiment, inputs)
         fp16_saves = {MIXED: 0.0, "": AS_CHEAP}.get(options.precision, math.inf)
         yield AnswerSearch(plans, experiment, options.effort, options.most, fp16_saves)
+
+
+def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
+    """Measures plans on all inputs given, with the scales of the recipe that a search found.
+
+    Returns those that no other one beats, and those with a name.
+    """
+    plans, target, experiment = answering.plans, answering.target, answer.experiment
+    space, ranges, network = replace(answer.space, others={}), experiment.ranges, experiment.network
+    few = not plans.switches or answer.by_accuracy
+    alone = answering.alone.sensitivities(space, ranges)
+    steps = path(space, answer.kept, alone, _POINTS_DEAR if few else _POINTS)
+    plans.setup.progress.stage("Measuring the front", None)
+    all_high = space.plan(space.all)
+    ends = {
+        f"all {network.low.title}": (plans.full, answer.full),
+        ALL_HIGH: (all_high, plans.whole(all_high, experiment)),
+        RECIPE: (answer.plan, answer.restored),
+    }
+
+    def losses(batch: Sequence[PrecisionPlan]) -> list[Loss]:
+        if answer.by_accuracy:
+            return target.losses(batch, ranges)
+        return plans.losses(batch, ranges, plans.inputs.counting, to_the_end=True)
+
+    by_plan = {
+        plan: losses([plan])[0] if answer.by_accuracy else experiment.rule.loss(trial) for plan, trial in ends.values()
+    }
+    others = [plan for plan in dict.fromkeys(map(space.plan, steps)) if plan not in by_plan]
+    by_plan |= dict(zip(others, losses(others), strict=True))
+    points = [Point(plan, plans.price(plan), math.inf if loss is None else loss) for plan, loss in by_plan.items()]
+    front = pareto(points)
+    bend = knee(front, space.budget)
+    names: dict[PrecisionPlan, list[str]] = {}
+    for name, plan in (*((name, plan) for name, (plan, _) in ends.items()), *([(KNEE, bend.plan)] if bend else [])):
+        names.setdefault(plan, []).append(name)
+    return tuple(
+        FrontPoint(
+            round(point.cost, 4) if point.cost > _TO_TWO_DECIMALS else point.cost,
+            target.figure(point.plan, point.loss, ranges),
+            point.loss,
+            tuple(names.get(point.plan, ())),
+            {
+                network.layers[k].name: str(point.plan.precisions[k])
+                for k in network.quantizable
+                if k not in point.plan.lowered
+            },
+        )
+        for point in sorted(points, key=lambda point: (point.cost, point.loss))
+        if point in front or point.plan in names
+    )

@@ -60,12 +60,8 @@ _SEARCHED = 0.8
 
 
 def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, Answer] | None:
-    """Returns the search of a changed network and its answer, if its recipe is cheaper than that of the user's network.
-
-    Args:
-        search: of the user's network, at its end.
-        answer: its answer.
-    """
+    """Returns the search of a changed network and its answer, if its recipe is cheaper than that of the user's network,
+    whose search is at its end."""
     if _is_left(search, answer):
         return None
     progress = search.plans.setup.progress
@@ -73,8 +69,7 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
         best, losses = _best(search, _cheapest(answer))
         if best is None:
             return None
-        changed = AnswerSearch(best, best.experiment, search.effort, None, search.fp16_saves)
-        changed.strict = True
+        changed = AnswerSearch(best, best.experiment, search.effort, None, search.fp16_saves, strict=True)
         changed.choose_ranges()
         changed_answer = changed.finish()
         best.give_back()
@@ -101,7 +96,6 @@ def _is_left(search: AnswerSearch, answer: Answer) -> bool:
 
 
 def _cheapest(answer: Answer) -> list[str]:
-    """Returns the names of the recipe's cheapest layers."""
     space, names = answer.space, list[str]()
     budget = _CHEAPEST * math.fsum(space.costs[unit] for unit in answer.kept) if answer.meets else 0.0
     for unit in sorted(answer.kept, key=lambda unit: (space.costs[unit], unit)):
@@ -113,11 +107,7 @@ def _cheapest(answer: Answer) -> list[str]:
 
 
 def _best(search: AnswerSearch, high: Sequence[str]) -> tuple[AnswerPlans | None, dict[str, float]]:
-    """Tries the changes.
-
-    Args:
-        search: of the user's network.
-        high: the layers that stay high where changes are measured.
+    """Tries the changes, each with some layers high.
 
     Returns:
         What measures the network with the changes that were kept, None if they lower the loss too little; and the mean
@@ -136,12 +126,15 @@ def _best(search: AnswerSearch, high: Sequence[str]) -> tuple[AnswerPlans | None
         changed = change(network, data)
         if changed is None or _apart(plans, changed[0]) > FLOAT_NOISE:
             continue
-        candidate = _of_network(plans, replace(changed[0], changes=together([*words, changed[1]])))
-        mean_loss = _mean_loss(candidate, high)
-        losses[changed[1]] = mean_loss
+        what, changed_network = changed[1], replace(changed[0], changes=together([*words, changed[1]]))
+        setup = copy(plans.setup)
+        setup.data = plans.setup.data.of_network(changed_network)
+        moved = setup.with_network(plans.experiment, changed_network, setup.data.first_ranges)
+        candidate = answer_plans(setup, plans.options, moved, plans.inputs, plans)
+        mean_loss = losses[what] = _mean_loss(candidate, high)
         if mean_loss <= _KEPT * loss:
             network, best, loss = candidate.experiment.network, candidate, mean_loss
-            words.append(changed[1])
+            words.append(what)
         candidate.give_back()
     progress.say(f"Mean loss of {network.low.title}: {losses_in_words(losses)}")
     return (None if best is plans or loss > _SEARCHED * first else best), losses
@@ -182,21 +175,8 @@ def _apart(plans: AnswerPlans, changed: Network) -> float:
     return max((relative_difference(theirs[name], ours[name]) for name in theirs), default=0.0)
 
 
-def _of_network(plans: AnswerPlans, network: Network) -> AnswerPlans:
-    """Returns what measures another network, with ranges of its own."""
-    setup = copy(plans.setup)
-    setup.data = plans.setup.data.of_network(network)
-    moved = setup.with_network(plans.experiment, network, setup.data.first_ranges)
-    return answer_plans(setup, plans.options, moved, plans.inputs, plans)
-
-
 def _mean_loss(plans: AnswerPlans, high: Sequence[str]) -> float:
-    """The geometric mean of the mean losses of full INT8 and of INT8 with some layers high, on all inputs given.
-
-    Args:
-        plans: measures plans.
-        high: the layers that stay high in the second plan.
-    """
+    """The geometric mean of the mean losses of full INT8 and of INT8 with some layers high, on all inputs given."""
     data, options, network = plans.setup.data, plans.setup.options, plans.experiment.network
     others = [ranges for ranges in data.candidates if ranges.calibrator in PROMISING and options.calibrator == AUTO]
     kept = [network.layer_named(name).index for name in high]

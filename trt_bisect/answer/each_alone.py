@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from trt_bisect.answer.in_fp16 import may_be_in_fp16, with_units_in
 from trt_bisect.answer.plans import AnswerPlans
-from trt_bisect.answer.result import Answer, similarity_of
+from trt_bisect.answer.result import Answer, figures_of, similarity_of
 from trt_bisect.answer.search import DEAR_RECIPE
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.search import Loss, Result, drive
-from trt_bisect.driver.search_space import (
-    Batches,
-    Kept,
-    MeasuredSets,
-    Sensitivities,
-    Space,
-    saved,
-    sensitivities,
-)
+from trt_bisect.driver.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved, sensitivities
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.advice import HIGH
@@ -38,7 +31,6 @@ class EachAlone:
     """Measures units alone.
 
     Attributes:
-        plans: measures plans on the inputs given.
         known: the losses and the gains of all units; None until they are measured.
     """
 
@@ -59,9 +51,7 @@ class EachAlone:
     def gains(self, answer: Answer, suspects: Collection[int]) -> dict[int, float]:
         """Returns the gains of layers by index: of all, if the search needed them, else of the recipe's and suspects.
 
-        Args:
-            answer: the answer; each of its units is one layer.
-            suspects: the suspects of the curve, as layer indices.
+        Each unit of the answer is one layer.
         """
         space = answer.space
         layers = [layer for (layer,) in space.units]
@@ -70,17 +60,13 @@ class EachAlone:
         units = [unit for unit, layer in enumerate(layers) if unit in answer.kept or layer in suspects]
         if not units or not self.can_measure(space):
             return {}
-        gains = self._measured(_gains(MeasuredSets(space), units), answer.experiment.ranges)
-        return {layers[unit]: gain for unit, gain in zip(units, gains, strict=True)}
+        sets = [frozenset[int](), *(frozenset({unit}) for unit in units)]
+        full, *without = self._measured(MeasuredSets(space).ask(sets), answer.experiment.ranges)
+        return {layers[unit]: saved(full, loss) for unit, loss in zip(units, without, strict=True)}
 
     def _measured(self, search: Batches[Result], ranges: Ranges) -> Result:
         worst = self.plans.worst(self.plans.full, ranges)[:_ALONE_ON]
         return drive(search, lambda batch: self.plans.to_the_end(batch, ranges, worst))
-
-
-def _gains(known: MeasuredSets, units: Sequence[int]) -> Batches[list[float]]:
-    full, *without = yield from known.ask([frozenset(), *(frozenset({unit}) for unit in units)])
-    return [saved(full, loss) for loss in without]
 
 
 def half_gain(
@@ -92,16 +78,12 @@ def half_gain(
 ) -> PlanFigures | None:
     """Measures a few plans that keep high the units with the most effect for their cost; returns the best one.
 
-    Args:
-        plans: measures plans on the inputs given.
-        space: the units to choose from.
-        taken_back: by unit of the recipe, the loss with that unit low.
-        sensitivities: returns the loss and the gain of each unit; None where they are not measured.
-        experiment: the experiment with the ranges of the recipe.
+    It is None if the recipe itself keeps half of the gain, if no unit can be paid for beside the layers that the user
+    fixed, or if an engine would have to be built for each plan.
 
-    Returns:
-        None if the recipe itself keeps half of the gain, if no unit can be paid for beside the layers that the user
-        fixed, or if an engine would have to be built for each plan.
+    Args:
+        taken_back: by unit of the recipe, the loss with that unit low.
+        experiment: the experiment with the ranges of the recipe.
     """
     if not plans.switches or space.cost(taken_back) <= TOO_DEAR:
         return None
@@ -115,9 +97,7 @@ def half_gain(
     if not measured:
         return None
     _, best = min(measured, key=lambda pair: pair[0])
-    trial = plans.whole(space.plan(best), experiment, plans.inputs.given, "all inputs")
-    high = tuple(experiment.network.layers[k].name for k in sorted(space.layers(best)))
-    return PlanFigures(space.cost(best), high, experiment.rule.similarity(trial))
+    return figures_of(experiment, space, best, plans.whole(space.plan(best), experiment))
 
 
 def _payable(space: Space, ranking: Mapping[int, float]) -> Kept:
@@ -132,11 +112,7 @@ def _payable(space: Space, ranking: Mapping[int, float]) -> Kept:
 def priced(plans: AnswerPlans, answer: Answer) -> Answer:
     """Returns the answer of a run with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``dear``, which are measured.
 
-    Where full INT8 meets the threshold, only what FP16 around it does is measured.
-
-    Args:
-        plans: measures plans on the inputs given.
-        answer: the answer; each of its units is one layer.
+    Where full INT8 meets the threshold, only what FP16 around it does is measured. Each unit is one layer.
     """
     if not answer.meets or answer.by_accuracy:
         return answer
@@ -152,28 +128,24 @@ def priced(plans: AnswerPlans, answer: Answer) -> Answer:
 
 
 def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFigures | None:
-    """Measures the recipe with all the layers that it needs in one precision; full INT8 needs no other figure.
+    """Measures the recipe with all the layers that it needs in one precision; None if no engine runs it.
 
-    Returns:
-        None if no engine runs it.
+    Full INT8 needs no other figure.
     """
     experiment, space = answer.experiment, answer.space
     kept = answer.kept if precision is Precision.FP16 else answer.kept - answer.for_fp16
     if not kept:
         return PlanFigures(0.0, (), experiment.rule.similarity(answer.restored))
     changed = with_units_in(space, kept, precision, plans.costs)
-    what = f"all inputs, its layers in {HIGH[precision]}"
-    trial = plans.whole(changed.plan(kept), experiment, answer.given, what)
-    if trial.failed:
-        return None
-    return PlanFigures(changed.cost(kept), _names(answer, kept), experiment.rule.similarity(trial))
+    name = f"all inputs, its layers in {HIGH[precision]}"
+    trial = plans.whole(changed.plan(kept), experiment, answer.given, name)
+    return None if trial.failed else figures_of(experiment, changed, kept, trial)
 
 
 def _around_in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
     """Measures the recipe with FP16 in place of FP32 everywhere, as engines are deployed, on all inputs.
 
-    Returns:
-        None if no engine runs it, or where an engine of NVIDIA measures: it has to parse the network anew for that.
+    It is None if no engine runs it, or where an engine of NVIDIA measures: it has to parse the network anew for that.
     """
     experiment, space = answer.experiment, answer.space
     if experiment.builder.engine != ONNXRUNTIME:
@@ -181,15 +153,10 @@ def _around_in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
     network = replace(experiment.network, base=Precision.FP16)
     plan = network.in_base(answer.plan.keeping(space.layers(answer.kept), Precision.FP16), Precision.FP16)
     builder = plans.setup.builder_for(network, ONNXRUNTIME, experiment.ranges, answer.given.feeds)
-    trial = plans.whole(plan, experiment, answer.given, "all inputs, FP16 around INT8", ("fp16", builder))
-    if trial.failed:
-        return None
-    cost = with_units_in(space, answer.kept, Precision.FP16, plans.costs).cost(answer.kept)
-    return PlanFigures(cost, _names(answer, answer.kept), experiment.rule.similarity(trial))
-
-
-def _names(answer: Answer, kept: Kept) -> tuple[str, ...]:
-    return tuple(answer.experiment.network.layers[k].name for k in sorted(answer.space.layers(kept)))
+    name, build = "all inputs, FP16 around INT8", partial(builder.build, plan)
+    trial = plans.whole(plan, experiment, answer.given, name, "fp16", build)
+    changed = with_units_in(space, answer.kept, Precision.FP16, plans.costs)
+    return None if trial.failed else figures_of(experiment, changed, answer.kept, trial)
 
 
 def _dear(plans: AnswerPlans, answer: Answer) -> tuple[DearLayer, ...]:

@@ -22,6 +22,7 @@ from trt_bisect.answer.search import (
     PROMISING,
     SAFETY,
     CalibratorTried,
+    with_recipe,
 )
 from trt_bisect.answer.steps_back import with_more_high
 from trt_bisect.answer.validation import Checked, Target
@@ -29,9 +30,8 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.cheapest import Cheapest
 from trt_bisect.driver.estimated import EstimatedSearch, Estimates, Measured
 from trt_bisect.driver.search_space import Kept, Sensitivities, Space
-from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, Margin
+from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.options.concerns import DEFAULT, QUICK, THOROUGH
-from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.summary import TOO_DEAR
 
@@ -66,37 +66,30 @@ _JUMPS = 4.0
 
 @dataclass(frozen=True)
 class Recipe:
-    """A set of units that was checked on all inputs in all settings, and holds.
+    """A set of units with its check on all inputs in all settings.
 
     Attributes:
-        kept: the units that stay high.
-        experiment: the experiment with its ranges.
-        checked: the check.
         aim: the loss that the search aimed at.
         margin: the margin that it leaves.
         refused: see ``Answer``.
     """
 
-    kept: Kept
+    high_set: Cheapest
     experiment: Experiment
     checked: Checked
     aim: float
     margin: Margin = NO_MARGIN
     refused: float | None = None
 
-    def is_other(self, recipe: Recipe) -> bool:
-        """Returns true unless a recipe has the same units high, and the same ranges."""
-        ranges = [candidate.experiment.ranges.digest() for candidate in (self, recipe)]
-        return self.kept != recipe.kept or ranges[0] != ranges[1]
+    @property
+    def kept(self) -> Kept:
+        """The units that stay high."""
+        return self.high_set.kept
 
 
 @dataclass
 class _Calibrated:
-    """A search with the ranges of a calibrator.
-
-    Attributes:
-        aim: the loss that plans may have.
-    """
+    """A search with the ranges of a calibrator, and the loss that its plans may have."""
 
     ranges: Ranges
     search: EstimatedSearch
@@ -107,8 +100,6 @@ class EstimatedRecipes:
     """Searches recipes with the promising calibrators.
 
     Args:
-        plans: measures plans on the inputs given.
-        target: judges plans.
         space: the units to choose from, with the budget of the threshold.
         on_recipe: called with each recipe that is cheaper than the one before.
 
@@ -122,7 +113,7 @@ class EstimatedRecipes:
         self._target = target
         self._space = space
         self._on_recipe = on_recipe
-        self._searches: list[_Calibrated] = []
+        self._searches: dict[str, _Calibrated] = {}
         self._sets: dict[str, Kept] = {}
         self._jumps = plans.experiment.rule.metric.jumps
 
@@ -134,17 +125,18 @@ class EstimatedRecipes:
             named: the user named the calibrator in use: no other one is searched.
             first_only: only the first recipe is searched, with the calibrator that full INT8 loses least with.
         """
-        rows, plans = list(tried), self._plans
-        forecast = plans.setup.forecast
-        usual = allowed(DEFAULT, len(self._space.units), len(plans.inputs.counting))
+        plans, space = self._plans, self._space
+        forecast, progress = plans.setup.forecast, plans.setup.progress
+        usual = allowed(DEFAULT, len(space.units), len(plans.inputs.counting))
         forecast.search(_USUAL * min(plans.left(), usual))
-        promising = [k for k, row in enumerate(rows) if k == 0 or row.ranges.calibrator in PROMISING]
-        losses = [math.inf if row.loss is None else row.loss for row in rows]
+        promising = [k for k, row in enumerate(tried) if k == 0 or row.ranges.calibrator in PROMISING]
+        losses = [math.inf if row.loss is None else row.loss for row in tried]
         order = [0] if named else sorted(promising, key=losses.__getitem__)
-        candidates = [*{(ranges := rows[k].ranges).digest(): ranges for k in order}.values()]
-        plans.leave(plans.usual_margin)
+        candidates = {(ranges := tried[k].ranges).digest(): ranges for k in order}
+        plans.leave(plans.usual_margin())
         for calibrated in self._by_expected_cost(candidates):
-            plans.setup.progress.stage(self._sought(calibrated.ranges), None)
+            origin = calibrated.ranges.origin
+            progress.stage(f"A cheaper recipe with ranges of {origin}" if self.best else "A first recipe", None)
             self._improve(calibrated)
             if calibrated.search.best is not None:
                 self._sets.setdefault(calibrated.ranges.digest(), calibrated.search.best)
@@ -155,32 +147,24 @@ class EstimatedRecipes:
             self._decide_margin()
             self._take_likeliest(candidates)
         forecast.search(min(plans.left(), _RESERVED * plans.allowed) if plans.allowed < math.inf else _LONG * usual)
-        return [self._with_cost(row) for row in rows]
+        rows = list(tried)
+        for k, row in enumerate(rows):
+            kept = self._sets.get(row.ranges.digest())
+            if kept is not None:
+                rows[k] = with_recipe(row, plans, space, kept)
+        return rows
 
-    def _sought(self, ranges: Ranges) -> str:
-        """The name of a stage."""
-        return f"A cheaper recipe with ranges of {ranges.origin}" if self.best else "A first recipe"
-
-    def _with_cost(self, tried: CalibratorTried) -> CalibratorTried:
-        """Returns a calibrator with the cost of its cheapest set, if it has one."""
-        space, digest = self._space, tried.ranges.digest()
-        if digest not in self._sets:
-            return tried
-        kept = self._sets[digest]
-        mean = fmean(self._plans.on_judged(space.plan(kept), tried.ranges))
-        return replace(tried, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept, mean=mean)
-
-    def _take_likeliest(self, candidates: Sequence[Ranges]) -> None:
+    def _take_likeliest(self, candidates: dict[str, Ranges]) -> None:
         """Goes on with the ranges with which the best set has the smallest mean loss: it is the likeliest to hold on
         other inputs."""
         assert self.best is not None
-        plan, used, means = self._space.plan(self.best.kept), self.best.experiment.ranges.digest(), []
-        for ranges in candidates:
+        plan, in_use, means = self._space.plan(self.best.kept), self.best.experiment.ranges.digest(), dict[str, float]()
+        for digest, ranges in candidates.items():
             (loss,) = self._target.losses([plan], ranges)
-            if ranges.digest() == used or (loss is not None and loss <= self._space.budget * SAFETY):
-                means.append((fmean(self._plans.on_judged(plan, ranges)), ranges))
-        for _, ranges in sorted(means, key=lambda pair: pair[0]):
-            if ranges.digest() == used or self._take_if_it_holds(self.best.kept, ranges):
+            if digest == in_use or (loss is not None and loss <= self._space.budget * SAFETY):
+                means[digest] = fmean(self._plans.on_judged(plan, ranges))
+        for digest in sorted(means, key=means.__getitem__):
+            if digest == in_use or self._take_if_it_holds(self.best.kept, candidates[digest]):
                 break
 
     def _take_if_it_holds(self, kept: Kept, ranges: Ranges) -> bool:
@@ -190,42 +174,36 @@ class EstimatedRecipes:
         if not checked.meets(self._space.budget):
             self._plans.join(checked.missed)
             return False
-        aim = self._space.budget * SAFETY
-        return self._take(Recipe(kept, experiment, checked, aim, self._plans.margin))
+        return self._take(kept, experiment, checked, self._space.budget * SAFETY)
 
-    def _by_expected_cost(self, candidates: Sequence[Ranges]) -> list[_Calibrated]:
+    def _by_expected_cost(self, candidates: dict[str, Ranges]) -> list[_Calibrated]:
         """Begins a search with each calibrator, as long as that can be paid for; the cheapest estimate comes first."""
         plans, units = self._plans, len(self._space.units)
         payable = int(_ALONE_SHARE * min(plans.allowed, 1e12) / max(units, 1))
         alone_on = max(1, min(_ALONE, payable, len(plans.judged)))
-        for ranges in candidates:
+        for digest, ranges in candidates.items():
             if not self._searches or plans.left(_RESERVED) > 2.0 * alone_on * units:
-                self._searches.append(self._begun(ranges, alone_on))
-        return sorted(self._searches, key=lambda calibrated: calibrated.search.expected())
+                self._searches[digest] = self._begun(ranges, plans.judged[:alone_on])
+        return sorted(self._searches.values(), key=lambda calibrated: calibrated.search.expected())
 
     def sensitivities(self) -> Sensitivities | None:
         """Returns the losses of units alone as they were measured, for their gains too, with the best ranges."""
-        best = None if self.best is None else self.best.experiment.ranges.digest()
-        for calibrated in self._searches:
-            if calibrated.ranges.digest() == best:
-                return calibrated.search.sensitivities()
-        return None
+        calibrated = None if self.best is None else self._searches.get(self.best.experiment.ranges.digest())
+        return None if calibrated is None else calibrated.search.sensitivities()
 
     @property
     def _bound(self) -> float:
         return math.inf if self.best is None else self._space.cost(self.best.kept)
 
-    def _begun(self, ranges: Ranges, alone_on: int) -> _Calibrated:
+    def _begun(self, ranges: Ranges, places: Sequence[int]) -> _Calibrated:
         """Measures each unit alone on the worst inputs; returns the search that begins with it."""
-        plans, space = self._plans, self._space
-        places = plans.judged[:alone_on]
-        plans.setup.progress.stage(f"Each layer alone with ranges of {ranges.origin}", len(space.units))
+        plans, space, progress = self._plans, self._space, self._plans.setup.progress
+        progress.stage(f"Each layer alone with ranges of {ranges.origin}", len(space.units))
         evaluator = plans.noise(ranges) if self._jumps else plans.each(ranges)
         alone = [space.plan(space.all - {unit}) for unit in sorted(space.all)]
-        evaluator.losses(
-            [plans.full, *alone], places, lambda _: plans.setup.progress.step("", alone_on), to_the_end=True
-        )
-        figures = np.array([[_loss(evaluator, plan, input_index) for input_index in places] for plan in alone])
+        evaluator.losses([plans.full, *alone], places, lambda _: progress.step("", len(places)), to_the_end=True)
+        by_unit = map(evaluator.by_place, alone)
+        figures = np.array([[losses.get(input_index, math.inf) for input_index in places] for losses in by_unit])
         full = evaluator.by_place(plans.full)
         aim = space.budget * SAFETY
         limit = max(full.values(), default=1.0) / _JUMPS if self._jumps else space.budget
@@ -244,98 +222,88 @@ class EstimatedRecipes:
         return aim * (1.0 - self._plans.margin.share)
 
     def _measured(self, ranges: Ranges, kept: Kept) -> Measured:
-        calibrated = next(calibrated for calibrated in self._searches if calibrated.ranges is ranges)
-        plan, plans = self._space.plan(kept), self._plans
-        (loss,) = self._target.losses([plan], calibrated.ranges)
-        return Measured(loss is not None and loss <= calibrated.aim, plans.each(calibrated.ranges).by_place(plan))
+        plan, aim = self._space.plan(kept), self._searches[ranges.digest()].aim
+        (loss,) = self._target.losses([plan], ranges)
+        return Measured(loss is not None and loss <= aim, self._plans.each(ranges).by_place(plan))
 
-    def _improve(self, calibrated: _Calibrated) -> bool:
-        """Searches cheaper sets with a calibrator and checks the cheapest; returns true if it is a better recipe."""
+    def _improve(self, calibrated: _Calibrated) -> None:
         if self.best is None:
             calibrated.search.improved(self._bound, _PATIENCE, once=True)
             self._check(calibrated)
-        better = False
-        while calibrated.search.improved(self._bound, _PATIENCE):
-            better = self._check(calibrated)
-            if not better:
-                break
-        return better
+        while calibrated.search.improved(self._bound, _PATIENCE) and self._check(calibrated):
+            pass
 
     def _check(self, calibrated: _Calibrated) -> bool:
-        """Checks the best set of a search; after a miss the search goes on with what that tells."""
-        plans, space, bound = self._plans, self._space, self._bound
-        experiment = plans.with_ranges(calibrated.ranges)
-        last: Kept | None = None
+        """Checks the best set of a search, and takes it if it holds; after a miss the search goes on with what that
+        tells."""
+        plans, space, search, bound = self._plans, self._space, calibrated.search, self._bound
+        experiment, start = plans.with_ranges(calibrated.ranges), frozenset[int]()
         for _ in range(_CHECKS):
-            kept = calibrated.search.best
+            kept = search.best
             if kept is None:
                 break
-            last = kept
+            start, plan = kept, space.plan(kept)
             if space.cost(kept) >= bound:
                 return False
-            checked = self._target.check(experiment, space.plan(kept))
+            checked = self._target.check(experiment, plan)
             if checked.meets(space.budget):
-                return self._take(Recipe(kept, experiment, checked, calibrated.aim, plans.margin))
+                return self._take(kept, experiment, checked, calibrated.aim)
             judged = frozenset(plans.judged)
             if not plans.join(checked.missed):
                 calibrated.aim *= max(min(space.budget / checked.worst, 1.0) * CLOSER, CLOSEST)
                 if not self._jumps:
-                    calibrated.search.limit = self._limit(calibrated.aim)
-            losses = plans.each(calibrated.ranges).by_place(space.plan(kept))
-            calibrated.search.corrected({index: loss for index, loss in losses.items() if index not in judged})
-            calibrated.search.improved(bound, _PATIENCE, once=True)
-        start = Cheapest(last or frozenset(), True, {})
-        high_set, checked = with_more_high(self._target, space, start, experiment, bound)
+                    search.limit = self._limit(calibrated.aim)
+            losses = plans.each(calibrated.ranges).by_place(plan)
+            search.corrected({index: loss for index, loss in losses.items() if index not in judged})
+            search.improved(bound, _PATIENCE, once=True)
+        high_set, checked = with_more_high(self._target, space, Cheapest(start), experiment, bound)
         if not checked.meets(space.budget) or space.cost(high_set.kept) >= bound:
             return False
-        calibrated.search.best = high_set.kept
-        return self._take(Recipe(high_set.kept, experiment, checked, calibrated.aim, plans.margin))
+        search.best = high_set.kept
+        return self._take(high_set.kept, experiment, checked, calibrated.aim)
 
-    def _take(self, recipe: Recipe) -> bool:
-        self.best = recipe
-        self._sets[recipe.experiment.ranges.digest()] = recipe.kept
-        self._on_recipe(recipe)
+    def _take(self, kept: Kept, experiment: Experiment, checked: Checked, aim: float) -> bool:
+        self.best = Recipe(Cheapest(kept), experiment, checked, aim, self._plans.margin)
+        self._sets[experiment.ranges.digest()] = kept
+        self._on_recipe(self.best)
         return True
 
     def _refine(self) -> None:
-        """Makes the sets of the calibrators with the cheapest ones cheaper."""
-        plans, space = self._plans, self._space
-        known = [calibrated for calibrated in self._searches if calibrated.search.best is not None]
-        known.sort(key=lambda calibrated: space.price(calibrated.search.best or frozenset()))
-        for calibrated in known[:_REFINED]:
-            plans.setup.progress.stage(f"A cheaper recipe with ranges of {calibrated.ranges.origin}", None)
+        searches = [calibrated for calibrated in self._searches.values() if calibrated.search.best is not None]
+        searches.sort(key=lambda calibrated: self._space.price(calibrated.search.best or frozenset()))
+        for calibrated in searches[:_REFINED]:
+            origin = calibrated.ranges.origin
+            self._plans.setup.progress.stage(f"A cheaper recipe with ranges of {origin}", None)
             if calibrated.search.refined(_MORE_PATIENCE):
                 self._check(calibrated)
 
     def _decide_margin(self) -> None:
         """Takes a recipe without the margin where one with it costs too much; with few inputs, one with it where it
         costs little more."""
+        assert self.best is not None
         plans, space, best = self._plans, self._space, self.best
-        assert best is not None
         digest = best.experiment.ranges.digest()
-        calibrated = next((calibrated for calibrated in self._searches if calibrated.ranges.digest() == digest), None)
+        calibrated = self._searches.get(digest)
         if calibrated is None:
             return
-        with_margin, small = plans.margin.share > 0.0, plans.small_margin
-        if with_margin and space.cost(best.kept) > DEAR_RECIPE:
+        search, small = calibrated.search, plans.usual_margin(few=True)
+        if plans.margin.share > 0.0 and space.cost(best.kept) > DEAR_RECIPE:
             plans.leave(NO_MARGIN)
             plans.setup.progress.stage("A recipe without a margin", None)
-            calibrated.search.limit = self._limit(calibrated.aim)
+            search.limit = self._limit(calibrated.aim)
             self._improve(calibrated)
-            without = self.best
-            assert without is not None
-            most = max(min(FOR_MARGIN * space.cost(without.kept), TOO_DEAR), DEAR_RECIPE)
+            most = max(min(FOR_MARGIN * self._bound, TOO_DEAR), DEAR_RECIPE)
             if space.cost(best.kept) <= most:
                 plans.leave(best.margin)
                 self.best = best
             else:
-                self.best = replace(without, refused=most)
+                self.best = replace(self.best, refused=most)
         elif small.share and best.kept:
             bound = _LITTLE_MORE * space.cost(best.kept) + _LITTLE
             plans.leave(small)
             plans.setup.progress.stage("A recipe with a margin", None)
-            calibrated.search.limit, calibrated.search.best, self.best = self._limit(calibrated.aim), None, None
-            kept = calibrated.search.best if calibrated.search.improved(bound, _PATIENCE) else None
+            search.limit, search.best, self.best = self._limit(calibrated.aim), None, None
+            kept = search.best if search.improved(bound, _PATIENCE) else None
             if kept is None or space.cost(kept) > bound or not self._take_if_it_holds(kept, calibrated.ranges):
                 plans.leave(NO_MARGIN)
                 self.best = best
@@ -345,7 +313,3 @@ class EstimatedRecipes:
 def allowed(effort: str, units: int, inputs: int) -> float:
     """Returns the number of single inferences that a search may take; each unit's gain takes one more after it."""
     return max((SWEEPS[effort] * inputs - 1.0) * units, _LEAST_ALLOWED)
-
-
-def _loss(evaluator: EachInput, plan: PrecisionPlan, input_index: int) -> float:
-    return evaluator.by_place(plan).get(input_index, math.inf)

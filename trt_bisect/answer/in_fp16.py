@@ -22,7 +22,7 @@ Culprits and steps back are those of the recipe in FP32: the added units are the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice, takewhile
@@ -60,45 +60,32 @@ def in_fp16(
     alone: Sensitivities | None,
     most: float,
 ) -> InFp16 | None:
-    """Puts a recipe into FP16, with more units high where it needs them.
+    """Puts a recipe into FP16, with more units high where it needs them; None if no such recipe costs little enough.
 
     Args:
-        plans: measures plans on the inputs given.
-        target: judges plans.
         space: the units to choose from, with FP32 as the high precision.
         high_set: the recipe, which meets the budget with all units in FP32.
-        experiment: the experiment with the ranges.
-        alone: the sensitivity of each unit; None where it was not measured.
         most: the largest cost.
-
-    Returns:
-        None if no recipe within that cost has units in FP16.
     """
     best: InFp16 | None = None
     kept, all_in = high_set.kept, with_units_in(space, space.all, Precision.FP16, plans.costs)
-    with suppress(Spent), _bounded(plans, space):
-        for larger in _sets(plans, all_in, kept, alone, most):
-            checked = target.check(experiment, all_in.plan(larger))
-            holds = checked.meets(space.budget)
-            if holds and (larger == kept or target.check(experiment, space.plan(larger)).meets(space.budget)):
-                changed = with_units_in(space, larger, Precision.FP16, plans.costs)
-                best = changed, replace(high_set, kept=larger, for_fp16=larger - kept), checked
-                most = changed.cost(larger)
-                break
-        if best is None or best[1].for_fp16:
-            best = _lowered(plans, target, space, high_set, experiment, most) or best
-    return best
-
-
-@contextmanager
-def _bounded(plans: AnswerPlans, space: Space) -> Iterator[None]:
-    """Bounds the inferences of the search, whatever the searches before it left."""
+    # The searches before this one may have left any number of inferences.
     allowed, plans.allowed = plans.allowed, inf
     try:
-        with plans.ending(max(_SWEEPS * len(space.units) * len(plans.inputs.counting), _ALWAYS)):
-            yield
+        with suppress(Spent), plans.ending(max(_SWEEPS * len(space.units) * len(plans.inputs.counting), _ALWAYS)):
+            for larger in _sets(plans, all_in, kept, alone, most):
+                checked = target.check(experiment, all_in.plan(larger))
+                holds = checked.meets(space.budget)
+                if holds and (larger == kept or target.check(experiment, space.plan(larger)).meets(space.budget)):
+                    changed = with_units_in(space, larger, Precision.FP16, plans.costs)
+                    best = changed, replace(high_set, kept=larger, for_fp16=larger - kept), checked
+                    most = changed.cost(larger)
+                    break
+            if best is None or best[1].for_fp16:
+                best = _lowered(plans, target, space, high_set, experiment, most) or best
     finally:
         plans.allowed = allowed
+    return best
 
 
 def _sets(plans: AnswerPlans, all_in: Space, kept: Kept, alone: Sensitivities | None, most: float) -> Iterator[Kept]:
@@ -113,14 +100,14 @@ def _lowered(
     plans: AnswerPlans, target: Target, space: Space, high_set: Cheapest, experiment: Experiment, most: float
 ) -> InFp16 | None:
     """The recipe with as many of its units in FP16 as are good enough there; None if that costs more than ``most``."""
-    kept = high_set.kept
-    units, chosen = tuple(sorted(kept)), tuple(space.units[unit] for unit in sorted(kept))
+    kept, units = high_set.kept, sorted(high_set.kept)
+    chosen = tuple(space.units[unit] for unit in units)
     highest, lower = (costs_of(chosen, plans.costs, precision) for precision in (Precision.FP32, Precision.FP16))
     saved = tuple(max(in_fp32 - less, _LEAST) for in_fp32, less in zip(highest, lower, strict=True))
     middle = Space(space.plan(kept), chosen, saved, space.budget, Precision.FP16, Precision.FP32)
     for _ in range(_ROUNDS):
         high = drive(cheapest(middle, orders(middle), 0), partial(target.losses, ranges=experiment.ranges))
-        lowered = {units[k] for k in range(len(units)) if k not in high.kept} if high.meets else set()
+        lowered = {unit for k, unit in enumerate(units) if k not in high.kept} if high.meets else set()
         changed = with_units_in(space, lowered, Precision.FP16, plans.costs)
         if not lowered or changed.cost(kept) > most:
             break

@@ -36,7 +36,6 @@ class TruthImage:
     """An image and its right boxes.
 
     Attributes:
-        name: the name of its file.
         size: its width and height; 1 and 1 where the boxes are shares of it.
         boxes: ``[n, 4]``: x, y, w, h.
         classes: ``[n]``.
@@ -57,7 +56,6 @@ class Truth:
     """The right boxes of images, in the order of the file.
 
     Attributes:
-        images: the images.
         categories: the number of classes; 0 where the file does not say it.
         digest: SHA-256 of the files.
     """
@@ -102,20 +100,16 @@ def _coco(path: Path) -> Truth:
     for box in labels["annotations"]:
         rows[box["image_id"]].append((*box["bbox"], numbers[box["category_id"]], box.get("iscrowd", 0)))
         more[box["image_id"]].append({name: box[name] for name in _FURTHER if name in box})
-    images = tuple(
-        replace(
-            _image(str(image["file_name"]), (float(image["width"]), float(image["height"])), rows[image["id"]]),
-            more=tuple(more[image["id"]]),
-        )
-        for image in labels["images"]
-    )
-    return Truth(images, len(numbers), hashlib.sha256(content).hexdigest())
+    images = []
+    for image in labels["images"]:
+        size = float(image["width"]), float(image["height"])
+        images.append(_image(str(image["file_name"]), size, rows[image["id"]], more[image["id"]]))
+    return Truth(tuple(images), len(numbers), hashlib.sha256(content).hexdigest())
 
 
 def _yolo(folder: Path) -> Truth:
-    files = sorted(folder.glob("*.txt"))
     images, sha = [], hashlib.sha256()
-    for file in files:
+    for file in sorted(folder.glob("*.txt")):
         content = file.read_text(encoding="utf-8")
         sha.update(f"{file.name}\n{content}\n".encode())
         rows = [[float(number) for number in line.split()] for line in content.splitlines() if line.strip()]
@@ -126,34 +120,36 @@ def _yolo(folder: Path) -> Truth:
     return Truth(tuple(images), 0, sha.hexdigest())
 
 
-def _image(name: str, size: tuple[float, float], rows: Sequence[Sequence[float]]) -> TruthImage:
+def _image(
+    name: str, size: tuple[float, float], rows: Sequence[Sequence[float]], more: Sequence[Mapping[str, Any]] = ()
+) -> TruthImage:
     table = np.array(rows, np.float64).reshape(-1, 6)
-    return TruthImage(name, size, table[:, :4], table[:, 4].astype(np.int64), table[:, 5].astype(np.int64))
+    classes, crowds = table[:, 4:].T.astype(np.int64)
+    return TruthImage(name, size, table[:, :4], classes, crowds, tuple(more))
 
 
 def accuracy_by_boxes(
-    samples: Dataset, truth: Truth, asked: AskedTask, reference: Sequence[Outputs], *, letterbox: bool
+    samples: Dataset, truth: Truth, reader: AskedTask, reference: Sequence[Outputs], *, letterbox: bool
 ) -> Accuracy:
     """Makes the accuracy that is mAP50-95: of boxes, of poses by OKS, or of masks.
 
     Args:
         samples: pictures are found among the images of ``truth`` by their names, without their endings; other samples
             by their number. Each holds one image.
-        truth: the right boxes.
-        asked: a key of ``KINDS``, which reads the detections.
+        reader: a key of ``KINDS``, which reads the detections.
         reference: the FP32 outputs for some inputs: they tell boxes in pixels of the input from shares of it.
         letterbox: the images keep their shape in the input; else they are stretched.
     """
     if letterbox and all(image.size == (1.0, 1.0) for image in truth.images):
         raise BadInput("YOLO's text files do not say how large the images are.", "Give COCO's JSON with --letterbox.")
-    task, kind = find_task(replace(asked, score_threshold=_LEAST_SCORE, iou=_IOU), reference), KINDS[asked.name]
+    task, kind = find_task(replace(reader, score_threshold=_LEAST_SCORE, iou=_IOU), reference), KINDS[reader.name]
     looks = task.looks
     assert looks is not None
     assert looks.scaling is not None
     scale = looks.scaling(reference)
     needed = {_POSES: "keypoints", _MASKS: "segmentation"}.get(kind, "")
     if needed and not all(needed in more for image in truth.images for more in image.more or ({},)):
-        raise BadInput(f"The labels have no '{needed}', which --task {asked.name} reads.", "Give COCO's JSON with it.")
+        raise BadInput(f"The labels have no '{needed}', which --task {reader.name} reads.", "Give COCO's JSON with it.")
     place_of = place_finder(samples, [image.name for image in truth.images], "box")
 
     def counted(infer: RunNetwork) -> dict[str, float]:
@@ -188,11 +184,9 @@ def _in_image(
     """Returns detections with their boxes in the pixels of the image.
 
     Args:
-        detected: in the input.
         scale: the pixels of the input along a unit of the boxes, in x and y.
         size: the width and the height of the input.
         image: those of the image.
-        letterbox: see ``inside_of``.
     """
     inside, border = inside_of(size, image, letterbox=letterbox)
 
@@ -204,16 +198,12 @@ def _in_image(
         seen = more[..., 2:] if more.shape[-1] == 3 else np.ones((*more.shape[:2], 1))
         more = np.concatenate([placed(more[..., :2]), seen], axis=-1)
     elif more.dtype == bool and more.ndim == 3:
-        whole = int(image[1]), int(image[0])
-        more = np.array([_encoded(at_pixels(mask, whole, size, letterbox=letterbox)) for mask in more], object)
+        from pycocotools.mask import encode
+
+        shape = int(image[1]), int(image[0])
+        masks = (at_pixels(mask, shape, size, letterbox=letterbox).astype(np.uint8) for mask in more)
+        more = np.array([dict(encode(np.asfortranarray(mask))) for mask in masks], object)
     return Detections(placed(detected.boxes.reshape(-1, 2, 2)).reshape(-1, 4), detected.scores, detected.classes, more)
-
-
-def _encoded(mask: np.ndarray) -> dict[str, Any]:
-    """Returns a mask in the form of pycocotools."""
-    from pycocotools.mask import encode
-
-    return dict(encode(np.asfortranarray(mask.astype(np.uint8))))
 
 
 def at_pixels(values: np.ndarray, shape: tuple[int, ...], size: tuple[int, int], *, letterbox: bool) -> np.ndarray:
@@ -223,7 +213,6 @@ def at_pixels(values: np.ndarray, shape: tuple[int, ...], size: tuple[int, int],
         values: the map, ``[H, W]``, of any size.
         shape: the height and the width of the image.
         size: the width and the height of the input.
-        letterbox: see ``inside_of``.
     """
     inside, border = inside_of(size, (float(shape[1]), float(shape[0])), letterbox=letterbox)
     places = []
@@ -253,7 +242,6 @@ def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str
     """Returns ``accuracy`` (mAP50-95) and ``map50`` by pycocotools.
 
     Args:
-        truth: the right boxes.
         detections: by the number of their image, boxes as corners; only these images count. Beside its box each has
             its keypoints, ``[K, 3]``, or its mask in pycocotools' form, as ``kind`` says.
         kind: a value of ``KINDS``.
@@ -276,7 +264,7 @@ def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str
     count = next((in_image.more.shape[1] for in_image in detections.values() if len(in_image) and kind == _POSES), 0)
     if count and any(len(more["keypoints"]) != 3 * count for image in truth.images for more in image.more):
         raise BadInput(f"The network finds {count} keypoints, and the labels have others.", "Give labels of these.")
-    known = range(max(truth.categories, 1 + max(image.classes.max(initial=0) for image in truth.images)))
+    categories = range(max(truth.categories, 1 + max(image.classes.max(initial=0) for image in truth.images)))
     with contextlib.redirect_stdout(io.StringIO()):
         right = COCO()
         right.dataset = {
@@ -285,7 +273,7 @@ def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str
                 for k in detections
             ],
             "annotations": _annotations(truth, detections),
-            "categories": [{"id": k} for k in known],
+            "categories": [{"id": k} for k in categories],
         }
         right.createIndex()
         evaluation = COCOeval(right, right.loadRes(rows), kind)
@@ -298,7 +286,6 @@ def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str
 
 
 def _results(image_index: int, detections: Detections, kind: str) -> Iterator[dict[str, Any]]:
-    """Yields the detections of an image in the form of pycocotools."""
     boxes = np.concatenate([detections.boxes[:, :2], detections.boxes[:, 2:] - detections.boxes[:, :2]], axis=-1)
     for k in range(len(detections)):
         row = {"image_id": image_index, "category_id": int(detections.classes[k]), "score": float(detections.scores[k])}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf, nan
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from trt_bisect.analyzer.judge import Comparer, comparison
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import ITEMS, NEARBY
-from trt_bisect.builder.base import Builder, Engine, Outputs
+from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import FEWEST, digest_of_feeds
@@ -64,15 +65,11 @@ class AnswerPlans:
     """Measures plans on the inputs of the answer.
 
     Attributes:
-        setup: the setup of the experiment.
-        options: of the run.
         experiment: the experiment of the run; its ranges may be changed.
-        inputs: all inputs.
         costs: what each layer costs in each higher precision.
         price_of: the cost of a whole plan, where it is not the sum of those of its layers.
         judged: the places of the inputs that the search judges on; inputs on which a recipe misses join them.
         margin: the margin that plans must leave.
-        switches: true if one session runs all plans; else each is built.
         allowed: the number of single inferences that the search may take on that session.
         ends: ``losses`` raises ``Spent`` when these are taken.
     """
@@ -96,7 +93,7 @@ class AnswerPlans:
 
     @property
     def switches(self) -> bool:
-        """True if one session runs all plans."""
+        """True if one session runs all plans; else each is built."""
         return self._session is not None
 
     def price(self, plan: PrecisionPlan) -> float:
@@ -105,16 +102,19 @@ class AnswerPlans:
             return self.price_of(plan)
         return sum(by.get(plan.precisions[k], 0.0) for k, by in self.costs.items())
 
+    @property
+    def _taken(self) -> int:
+        return sum(evaluator.taken for evaluator in self._by_ranges.values())
+
     def left(self, reserved: float = 0.0) -> float:
         """Returns the number of inferences that are left, without a share of those allowed that is reserved."""
-        taken = sum(evaluator.taken for evaluator in self._by_ranges.values())
-        return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - taken
+        return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - self._taken
 
     @contextmanager
     def ending(self, most: float) -> Iterator[None]:
         """Ends a part of a search after so many inferences: ``losses`` raises ``Spent`` then."""
         allowed, self.ends = self.allowed, True
-        self.allowed = min(allowed, sum(evaluator.taken for evaluator in self._by_ranges.values()) + most)
+        self.allowed = min(allowed, self._taken + most)
         try:
             yield
         finally:
@@ -141,85 +141,52 @@ class AnswerPlans:
 
     def each(self, ranges: Ranges) -> EachInput:
         """Returns the evaluator for some ranges."""
-        key = ranges.digest()
-        if key not in self._by_ranges:
-            experiment, given = self.experiment, self.inputs.given
-            runner, canonical = self._runner(ranges), experiment.whole.canonical
-            self._by_ranges[key] = EachInput(
-                given,
-                self._judged_at,
-                experiment.rule.budget,
-                runner,
-                experiment.store,
-                key,
-                experiment.rule.metric.name,
-                canonical,
-                together=self._compared_by_fp32,
-                ran=self.setup.forecast.ran,
-            )
-            self._by_ranges[key].margin = self.margin
-        return self._by_ranges[key]
+        digest, rule = ranges.digest(), self.experiment.rule
+        if digest not in self._by_ranges:
+            more = {"together": self._compared_by_fp32, "ran": self.setup.forecast.ran}
+            self._by_ranges[digest] = self._evaluator(ranges, self._judged_at, rule.budget, rule.metric.name, **more)
+            self._by_ranges[digest].margin = self.margin
+        return self._by_ranges[digest]
 
     def noise(self, ranges: Ranges) -> EachInput:
         """Returns the evaluator of the noise to signal ratio of the outputs, which grows before figures jump."""
         key = f"{ranges.digest()} noise"
         if key not in self._by_ranges:
-            experiment, given = self.experiment, self.inputs.given
-            self._by_ranges[key] = EachInput(
-                given,
-                self._noise_at,
-                inf,
-                self._runner(ranges),
-                experiment.store,
-                ranges.digest(),
-                SQNR.name,
-                experiment.whole.canonical,
-            )
+            self._by_ranges[key] = self._evaluator(ranges, self._noise_at, inf, SQNR.name)
         return self._by_ranges[key]
 
-    def _noise_at(self, input_index: int, outputs: Outputs) -> Judged:
-        """The figures of outputs for one input, and the ratio of the worst output that is judged, or the task reads."""
-        experiment = self.experiment
-        figures = self._compare_noise.at(input_index, outputs)
-        task = experiment.task
-        if task is not None:
-            judged = [figure for name, figure in figures.items() if output_of(name) in task.reads]
+    def _evaluator(
+        self, ranges: Ranges, judge: Callable[[int, Outputs], Judged], budget: float, metric: str, **more: Any
+    ) -> EachInput:
+        inputs, store, canonical = self.inputs.given, self.experiment.store, self.experiment.whole.canonical
+        runner: Runner
+        if self._session is not None:
+            runner = SwitchRunner(self._session, ranges.scales, lambda: self.with_ranges(ranges).builder, self._at_once)
         else:
-            judged = [*experiment.rule.judged_of(figures).values()]
-        losses = [SQNR.loss(figure.values.get(SQNR.name, nan)) for figure in judged]
-        return figures, InputLoss(max(losses, default=0.0))
+            runner = WholeRunner(self.with_ranges(ranges).builder)
+        return EachInput(inputs, judge, budget, runner, store, ranges.digest(), metric, canonical, **more)
+
+    def _noise_at(self, input_index: int, outputs: Outputs) -> Judged:
+        """The figures of outputs for one input, and the ratio of the worst output that counts."""
+        figures = self._compare_noise.at(input_index, outputs)
+        return figures, InputLoss(max(noise_losses(self.experiment, figures), default=0.0))
 
     @cached_property
     def _compare_noise(self) -> Comparer:
-        experiment = self.experiment
-        references = self.inputs.given.references
-        return comparison(references, None, experiment.classes, experiment.slices, only=SQNR, with_facts=False)
+        references, classes, slices = self.inputs.given.references, self.experiment.classes, self.experiment.slices
+        return comparison(references, None, classes, slices, only=SQNR, with_facts=False)
 
-    @property
-    def usual_margin(self) -> Margin:
-        """The margin for a recipe, as inputs that were not given lose more; one input in twenty may use it.
+    def usual_margin(self, *, few: bool = False) -> Margin:
+        """Returns the margin for a recipe, as inputs that were not given lose more; one input in twenty may use it.
 
-        It is 0 with few inputs, which may be all that exist (see ``small_margin``), and for figures that jump.
+        It is 0 for figures that jump, and with so few inputs that they may be all that exist. Then a recipe leaves the
+        margin of ``few``, where it costs little; this one is 0 with more inputs.
         """
-        return NO_MARGIN if self.has_few_inputs else self._wanted_margin
-
-    @property
-    def small_margin(self) -> Margin:
-        """The margin with few inputs, which a recipe leaves where it costs little; 0 with more."""
-        return self._wanted_margin if self.has_few_inputs else NO_MARGIN
-
-    @property
-    def has_few_inputs(self) -> bool:
-        """True if so few inputs are known that none is held out."""
-        unseen = self.setup.data.unseen
-        return len(self.inputs.counting) + (0 if unseen is None else unseen.length or 0) < FEWEST
-
-    @property
-    def _wanted_margin(self) -> Margin:
-        margin = float(self.setup.options.margin)
-        if self.experiment.rule.metric.of_sums is None or not margin:
+        unseen, counting, share = self.setup.data.unseen, len(self.inputs.counting), float(self.setup.options.margin)
+        has_few = counting + (0 if unseen is None else unseen.length or 0) < FEWEST
+        if has_few is not few or self.experiment.rule.metric.of_sums is None or not share:
             return NO_MARGIN
-        return Margin(margin, int(_SPARED * len(self.inputs.counting)))
+        return Margin(share, int(_SPARED * counting))
 
     def leave(self, margin: Margin) -> None:
         """Judges plans with another margin from now on."""
@@ -244,8 +211,6 @@ class AnswerPlans:
         """Returns the largest loss of each plan on the judged inputs; after the first miss no more inputs are run.
 
         Args:
-            plans: the plans to measure.
-            ranges: the ranges of the activations.
             among: the places of other inputs than the judged ones.
             to_the_end: inputs after a miss are run too.
         """
@@ -255,14 +220,7 @@ class AnswerPlans:
         return self.each(ranges).losses(plans, places, self.tell, to_the_end=to_the_end)
 
     def join(self, missed: Iterable[int]) -> bool:
-        """Adds inputs on which a recipe misses to the judged ones.
-
-        Args:
-            missed: the places of these inputs, the worst first; only the first few join.
-
-        Returns:
-            True if there was one that was not judged yet.
-        """
+        """Adds the worst inputs on which a recipe misses to the judged ones; returns true if there was a new one."""
         new = [input_index for input_index in missed if input_index not in self.judged][:_JOIN]
         self.judged += new
         return bool(new)
@@ -270,8 +228,8 @@ class AnswerPlans:
     def on_judged(self, plan: PrecisionPlan, ranges: Ranges) -> list[float]:
         """Returns the losses of a plan on the judged inputs that it was run on; infinite if it cannot be run."""
         (loss,) = self.losses([plan], ranges)
-        known = self.each(ranges).by_place(plan)
-        losses = [known[input_index] for input_index in self.judged if input_index in known]
+        by_place = self.each(ranges).by_place(plan)
+        losses = [by_place[input_index] for input_index in self.judged if input_index in by_place]
         return [inf] if loss is None or not losses else losses
 
     def to_the_end(self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int]) -> list[Loss]:
@@ -290,21 +248,6 @@ class AnswerPlans:
         losses = self.on_all(plan, ranges)
         return sorted(self.inputs.counting, key=lambda input_index: -losses.get(input_index, 0.0))
 
-    def worst_known(self, plan: PrecisionPlan, ranges: Ranges) -> list[int]:
-        """Returns the places of the inputs that a plan was run on so far, those on which it loses most first."""
-        losses = self.each(ranges).by_place(plan)
-        return sorted(losses, key=lambda input_index: -losses[input_index])
-
-    def missed(self, plan: PrecisionPlan, ranges: Ranges, budget: float | None = None) -> list[int]:
-        """Returns the places of the inputs on which a plan exceeds a budget or uses its margin, the worst first.
-
-        Args:
-            plan: the plan to measure.
-            ranges: the ranges of the activations.
-            budget: the largest loss that is good; None for that of the threshold.
-        """
-        return self.exceeding(self.on_all(plan, ranges), budget)
-
     def exceeding(self, losses: Mapping[int, float], budget: float | None = None) -> list[int]:
         """Returns the places of the losses that exceed a budget or use its margin, the largest first."""
         most = (self.experiment.rule.budget if budget is None else budget) * (1.0 - self.margin.share)
@@ -318,12 +261,14 @@ class AnswerPlans:
         Returns:
             The loss without a margin, and by input the largest loss.
         """
-        losses = self.on_all(plan, ranges)
-        places, together = self._near(losses), 0.0
+        rule, losses, together = self.experiment.rule, self.on_all(plan, ranges), 0.0
+        # Where a figure can jump, as top-1 does, and in large networks, which add up the noise, all inputs are near.
+        jumps = rule.metric.of_sums is None or are_many(len(self.experiment.network.movable))
+        near = [index for index in self.inputs.counting if jumps or losses[index] > _NEAR * rule.budget]
         for factor in _NUDGES:
             scales = {tensor: np.float32(scale * factor) for tensor, scale in ranges.scales.items()}
             moved = replace(ranges, scales=scales)
-            (loss,) = self.losses([plan], moved, places)
+            (loss,) = self.losses([plan], moved, near)
             if loss is None:
                 return inf, dict.fromkeys(self.inputs.counting, inf)
             together = max(together, self.each(moved).without_margin(plan))
@@ -331,59 +276,53 @@ class AnswerPlans:
                 losses[input_index] = max(nudged_loss, losses[input_index])
         return max(losses.values()) if self._compared_by_fp32 is None else together, losses
 
-    def _near(self, losses: Mapping[int, float]) -> list[int]:
-        """The places of the inputs that noise could make miss.
-
-        These are all where a figure can jump, as top-1 does, and in large networks, whose layers add up the noise.
-        """
-        rule = self.experiment.rule
-        jumps = rule.metric.of_sums is None or are_many(len(self.experiment.network.movable))
-        return [index for index in self.inputs.counting if jumps or losses[index] > _NEAR * rule.budget]
-
     def whole(
         self,
         plan: PrecisionPlan,
         experiment: Experiment,
-        given: GivenInputs,
-        name: str,
-        other: tuple[str, Builder] | None = None,
+        inputs: GivenInputs | None = None,
+        name: str = "all inputs",
+        kind: str = "whole",
+        build: Callable[[], Engine] | None = None,
     ) -> Trial:
-        """Returns the trial of a plan on its own engine and some inputs, judged by all metrics.
+        """Returns the trial of a plan on its own engine and some inputs, judged by all metrics; it is measured once.
 
         Args:
-            plan: the plan to measure.
             experiment: the experiment with the ranges.
-            given: the inputs.
+            inputs: all inputs given if left out.
             name: the name of the inputs, for the progress bar.
-            other: another builder, of engines in which layers that only follow are not in the high precision, and the
-                kind that its trials are kept under.
+            kind: the kind that trials of other engines are kept under.
+            build: makes such an engine, for example without layers that only follow in the high precision.
         """
-        canonical = experiment.whole.canonical(plan)
-        if other is None:
-            return self._kept("whole", canonical, experiment, given, name, lambda: experiment.builder.build(canonical))
-        kind, builder = other
-        return self._kept(kind, canonical, experiment, given, name, lambda: builder.build(plan))
+        canonical, inputs = experiment.whole.canonical(plan), self.inputs.given if inputs is None else inputs
+        key, store = self._key(kind, canonical, experiment, inputs), self.experiment.store
+        trial = store.find(key)
+        if trial is None:
+            self.setup.progress.stage(f"Measuring on {name}", len(inputs))
+            self.give_back()
+            give_back_arena()
+            trial = self._measured(key, build or partial(experiment.builder.build, canonical), inputs)
+            store.keep(trial)
+        return trial
 
     def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
         """Returns the trial of a plan on all inputs as far as it is known; nothing is measured.
 
-        Returns:
-            The trial of its own engine, or one that is made of its losses on single inputs; None without both.
+        It is that of its own engine, or one that is made of its losses on single inputs; None without both.
         """
-        plan = experiment.whole.canonical(plan)
-        trial = self.experiment.store.find(self._key("whole", plan, experiment, self.inputs.given))
-        evaluator = self._by_ranges.get(experiment.ranges.digest())
+        plan, rule, inputs = experiment.whole.canonical(plan), experiment.rule, self.inputs
+        key = self._key("whole", plan, experiment, inputs.given)
+        trial, evaluator = self.experiment.store.find(key), self._by_ranges.get(experiment.ranges.digest())
         if trial is not None or evaluator is None:
             return trial
-        losses, rule, places = evaluator.by_place(plan), experiment.rule, range(len(self.inputs.given))
-        if not losses.keys() >= set(self.inputs.counting):
+        losses, value, metric = evaluator.by_place(plan), rule.metric.value, rule.metric.name
+        if not losses.keys() >= set(inputs.counting):
             return None
-        value, metric = rule.metric.value, rule.metric.name
-        by_input = tuple(value(losses[input_index]) if input_index in losses else None for input_index in places)
+        by_input = tuple(value(losses[k]) if k in losses else None for k in range(len(inputs.given)))
         worst = {metric: value(evaluator.without_margin(plan))}
         name = (*rule.outputs, *(spec.name for spec in experiment.network.outputs))[0]
         figures = OutputFigures(worst, inputs={metric: by_input} if len(by_input) > 1 else {})
-        return Trial(self._key("whole", plan, experiment, self.inputs.given), MEASURED, {name: figures}, builds=0)
+        return Trial(key, MEASURED, {name: figures}, builds=0)
 
     def meeting(self, ranges: Ranges, among: Sequence[int]) -> list[PrecisionPlan]:
         """Returns the plans with some ranges that were measured to meet the budget on some inputs, all of them."""
@@ -393,49 +332,25 @@ class AnswerPlans:
     def plain(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
         """Returns the trial of the recipe's file on all inputs in ONNX Runtime with default options.
 
-        Returns:
-            None if that is another arithmetic: see ``OnnxRuntimeBuilder.has_plain``.
+        It is None if that is another arithmetic: see ``OnnxRuntimeBuilder.has_plain``.
         """
-        builder, plan = experiment.builder, experiment.whole.canonical(plan)
-        if not isinstance(builder, OnnxRuntimeBuilder) or not builder.has_plain(plan):
+        builder, canonical, name = experiment.builder, experiment.whole.canonical(plan), "all inputs, INT8 kernels"
+        if not isinstance(builder, OnnxRuntimeBuilder) or not builder.has_plain(canonical):
             return None
-        given = self.inputs.given
-        return self._kept("plain", plan, experiment, given, "all inputs, INT8 kernels", lambda: builder.plain(plan))
+        return self.whole(plan, experiment, name=name, kind="plain", build=partial(builder.plain, canonical))
 
-    def _kept(
-        self,
-        kind: str,
-        plan: PrecisionPlan,
-        experiment: Experiment,
-        given: GivenInputs,
-        name: str,
-        build: Callable[[], Engine],
-    ) -> Trial:
-        """Returns the trial of a plan on one engine; it is measured once."""
-        key = self._key(kind, plan, experiment, given)
-        store = self.experiment.store
-        known = store.find(key)
-        if known is None:
-            self.setup.progress.stage(f"Measuring on {name}", len(given))
-            self.give_back()
-            give_back_arena()
-            known = self._measured(key, build, given)
-            store.keep(known)
-        return known
+    def _key(self, kind: str, plan: PrecisionPlan, experiment: Experiment, inputs: GivenInputs) -> str:
+        return TrialKey(plan.key(), f"inputs {inputs.digest[:12]} {experiment.ranges.digest()[:12]} {kind}").text
 
-    def _key(self, kind: str, plan: PrecisionPlan, experiment: Experiment, given: GivenInputs) -> str:
-        return TrialKey(plan.key(), f"inputs {given.digest[:12]} {experiment.ranges.digest()[:12]} {kind}").text
-
-    def _measured(self, key: str, build: Callable[[], Engine], given: GivenInputs) -> Trial:
+    def _measured(self, key: str, build: Callable[[], Engine], inputs: GivenInputs) -> Trial:
         try:
             with build() as engine:
-                outputs = [self._infer(engine, input_index, feeds) for input_index, feeds in enumerate(given.feeds)]
+                outputs = _outputs(self.setup, engine, inputs.feeds, self.inputs.spill)
                 ran, messages = dict(engine.ran), "\n".join(engine.messages)
         except TrialFailed as failure:
             return Trial(key, failure.outcome, message=failure.message)
-        figures = self.experiment.comparison_with(given.references)(outputs)
-        task = self.experiment.task
-        if task is not None and self._nearby is not None and given is self.inputs.given and figures[task.entry].values:
+        figures, task = self.experiment.comparison_with(inputs.references)(outputs), self.experiment.task
+        if task is not None and self._nearby is not None and inputs is self.inputs.given and figures[task.entry].values:
             values = {**figures[task.entry].values, NEARBY: self._nearby(outputs)}
             figures[task.entry] = replace(figures[task.entry], values=values)
         return Trial.judged(key, figures, ran, Cost(0.0, 0.0, len(outputs)), messages)
@@ -445,10 +360,6 @@ class AnswerPlans:
         """See ``Task.nearby``; for all inputs given."""
         task = self.experiment.task
         return None if task is None or task.nearby is None else task.nearby(self.inputs.given.references)
-
-    def _infer(self, engine: Engine, input_index: int, feeds: Feeds) -> Feeds:
-        self.setup.progress.step(f"input {input_index}")
-        return self.inputs.spill.kept(engine.infer(feeds))
 
     def _judged_at(self, input_index: int, outputs: Outputs) -> Judged:
         """The figures of outputs for one input, and their loss; 0 if no output counts there."""
@@ -464,11 +375,6 @@ class AnswerPlans:
             return None
         references = self.inputs.given.references
         return {index: self._judged_at(index, references[index])[1].items for index in range(len(references))}
-
-    def _runner(self, ranges: Ranges) -> Runner:
-        if self._session is not None:
-            return SwitchRunner(self._session, ranges.scales, lambda: self.with_ranges(ranges).builder, self._at_once)
-        return WholeRunner(self.with_ranges(ranges).builder)
 
     @property
     def _memory(self) -> int:
@@ -490,6 +396,14 @@ class AnswerPlans:
         self.setup.progress.step(f"{counted(high, 'layer')} high")
 
 
+def noise_losses(experiment: Experiment, outputs: Mapping[str, OutputFigures]) -> list[float]:
+    """Returns the loss by the noise to signal ratio of each output that is judged, or that the task reads."""
+    reads = None if experiment.task is None else experiment.task.reads
+    judged = experiment.rule.judged_of(outputs)
+    counting = judged if reads is None else {name: outputs[name] for name in outputs if output_of(name) in reads}
+    return [SQNR.loss(figures.values.get(SQNR.name, nan)) for figures in counting.values()]
+
+
 @dataclass(frozen=True)
 class AnswerInputs:
     """The inputs of the answer.
@@ -498,7 +412,6 @@ class AnswerInputs:
         given: all inputs given; the first ones are those that the curve is judged on.
         counting: the places of those that count; on the others FP32's output is almost zero.
         first: the places of the inputs that the curve is judged on.
-        spill: keeps what does not fit in memory.
     """
 
     given: GivenInputs
@@ -509,11 +422,7 @@ class AnswerInputs:
 
 @contextmanager
 def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs]:
-    """Runs FP32 on all inputs given that it was not run on before.
-
-    Args:
-        setup: the setup of ``experiment``.
-        experiment: gives the inputs; those that its curve is judged on come first.
+    """Runs FP32 on all inputs given that it was not run on before; those that the curve is judged on come first.
 
     Raises:
         BadInput: a sample cannot be used.
@@ -521,13 +430,15 @@ def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs
     """
     with Spill(setup.options.memory_bytes // 2) as spill:
         feeds, names = _distinct(experiment, spill)
-        known, others = experiment.references, feeds[len(experiment.references) :]
+        others = feeds[len(experiment.references) :]
         if others:
             setup.progress.stage("FP32 on all inputs", len(others))
-        references = [*known, *_references(setup, experiment, others, spill)]
+        references = [*experiment.references, *_references(setup, experiment, others, spill)]
         setup.notes += noted(OUTPUTS, constant_outputs(experiment.rule, references)[1])
         given = GivenInputs(feeds, references, [name for _, name in names], [source for source, _ in names])
-        counting = _counting(experiment, given)
+        compare, judged = experiment.comparison_with(references, deciding=True), experiment.rule.judged_of
+        places = tuple(range(len(given)))
+        counting = tuple(k for k in places if judged(compare.at(k, references[k]))) or places
         give_back_arena()
         yield AnswerInputs(given, counting, tuple(range(len(experiment.feeds))), spill)
 
@@ -539,54 +450,47 @@ def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[t
     feeds = list(experiment.feeds)
     label = {data.source: data.label for data in experiment.more}.get(source, f"{source} {{}}".format)
     names = [(source, label(index)) for index in places]
-    known = {digest_of_feeds(sample) for sample in feeds}
+    digests = {digest_of_feeds(sample) for sample in feeds}
     for data in experiment.more:
         for position, sample in enumerate(data):
             digest = digest_of_feeds(sample)
-            if digest not in known:
-                known.add(digest)
+            if digest not in digests:
+                digests.add(digest)
                 feeds.append(spill.kept(sample))
                 names.append((data.source, data.label(data.place(position))))
     return feeds, names
 
 
-def _references(setup: Setup, experiment: Experiment, feeds: Sequence[Feeds], spill: Spill) -> list[Outputs]:
-    references: list[Outputs] = []
+def _references(setup: Setup, experiment: Experiment, feeds: Sequence[Feeds], spill: Spill) -> Sequence[Outputs]:
     if not feeds:
-        return references
+        return []
     with setup.reference_engine(experiment.builder) as engine:
-        for input_index, sample in enumerate(feeds):
-            setup.progress.step(f"input {input_index}")
-            references.append(spill.kept(engine.infer(sample)))
-    return references
+        return _outputs(setup, engine, feeds, spill)
 
 
-def _counting(experiment: Experiment, given: GivenInputs) -> tuple[int, ...]:
-    """The places of the inputs on which an output counts: FP32's is not almost zero."""
-    compare = experiment.comparison_with(given.references, deciding=True)
-    places = range(len(given))
-    judged = experiment.rule.judged_of
-    return tuple(k for k in places if judged(compare.at(k, given.references[k]))) or tuple(places)
+def _outputs(setup: Setup, engine: Engine, samples: Sequence[Feeds], spill: Spill) -> list[Feeds]:
+    outputs = []
+    for input_index, feeds in enumerate(samples):
+        setup.progress.step(f"input {input_index}")
+        outputs.append(spill.kept(engine.infer(feeds)))
+    return outputs
 
 
 def unseen_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) -> GivenInputs | None:
     """Runs FP32 on the inputs that neither calibration nor search sees.
 
-    Those equal to given ones, or to samples of the calibration, do not count, and are noted.
-
-    Returns:
-        None if there are none.
+    Those equal to given ones, or to samples of the calibration, do not count, and are noted. None if there are none.
     """
     unseen, holdout = setup.data.unseen, setup.data.holdout
     if unseen is None or holdout is None:
         return None
-    given = set(map(digest_of_feeds, inputs.given.feeds)).union(holdout.kept.digests if holdout.named else ())
+    seen = set(map(digest_of_feeds, inputs.given.feeds)).union(holdout.kept.digests if holdout.named else ())
     new: dict[str, tuple[int, Feeds]] = {}
     copies = 0
     for position, sample in enumerate(unseen):
         digest = digest_of_feeds(sample)
-        copies += digest in given
-        if digest not in given and digest not in new:
+        copies += digest in seen
+        if digest not in seen and digest not in new:
             new[digest] = position, inputs.spill.kept(sample)
     if copies:
         text = f"{copies} held-out samples of {unseen.source} equal other samples, and do not count"

@@ -15,7 +15,6 @@ from trt_bisect.analyzer.doubts import (
     NOT_LOW,
     UNSEEN,
     Bound,
-    Doubt,
     bound_of,
     constant_outputs,
     doubts,
@@ -31,7 +30,7 @@ from trt_bisect.calibration.cache import DLA_VERSION, NEWEST_VERSION, TensorRTVe
 from trt_bisect.data.datasets import profile_shapes, profile_sizes
 from trt_bisect.data.named import name_of
 from trt_bisect.driver.search import Loss
-from trt_bisect.driver.search_space import Space
+from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.evaluator.each_input import NO_MARGIN, GivenInputs, Margin
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.layers import Layer
@@ -42,7 +41,17 @@ from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.recipe.commands import Setting
 from trt_bisect.recipe.files import RecipeFiles, recipe_files
 from trt_bisect.recipe.trtexec import Build
-from trt_bisect.report.answer import FOLLOWERS, NUDGED, PLAIN, AnswerFacts, CalibratorRow, DearLayer, Held, PlanFigures
+from trt_bisect.report.answer import (
+    FOLLOWERS,
+    NUDGED,
+    PLAIN,
+    AnswerFacts,
+    CalibratorRow,
+    DearLayer,
+    Held,
+    Move,
+    PlanFigures,
+)
 from trt_bisect.report.model import Report
 from trt_bisect.report.precision_check import obedience_doubts, ran_low
 from trt_bisect.support.text import REFUSED, Line, Note, counted, percent
@@ -66,20 +75,19 @@ class Answer:
     """The answer.
 
     Attributes:
-        experiment: the experiment with the ranges of the answer.
         space: the units to choose from, with the budget of the threshold.
-        kept: the units that stay high.
         meets: the plan holds on all inputs given.
         full: the trial of full INT8 on all inputs, on a whole engine.
-        restored: the trial of the recipe on all inputs, on a whole engine.
+        restored: the trial of the recipe, likewise.
         taken_back: by unit of ``kept``, the loss with that unit in INT8 as well; None if that plan cannot be run.
         put_back: by unit of ``taken_back`` that has a loss, the similarity or accuracy with that unit in INT8 as well;
             None if that is not finite.
-        tried: the calibrators that were tried.
-        given: all inputs.
         judged: the number of inputs that the search judged on.
-        checked: the check of the recipe in all settings.
         aim: the loss that the search aimed at.
+        equals: other sets of units that cost the same; for ``unmoved``, ``faster`` and ``for_fp16`` see ``Cheapest``.
+        unseen: the recipe on unseen inputs; None without such inputs. Where an accuracy decides, it is a similarity.
+        followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
+        plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
         margin: the margin that the recipe had to leave on the inputs given.
         refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
         half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
@@ -87,17 +95,9 @@ class Answer:
         in_fp32: the recipe with its layers in FP32, where some are in FP16; None where it was not measured.
         around_fp16: the recipe with FP16 in place of FP32 everywhere; None where it was not measured.
         dear: the layers that make most of the recipe's cost.
-        equals: other sets of units that cost the same.
-        unmoved: see ``Cheapest``.
-        faster: see ``Cheapest``.
-        for_fp16: see ``Cheapest``.
-        unseen: the recipe on unseen inputs; None without such inputs. Where an accuracy decides, it is a similarity.
-        unseen_inputs: the unseen inputs.
-        plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
         not_done: what was not done because the search was stopped, a clause each; empty if it came to its end.
         most: the largest cost allowed; None without a budget.
         by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
-        followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
         own: the answer on the user's network, where this is that on a changed one, which is cheaper; else None.
         changes: by change of the network that was tried, the mean loss with that change and those kept before it, see
             ``answer.candidates``; the first one, without a name, is the user's network.
@@ -225,47 +225,35 @@ def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> S
     )
 
 
-@dataclass(frozen=True)
-class Noise:
-    """The loss of a recipe, and how far noise moves it.
+def _noise_of(answer: Answer) -> tuple[float, float]:
+    """Returns the largest loss of all settings, and the share by which noise moves it: their spread.
 
-    Attributes:
-        settings: the number of settings of the engine in which the loss was measured.
-        worst: the largest loss of all settings; infinite if there is none.
-        share: the share by which noise moves a loss: the spread of the settings; for the cosine, at least 0.1.
+    Of the cosine it is 0.1 at least. Without settings the loss is infinite.
     """
+    losses, rule = list(answer.checked.losses.values()), answer.experiment.rule
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    largest = max(finite, default=0.0)
+    share = (largest - min(finite)) / largest if largest > _NOTHING * rule.budget else 0.0
+    is_cosine = rule.metric.name == "cosine" and not answer.by_accuracy
+    return max(losses, default=math.inf), max(share, _FLIPS) if is_cosine else share
 
-    settings: int
-    worst: float
-    share: float
 
-    @classmethod
-    def of(cls, answer: Answer) -> Noise:
-        """Returns the noise of an answer, from its check in several settings."""
-        losses = list(answer.checked.losses.values())
-        known = [loss for loss in losses if math.isfinite(loss)]
-        rule, largest = answer.experiment.rule, max(known, default=0.0)
-        spread = (largest - min(known)) / largest if largest > _NOTHING * rule.budget else 0.0
-        is_cosine = rule.metric.name == "cosine" and not answer.by_accuracy
-        return cls(len(losses), max(losses, default=math.inf), max(spread, _FLIPS) if is_cosine else spread)
-
-    def is_close(self, budget: float) -> bool:
-        """Returns true if noise could reverse the verdict on the recipe."""
-        return math.isfinite(self.worst) and self.share > 0.0 and abs(budget - self.worst) <= self.share * self.worst
+def _is_close(answer: Answer) -> bool:
+    """Returns true if noise could reverse the verdict on the recipe."""
+    (worst, share), budget = _noise_of(answer), answer.experiment.rule.budget
+    return math.isfinite(worst) and share > 0.0 and abs(budget - worst) <= share * worst
 
 
 def confidence(answer: Answer, followers: float | None) -> tuple[Line, ...]:
     """Returns lines on the inputs, the arithmetic and the margins that the verdict of an answer rests on.
 
     Args:
-        answer: the answer.
         followers: the largest loss with the layers that only follow rounding too; None if it was not measured.
     """
-    rule = answer.experiment.rule
     if answer.by_accuracy:
         return (_arithmetic(answer),)
-    lines = [*_inputs(answer), _arithmetic(answer), *_noise(answer), *_culprits(answer)]
-    return (*lines, *_followers(answer, rule, followers))
+    noise, culprits = _noise(answer), _culprits(answer)
+    return (*_inputs(answer), _arithmetic(answer), *noise, *culprits, *_followers(answer, followers))
 
 
 def low_layers(answer: Answer) -> dict[int, Layer]:
@@ -274,82 +262,65 @@ def low_layers(answer: Answer) -> dict[int, Layer]:
     return {k: network.layers[k] for k in network.quantizable}
 
 
+def _line(kind: str, short: str, more: str) -> Line:
+    return Line(kind, f"{short}: {more}.", short=f"{short}.")
+
+
 def _inputs(answer: Answer) -> Iterator[Line]:
-    given, margin = counted(len(answer.counting), "input"), answer.margin
-    unseen = len(answer.unseen_inputs or ())
-    short = (
-        f"The verdict rests on {given} of yours and {counted(unseen, 'held-out input') if unseen else 'none held out'}"
-    )
-    yield Line(INPUTS, f"{short}: the search used {answer.judged} of your inputs.", short=f"{short}.")
+    inputs, margin, unseen = counted(len(answer.counting), "input"), answer.margin, len(answer.unseen_inputs or ())
+    held_out = counted(unseen, "held-out input") if unseen else "none held out"
+    short = f"The verdict rests on {inputs} of yours and {held_out}"
+    yield _line(INPUTS, short, f"the search used {answer.judged} of your inputs")
     if len(answer.counting) < ENOUGH:
-        short = f"The search saw fewer than {ENOUGH} inputs"
         text = "the recipe may miss on others (docs/benchmarks.md has how often recipes miss on held-out inputs)"
-        yield Line(FEW_INPUTS, f"{short}: {text}.", short=f"{short}.")
+        yield _line(FEW_INPUTS, f"The search saw fewer than {ENOUGH} inputs", text)
     if answer.refused is not None:
-        yield Line(
-            KEEPS_NO_MARGIN,
-            f"The recipe keeps no margin: a margin would cost more than {percent(answer.refused)} of "
-            f"{answer.experiment.network.low.title}'s gain in speed. The recipe may use all of the allowed loss, and "
-            "new inputs may miss (--margin).",
-            short="The recipe keeps no margin.",
+        text = (
+            f"a margin would cost more than {percent(answer.refused)} of {answer.experiment.network.low.title}'s gain "
+            "in speed. The recipe may use all of the allowed loss, and new inputs may miss (--margin)"
         )
+        yield _line(KEEPS_NO_MARGIN, "The recipe keeps no margin", text)
     if margin.share:
         rule = answer.experiment.rule
         losses = losses_by_place(rule, answer.restored, answer.counting).values()
         within = sum(loss <= rule.budget * (1.0 - margin.share) for loss in losses)
-        spared = f" The other {margin.spared} may use the margin." if margin.spared else ""
-        short = f"The recipe keeps a margin of {percent(margin.share)} on {within} of {given}"
-        yield Line(
-            KEEPS_MARGIN,
-            f"{short}: this share of the allowed loss stays in reserve, because new inputs lose more "
-            f"(--margin).{spared}",
-            short=f"{short}.",
-        )
+        spared = f". The other {margin.spared} may use the margin" if margin.spared else ""
+        text = "this share of the allowed loss stays in reserve, because new inputs lose more (--margin)"
+        short = f"The recipe keeps a margin of {percent(margin.share)} on {within} of {inputs}"
+        yield _line(KEEPS_MARGIN, short, f"{text}{spared}")
 
 
 def _arithmetic(answer: Answer) -> Line:
-    builder = answer.experiment.builder
+    network, builder = answer.experiment.network, answer.experiment.builder
     engine = f"{builder.engine} {builder.versions.get(builder.engine, '')}".strip()
     if builder.arithmetic == EMULATED:
-        short = "No TensorRT engine has confirmed this"
-        low = answer.experiment.network.low.title
-        text = f"{engine} emulated TensorRT's {low}, and costs in speed are counted, not timed"
-        return Line(ARITHMETIC, f"{short}: {text}.", short=f"{short}.")
-    ran = _ran(answer)
-    short = f"The outputs were measured on {engine}{f', and {ran}' if ran else ''}"
-    return Line(ARITHMETIC, f"{short}: another version or GPU may round differently.", short=f"{short}.")
-
-
-def _ran(answer: Answer) -> str:
-    """The number of layers that ran low, if the engine alone tells; empty if the graph settles what is rounded."""
-    experiment = answer.experiment
-    told = experiment.builder.typing == "weak" and not experiment.network.has_pairs and answer.restored.ran
-    return ran_low(low_layers(answer), answer.restored) if told else ""
+        text = f"{engine} emulated TensorRT's {network.low.title}, and costs in speed are counted, not timed"
+        return _line(ARITHMETIC, "No TensorRT engine has confirmed this", text)
+    # With strong typing the graph settles what is rounded, and with weak typing the engine alone tells.
+    engine_tells = builder.typing == "weak" and not network.has_pairs and answer.restored.ran
+    ran = f", and {ran_low(low_layers(answer), answer.restored)}" if engine_tells else ""
+    short = f"The outputs were measured on {engine}{ran}"
+    return _line(ARITHMETIC, short, "another version or GPU may round differently")
 
 
 def _noise(answer: Answer) -> Iterator[Line]:
-    noise, rule = Noise.of(answer), answer.experiment.rule
-    if not math.isfinite(noise.worst) or not noise.settings:
+    (worst, share), settings, rule = _noise_of(answer), len(answer.checked.losses), answer.experiment.rule
+    if not math.isfinite(worst) or not settings:
         return
-    if noise.share == 0.0 and noise.settings > 1:
-        text = f"the largest loss is {rule.loss_text(noise.worst)} in all {noise.settings} settings"
-        short = "The verdict is the same in every setting"
-        yield Line(CLEAR, f"{short}: {text}.", short=f"{short}.")
-        return
-    if noise.share == 0.0:
-        text = f"the figures come from one setting, and the largest loss is {rule.loss_text(noise.worst)}"
-        yield Line(ONE_SETTING, f"Noise was not measured: {text}.", short="Noise was not measured.")
-        return
-    settings = f" in {noise.settings} settings" if noise.settings > 1 else ""
-    figures = (
-        f"the largest loss{settings} is {rule.loss_text(noise.worst)} of {rule.loss_text(rule.budget)} allowed, and "
-        f"noise changes it by about {percent(noise.share)}"
-    )
-    if noise.is_close(rule.budget):
-        yield Line(CLOSE, f"Noise could reverse the verdict: {figures}.", short="Noise could reverse the verdict.")
+    if share == 0.0 and settings > 1:
+        text = f"the largest loss is {rule.loss_text(worst)} in all {settings} settings"
+        yield _line(CLEAR, "The verdict is the same in every setting", text)
+    elif share == 0.0:
+        text = f"the figures come from one setting, and the largest loss is {rule.loss_text(worst)}"
+        yield _line(ONE_SETTING, "Noise was not measured", text)
     else:
-        short = f"The recipe {'passes' if answer.meets else 'misses'} by more than the noise"
-        yield Line(CLEAR, f"{short}: {figures}.", short=f"{short}.")
+        figures = (
+            f"the largest loss{f' in {settings} settings' if settings > 1 else ''} is {rule.loss_text(worst)} of "
+            f"{rule.loss_text(rule.budget)} allowed, and noise changes it by about {percent(share)}"
+        )
+        clear = f"The recipe {'passes' if answer.meets else 'misses'} by more than the noise"
+        kind, short = (CLOSE, "Noise could reverse the verdict") if _is_close(answer) else (CLEAR, clear)
+        yield _line(kind, short, figures)
 
 
 def ranked(answer: Answer) -> tuple[list[int], list[int]]:
@@ -359,63 +330,58 @@ def ranked(answer: Answer) -> tuple[list[int], list[int]]:
         Those that miss the threshold by more than the noise when they are put back; and the others, which miss it by
         less, miss only the margin, or miss only with moved scales.
     """
-    noise, budget = Noise.of(answer), answer.space.budget
-    members = set(answer.members)
+    (_, share), budget, members = _noise_of(answer), answer.space.budget, set(answer.members)
     losses = {
         unit: loss
         for unit, loss in answer.taken_back.items()
         if loss is not None and answer.space.units[unit][0] in members
     }
     by_loss = sorted(losses, key=lambda unit: (-losses[unit], unit))
-    beyond = {
-        unit for unit, loss in losses.items() if math.isinf(loss) or loss - budget > noise.share * loss
-    } - answer.unmoved.keys()
+    beyond = {unit for unit, loss in losses.items() if math.isinf(loss) or loss - budget > share * loss}
+    beyond -= answer.unmoved.keys()
     return [unit for unit in by_loss if unit in beyond], [unit for unit in by_loss if unit not in beyond]
 
 
 def _culprits(answer: Answer) -> Iterator[Line]:
-    """Yields a line on the weak culprits, with the figures of the first ones."""
     layers, space, rule = answer.experiment.network.layers, answer.space, answer.experiment.rule
     main, weak = ranked(answer)
     if not weak:
         return
+    names = tuple(layers[space.units[unit][0]].name for unit in weak)
     figures = []
-    for unit in weak[:_MOST_NAMED]:
+    for unit, name in list(zip(weak, names, strict=True))[:_MOST_NAMED]:
         loss = answer.taken_back[unit]
         figure = "no figure" if loss is None else rule.loss_text(loss)
         if unit in answer.unmoved:
             figure = f"{rule.loss_text(answer.unmoved[unit])} ({figure} with {NUDGED})"
-        figures.append(f"{figure} with '{layers[space.units[unit][0]].name}' put back")
-    unnamed = len(weak) - _MOST_NAMED
-    more = f", and {unnamed} more" if unnamed > 0 else ""
+        figures.append(f"{figure} with '{name}' put back")
+    more = f", and {len(weak) - _MOST_NAMED} more" if len(weak) > _MOST_NAMED else ""
     why = "for the margin or within the noise" if answer.margin.share else "within the noise"
-    count = len(main) + len(weak)
-    are = "is" if len(weak) == 1 else "are"
+    count, are = len(main) + len(weak), "is" if len(weak) == 1 else "are"
     short = f"{len(weak)} of {count} culprits {are} weak" if count > 1 else "The culprit is weak"
     text = (
         f"needed only {why}: the largest loss is {'; '.join(figures)}{more}, of {rule.loss_text(space.budget)} allowed"
     )
-    names = tuple(layers[space.units[unit][0]].name for unit in weak)
     yield Line(WEAK_CULPRIT, f"{short}, {text}.", names, f"{short}.")
 
 
-def _followers(answer: Answer, rule: Rule, loss: float | None) -> Iterator[Line]:
+def _followers(answer: Answer, loss: float | None) -> Iterator[Line]:
+    rule = answer.experiment.rule
     if "followers" in answer.experiment.parts:
-        short = "Unquantized layers rounded too"
         text = "their outputs between INT8 layers were INT8, as TensorRT's weak typing may have them"
-        yield Line(FOLLOWERS_ROUND, f"{short}: {text}.", short=f"{short}.")
+        yield _line(FOLLOWERS_ROUND, "Unquantized layers rounded too", text)
     if loss is None:
         return
-    similarity = None if not math.isfinite(loss) else rule.metric.value(loss)
     holds = loss <= rule.budget
+    figure = figure_text(rule.metric.name, similarity_of(rule, loss), rule.threshold)
     also = " too" if holds is answer.meets else ""
     short = f"With unquantized layers in INT8 the recipe {'passes' if holds else 'misses'}{also}"
     text = (
-        f"{short}: TensorRT's weak typing may run unquantized layers between INT8 layers in INT8 too. The worst input "
-        f"then measures {figure_text(rule.metric.name, similarity, rule.threshold)}."
+        "TensorRT's weak typing may run unquantized layers between INT8 layers in INT8 too. The worst input then "
+        f"measures {figure}"
     )
-    remedy = " --followers int8 searches for a recipe that passes there too." if answer.meets and not holds else ""
-    yield Line(FOLLOWERS_STAY, f"{text}{remedy}", short=f"{short}.")
+    remedy = ". --followers int8 searches for a recipe that passes there too" if answer.meets and not holds else ""
+    yield _line(FOLLOWERS_STAY, short, f"{text}{remedy}")
 
 
 ANOTHER_READER = "its rounded tensor has another {low} reader, so that keeping it high saves little"
@@ -439,32 +405,17 @@ def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
     """Returns the reason why a layer with a large drop is no culprit.
 
     Args:
-        answer: the answer.
         layer: the index of the layer.
         gain: the loss that full INT8 sheds when the layer alone stays high; None if not measured.
     """
-    network, plan = answer.experiment.network, answer.plan
+    network, low = answer.experiment.network, answer.experiment.network.low.title
     if layer in answer.untested:
         return UNTESTED
     tensors = {rounding.tensor for rounding in network.layers[layer].roundings if not rounding.is_weight}
-    shared = any(
-        rounding.tensor in tensors
-        for other in network.layers
-        if other.index in plan.lowered and other.index != layer
-        for rounding in other.roundings
-    )
-    if shared:
-        return ANOTHER_READER.format(low=network.low.title)
-    return (CANCELLED if gain is not None and gain <= 0.0 else COVERED).format(low=network.low.title)
-
-
-def answer_facts(answer: Answer) -> AnswerFacts:
-    """Returns the facts of an answer for the report. Where an accuracy decides, no input is judged by itself."""
-    facts = _facts(answer)
-    if not answer.by_accuracy:
-        return facts
-    doubts = tuple(Line(NOT_LOW, text) for text in obedience(answer)) if answer.meets else ()
-    return replace(facts, given=None, unseen=None, settings={}, aim=None, doubts=doubts, close=False)
+    readers = (network.layers[k] for k in answer.plan.lowered - {layer})
+    if any(rounding.tensor in tensors for reader in readers for rounding in reader.roundings):
+        return ANOTHER_READER.format(low=low)
+    return (CANCELLED if gain is not None and gain <= 0.0 else COVERED).format(low=low)
 
 
 def bound_on_unseen(answer: Answer) -> Bound | None:
@@ -481,20 +432,19 @@ def bound_on_unseen(answer: Answer) -> Bound | None:
         missed = sum(loss > rule.budget for loss in losses)
         return bound_of(len(losses), missed, BY_AGREEMENT if answer.by_accuracy else "") if losses else None
     figures = next(iter(rule.judged(trial).values()), None)
-    known = [value for value in (figures.inputs.get("top1", ()) if figures else ()) if value is not None]
-    if not known or any(map(math.isnan, known)):
+    agreements = [value for value in (figures.inputs.get("top1", ()) if figures else ()) if value is not None]
+    if not agreements or any(map(math.isnan, agreements)):
         return None
-    return bound_of(len(known), sum(value < 1.0 for value in known), BY_CLASS)
+    return bound_of(len(agreements), sum(value < 1.0 for value in agreements), BY_CLASS)
 
 
-def _facts(answer: Answer) -> AnswerFacts:
-    rule, space = answer.experiment.rule, answer.space
-    unseen = None
-    if answer.unseen is not None and answer.unseen_inputs is not None:
-        places = tuple(range(len(answer.unseen_inputs)))
-        unseen = _held(rule, answer.unseen, answer.unseen_inputs, places)
-    names = [layer.name for layer in answer.experiment.network.layers]
-    of_user, changes = answer.of_user, answer.experiment.network.changes
+def answer_facts(answer: Answer) -> AnswerFacts:
+    """Returns the facts of an answer for the report. Where an accuracy decides, no input is judged by itself."""
+    rule, space, network = answer.experiment.rule, answer.space, answer.experiment.network
+    unseen, unseen_inputs = None, answer.unseen_inputs
+    if answer.unseen is not None and unseen_inputs is not None:
+        unseen = _held(rule, answer.unseen, unseen_inputs, tuple(range(len(unseen_inputs))))
+    of_user = answer.of_user
     layers = of_user.experiment.network.layers
     main, weak = ([layers[of_user.space.units[unit][0]].name for unit in units] for units in ranked(of_user))
     settings = {**answer.checked.losses}
@@ -504,13 +454,14 @@ def _facts(answer: Answer) -> AnswerFacts:
     if answer.followers is not None:
         loss = rule.loss(answer.followers)
         followers = settings[FOLLOWERS] = math.inf if loss is None else loss
-    return AnswerFacts(
+    unchanged = figures_of(of_user.experiment, of_user.space, of_user.kept, of_user.restored)
+    facts = AnswerFacts(
         judged=answer.judged,
         given=_held(rule, answer.restored, answer.given, answer.counting),
         unseen=unseen,
         cost=space.cost(answer.kept),
         calibrators=tuple(_row(rule, of_user, row) for row in of_user.tried),
-        equals=tuple(tuple(names[k] for k in sorted(space.layers(kept))) for kept in answer.equals),
+        equals=tuple(_names(answer.experiment, space, kept) for kept in answer.equals),
         settings={setting: similarity_of(rule, loss) for setting, loss in settings.items()},
         aim=answer.aim,
         margin=answer.margin.share,
@@ -519,58 +470,59 @@ def _facts(answer: Answer) -> AnswerFacts:
         in_fp16=answer.in_fp16,
         in_fp32=answer.in_fp32,
         around_fp16=answer.around_fp16,
-        changes=changes,
+        changes=network.changes,
         changes_tried=answer.changes,
-        unchanged=_figures(of_user) if changes and of_user.meets else None,
+        unchanged=unchanged if network.changes and of_user.meets else None,
         dear=answer.dear,
         ranked=(*main, *weak),
         weak=tuple(weak),
         doubts=tuple(_doubts(answer, unseen)) if answer.meets else (),
         confidence=confidence(answer, followers),
-        close=Noise.of(answer).is_close(rule.budget),
+        close=_is_close(answer),
         not_done=answer.not_done,
     )
+    if not answer.by_accuracy:
+        return facts
+    disobeyed = tuple(line for line in facts.doubts if line.kind == NOT_LOW)
+    return replace(facts, given=None, unseen=None, settings={}, aim=None, doubts=disobeyed, close=False)
 
 
-def _figures(answer: Answer) -> PlanFigures:
-    names = [answer.experiment.network.layers[k].name for k in answer.high]
-    similarity = answer.experiment.rule.similarity(answer.restored)
-    return PlanFigures(answer.space.cost(answer.kept), tuple(names), similarity)
+def _names(experiment: Experiment, space: Space, kept: Kept) -> tuple[str, ...]:
+    return tuple(experiment.network.layers[k].name for k in sorted(space.layers(kept)))
+
+
+def figures_of(experiment: Experiment, space: Space, kept: Kept, trial: Trial) -> PlanFigures:
+    """Returns the figures of the plan with some units high, of which ``trial`` is."""
+    return PlanFigures(space.cost(kept), _names(experiment, space, kept), experiment.rule.similarity(trial))
 
 
 def refused_by_default(answer: Answer) -> list[Note]:
     """Returns a note if ONNX Runtime refuses the recipe's file with its default options."""
     if answer.plain is None or not answer.plain.failed:
         return []
-    reason = answer.plain.message.rstrip(".")
     text = (
-        f"ONNX Runtime with default options refuses the recipe's file: {reason}. Load it with basic optimisations "
-        "(docs/howto/qat.md)"
+        f"ONNX Runtime with default options refuses the recipe's file: {answer.plain.message.rstrip('.')}. Load it "
+        "with basic optimisations (docs/howto/qat.md)"
     )
     return [Note(REFUSED, text)]
 
 
 def _doubts(answer: Answer, unseen: Held | None) -> Iterator[Line]:
-    """Yields what contradicts a recipe that meets the threshold."""
+    """Yields what contradicts a recipe that meets the threshold: on the inputs given, on unseen ones, in the engine."""
     rule = answer.experiment.rule
     constant, _ = constant_outputs(rule, answer.given.references)
-    for doubt in (*constant, *doubts(rule, answer.restored), *_on_unseen(rule, answer, unseen)):
+    for doubt in (*constant, *doubts(rule, answer.restored)):
         yield Line(doubt.kind, doubt.text)
+    if unseen is not None and not rule.meets(answer.unseen):
+        worst = "no figure" if unseen.worst is None else rule.text(unseen.worst)
+        stricter = "--margin" if answer.margin.share else "--threshold"
+        missing = unseen.inputs - unseen.holds
+        text = (
+            f"{missing} of {unseen.inputs} held-out inputs {'misses' if missing == 1 else 'miss'} the threshold (worst "
+            f"{worst}), which your inputs meet: give more inputs, of other kinds, or a larger {stricter}."
+        )
+        yield Line(UNSEEN, text)
     yield from (Line(NOT_LOW, text) for text in obedience(answer))
-
-
-def _on_unseen(rule: Rule, answer: Answer, held: Held | None) -> Iterator[Doubt]:
-    """Yields a doubt if a plan that holds on all inputs given misses on unseen ones."""
-    if answer.unseen is None or held is None or rule.meets(answer.unseen):
-        return
-    worst = "no figure" if held.worst is None else rule.text(held.worst)
-    stricter = "--margin" if answer.margin.share else "--threshold"
-    missing = held.inputs - held.holds
-    text = (
-        f"{missing} of {held.inputs} held-out inputs {'misses' if missing == 1 else 'miss'} the threshold (worst "
-        f"{worst}), which your inputs meet: give more inputs, of other kinds, or a larger {stricter}."
-    )
-    yield Doubt("", UNSEEN, text)
 
 
 def obedience(answer: Answer) -> tuple[str, ...]:
@@ -607,7 +559,7 @@ def _held(rule: Rule, trial: Trial, given: GivenInputs, counting: tuple[int, ...
         return None
     worst = max(losses, key=lambda input_index: losses[input_index])
     figures = {given.labels[input_index]: similarity_of(rule, loss) for input_index, loss in losses.items()}
-    known = [value for value in figures.values() if value is not None]
+    finite = [value for value in figures.values() if value is not None]
     towards_worse = 5 if rule.metric.loss(1.0) < rule.metric.loss(0.0) else 95
     return Held(
         source=given.sources[worst],
@@ -615,7 +567,23 @@ def _held(rule: Rule, trial: Trial, given: GivenInputs, counting: tuple[int, ...
         holds=sum(loss <= rule.budget for loss in losses.values()),
         worst=similarity_of(rule, losses[worst]),
         worst_input=given.labels[worst],
-        mean=float(np.mean(known)) if known else None,
-        fifth=float(np.percentile(known, towards_worse)) if known else None,
+        mean=float(np.mean(finite)) if finite else None,
+        fifth=float(np.percentile(finite, towards_worse)) if finite else None,
         figures=figures,
+    )
+
+
+def moves_of(answer: Answer) -> tuple[Move, ...]:
+    """Returns the tensors that a recipe gives the scale of another calibrator than that of its ranges."""
+    ranges, tried = answer.experiment.ranges, [row.ranges for row in answer.tried]
+    before = next((candidate.scales for candidate in tried if candidate.calibrator == ranges.calibrator), ranges.scales)
+    return tuple(
+        Move(
+            tensor,
+            next(candidate.origin for candidate in tried if candidate.scales.get(tensor) == scale),
+            float(before[tensor]),
+            float(scale),
+        )
+        for tensor, scale in ranges.scales.items()
+        if scale != before[tensor]
     )

@@ -1,31 +1,31 @@
-"""The search of the answer: the ranges, and the set of layers that stay high, on the deployed plan and all inputs."""
+"""The search of the answer: the ranges, and the set of layers that stay high.
+
+Every plan is the deployed one, measured on all inputs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf, nan
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
 
 from trt_bisect.analyzer.doubts import doubts
-from trt_bisect.analyzer.metrics import BUILT_IN
-from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import NEARBY
-from trt_bisect.answer.plans import AnswerInputs, AnswerPlans
-from trt_bisect.answer.validation import Target
+from trt_bisect.answer.plans import AnswerInputs, AnswerPlans, noise_losses
+from trt_bisect.answer.validation import check
 from trt_bisect.builder.inspector import kernels_of
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
-from trt_bisect.driver.cheapest import Cheapest, cheapest, least_cost, orders
+from trt_bisect.driver.cheapest import Cheapest, least_cost
 from trt_bisect.driver.search import Loss, drive
-from trt_bisect.driver.search_space import Kept, Sensitivities, Space
+from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.speed import measure_times
 from trt_bisect.model.cost import Costs, TimePrices, shares, times_by_macs, times_from_csv
-from trt_bisect.model.quantizer import LowPrecision
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED, RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
@@ -75,7 +75,6 @@ class CalibratorTried:
     """Full INT8 with the ranges of one calibrator, and the recipe that it leads to.
 
     Attributes:
-        ranges: the ranges.
         loss: the largest loss of full INT8 on the inputs that were run; None if it cannot be run.
         inputs: the number of the inputs that were run.
         meets: full INT8 meets the budget on all inputs.
@@ -102,9 +101,6 @@ def layer_costs(
     """Returns what each layer costs in each higher precision; ``--cost`` and ``--gpu`` say how its time is known.
 
     Args:
-        options: of the run.
-        experiment: has the network, an engine and inputs.
-        progress: shows that layers are timed.
         prices: by predicted time, on a GPU that is known.
 
     Raises:
@@ -135,8 +131,6 @@ def time_prices(options: RunOptions, experiment: Experiment, user: Experiment | 
     """Returns the prices by predicted time; None if no GPU was named and none of the table is in the machine.
 
     Args:
-        options: of the run.
-        experiment: has the network and inputs.
         user: has the user's network, where the other is a changed one: the gain in speed is that of the user's.
 
     Raises:
@@ -157,19 +151,14 @@ def answer_plans(
     """Returns what measures plans on the inputs of the answer, with the costs of the layers.
 
     Args:
-        setup: the setup of ``experiment``.
-        options: of the run; they say how the time of a layer is known.
-        experiment: has the network and its ranges.
-        inputs: all inputs.
         user: measures the user's network, where that of ``experiment`` is a changed one.
 
     Raises:
         BadInput: the costs of the layers cannot be known as the options ask.
     """
-    of_user = None if user is None else user.experiment
     if user is not None and len(user.experiment.network.layers) == len(experiment.network.layers):
         return AnswerPlans(setup, options, experiment, inputs, user.costs, price_of=user.price_of)
-    prices = time_prices(options, experiment, of_user)
+    prices = time_prices(options, experiment, None if user is None else user.experiment)
     costs = layer_costs(options, experiment, setup.progress, prices)
     by_plan = prices.price if prices is not None and prices.prices_plans and options.by_time else None
     return AnswerPlans(setup, options, experiment, inputs, costs, price_of=by_plan)
@@ -180,13 +169,8 @@ def predicted_times(options: RunOptions, experiment: Experiment, recipe: Precisi
     prices = time_prices(options, experiment)
     if prices is None:
         return None
-    plans = {
-        "fp32": prices.in_all(Precision.FP32),
-        "fp16": prices.in_all(Precision.FP16),
-        "int8": prices.full,
-        "recipe": recipe,
-    }
-    times = {name: prices.predicted(plan) for name, plan in plans.items()}
+    plans = {"fp32": prices.in_all(Precision.FP32), "fp16": prices.in_all(Precision.FP16), "int8": prices.full}
+    times = {name: prices.predicted(plan) for name, plan in {**plans, "recipe": recipe}.items()}
     return PredictedTimes(prices.gpu.name, times, prices.dearest(recipe, _DEAREST), prices.added_reformats(recipe))
 
 
@@ -208,13 +192,7 @@ def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:
 
 
 def choose_ranges(
-    plans: AnswerPlans,
-    target: Target,
-    space: Space,
-    candidates: Sequence[Ranges],
-    named: bool,
-    *,
-    dearest: float = inf,
+    plans: AnswerPlans, space: Space, candidates: Sequence[Ranges], named: bool, *, dearest: float = inf
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
     """Chooses the ranges with which the recipe is cheapest, and returns them with the result of each calibrator.
 
@@ -224,15 +202,12 @@ def choose_ranges(
     smallest mean loss counts: it is the likeliest to hold on other inputs.
 
     Args:
-        plans: measures plans on the inputs given.
-        target: judges plans.
-        space: the units to choose from.
         candidates: the ranges in use, and others.
         named: true if the user named the ranges in use; then they stay.
         dearest: recipes that cost more are given up. Without one the ranges in use stay.
     """
-    progress = plans.setup.progress
-    progress.stage(_first_stage(plans.experiment.network.low), len(candidates))
+    progress, low = plans.setup.progress, plans.experiment.network.low
+    progress.stage(f"Full {low.title}{' with each calibrator' if low.needs_ranges else ''}", len(candidates))
     began = perf_counter()
     tried = [_full_int8(plans, ranges) for ranges in candidates]
     sweep = len(space.units) * min(len(plans.inputs.counting), _MOST_JUDGED)
@@ -240,7 +215,7 @@ def choose_ranges(
     is_open = not named and len(tried) > 1
     if not is_open and dearest == inf:
         return tried[0].ranges, tuple(tried)
-    passing = _passing(plans, target, space.budget, tried) if is_open else None
+    passing = _passing(plans, space.budget, tried) if is_open else None
     if passing is not None:
         return passing.ranges, tuple(tried)
     if not plans.switches:
@@ -250,41 +225,44 @@ def choose_ranges(
     promising = [k for k, row in enumerate(tried) if k == 0 or (is_open and row.ranges.calibrator in PROMISING)]
     progress.stage("The cheapest recipe with each calibrator", len(promising) * len(space.units))
     for k in promising:
-        plans.join(plans.worst_known(plans.full, tried[k].ranges)[:1])
+        losses = plans.each(tried[k].ranges).by_place(plans.full)
+        plans.join(sorted(losses, key=lambda input_index: -losses[input_index])[:1])
     for k in sorted(promising, key=lambda k: _loss(tried[k])):
-        row = tried[k]
-        kept = _first_recipe(plans, space, row.ranges, min(best + AS_CHEAP, dearest))
+        ranges = tried[k].ranges
+        kept = drive(least_cost(space, min(best + AS_CHEAP, dearest)), partial(plans.losses, ranges=ranges))
         if kept is not None:
-            tried[k] = replace(row, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept)
-            best = min(best, space.cost(kept))
-            means[k] = fmean(plans.on_judged(space.plan(kept), row.ranges))
-            tried[k] = replace(tried[k], mean=means[k])
+            tried[k] = with_recipe(tried[k], plans, space, kept)
+            best, means[k] = min(best, space.cost(kept)), tried[k].mean or 0.0
     plans.setup.forecast.search(usual_search(sweep, is_cheap=best <= CHEAP_RECIPE))
     cheap = [k for k in means if (tried[k].cost or 0.0) <= best + AS_CHEAP]
     return tried[min(cheap, key=means.__getitem__, default=0)].ranges, tuple(tried)
 
 
-def _passing(
-    plans: AnswerPlans, target: Target, aim: float, tried: Sequence[CalibratorTried]
-) -> CalibratorTried | None:
+def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: Kept) -> CalibratorTried:
+    """Returns a calibrator with the recipe that it leads to."""
+    mean = fmean(plans.on_judged(space.plan(kept), tried.ranges))
+    return replace(tried, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept, mean=mean)
+
+
+def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> CalibratorTried | None:
     """Returns the calibrator with which full INT8 passes: in all settings and without a doubt, if there is one.
 
     The ranges in use come first if full INT8 leaves the usual margin with them, then those with the smallest loss. A
     figure that jumps, such as top-1, is often the same for several calibrators and says nothing of a margin: then
     ``_finer`` decides between those with the smallest loss.
     """
-    rule, given = plans.experiment.rule, plans.inputs.given
+    rule = plans.experiment.rule
     jumps = rule.metric.of_sums is None
     meeting = sorted((row for row in tried if row.meets), key=_loss)
-    if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - plans.usual_margin.share):
+    if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - plans.usual_margin().share):
         meeting.sort(key=lambda row: row is not tried[0])
     if jumps and sum(_loss(row) == _loss(meeting[0]) for row in meeting) > 1:
         meeting.sort(key=lambda row: (_loss(row), *_finer(plans, row.ranges)))
     doubted = []
     for row in meeting:
         experiment = plans.with_ranges(row.ranges)
-        if target.check(experiment, plans.full).meets(target.budget):
-            if not doubts(rule, plans.whole(plans.full, experiment, given, "all inputs")):
+        if check(plans, experiment, plans.full).meets(rule.budget):
+            if not doubts(rule, plans.whole(plans.full, experiment)):
                 return row
             doubted.append(row)
     return next(iter((*doubted, *meeting)), None)
@@ -296,47 +274,31 @@ def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
     These are the task's disagreement at other thresholds (see ``NEARBY``), and for equal ones the noise to signal ratio
     of the outputs that count, of the worst one on its worst input.
     """
-    trial = plans.whole(plans.full, plans.with_ranges(ranges), plans.inputs.given, "all inputs")
-    task, sqnr = plans.experiment.task, BUILT_IN["sqnr"]
-    if task is None:
-        counting = plans.experiment.rule.judged(trial)
-        apart = 0.0
-    else:
-        counting = {name: figures for name, figures in trial.outputs.items() if output_of(name) in task.reads}
+    trial = plans.whole(plans.full, plans.with_ranges(ranges))
+    task, apart = plans.experiment.task, 0.0
+    if task is not None:
         apart = 1.0 - trial.outputs[task.entry].values.get(NEARBY, 1.0) if task.entry in trial.outputs else 1.0
-    noise = [sqnr.loss(figures.values.get(sqnr.name, nan)) for figures in counting.values()]
-    return apart, max(noise, default=inf)
+    return apart, max(noise_losses(plans.experiment, trial.outputs), default=inf)
 
 
 def _say_how_long(plans: AnswerPlans, space: Space, seconds: float, inferences: int) -> None:
     """Says the time that a long search will take, from that of the first inferences; nothing where a run goes on."""
     if space.has_many or plans.experiment.store.resumed:
         return
-    counting = len(plans.inputs.counting)
-    pace = seconds / max(inferences, 1)
-    least, most = (times * len(space.units) * min(counting, _MOST_JUDGED) for times in _SWEEPS)
-    bounded = min(plans.allowed, most)
-    if most * pace < _SHORT:
+    counting, pace = len(plans.inputs.counting), seconds / max(inferences, 1)
+    least, most = (times * len(space.units) * min(counting, _MOST_JUDGED) * pace for times in _SWEEPS)
+    if most < _SHORT:
         return
-    range_text = duration(bounded * pace) if bounded < most else f"{duration(least * pace)} to {duration(most * pace)}"
+    bound = plans.allowed * pace
+    time = f"up to {duration(bound)}" if bound < most else f"about {duration(least)} to {duration(most)}"
     plans.setup.progress.say(
-        f"The search will take {'up to' if bounded < most else 'about'} {range_text}: {len(space.units)} layers, "
-        f"{counting} inputs, {1000 * pace:.0f} ms an inference (--effort; --time-limit ends it with the best recipe "
-        "found)"
+        f"The search will take {time}: {len(space.units)} layers, {counting} inputs, {1000 * pace:.0f} ms an inference "
+        "(--effort; --time-limit ends it with the best recipe found)"
     )
 
 
-def _first_stage(low: LowPrecision) -> str:
-    return f"Full {low.title} with each calibrator" if low.needs_ranges else f"Full {low.title}"
-
-
-def _first_recipe(plans: AnswerPlans, space: Space, ranges: Ranges, dearest: float) -> Kept | None:
-    """The recipe of one order for the judged inputs; None if it would cost more than ``dearest``."""
-    return drive(least_cost(space, dearest), partial(plans.losses, ranges=ranges))
-
-
 def _loss(tried: CalibratorTried) -> float:
-    return float("inf") if tried.loss is None else tried.loss
+    return inf if tried.loss is None else tried.loss
 
 
 def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
@@ -345,35 +307,6 @@ def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
         (loss,) = plans.losses([plans.full], ranges, plans.inputs.counting)
     meets = loss is not None and loss <= plans.experiment.rule.budget
     return CalibratorTried(ranges, loss, len(plans.each(ranges).by_place(plans.full)), meets)
-
-
-def find_set(
-    space: Space,
-    measure: Measure,
-    suspects: Collection[int],
-    alone: Sensitivities | None,
-    limit: int,
-    mended: Kept = frozenset(),
-    dearest: float = inf,
-) -> Cheapest:
-    """Returns the cheapest set of layers found that must stay high.
-
-    Args:
-        space: the plans, with the budget to aim at.
-        measure: returns the losses of plans.
-        suspects: the suspects of the curve. If an engine is built for each plan, they are lowered last.
-        alone: the sensitivities; None where an engine would have to be built for each.
-        limit: the number of plans by which the set may be improved.
-        mended: the units of earlier sets, which miss now: they are lowered last, in one order, without improvements.
-        dearest: the search is given up where each set would cost more; then all units stay high.
-    """
-    rankings = orders(space, alone)
-    if alone is None:
-        last = {number for number, unit in enumerate(space.units) if not set(suspects).isdisjoint(unit)}
-        rankings = [tuple(sorted(ranking, key=lambda unit: unit in last)) for ranking in rankings]
-    if mended:
-        rankings, limit = [tuple(sorted(rankings[0], key=lambda unit: unit in mended))], 0
-    return drive(cheapest(space, rankings, limit, alone, dearest), measure)
 
 
 def retuned(
@@ -385,9 +318,6 @@ def retuned(
     over the judged inputs does not grow, and nothing is changed for a recipe that is cheap as it is.
 
     Args:
-        plans: measures plans on the inputs given.
-        space: the units to choose from.
-        high_set: the set.
         ranges: the ranges with which it was found.
         candidates: the ranges whose scales are tried for single tensors.
 

@@ -38,12 +38,8 @@ def another_that_holds(
     """Checks a few other sets that the search measured; returns the first one that holds in all settings.
 
     Args:
-        target: judges plans.
-        space: the units to choose from.
         high_set: the set; it misses in some setting. The others cost little more.
-        experiment: the experiment with its ranges.
         aim: the cheapest set that lost no more than this comes first, then the others by their losses.
-        dearest: the largest cost.
 
     Returns:
         The set and its check; None if none holds.
@@ -59,14 +55,9 @@ def another_that_holds(
 def one_or_two(
     target: Target, space: Space, high_set: Cheapest, experiment: Experiment, alone: Sensitivities | None
 ) -> tuple[Cheapest, Checked] | None:
-    """Returns the cheapest single unit or pair that holds in all settings and costs less than a set; None without one.
+    """Returns the cheapest single unit or pair that holds in all settings and costs less than a set that holds.
 
-    Args:
-        target: judges plans.
-        space: the units to choose from.
-        high_set: the set, which holds.
-        experiment: the experiment with its ranges.
-        alone: see ``cheaper_few``.
+    None without one.
     """
     if len(high_set.kept) < 2 and space.cost(high_set.kept) <= min(space.costs):
         return None
@@ -84,13 +75,6 @@ def with_more_high(
 
     It is for a recipe that holds in the search and misses in another setting, where the search cannot tell why: a
     figure that jumps, such as the number of detections, says nothing before it jumps.
-
-    Args:
-        target: judges plans.
-        space: the units to choose from.
-        high_set: the set; it misses in some setting.
-        experiment: the experiment with its ranges.
-        dearest: the largest cost.
 
     Returns:
         The larger set and its check; it misses too if a larger one would cost more than ``dearest``.
@@ -171,14 +155,7 @@ def with_faster(
 ) -> tuple[Cheapest, Checked]:
     """Keeps more units high where that makes the plan cheaper: neighbours that share changes of type.
 
-    With the sum of prices there is no such unit.
-
-    Args:
-        target: judges plans.
-        space: the units to choose from.
-        high_set: the set, which holds.
-        experiment: the experiment with its ranges.
-        checked: the check of the set.
+    With the sum of prices there is no such unit. ``high_set`` holds, as ``checked`` says.
 
     Returns:
         The larger set and its check; the set itself if the larger one misses in some setting.
@@ -214,10 +191,9 @@ def _without_groups(target: Target, space: Space, kept: Kept, experiment: Experi
     def measure(batch: Sequence[PrecisionPlan]) -> list[Loss]:
         return [target.check(experiment, plan, own_engine=False).worst for plan in batch]
 
-    known = MeasuredSets(space)
-    order = sorted(kept, key=lambda unit: (space.costs[unit], -unit))
-    drive(lowered(known, kept, order, smallest=math.ceil(len(kept) / _GROUPS)), measure)
-    sets, last = [kept, *filter(known.meets, known.losses)], 1
+    measured, order = MeasuredSets(space), sorted(kept, key=lambda unit: (space.costs[unit], -unit))
+    drive(lowered(measured, kept, order, smallest=math.ceil(len(kept) / _GROUPS)), measure)
+    sets, last = [kept, *filter(measured.meets, measured.losses)], 1
     while True:
         kept = sets[max(len(sets) - last, 0)]
         checked = target.check(experiment, space.plan(kept))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -45,9 +45,11 @@ class Checked:
         """Returns true if the plan meets a budget in all settings."""
         return self.worst <= budget
 
-    def then(self, setting: str, loss: float, missed: Iterable[int], with_margin: float) -> Checked:
-        """Returns the check with one more setting."""
-        return Checked({**self.losses, setting: loss}, tuple(missed), max(self.with_margin, with_margin))
+    def then(self, setting: str, loss: float, plans: AnswerPlans, by_place: Mapping[int, float]) -> Checked:
+        """Returns the check with one more setting, from its losses on the inputs; with a margin these decide too."""
+        with_margin = plans.margin.loss(by_place.values()) if plans.margin.share else 0.0
+        missed = tuple(plans.exceeding(by_place))
+        return Checked({**self.losses, setting: loss}, missed, max(self.with_margin, with_margin))
 
 
 def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
@@ -56,42 +58,26 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, ow
     To build that engine takes longer than the other settings: it comes last.
 
     Args:
-        plans: measures plans on the inputs given.
-        experiment: the experiment with the ranges.
-        plan: the plan to check.
         own_engine: false leaves out the plan's own engine where one session runs all plans.
     """
-    checked = _optimisations_off(plans, experiment, plan) if plans.switches else Checked({})
-    settings = [_nudged] if plans.switches and experiment.ranges.scales else []
-    settings += [_own_engine] if own_engine or not plans.switches else []
-    for setting in settings:
-        if checked.losses and not checked.meets(experiment.rule.budget):
-            break
-        checked = setting(plans, experiment, plan, checked)
+    checked, rule, ranges, counting = Checked({}), experiment.rule, experiment.ranges, plans.inputs.counting
+
+    def misses() -> bool:
+        return bool(checked.losses) and not checked.meets(rule.budget)
+
+    if plans.switches:
+        (with_margin,) = map(_or_infinite, plans.losses([plan], ranges, counting))
+        evaluator = plans.each(ranges)
+        missed = plans.exceeding(evaluator.by_place(plan))
+        checked = Checked({OFF: evaluator.without_margin(plan)}, tuple(missed), with_margin)
+    if plans.switches and ranges.scales and not misses():
+        loss, by_place = plans.nudged(plan, ranges)
+        checked = checked.then(NUDGED, loss, plans, by_place)
+    if (own_engine or not plans.switches) and not misses():
+        trial = plans.whole(plan, experiment)
+        by_place = losses_by_place(rule, trial, counting)
+        checked = checked.then(OWN, _or_infinite(rule.loss(trial)), plans, by_place)
     return checked
-
-
-def _optimisations_off(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Checked:
-    (with_margin,) = map(_or_infinite, plans.losses([plan], experiment.ranges, plans.inputs.counting))
-    evaluator = plans.each(experiment.ranges)
-    return Checked({OFF: evaluator.without_margin(plan)}, tuple(plans.exceeding(evaluator.by_place(plan))), with_margin)
-
-
-def _own_engine(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, before: Checked) -> Checked:
-    trial = plans.whole(plan, experiment, plans.inputs.given, "all inputs")
-    by_place = losses_by_place(experiment.rule, trial, plans.inputs.counting)
-    loss = _or_infinite(experiment.rule.loss(trial))
-    return before.then(OWN, loss, plans.exceeding(by_place), _with_margin(plans, by_place))
-
-
-def _nudged(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, before: Checked) -> Checked:
-    loss, by_place = plans.nudged(plan, experiment.ranges)
-    return before.then(NUDGED, loss, plans.exceeding(by_place), _with_margin(plans, by_place))
-
-
-def _with_margin(plans: AnswerPlans, losses: Mapping[int, float]) -> float:
-    """Returns the loss that a margin makes of those of the inputs; 0 without a margin, where inputs do not decide."""
-    return plans.margin.loss(losses.values()) if plans.margin.share else 0.0
 
 
 def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:
@@ -126,31 +112,22 @@ class Target(Protocol):
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
         """Returns the losses of plans, to choose among them; unless ``to_the_end``, a miss ends the run of a plan."""
-        ...
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
         """Measures a plan in the form in which it will be used; ``own_engine`` false may leave out its own engine."""
-        ...
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
         """Returns the check of a plan in the settings in which it was measured on all inputs; None without any."""
-        ...
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
         """Returns the places of inputs not judged on which a plan is worse than on the judged ones, the worst first."""
-        ...
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
         """Returns the figure of a plan that was measured to have a loss; None if it has none."""
-        ...
 
 
 class SimilarityTarget:
-    """The similarity of the outputs on the worst of all inputs.
-
-    Args:
-        plans: measures plans on the inputs given.
-    """
+    """The similarity of the outputs on the worst of all inputs."""
 
     def __init__(self, plans: AnswerPlans) -> None:
         self.budget = plans.experiment.rule.budget
@@ -169,8 +146,7 @@ class SimilarityTarget:
         trial = self._plans.known(plan, experiment)
         if trial is None:
             return None
-        loss = experiment.rule.loss(trial)
-        return Checked({OWN if trial.builds else OFF: math.inf if loss is None else loss})
+        return Checked({OWN if trial.builds else OFF: _or_infinite(experiment.rule.loss(trial))})
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
         """Returns the places of inputs not judged on which a plan is worse than on the judged ones, the worst first."""

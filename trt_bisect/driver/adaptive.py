@@ -76,12 +76,12 @@ def adaptive(question: Question, watched: list[Step] | None = None) -> BatchSear
     walk.begin(full, nothing)
     size = len(ahead)
     while ahead:
-        known = dict(zip(ahead, losses, strict=False))
-        inside = walk.inside(known)
+        losses_at = dict(zip(ahead, losses, strict=False))
+        inside = walk.inside(losses_at)
         if inside:
             losses = yield walk.plans(inside)
-            known = dict(sorted({**known, **dict(zip(inside, losses, strict=True))}.items()))
-        size = _AFTER_A_SUSPECT if walk.settle(known) else 2 * size
+            losses_at = dict(sorted({**losses_at, **dict(zip(inside, losses, strict=True))}.items()))
+        size = _AFTER_A_SUSPECT if walk.settle(losses_at) else 2 * size
         ahead = [k for k in sorted({*ahead, *inside}) if k > walk.low]
         if walk.is_rough():
             walk.steps.clear()
@@ -137,14 +137,14 @@ class _Walk:
     def _plan(self, position: int) -> PrecisionPlan:
         return self.question.prefix(self.question.quantizable[position], self.suspects + self.set_aside)
 
-    def inside(self, known: Mapping[int, Loss]) -> list[int]:
+    def inside(self, losses_at: Mapping[int, Loss]) -> list[int]:
         """Returns the boundaries to measure: those inside the strides that are to be refined.
 
         What is behind the first rise of a suspect's size, or behind a failure, is probably measured again.
         """
         inside: list[int] = []
         low, so_far = self.low, self.so_far
-        for position, loss in known.items():
+        for position, loss in losses_at.items():
             if self._is_refined(position, so_far.last, loss):
                 inside += range(low + 1, position)
             if loss is None or added(max(so_far.last, so_far.highest), loss) >= self.question.step:
@@ -160,13 +160,13 @@ class _Walk:
         is_sampled = (end // self.stride) % SAMPLED == SAMPLED // 2
         return loss is None or (self.judged and (is_sampled or abs(added(before, loss)) >= self.least))
 
-    def settle(self, known: Mapping[int, Loss]) -> bool:
-        """Adds the steps between known boundaries, up to the first stride that is still to be refined.
+    def settle(self, losses_at: Mapping[int, Loss]) -> bool:
+        """Adds the steps between measured boundaries, up to the first stride that is still to be refined.
 
         Returns:
             True if it ended before, at a layer that stays high from now on.
         """
-        for position, loss in known.items():
+        for position, loss in losses_at.items():
             layers = self.question.quantizable[self.low + 1 : position + 1]
             if len(layers) > 1 and self._is_refined(position, self.so_far.last, loss):
                 return False
@@ -186,31 +186,27 @@ class _Walk:
 
         With many boundaries, ``least`` becomes the largest rise that a stride hides.
         """
-        hidden = self._hidden_rise()
+        rises = (
+            added(max(self.losses[low], self.losses[high]), max(self.losses[k] for k in range(low + 1, high)))
+            for low, high in pairwise(self.ends)
+            if high - low > 1 and all(k in self.losses for k in range(low, high + 1))
+        )
+        hidden = max(rises, default=0.0) if self.judged else 0.0
         if len(self.question.quantizable) <= MANY:
             return hidden >= self.least
         self.least = max(self.least, hidden)
         return hidden >= self.question.step
 
-    def _hidden_rise(self) -> float:
-        """The largest rise inside a stride, measured at every boundary, that its ends do not show; 0 without any."""
-        inside = (
-            added(max(self.losses[low], self.losses[high]), max(self.losses[k] for k in range(low + 1, high)))
-            for low, high in pairwise(self.ends)
-            if high - low > 1 and all(k in self.losses for k in range(low, high + 1))
-        )
-        return max(inside, default=0.0) if self.judged else 0.0
-
 
 def one_at_a_time(search: BatchSearch) -> Search[Findings]:
     """Returns the search as one that asks for one plan after another."""
     try:
-        asked = next(search)
+        plans = next(search)
         while True:
             losses = []
-            for plan in asked:
+            for plan in plans:
                 losses.append((yield plan))
-            asked = search.send(losses)
+            plans = search.send(losses)
     except StopIteration as end:
         findings: Findings = end.value
         return findings

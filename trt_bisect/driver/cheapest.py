@@ -34,7 +34,7 @@ _HOPE = 3.0
 
 
 def lowered(
-    known: MeasuredSets,
+    measured: MeasuredSets,
     start: Kept,
     order: Iterable[int],
     too_many: Callable[[Kept], bool] = lambda _stays: False,
@@ -59,8 +59,8 @@ def lowered(
         group = groups.pop()
         if not group:
             continue
-        yield from known.ask([kept.difference(group)])
-        if known.meets(kept.difference(group)):
+        yield from measured.ask([kept.difference(group)])
+        if measured.meets(kept.difference(group)):
             kept = kept.difference(group)
         elif len(group) > smallest:
             middle = (len(group) + 1) // 2
@@ -69,10 +69,10 @@ def lowered(
             stays, count = stays.union(group), count + 1
             if too_many(stays):
                 return None
-    return (yield from without_most(known, kept, [unit for group in reversed(groups) for unit in group]))
+    return (yield from without_most(measured, kept, [unit for group in reversed(groups) for unit in group]))
 
 
-def without_most(known: MeasuredSets, kept: Kept, ranked: Sequence[int], enough: int = 0) -> Batches[Kept]:
+def without_most(measured: MeasuredSets, kept: Kept, ranked: Sequence[int], enough: int = 0) -> Batches[Kept]:
     """Returns a set that meets the budget without as many first units of a ranking as can go low.
 
     Args:
@@ -81,8 +81,8 @@ def without_most(known: MeasuredSets, kept: Kept, ranked: Sequence[int], enough:
     too_many = len(ranked) + 1
     count = len(ranked)
     while enough < count:
-        yield from known.ask([kept.difference(ranked[:count])])
-        if known.meets(kept.difference(ranked[:count])):
+        yield from measured.ask([kept.difference(ranked[:count])])
+        if measured.meets(kept.difference(ranked[:count])):
             enough = count
         else:
             too_many = count
@@ -93,26 +93,21 @@ def without_most(known: MeasuredSets, kept: Kept, ranked: Sequence[int], enough:
 def side_by_side(searches: Sequence[Batches[Result]]) -> Batches[list[Result]]:
     """Runs searches in step: their questions of one step are asked together; no plan is asked for twice."""
     results: dict[int, Result] = {}
-    waiting: dict[int, Sequence[PrecisionPlan]] = {}
-    known: dict[PrecisionPlan, Loss] = {}
-
-    def advance(place: int, losses: Sequence[Loss] | None) -> None:
-        try:
-            waiting[place] = next(searches[place]) if losses is None else searches[place].send(losses)
-        except StopIteration as end:
-            waiting.pop(place, None)
-            results[place] = end.value
-
-    for place in range(len(searches)):
-        advance(place, None)
+    loss_of: dict[PrecisionPlan, Loss] = {}
+    waiting: dict[int, Sequence[PrecisionPlan] | None] = dict.fromkeys(range(len(searches)))
     while waiting:
-        asked = dict(waiting)
-        new = [plan for plan in dict.fromkeys(plan for batch in asked.values() for plan in batch) if plan not in known]
+        for index, batch in list(waiting.items()):
+            search = searches[index]
+            try:
+                waiting[index] = next(search) if batch is None else search.send([loss_of[plan] for plan in batch])
+            except StopIteration as end:
+                results[index] = end.value
+                del waiting[index]
+        plans = dict.fromkeys(plan for batch in waiting.values() for plan in batch or ())
+        new = [plan for plan in plans if plan not in loss_of]
         if new:
-            known.update(zip(new, (yield new), strict=True))
-        for place, batch in asked.items():
-            advance(place, [known[plan] for plan in batch])
-    return [results[place] for place in range(len(searches))]
+            loss_of.update(zip(new, (yield new), strict=True))
+    return [results[index] for index in range(len(searches))]
 
 
 def orders(space: Space, alone: Sensitivities | None = None) -> list[tuple[int, ...]]:
@@ -147,8 +142,8 @@ class Cheapest:
     """
 
     kept: Kept
-    meets: bool
-    taken_back: dict[int, float]
+    meets: bool = True
+    taken_back: dict[int, float] = field(default_factory=dict)
     equals: tuple[Kept, ...] = ()
     near: Mapping[Kept, float] = field(default_factory=dict)
     unmoved: Mapping[int, float] = field(default_factory=dict)
@@ -169,52 +164,49 @@ def cheapest(
         limit: the number of plans tried to find a cheaper set by local search; 0 for none.
         dearest: an order ends as soon as its set would cost more; if all do, the result has all units high.
     """
-    known = MeasuredSets(space, limit)
-    yield from known.ask([frozenset(), space.all])
-    if known.meets(frozenset()):
-        return Cheapest(frozenset(), True, {})
-    if not known.meets(space.all):
-        return Cheapest(min(known.losses, key=lambda kept: (known.losses[kept], space.price(kept))), False, {})
-    starts = yield from _lowered_in(known, rankings, dearest)
+    measured = MeasuredSets(space, limit)
+    yield from measured.ask([frozenset(), space.all])
+    if measured.meets(frozenset()):
+        return Cheapest(frozenset())
+    if not measured.meets(space.all):
+        return Cheapest(min(measured.losses, key=lambda kept: (measured.losses[kept], space.price(kept))), False)
+    starts = yield from _lowered_in(measured, rankings, dearest)
     if not starts:
-        return Cheapest(space.all, True, {})
+        return Cheapest(space.all)
     if space.has_many:
-        return Cheapest(starts[0], True, {})
-    found = yield from side_by_side([reduced(known, start) for start in starts])
-    best = min(found, key=space.price)
+        return Cheapest(starts[0])
+    sets = yield from side_by_side([reduced(measured, start) for start in starts])
+    best = min(sets, key=space.price)
     while limit and alone is not None:
-        better = yield from improved(known, best, alone, cheaper(space, best))
+        better = yield from improved(measured, best, alone, _cheaper(space, best))
         if better is None:
             break
-        best = yield from reduced(known, better)
-        found.append(best)
-    return _settled(known, best, found)
+        best = yield from reduced(measured, better)
+        sets.append(best)
+    return _settled(measured, best, sets)
 
 
 def surely_cheapest(space: Space, dearest: float = math.inf) -> Batches[Cheapest | None]:
     """Lowers the units once, and returns the set if each of its few units is needed in every set that costs as little.
 
-    A unit is needed if the plan misses with it low and all others high that such a set can pay for. Then a set without
-    it could only meet the budget if the loss were smaller with fewer units high. It takes a plan for each unit of the
-    set, and no sensitivities.
+    It is None without such a set. A unit is needed if the plan misses with it low and all others high that such a set
+    can pay for. Then a set without it could only meet the budget if the loss were smaller with fewer units high. It
+    takes a plan for each unit of the set, and no sensitivities.
 
     Args:
         dearest: the search ends as soon as the set would cost more.
-
-    Returns:
-        None if no such set was found.
     """
-    known = MeasuredSets(space)
-    kept = yield from _lowered_once(known, lambda stays: len(stays) > FEW_NEEDED or space.cost(stays) > dearest)
+    measured = MeasuredSets(space)
+    kept = yield from _lowered_once(measured, lambda stays: len(stays) > FEW_NEEDED or space.cost(stays) > dearest)
     if kept is None:
         return None
     most = space.cost(kept) * (1.0 + _EQUAL)
     payable = frozenset(unit for unit in space.all if space.cost({unit}) <= most)
     for unit in sorted(kept, key=lambda unit: (space.costs[unit], unit)):
-        yield from known.ask([payable - {unit}])
-        if known.meets(payable - {unit}):
+        yield from measured.ask([payable - {unit}])
+        if measured.meets(payable - {unit}):
             return None
-    return _settled(known, (yield from reduced(known, kept)), [])
+    return _settled(measured, (yield from reduced(measured, kept)), [])
 
 
 def cheaper_few(space: Space, kept: Kept, alone: Sensitivities | None) -> Batches[list[Kept]]:
@@ -231,49 +223,49 @@ def cheaper_few(space: Space, kept: Kept, alone: Sensitivities | None) -> Batche
     Returns:
         Those that meet the budget, the cheapest first.
     """
-    known, price = MeasuredSets(space), space.price(kept)
-    yield from known.ask([one for unit in sorted(space.all) if space.price(one := frozenset({unit})) < price])
+    measured, price = MeasuredSets(space), space.price(kept)
+    yield from measured.ask([single for unit in sorted(space.all) if space.price(single := frozenset({unit})) < price])
     if alone is not None:
-        price = min([price, *(space.price(one) for one in known.losses if known.meets(one))])
+        price = min([price, *(space.price(single) for single in measured.losses if measured.meets(single))])
         cheap = [unit for unit in sorted(space.all) if space.price(frozenset({unit})) < price]
         pairs = sorted(combinations(cheap, 2), key=lambda pair: -sum(alone.gains[unit] for unit in pair))
         cheaper_pairs = (frozenset(pair) for pair in pairs if space.price(frozenset(pair)) < price)
-        yield from known.ask(islice(cheaper_pairs, _PAIRS))
-    return sorted(filter(known.meets, known.losses), key=space.price)
+        yield from measured.ask(islice(cheaper_pairs, _PAIRS))
+    return sorted(filter(measured.meets, measured.losses), key=space.price)
 
 
-def _lowered_in(known: MeasuredSets, rankings: Sequence[Sequence[int]], dearest: float) -> Batches[list[Kept]]:
+def _lowered_in(measured: MeasuredSets, rankings: Sequence[Sequence[int]], dearest: float) -> Batches[list[Kept]]:
     """Returns the sets that lowering in some orders gives, which cost at most ``dearest``; of many units the cheapest.
 
     Of many units, an order ends as soon as its set would cost more than that of an order which is done.
     """
-    space, costs = known.space, [dearest]
+    space, costs = measured.space, [dearest]
     few, most = len(space.units) <= FEW_UNITS, most_high(space)
 
     def too_dear(stays: Kept) -> bool:
         return space.cost(stays) > (dearest if few else min(costs))
 
     def lowest(ranking: Sequence[int]) -> Batches[Kept | None]:
-        kept = yield from lowered(known, space.all, ranking, too_dear, most=most)
+        kept = yield from lowered(measured, space.all, ranking, too_dear, most=most)
         if kept is not None:
             costs.append(space.cost(kept))
         return kept
 
-    found = yield from side_by_side([lowest(ranking) for ranking in rankings])
-    distinct = dict.fromkeys(kept for kept in found if kept is not None)
+    sets = yield from side_by_side([lowest(ranking) for ranking in rankings])
+    distinct = dict.fromkeys(kept for kept in sets if kept is not None)
     return sorted(distinct, key=space.price)[: None if few else 1]
 
 
-def _settled(known: MeasuredSets, best: Kept, found: Sequence[Kept]) -> Cheapest:
-    space, cost = known.space, known.space.cost(best)
-    others = [kept for kept in dict.fromkeys(found) if kept != best]
-    near = [kept for kept in known.losses if kept != best and known.meets(kept)]
+def _settled(measured: MeasuredSets, best: Kept, sets: Sequence[Kept]) -> Cheapest:
+    space, cost = measured.space, measured.space.cost(best)
+    others = [kept for kept in dict.fromkeys(sets) if kept != best]
+    near = [kept for kept in measured.losses if kept != best and measured.meets(kept)]
     return Cheapest(
         best,
         True,
-        taken_back={unit: known.losses[best - {unit}] for unit in sorted(best)},
+        taken_back={unit: measured.losses[best - {unit}] for unit in sorted(best)},
         equals=tuple(kept for kept in others if space.cost(kept) <= cost * (1.0 + _EQUAL)),
-        near={kept: known.losses[kept] for kept in near if space.cost(kept) <= _LITTLE_MORE * cost}
+        near={kept: measured.losses[kept] for kept in near if space.cost(kept) <= _LITTLE_MORE * cost}
         if len(space.units) > FEW_UNITS
         else {},
     )
@@ -284,15 +276,15 @@ def least_cost(space: Space, dearest: float) -> Batches[Kept | None]:
     return (yield from _lowered_once(MeasuredSets(space), lambda stays: space.cost(stays) > dearest))
 
 
-def _lowered_once(known: MeasuredSets, too_many: Callable[[Kept], bool]) -> Batches[Kept | None]:
+def _lowered_once(measured: MeasuredSets, too_many: Callable[[Kept], bool]) -> Batches[Kept | None]:
     """Lowers the units, the dearest first; returns None if no set is good, or as soon as too many stay high."""
-    space = known.space
-    yield from known.ask([frozenset(), space.all])
-    if known.meets(frozenset()):
+    space = measured.space
+    yield from measured.ask([frozenset(), space.all])
+    if measured.meets(frozenset()):
         return frozenset()
-    if not known.meets(space.all):
+    if not measured.meets(space.all):
         return None
-    return (yield from lowered(known, space.all, orders(space)[0], too_many, most=most_high(space)))
+    return (yield from lowered(measured, space.all, orders(space)[0], too_many, most=most_high(space)))
 
 
 def most_high(space: Space) -> float:
@@ -300,24 +292,23 @@ def most_high(space: Space) -> float:
     return _MOST_HIGH if space.has_many else math.inf
 
 
-def cheaper(space: Space, kept: Kept) -> BetterSet:
-    """Returns the goal of a set that costs less than ``kept``."""
+def _cheaper(space: Space, kept: Kept) -> BetterSet:
     price, budget = space.price(kept), space.budget
-    return BetterSet(price[0], lambda other: space.price(other) < price, budget, _HOPE * budget, space.price)
+    return BetterSet(price[0], lambda candidate: space.price(candidate) < price, budget, _HOPE * budget, space.price)
 
 
-def reduced(known: MeasuredSets, kept: Kept) -> Batches[Kept]:
+def reduced(measured: MeasuredSets, kept: Kept) -> Batches[Kept]:
     """Returns a 1-minimal part of a set that meets the budget: units go low, many together, until none can."""
-    space = known.space
+    space = measured.space
     while True:
         units = sorted(kept)
-        losses = yield from known.ask([kept - {unit} for unit in units])
+        losses = yield from measured.ask([kept - {unit} for unit in units])
         rises = {
-            unit: max(-saved(known.losses[kept], loss), 0.0)
+            unit: max(-saved(measured.losses[kept], loss), 0.0)
             for unit, loss in zip(units, losses, strict=True)
             if loss <= space.budget
         }
         if not rises:
             return kept
         ranked = sorted(rises, key=lambda unit: (rises[unit] / space.costs[unit], -space.costs[unit], unit))
-        kept = yield from without_most(known, kept, ranked, enough=1)
+        kept = yield from without_most(measured, kept, ranked, enough=1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trt_bisect.driver.adaptive import adaptive, one_at_a_time
 from trt_bisect.driver.search import Findings, Loss, LossSoFar, Question, Search, Step
@@ -48,23 +48,6 @@ def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[
     return Findings(full, tuple(steps), tuple(suspects), tuple(set_aside))
 
 
-@dataclass(frozen=True)
-class _Span:
-    """Two measured boundaries, as positions among the quantizable layers; -1 is before the first.
-
-    Attributes:
-        low: the left boundary.
-        high: the right boundary.
-        so_far: the losses of the plans up to ``low``.
-        after: the loss at ``high``.
-    """
-
-    low: int
-    high: int
-    so_far: LossSoFar
-    after: Loss
-
-
 def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequence[int] = ()) -> Search[Findings]:
     """Finds the suspects, and the layers that cannot be built, one after another from the left.
 
@@ -87,32 +70,32 @@ def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequen
         noted: list[Step] = []
         kept = tuple(suspects + set_aside)
         stops = _both_sides(question, blamed, low) if blamed else _gallop(low, last, len(kept))
-        found = yield from _next_step(question, low, so_far, kept, noted, stops)
-        if found is None:
+        next_step = yield from _next_step(question, low, so_far, kept, noted, stops)
+        if next_step is None:
             settled += noted
             break
-        settled += [step for step in noted if step.layers[-1] < found.layers[0]] + [found]
-        if found.suspect and len(found.layers) == 1:
-            suspects += found.layers
+        settled += [step for step in noted if step.layers[-1] < next_step.layers[0]] + [next_step]
+        if next_step.suspect and len(next_step.layers) == 1:
+            suspects += next_step.layers
         else:
-            set_aside += found.layers
-        low, so_far = question.quantizable.index(found.layers[-1]), LossSoFar(found.before, found.highest)
+            set_aside += next_step.layers
+        low, so_far = question.quantizable.index(next_step.layers[-1]), LossSoFar(next_step.before, next_step.highest)
     return Findings(full, tuple(settled), tuple(suspects), tuple(set_aside))
 
 
 def _both_sides(question: Question, blamed: Sequence[int], low: int) -> Iterator[int]:
     """The boundaries on both sides of each blamed layer that lie between ``low`` and the last boundary."""
     places = [question.quantizable.index(layer) for layer in blamed]
-    sides = sorted({side for place in places for side in (place - 1, place)})
+    sides = sorted({side for position in places for side in (position - 1, position)})
     return (side for side in sides if low < side < len(question.quantizable) - 1)
 
 
-def _gallop(low: int, last: int, known: int) -> Iterator[int]:
-    """Boundaries after ``low`` in strides that double; the first is the mean distance of the ``known`` suspects.
+def _gallop(low: int, last: int, suspects: int) -> Iterator[int]:
+    """Boundaries after ``low`` in strides that double; the first is the mean distance of the ``suspects`` so far.
 
     Where suspects are close to each other, halving all layers that are left for each of them costs more than that.
     """
-    stride = math.ceil((low + 1) / known) if known > 1 else last + 1
+    stride = math.ceil((low + 1) / suspects) if suspects > 1 else last + 1
     position = low + stride
     while position < last:
         yield position
@@ -121,61 +104,61 @@ def _gallop(low: int, last: int, known: int) -> Iterator[int]:
 
 
 def _next_step(
-    question: Question,
-    low: int,
-    so_far: LossSoFar,
-    kept: tuple[int, ...],
-    noted: list[Step],
-    stops: Iterator[int],
+    question: Question, low: int, so_far: LossSoFar, kept: tuple[int, ...], noted: list[Step], stops: Iterator[int]
 ) -> Search[Step | None]:
     """Returns the first step after ``low`` that is a suspect's or cannot be measured, or None.
 
     Args:
         low: the position of the last boundary settled.
-        so_far: the losses up to it.
-        kept: layers that stay high.
         noted: the other steps are added to it.
         stops: boundaries that are measured first, ascending.
     """
-    for position in stops:
+    for position in (*stops, len(question.quantizable) - 1):
         loss = yield question.prefix(question.quantizable[position], kept)
-        found = yield from _leftmost(question, _Span(low, position, so_far, loss), kept, noted)
-        if found is not None or loss is None:
-            return found
+        step = yield from _leftmost(question, low, position, so_far, loss, kept, noted)
+        if step is not None or loss is None:
+            return step
         low, so_far = position, so_far.then(loss)
-    last = len(question.quantizable) - 1
-    after = yield question.all_but(kept)
-    return (yield from _leftmost(question, _Span(low, last, so_far, after), kept, noted))
+    return None
 
 
-def _leftmost(question: Question, span: _Span, kept: tuple[int, ...], noted: list[Step]) -> Search[Step | None]:
-    """Returns the first step in ``span`` that is a suspect's or cannot be measured, or None; others go to ``noted``."""
-    layers = question.quantizable[span.low + 1 : span.high + 1]
-    whole = span.so_far.step(layers, span.after, question.prefix(layers[-1], kept))
-    if whole.rise < question.step:
-        noted.append(whole)
-        return None
-    middle = yield from _between(question, span, kept)
-    if middle is None:
-        return replace(whole, suspect=span.after is not None)
-    position, loss = middle
-    found = yield from _leftmost(question, replace(span, high=position, after=loss), kept, noted)
-    if found is not None or loss is None:
-        return found
-    right = replace(span, low=position, so_far=span.so_far.then(loss))
-    return (yield from _leftmost(question, right, kept, noted))
+def _leftmost(
+    question: Question, low: int, high: int, so_far: LossSoFar, after: Loss, kept: tuple[int, ...], noted: list[Step]
+) -> Search[Step | None]:
+    """Returns the first step between two measured boundaries that is a suspect's or cannot be measured, or None.
 
-
-def _between(question: Question, span: _Span, kept: tuple[int, ...]) -> Search[tuple[int, Loss] | None]:
-    """Returns a boundary inside ``span``, the nearest to its middle, and its loss; None if there is none.
-
-    If the span's end could be measured, boundaries that cannot be measured are left out. If it could not, the search is
-    for the first boundary that cannot be measured.
+    Args:
+        low: the left boundary, as a position among the quantizable layers; -1 is before the first.
+        so_far: the losses of the plans up to ``low``.
+        after: the loss at ``high``.
+        noted: the other steps are added to it.
     """
-    middle = (span.low + span.high) / 2
-    for position in sorted(range(span.low + 1, span.high), key=lambda place: abs(place - middle)):
+    layers = question.quantizable[low + 1 : high + 1]
+    step_of_all = so_far.step(layers, after, question.prefix(layers[-1], kept))
+    if step_of_all.rise < question.step:
+        noted.append(step_of_all)
+        return None
+    middle = yield from _between(question, low, high, after, kept)
+    if middle is None:
+        return replace(step_of_all, suspect=after is not None)
+    position, loss = middle
+    step = yield from _leftmost(question, low, position, so_far, loss, kept, noted)
+    if step is not None or loss is None:
+        return step
+    return (yield from _leftmost(question, position, high, so_far.then(loss), after, kept, noted))
+
+
+def _between(
+    question: Question, low: int, high: int, after: Loss, kept: tuple[int, ...]
+) -> Search[tuple[int, Loss] | None]:
+    """Returns a boundary between two others, the nearest to the middle, and its loss; None if there is none.
+
+    If the end could be measured, boundaries that cannot be measured are left out. If it could not, the search is for
+    the first boundary that cannot be measured.
+    """
+    for position in sorted(range(low + 1, high), key=lambda boundary: abs(boundary - (low + high) / 2)):
         loss = yield question.prefix(question.quantizable[position], kept)
-        if loss is not None or span.after is None:
+        if loss is not None or after is None:
             return position, loss
     return None
 

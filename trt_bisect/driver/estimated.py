@@ -98,8 +98,7 @@ class Estimates:
 
     def rows(self, places: Sequence[int]) -> np.ndarray:
         """Returns the estimates for some inputs, float64 ``[units, places]``, none below 0."""
-        rows: np.ndarray = np.maximum(np.stack([self._row(place)[0] for place in places], axis=1), 0.0)
-        return rows
+        return np.stack([self._row(input_index)[0] for input_index in places], axis=1).clip(min=0.0)
 
     def learn(self, low: np.ndarray, losses: Mapping[int, float]) -> None:
         """Corrects the estimates.
@@ -109,26 +108,27 @@ class Estimates:
             losses: by input, the plan's loss.
         """
         inside = low.astype(np.float64)
-        for place, loss in losses.items():
-            mean, covariance = self._row(place)
+        for input_index, loss in losses.items():
+            mean, covariance = self._row(input_index)
             measured = min(loss, _LARGEST * self.limit)
             spread = covariance @ inside
             noise = (_NOISE * measured) ** 2 + (_LEAST_NOISE * self.limit) ** 2
             gain = spread / (inside @ spread + noise)
-            self._rows[place] = mean + gain * (measured - inside @ mean), covariance - np.outer(gain, spread)
+            self._rows[input_index] = mean + gain * (measured - inside @ mean), covariance - np.outer(gain, spread)
 
-    def _row(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+    def _row(self, input_index: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the mean and the covariance of an input; those of one that was not measured alone are scaled."""
-        if place not in self._rows:
-            if place in self._places:
-                mean = self.alone[self._places.index(place)]
+        if input_index not in self._rows:
+            if input_index in self._places:
+                mean = self.alone[self._places.index(input_index)]
             else:
-                known = [min(self._full[other], _LARGEST * self.limit) for other in self._places if other in self._full]
-                full, usual = min(self._full.get(place, 0.0), _LARGEST * self.limit), sum(known) / max(len(known), 1)
+                most = _LARGEST * self.limit
+                fulls = [min(self._full[index], most) for index in self._places if index in self._full]
+                full, usual = min(self._full.get(input_index, 0.0), most), sum(fulls) / max(len(fulls), 1)
                 mean = self.alone.mean(axis=0) * (full / usual if full and usual else 1.0)
             deviation = (_PRIOR * mean) ** 2 + (_LEAST_PRIOR * self.limit) ** 2
-            self._rows[place] = mean.copy(), np.diag(deviation)
-        return self._rows[place]
+            self._rows[input_index] = mean.copy(), np.diag(deviation)
+        return self._rows[input_index]
 
 
 @dataclass
@@ -136,8 +136,6 @@ class EstimatedSearch:
     """A search with one set of ranges, which can go on with other judged inputs and limits.
 
     Attributes:
-        space: the units to choose from.
-        estimates: the estimated losses.
         measure: measures the plan that keeps a set high.
         judged: the places of the inputs that count.
         limit: the loss to aim at.
@@ -171,7 +169,7 @@ class EstimatedSearch:
 
     def sensitivities(self) -> Sensitivities:
         """Returns the losses of units alone as they were measured, for their gains too."""
-        losses = tuple(float(loss) for loss in self.estimates.alone.max(axis=0))
+        losses = tuple(self.estimates.alone.max(axis=0).tolist())
         return Sensitivities(losses, losses)
 
     def improved(self, bound: float, patience: int, *, once: bool = False) -> bool:
@@ -200,10 +198,7 @@ class EstimatedSearch:
     def refined(self, patience: int) -> bool:
         """Makes ``best`` cheaper: each unit of it is lowered, and what that tells is used for further sets.
 
-        The estimates are most accurate around the plans that were measured.
-
-        Returns:
-            True if ``best`` changed.
+        The estimates are most accurate around the plans that were measured. Returns true if ``best`` changed.
         """
         before, around = self.best, None
         while self.best is not None and self.best != around and self.goes_on():
@@ -230,9 +225,7 @@ class EstimatedSearch:
         return result.holds
 
     def _low(self, kept: Kept) -> np.ndarray:
-        low = np.ones(len(self.space.units), bool)
-        low[sorted(kept)] = False
-        return low
+        return ~np.isin(np.arange(len(self.space.units)), sorted(kept))
 
     def _proposed(self, bound: float) -> Kept | None:
         """Returns the cheapest set by the estimates, as shy as possible; None if all cost too much, or were tried."""
@@ -272,9 +265,9 @@ def cheapest_within(
     if start is not None:
         high = np.zeros(len(costs), bool)
         high[sorted(start)] = True
-        other = _completed(rows, costs, limits, high)
-        if (cost := float(np.add.reduce(costs[other]))) < least:
-            best, least = other, cost
+        candidate = _completed(rows, costs, limits, high)
+        if (cost := float(np.add.reduce(costs[candidate]))) < least:
+            best, least = candidate, cost
     begun: set[tuple[int, bytes]] = set()
     for _ in range(_CHOICES):
         inside = np.flatnonzero(best)
@@ -288,9 +281,9 @@ def cheapest_within(
         begun.add(key)
         dearer = costs.copy()
         dearer[out[0]] = np.inf
-        other = _completed(rows, dearer, limits, changed)
-        if (cost := float(np.add.reduce(costs[other]))) < least:
-            best, least = other, cost
+        candidate = _completed(rows, dearer, limits, changed)
+        if (cost := float(np.add.reduce(costs[candidate]))) < least:
+            best, least = candidate, cost
     return best
 
 
@@ -300,14 +293,14 @@ def _completed(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, high: np
     Most of a search's own time is spent here, on arrays so small that the calls count: hence ufuncs' own ``reduce``.
     """
     high = high.copy()
-    left = np.where(high, np.inf, costs)  # a unit in the set helps no more
+    open_costs = np.where(high, np.inf, costs)  # a unit in the set helps no more
     sums = np.add.reduce(rows[~high], axis=0)
     while np.maximum.reduce(over := sums - limits) > 0.0:
-        helps = np.add.reduce(np.minimum(rows, np.maximum(over, 0.0)), axis=1) / left
+        helps = np.add.reduce(np.minimum(rows, np.maximum(over, 0.0)), axis=1) / open_costs
         unit = int(helps.argmax())
         if helps[unit] <= 0.0:
             return np.ones(len(costs), bool)
-        high[unit], left[unit] = True, np.inf
+        high[unit], open_costs[unit] = True, np.inf
         sums = sums - rows[unit]
     inside = np.flatnonzero(high)
     spare = inside[np.logical_and.reduce(sums + rows[inside] <= limits, axis=1)]

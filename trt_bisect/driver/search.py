@@ -21,7 +21,7 @@ class Question:
     """A network as a driver sees it, and the losses that are tolerated.
 
     Attributes:
-        layers: the number of layers.
+        layers: their number.
         quantizable: the indices of those that can be low and that the user did not fix, ascending.
         budget: the largest loss that is good.
         step: the smallest rise of the loss that makes a layer a suspect.
@@ -52,7 +52,7 @@ class Question:
         plan = plan if self.rest is self.high else plan.keeping((i for i in out if i <= k), self.high)
         if not self.fixed:
             return plan
-        return replace(plan, precisions=tuple(self.fixed.get(i, own) for i, own in enumerate(plan.precisions)))
+        return replace(plan, precisions=tuple(self.fixed.get(i, planned) for i, planned in enumerate(plan.precisions)))
 
     def all_but(self, kept: Iterable[int]) -> PrecisionPlan:
         """The plan with every quantizable layer low, except those ``kept`` high."""
@@ -115,14 +115,14 @@ class Findings:
         """Returns the findings of a search that has not ended, from the steps that it has settled."""
         alone = [step for step in steps if step.suspect and len(step.layers) == 1]
         aside = [step for step in steps if step.loss is None or (step.suspect and len(step.layers) > 1)]
-        suspects, set_aside = (tuple(k for step in found for k in step.layers) for found in (alone, aside))
+        suspects, set_aside = (tuple(k for step in group for k in step.layers) for group in (alone, aside))
         return cls(full, tuple(steps), suspects, set_aside)
 
-    def decided_by(self, other: Findings) -> Findings:
-        """Returns the ``other`` findings; where they settled no single layer, with the steps of these, no suspects."""
+    def decided_by(self, deciding: Findings) -> Findings:
+        """Returns ``deciding``; where these settled no single layer, with the steps of ``self``, as no suspects."""
         steps = {step.layers[-1]: replace(step, suspect=False) for step in self.steps}
-        steps |= {step.layers[-1]: step for step in other.steps if step.suspect or step.loss is None}
-        return replace(other, steps=tuple(steps[last] for last in sorted(steps)))
+        steps |= {step.layers[-1]: step for step in deciding.steps if step.suspect or step.loss is None}
+        return replace(deciding, steps=tuple(steps[last] for last in sorted(steps)))
 
 
 def added(before: float, after: float) -> float:
@@ -167,9 +167,9 @@ def drive(search: Generator[Asked, Answer, Result], measure: Callable[[Asked], A
         measure: returns these.
     """
     try:
-        asked = next(search)
+        request = next(search)
         while True:
-            asked = search.send(measure(asked))
+            request = search.send(measure(request))
     except StopIteration as end:
         result: Result = end.value
         return result

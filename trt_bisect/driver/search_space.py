@@ -101,13 +101,12 @@ class MeasuredSets:
     """The measurements of a search.
 
     Attributes:
-        space: the units to choose from.
-        left: the number of plans that it may still ask for to improve a set that meets the budget.
+        plans_left: the number of plans that it may still ask for to improve a set that meets the budget.
         losses: the losses by the units kept high; infinite if a plan could not be measured.
     """
 
     space: Space
-    left: int = 0
+    plans_left: int = 0
     losses: dict[Kept, float] = field(default_factory=dict)
 
     def meets(self, kept: Kept) -> bool:
@@ -116,13 +115,13 @@ class MeasuredSets:
 
     def ask(self, sets: Iterable[Kept]) -> Batches[list[float]]:
         """Measures the sets that are not known yet, all at once; returns the loss of each."""
-        wanted = list(sets)
-        new = [kept for kept in dict.fromkeys(wanted) if kept not in self.losses]
+        kept_sets = list(sets)
+        new = [kept for kept in dict.fromkeys(kept_sets) if kept not in self.losses]
         if new:
             losses = yield [self.space.plan(kept) for kept in new]
             for kept, loss in zip(new, losses, strict=True):
                 self.losses[kept] = math.inf if loss is None or math.isnan(loss) else loss
-        return [self.losses[kept] for kept in wanted]
+        return [self.losses[kept] for kept in kept_sets]
 
 
 @dataclass(frozen=True)
@@ -138,12 +137,12 @@ class Sensitivities:
     gains: tuple[float, ...]
 
 
-def sensitivities(known: MeasuredSets) -> Batches[Sensitivities]:
+def sensitivities(measured: MeasuredSets) -> Batches[Sensitivities]:
     """Measures each unit alone low, and alone high."""
-    space = known.space
+    space = measured.space
     units = sorted(space.all)
     sets = [space.all, *(space.all - {unit} for unit in units), frozenset(), *(frozenset({unit}) for unit in units)]
-    losses = yield from known.ask(sets)
+    losses = yield from measured.ask(sets)
     (none, *alone), (full, *without) = losses[: len(units) + 1], losses[len(units) + 1 :]
     return Sensitivities(tuple(-saved(none, loss) for loss in alone), tuple(saved(full, loss) for loss in without))
 
@@ -217,5 +216,5 @@ def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -
         return unit not in chosen, -figures[unit] / space.costs[unit], unit
 
     order = sorted(units, key=worth)
-    sizes = {round(place * len(order) / (points - 1)) for place in range(points)} | {len(chosen)}
+    sizes = {round(point * len(order) / (points - 1)) for point in range(points)} | {len(chosen)}
     return [frozenset(order[:size]) for size in sorted(sizes)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 from typing import Any, Protocol
 
 from trt_bisect.driver.search import Loss, Question, Result, Search, drive
@@ -29,14 +29,11 @@ class LossForecast(Protocol):
         """Returns the losses that a plan may have: one if the forecast is as good as sure, else several.
 
         Args:
-            plan: not measured yet.
             assumed: the losses that were measured, and those that were forecast before this one.
         """
-        ...
 
-    def learn(self, known: Losses) -> None:
+    def learn(self, measured: Losses) -> None:
         """Takes note of all losses measured so far."""
-        ...
 
 
 class LastRises:
@@ -57,11 +54,11 @@ class LastRises:
         before = assumed.get(plan.keeping({last}, self._rest))
         return (_BAD if before is None else before + self._rises.get(last, 0.0),)
 
-    def learn(self, known: Losses) -> None:
+    def learn(self, measured: Losses) -> None:
         """Takes the rise of every layer that was measured on both sides; a later measurement replaces an earlier."""
-        for plan, loss in known.items():
+        for plan, loss in measured.items():
             last = self._last(plan)
-            before = known.get(plan.keeping({last}, self._rest)) if last >= 0 else None
+            before = measured.get(plan.keeping({last}, self._rest)) if last >= 0 else None
             if loss is not None and before is not None and math.isfinite(before):
                 self._rises[last] = loss - before
 
@@ -86,12 +83,12 @@ class GoodOrBad:
         suspects_kept = self._last in plan.lowered and plan != self._full
         return (0.0,) if suspects_kept or not plan.lowered & self._movable else (0.0, _BAD)
 
-    def learn(self, known: Losses) -> None:
+    def learn(self, measured: Losses) -> None:
         """Does nothing: this forecast uses no measurement."""
 
 
 def foreseen(
-    start: Callable[[], Search[Any]], known: Losses, forecast: LossForecast, limit: int | None
+    start: Callable[[], Search[Any]], measured: Losses, forecast: LossForecast, limit: int | None
 ) -> list[PrecisionPlan]:
     """Returns the plans that a search will ask for, the next one first.
 
@@ -102,47 +99,24 @@ def foreseen(
         start: begins the search anew.
         limit: the most plans returned; None for all.
     """
-    wanted: dict[PrecisionPlan, None] = {}
+    plans: dict[PrecisionPlan, None] = {}
     futures: deque[dict[PrecisionPlan, Loss]] = deque([{}])
     most = math.inf if limit is None else limit
-    while futures and len(wanted) < most:
-        futures.extend(_follow(start(), known, futures.popleft(), forecast, wanted, most))
-    return list(wanted)
-
-
-def _follow(
-    search: Search[Any],
-    known: Losses,
-    future: Mapping[PrecisionPlan, Loss],
-    forecast: LossForecast,
-    wanted: dict[PrecisionPlan, None],
-    limit: float,
-) -> list[dict[PrecisionPlan, Loss]]:
-    """Follows a search until it ends, until there are ``limit`` plans, or until several losses are forecast.
-
-    Args:
-        search: not begun.
-        future: the losses assumed so far.
-        wanted: the plans that the search asks for are added to it.
-        limit: the most plans wanted.
-
-    Returns:
-        The futures in which the search goes on, one for each loss forecast; none if it was followed to its end.
-    """
-    losses, assumed = {**known, **future}, dict(future)
-    try:
-        plan = next(search)
-        while len(wanted) < limit:
-            if plan not in losses:
-                wanted[plan] = None
-                likely = forecast.losses(plan, losses)
-                if len(likely) > 1:
-                    return [{**assumed, plan: loss} for loss in likely]
-                losses[plan] = assumed[plan] = likely[0]
-            plan = search.send(losses[plan])
-    except StopIteration:
-        pass
-    return []
+    while futures and len(plans) < most:
+        search, assumed = start(), futures.popleft()
+        losses = {**measured, **assumed}
+        with suppress(StopIteration):
+            plan = next(search)
+            while len(plans) < most:
+                if plan not in losses:
+                    plans[plan] = None
+                    likely = forecast.losses(plan, losses)
+                    if len(likely) > 1:
+                        futures.extend({**assumed, plan: loss} for loss in likely)
+                        break
+                    losses[plan] = assumed[plan] = likely[0]
+                plan = search.send(losses[plan])
+    return list(plans)
 
 
 class ConcurrentMeasurer(Protocol):
@@ -151,19 +125,15 @@ class ConcurrentMeasurer(Protocol):
     @property
     def workers(self) -> int:
         """The number of plans that can be measured at the same time now."""
-        ...
 
     def begin(self, plan: PrecisionPlan) -> None:
         """Begins to measure a plan."""
-        ...
 
     def ended(self) -> tuple[PrecisionPlan, Loss]:
         """Waits for the next plan to be measured, of those begun; returns it and its loss."""
-        ...
 
     def abandon(self) -> None:
         """Gives up the plans that were begun and have not ended."""
-        ...
 
 
 def drive_speculatively(
@@ -173,41 +143,30 @@ def drive_speculatively(
 
     Args:
         start: begins the search anew; it must ask for the same plans if it is sent the same losses.
-        measure_all: returns the losses of a batch.
         limit: the most plans in a batch; None for all that can be foreseen, as long as forecasts hold.
     """
-    return drive(start(), _Batches(start, measure_all, forecast, limit, grows=limit is None).loss)
-
-
-@dataclass
-class _Batches:
-    """Measures each plan together with those that the search will probably ask for after it."""
-
-    start: Callable[[], Search[Any]]
-    measure_all: MeasureAll
-    forecast: LossForecast
-    size: int | None
-    grows: bool
-    known: dict[PrecisionPlan, Loss] = field(default_factory=dict)
-    asked: set[PrecisionPlan] = field(default_factory=set)
+    losses: dict[PrecisionPlan, Loss] = {}
+    requests: set[PrecisionPlan] = set()
     batch: Sequence[PrecisionPlan] = ()
+    size = limit
 
-    def loss(self, plan: PrecisionPlan) -> Loss:
-        """Returns the loss of the plan that the search asks for."""
-        if plan not in self.known:
-            if self.grows:
-                self.size = self._next_size()
-            self.batch = foreseen(self.start, self.known, self.forecast, self.size)
-            self.known.update(zip(self.batch, self.measure_all(self.batch), strict=True))
-            self.forecast.learn(self.known)
-        self.asked.add(plan)
-        return self.known[plan]
-
-    def _next_size(self) -> int | None:
+    def next_size() -> int | None:
         """Returns the next batch's size: smaller if a plan of the last batch was not needed, else twice as many."""
-        if self.asked.issuperset(self.batch):
-            return None if self.size is None else 2 * self.size
-        return _AFTER_A_SURPRISE if self.size is None else max(_FEWEST, min(_AFTER_A_SURPRISE, self.size // 2))
+        if requests.issuperset(batch):
+            return None if size is None else 2 * size
+        return _AFTER_A_SURPRISE if size is None else max(_FEWEST, min(_AFTER_A_SURPRISE, size // 2))
+
+    def measured(plan: PrecisionPlan) -> Loss:
+        nonlocal batch, size
+        if plan not in losses:
+            size = next_size() if limit is None else limit
+            batch = foreseen(start, losses, forecast, size)
+            losses.update(zip(batch, measure_all(batch), strict=True))
+            forecast.learn(losses)
+        requests.add(plan)
+        return losses[plan]
+
+    return drive(start(), measured)
 
 
 def drive_concurrently(
@@ -217,49 +176,34 @@ def drive_concurrently(
 
     Args:
         start: begins the search anew; it must ask for the same plans if it is sent the same losses.
-        measurer: measures plans, in whatever order.
         reach: the number of plans foreseen at once for each worker. More costs less time here. Where a forecast names
             several losses, only the first plans are worth measuring.
 
     Returns:
         The search's result, and the number of plans that were measured and not asked for.
     """
-    ahead = _Workers(start, measurer, forecast, reach)
+    losses: dict[PrecisionPlan, Loss] = {}
+    requests: set[PrecisionPlan] = set()
+    under_way: set[PrecisionPlan] = set()
+    waiting: deque[PrecisionPlan] = deque()
+
+    def measured(plan: PrecisionPlan) -> Loss:
+        requests.add(plan)
+        while plan not in losses:
+            if not waiting or plan not in under_way.union(waiting):
+                likely = foreseen(start, losses, forecast, reach * max(1, measurer.workers))
+                waiting.clear()
+                waiting.extend(plan for plan in likely if plan not in under_way)
+            # Every worker gets a plan; at least one plan is under way then.
+            while waiting and (len(under_way) < measurer.workers or not under_way):
+                under_way.add(waiting[0])
+                measurer.begin(waiting.popleft())
+            ended, losses[ended] = measurer.ended()
+            under_way.discard(ended)
+            forecast.learn(losses)
+        return losses[plan]
+
     try:
-        return drive(start(), ahead.loss), len(ahead.known.keys() - ahead.asked)
+        return drive(start(), measured), len(losses.keys() - requests)
     finally:
         measurer.abandon()
-
-
-@dataclass
-class _Workers:
-    """Keeps workers busy with the plans that the search will probably ask for."""
-
-    start: Callable[[], Search[Any]]
-    measurer: ConcurrentMeasurer
-    forecast: LossForecast
-    reach: int
-    known: dict[PrecisionPlan, Loss] = field(default_factory=dict)
-    asked: set[PrecisionPlan] = field(default_factory=set)
-    under_way: set[PrecisionPlan] = field(default_factory=set)
-    waiting: deque[PrecisionPlan] = field(default_factory=deque)
-
-    def loss(self, plan: PrecisionPlan) -> Loss:
-        """Returns the loss of the plan that the search asks for."""
-        self.asked.add(plan)
-        while plan not in self.known:
-            if not self.waiting or plan not in self.under_way.union(self.waiting):
-                limit = self.reach * max(1, self.measurer.workers)
-                likely = foreseen(self.start, self.known, self.forecast, limit)
-                self.waiting = deque(plan for plan in likely if plan not in self.under_way)
-            self._begin()
-            measured, self.known[measured] = self.measurer.ended()
-            self.under_way.discard(measured)
-            self.forecast.learn(self.known)
-        return self.known[plan]
-
-    def _begin(self) -> None:
-        """Begins waiting plans until every worker has one; at least one plan is under way then."""
-        while self.waiting and (len(self.under_way) < self.measurer.workers or not self.under_way):
-            self.under_way.add(self.waiting[0])
-            self.measurer.begin(self.waiting.popleft())

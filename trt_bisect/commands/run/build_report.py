@@ -13,8 +13,7 @@ from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.answer.accuracy import TIE
 from trt_bisect.answer.candidates import losses_in_words
-from trt_bisect.answer.front import moves_of
-from trt_bisect.answer.result import Answer, answer_facts, bound_on_unseen, reason_for, taken_back
+from trt_bisect.answer.result import Answer, answer_facts, bound_on_unseen, moves_of, reason_for, taken_back
 from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.commands.run.search import Curve
 from trt_bisect.driver.search import Question, Step

@@ -20,10 +20,9 @@ from trt_bisect.answer.accuracy import (
     fp32_accuracy,
     refuse_accuracy,
 )
-from trt_bisect.answer.answer import AnswerSearch, answer_search
+from trt_bisect.answer.answer import AnswerSearch, answer_search, measure_front
 from trt_bisect.answer.candidates import with_changes
 from trt_bisect.answer.each_alone import priced
-from trt_bisect.answer.front import measure_front
 from trt_bisect.answer.result import Answer, recipe_of, refused_by_default, setting_of
 from trt_bisect.answer.search import predicted_times
 from trt_bisect.builder.base import EMULATED
