@@ -56,7 +56,7 @@ def ended(command: Sequence[object], *, quiet: bool = True) -> tuple[float, reso
 
 
 def apart(function: Callable[..., Any], *arguments: object, cores: int | None = None) -> Any:
-    """Calls a function of this module with texts in a process of its own, on so many cores; its result is JSON."""
+    """Calls a function with texts in a process of its own, on so many cores; its result is JSON."""
     module = sys.modules[function.__module__].__spec__.name  # type: ignore[union-attr]
     code = f"import json, sys; from {module} import {function.__name__} as work; print(json.dumps(work(*sys.argv[1:])))"
     pinned = ["taskset", "-c", ",".join(map(str, sorted(os.sched_getaffinity(0))[:cores]))] if cores else []
@@ -108,10 +108,8 @@ def read(network: str, data: str) -> tuple[Any, list[dict[str, np.ndarray]]]:
 
     with np.load(data) as file:
         arrays = {name: file[name] for name in file.files}
-    samples = [
-        {name: array[k : k + 1] for name, array in arrays.items()} for k in range(len(next(iter(arrays.values()))))
-    ]
-    return load_network(network), samples
+    count = min(map(len, arrays.values()))
+    return load_network(network), [{name: array[k : k + 1] for name, array in arrays.items()} for k in range(count)]
 
 
 def loop(network: str, data: str) -> dict[str, float]:

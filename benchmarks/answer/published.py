@@ -5,7 +5,7 @@
 
 The networks come from packages, installed into an environment of their own under ``.bench``. ``run`` sees the given
 inputs; the others are its ``--validation``, which it measures the finished recipe on and no more. The recipe's Q/DQ
-file and the FP32 file are then run in plain ONNX Runtime.
+file and the FP32 file are then run in plain ONNX Runtime. ``--threshold`` replaces each network's own.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _SHOWN = ("report.json", "run.json", "network.json", "explanation.json", "journa
 
 
 class Case(NamedTuple):
-    """What is spoiled, and the arguments of a command: ``view`` and a folder where view's readers are called."""
+    """The kind of file that is spoiled, and the arguments of a command: of ``view`` the folder for its readers."""
 
     kind: str
     arguments: tuple[str, ...]
