@@ -152,7 +152,7 @@ def render_page(data: PageData, live: str = "") -> str:
         version=report.versions.get("trt_bisect", ""),
         headline=data.headline,
         selected="Selected layer",
-        worker=_trusted(_WORKER),
+        worker=Markup(asset(_WORKER)),
     )
 
 
@@ -179,7 +179,7 @@ def _rendered(template: str, script: str, data: PageData | TablePage, live: str 
             icon=icon(),
             policy=_policy([digest for _, digest in scripts], live),
             live=live,
-            style=_trusted("page.css"),
+            style=Markup(asset("page.css")),
             licences=asset("LICENSES.txt"),
             data=json_in_html(data),
             scripts=[text for text, _ in scripts],
@@ -198,11 +198,6 @@ def json_in_html(value: Any) -> Markup:
 def asset(name: str) -> str:
     """Returns the text of a bundled file; ``make assets`` makes these files."""
     return (ASSETS / name).read_text(encoding="utf-8")
-
-
-@cache
-def _trusted(name: str) -> Markup:
-    return Markup(asset(name))
 
 
 @cache
