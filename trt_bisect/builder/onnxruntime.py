@@ -284,9 +284,8 @@ class OnnxRuntimeBuilder:
         It does not where INT8 kernels are not exact, and where layers are in FP16 or the like: that compares other
         arithmetics.
         """
-        return (
-            self.provider == CPU and integer_sums_are_exact() and {*plan.precisions} <= {Precision.INT8, Precision.FP32}
-        )
+        has_kernels = {*plan.precisions} <= {Precision.INT8, Precision.FP32}
+        return has_kernels and self.provider == CPU and integer_sums_are_exact()
 
     def plain(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
         """Builds the session that a user gets from the file of a plan: with default options, and INT8 kernels.
