@@ -233,8 +233,8 @@ def _shown(part: EngineLayer, inside: Sequence[Layer]) -> Sequence[Layer]:
     """Returns the layers in an engine layer whose precision the engine layer's inputs show.
 
     - If it reads INT8 and float tensors, only the first: which of the others read the float tensors is not said.
-    - Not a product, such as a MatMul, that reads what another layer in it makes: attention in one kernel multiplies
-      twice, and the inspector shows no tensor between.
+    - Not a product that reads what another layer in it makes: attention in one kernel multiplies twice, and the
+      inspector shows no tensor between.
     """
     if "int8" in part.inputs and set(part.inputs) != {"int8"}:
         return inside[:1]
@@ -251,8 +251,7 @@ def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict
     """Returns the layers that ran in regions, by index.
 
     A region's metadata, or its name, may list its layers. Without such a list they are its ends, and the layers between
-    them that no other part of the engine names; an end that is no layer of the network, such as a constant, leaves that
-    side open.
+    them that no other part of the engine names; an end that is no layer, such as a constant, leaves that side open.
     """
     indices = {layer.name: layer.index for layer in network}
     named = {indices[name] for part in engine if not part.is_region for name in part.network_layers if name in indices}

@@ -114,10 +114,7 @@ class SwitchSession:
 
 
 class _SwitchPiece:
-    """The session of a piece, or of the whole network.
-
-    ``live`` are the tensors that are needed after the piece; none for the whole network, whose outputs all are.
-    """
+    """The session of a piece, with the tensors that are needed after it, or of the whole network, with none."""
 
     def __init__(self, written: WrittenSwitch, live: Collection[str], provider: str, threads: int | None) -> None:
         self._session = make_session(written, provider, threads, one_of_many=True, level=SAME_SUMS)
@@ -191,7 +188,6 @@ class _Kept:
 def _sessions(
     writer: PlanWriter, high: Precision, provider: str, threads: int | None, pieces: Sequence[Piece | None]
 ) -> list[_SwitchPiece]:
-    """Makes the sessions of pieces; None stands for the whole network."""
     live, sessions = Boundaries(writer.network).live, list[_SwitchPiece]()
     for piece in pieces:
         after = live[piece.stop - 1] if piece else ()
@@ -284,9 +280,8 @@ class OnnxRuntimeBuilder:
         It does not where INT8 kernels are not exact, and where layers are in FP16 or the like: that compares other
         arithmetics.
         """
-        return (
-            self.provider == CPU and integer_sums_are_exact() and {*plan.precisions} <= {Precision.INT8, Precision.FP32}
-        )
+        has_kernels = {*plan.precisions} <= {Precision.INT8, Precision.FP32}
+        return has_kernels and self.provider == CPU and integer_sums_are_exact()
 
     def plain(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
         """Builds the session that a user gets from the file of a plan: with default options, and INT8 kernels.

@@ -1,8 +1,4 @@
-"""TensorRT's engines on the GPU, run through PyCUDA: TensorRT 8.5 and later, and TensorRT-RTX; and strong typing.
-
-With strong typing, which TensorRT has from 10 on and TensorRT-RTX always, the graph with the plan's Q/DQ pairs is built
-as it is.
-"""
+"""TensorRT's engines on the GPU, run through PyCUDA: TensorRT 8.5 and later, and TensorRT-RTX; and strong typing."""
 
 from __future__ import annotations
 
@@ -276,8 +272,7 @@ class TensorRTEngine:
     def _bind(self, loaded: _Loaded, feeds: Feeds) -> dict[str, tuple[int, ...]]:
         """Uploads the inputs, makes room for the outputs, and returns the outputs' shapes.
 
-        An output whose shape depends on the data is left out: TensorRT asks for its room, and tells its shape, when it
-        runs.
+        An output whose shape depends on the data is left out: TensorRT tells its shape when it runs.
         """
         context = loaded.context
         for tensor in loaded.tensors:

@@ -226,7 +226,6 @@ def _largest(scales: Scales, names: tuple[str, ...]) -> float | None:
 
 
 def _moved(step: WalkStep, ranges: Mapping[str, float]) -> float | None:
-    """Returns the range of the tensor that a step only moves, None if it does more or if no range is known."""
     return ranges.get(next(step.read(), "")) if step.kind in _MOVES else None
 
 
@@ -266,10 +265,7 @@ def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | N
 
 
 def _as(kind: type, layer: Any) -> Any:
-    """Returns a layer as an object of its own class: TensorRT's Python interface gives a plain ``ILayer``.
-
-    Its class is changed in place to make its attributes visible, as Polygraphy does.
-    """
+    """Changes a layer's class in place, as Polygraphy does: TensorRT's Python interface gives a plain ``ILayer``."""
     if not isinstance(layer, kind):
         layer.__class__ = kind
     return layer
@@ -333,7 +329,6 @@ def constraints(
 
 
 def _output_type(tensor: Any, high: Precision, left_free: set[str], results: set[str]) -> Precision | str | None:
-    """Returns the type set on an output; see ``Constraint.outputs``."""
     if not is_activation(tensor):
         return str(tensor.dtype.name)
     if tensor.name in left_free:

@@ -195,7 +195,6 @@ def parse_cache(text: str, source: str) -> CalibrationCache:
 
 
 def _ordinary(scales: Mapping[str, np.float32]) -> float:
-    """Returns the share of scales in ``_ORDINARY``."""
     least, most = _ORDINARY
     return sum(bool(scale == 0 or least <= scale <= most) for scale in scales.values()) / len(scales)
 

@@ -151,9 +151,8 @@ def entropy_threshold(histogram: AbsHistogram) -> float:
 
     An i counts only if the first 127 levels hold at least as many values as lie outside. Q is divided by its own sum,
     so it does not see how much was lost: where the last level holds nearly all that is left, KL is close to 0 however
-    much is clipped. This is so in a mask and in an image of few grey levels.
-
-    With fewer than ``ENOUGH_VALUES`` values it is the largest magnitude.
+    much is clipped. This is so in a mask and in an image of few grey levels. With fewer than ``ENOUGH_VALUES`` values
+    it is the largest magnitude.
     """
     counts = histogram.used().astype(np.float64)
     if counts.size <= LEVELS or histogram.values < ENOUGH_VALUES:
