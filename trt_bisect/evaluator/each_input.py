@@ -116,7 +116,7 @@ class EachInput:
         self._measured_in = f"{INPUTS} {given.digest[:12]} {ranges[:12]} {OF_METRIC}{metric}"
         self._canonical = canonical
         self._missed: Counter[int] = Counter()
-        self._found: dict[PrecisionPlan, dict[int, InputLoss]] = {}
+        self._losses: dict[PrecisionPlan, dict[int, InputLoss]] = {}
         self._failed: set[PrecisionPlan] = set()
         self._together = together
         self._inferences = Inferences(given.feeds, judge, runner)
@@ -153,7 +153,7 @@ class EachInput:
         """Returns the plans that were run on some inputs, all of them, and meet the budget there."""
         return [
             plan
-            for plan, losses in self._found.items()
+            for plan, losses in self._losses.items()
             if losses.keys() >= set(among)
             and self._loss({index: losses[index] for index in among}, among) <= self._budget
         ]
@@ -174,7 +174,7 @@ class EachInput:
         return TrialKey(plan.key(), self._measured_in).text
 
     def _known(self, plan: PrecisionPlan) -> dict[int, InputLoss]:
-        return self._found.get(plan, {})
+        return self._losses.get(plan, {})
 
     def _largest(self, plan: PrecisionPlan, among: Sequence[int]) -> float | None:
         if plan in self._failed:
@@ -245,7 +245,7 @@ class EachInput:
                 self._store.keep(Trial(key, failure.outcome, message=failure.message))
             return
         self.taken += len(measuring.losses) - len(self._known(measuring.plan))
-        self._found[measuring.plan] = measuring.losses
+        self._losses[measuring.plan] = measuring.losses
         if measuring.inferences:
             self._ran(measuring.inferences, seconds)
             before = self._store.find(key) or Trial(key, MEASURED)

@@ -79,7 +79,7 @@ class TimeLimited:
     """Another display, which raises TimeUp at every step or stage after some seconds, except where it is ``lifted``."""
 
     def __init__(self, shown: Progress, seconds: float) -> None:
-        self._shown = shown
+        self._shown, self.say, self.close = shown, shown.say, shown.close
         self._ends = perf_counter() + seconds
         self.is_lifted = False
 
@@ -96,14 +96,6 @@ class TimeLimited:
     def left(self, seconds: float | None) -> None:
         """Tells the time left, which ends with the limit."""
         self._shown.left(None if seconds is None else min(seconds, max(self._ends - perf_counter(), 0.0)))
-
-    def say(self, text: str) -> None:
-        """Shows a permanent line."""
-        self._shown.say(text)
-
-    def close(self) -> None:
-        """Ends the display."""
-        self._shown.close()
 
     def _check(self) -> None:
         if perf_counter() > self._ends and not self.is_lifted:
