@@ -155,8 +155,8 @@ def so_far_with(so_far, trials) -> Report:
     store = MemoryStore()
     store.keep(*trials)
     experiment = replace(so_far.experiment, store=store)
-    known = replace(so_far.known, answer=None, similarity=ByPlan(None, None))
-    return replace(so_far, first=experiment, experiment=experiment, known=known, answer=None).report()
+    blank = replace(so_far.without_curve, answer=None, similarity=ByPlan(None, None))
+    return replace(so_far, first=experiment, experiment=experiment, without_curve=blank, answer=None).report()
 
 
 def test_until_full_int8_is_known_every_large_drop_is_a_suspect(network, tmp_path):

@@ -206,30 +206,21 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
 
 
 def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
+    """Returns the baseline of one run, for the network of the suite with the name of its model file or run folder."""
     try:
         report = report_of(path.read_bytes())
-        task = _task_of(report, path, suite)
-        metric_of(report, task.direction)
-        return {task.name: nightly.Baseline(task.name, 1, "", (compared_part(report),))}
+        model, tasks = Path(report.model).name, suite.networks
+        if len(tasks) > 1:
+            tasks = tuple(task for task in tasks if Path(task.keywords["model"]).name == model)
+            tasks = tuple(task for task in tasks if path.parent.name == task.stem) or tasks
+        if len(tasks) != 1:
+            problem = f"The model '{model}' of '{path}' is the model of {len(tasks) or 'none'} of the suite's networks."
+            raise BadInput(problem, "Give a baseline of the whole suite; --update-baseline makes one.")
+        metric_of(report, tasks[0].direction)
+        return {tasks[0].name: nightly.Baseline(tasks[0].name, 1, "", (compared_part(report),))}
     except (OSError, Malformed, RecursionError) as error:
         problem = f"'{path}' is not a report: {first_line(error)}"
         raise BadInput(problem, "Give a report.json that 'run' wrote.") from error
-
-
-def _task_of(report: Report, path: Path, suite: Suite) -> NetworkTask:
-    """Returns the network of a report, found by the name of the model file or of the run folder.
-
-    Raises BadInput if none or several networks of the suite have that model.
-    """
-    if len(suite.networks) == 1:
-        return suite.networks[0]
-    model = Path(report.model).name
-    tasks = [task for task in suite.networks if Path(task.keywords["model"]).name == model]
-    tasks = [task for task in tasks if path.parent.name == task.stem] or tasks
-    if len(tasks) != 1:
-        problem = f"The model '{model}' of '{path}' is the model of {len(tasks) or 'none'} of the suite's networks."
-        raise BadInput(problem, "Give a baseline of the whole suite; --update-baseline makes one.")
-    return tasks[0]
 
 
 RUNS, REPEATS = "runs", "repeats"

@@ -149,10 +149,9 @@ def pickled(job: WantedRun) -> bytes:
     pictures = preprocessing({name: keywords.get(name) for name in PICTURE_OPTIONS})
     for name in ("calibration", "inputs", "dataset", "validation"):
         keywords[name] = _carried(keywords.get(name), network, pictures)
-    network, facts = replace(network, has_file=False), versions()
+    there = RunElsewhere(replace(network, has_file=False), keywords, _engine(job), str(job.folder), versions(), fixing)
     try:
-        job_elsewhere = RunElsewhere(network, keywords, _engine(job), str(job.folder), facts, fixing)
-        return pickle.dumps(job_elsewhere, protocol=5)
+        return pickle.dumps(there, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         problem = f"The arguments of the run '{job.folder}' cannot be sent to the cluster: {first_line(error)}"
         raise BadInput(problem, "Name functions as module:function, and give data as files.") from error

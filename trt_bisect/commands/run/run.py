@@ -440,8 +440,7 @@ class _Run:
         assert first is not None
         experiment = answer.experiment
         trials = all_trials(first, searched.of_curve, answer.of_user.experiment, experiment)
-        notes = [*setup.notes, *searched.notes, *_broken_off(searched.of_curve)]
-        notes += [*self._not_measured(searched), *refused_by_default(answer)]
+        notes = [*setup.notes, *searched.notes, *self._notes_on_curve(searched), *refused_by_default(answer)]
         recipe = recipe_of(options, answer, answer.plan) if files else None
         seconds = reporting.seconds_of(trials, setup.data.calibrated, perf_counter() - setup.began)
         blank = replace(self._asked(searched.of_curve), notes=tuple(dict.fromkeys(notes)))
@@ -451,18 +450,22 @@ class _Run:
         of_user = answer.of_user.experiment
         return report.changed(files=recipe, graph=graph_of(of_user.network, of_user.ranges.scales))
 
-    def _not_measured(self, searched: Searched) -> list[Note]:
-        """A note on the boundaries that an adaptive curve leaves out."""
-        steps, network = searched.curve.findings.steps, searched.of_curve.network
+    def _notes_on_curve(self, searched: Searched) -> list[Note]:
+        """Notes on passes that could not be finished, and on the boundaries that an adaptive curve leaves out."""
+        evaluator, steps, notes = searched.of_curve.evaluator, searched.curve.findings.steps, list[Note]()
+        failures = evaluator.failures if isinstance(evaluator, BranchEvaluator) else []
+        if failures:
+            text = f"{len(failures)} passes in pieces broke off, and whole engines took over: "
+            notes.append(Note(PASSES_BROKE, text + failures[0].splitlines()[0]))
         measured, layers = len(steps), sum(len(step.layers) for step in steps)
-        curve = self.options.curve_of(searched.of_curve.strategy, len(network.movable))
-        if curve != ADAPTIVE or measured == layers:
-            return []
-        text = (
-            f"the curve is adaptive: {measured} of {layers} boundaries were measured, all of them where the loss "
-            "changes; the others have no figure (--curve full measures them)"
-        )
-        return [Note(ADAPTIVE_CURVE, text)]
+        curve = self.options.curve_of(searched.of_curve.strategy, len(searched.of_curve.network.movable))
+        if curve == ADAPTIVE and measured != layers:
+            text = (
+                f"the curve is adaptive: {measured} of {layers} boundaries were measured, all of them where the loss "
+                "changes; the others have no figure (--curve full measures them)"
+            )
+            notes.append(Note(ADAPTIVE_CURVE, text))
+        return notes
 
     def _told(self, report: Report, searched: Searched) -> Report:
         """Says and keeps the verdict, saves the tensors, and returns the report with what was noted on them."""
@@ -539,11 +542,3 @@ class _Run:
         report = report.changed(peak_bytes=peak_bytes())
         is_new = files is None or files.texts != self.written
         return under_way.save_report(report, self.folder, self.live, self.setup.progress, recipe=is_new)
-
-
-def _broken_off(experiment: Experiment) -> list[Note]:
-    failures = experiment.evaluator.failures if isinstance(experiment.evaluator, BranchEvaluator) else []
-    if not failures:
-        return []
-    first = failures[0].splitlines()[0]
-    return [Note(PASSES_BROKE, f"{len(failures)} passes in pieces broke off, and whole engines took over: {first}")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -173,19 +173,15 @@ class _Writing:
                 path.unlink()
         write_whole(folder / INDEX, (json.dumps(index, indent=1) + "\n").encode())
 
-    def opened(self, name: str) -> AbstractContextManager[Run]:
+    @contextmanager
+    def opened(self, name: str) -> Iterator[Run]:
         """Opens a plan for inferences; raises BadInput where it cannot be built or run."""
-        experiment = self._recipe if name == _RECIPE else self._experiment
-        return (self._observed if self._layers else self._built)(experiment, self.plans[name])
-
-    @contextmanager
-    def _observed(self, experiment: Experiment, plan: PrecisionPlan) -> Iterator[Run]:
-        writer = PlanWriter(experiment.network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
-        observe = plan_observer(writer, plan, activation_origins(experiment.network, writer, plan.int8))
-        yield lambda feeds: next(observe(feeds, 0))
-
-    @contextmanager
-    def _built(self, experiment: Experiment, plan: PrecisionPlan) -> Iterator[Run]:
+        experiment, plan = self._recipe if name == _RECIPE else self._experiment, self.plans[name]
+        if self._layers:
+            writer = PlanWriter(experiment.network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
+            observe = plan_observer(writer, plan, activation_origins(experiment.network, writer, plan.int8))
+            yield lambda feeds: next(observe(feeds, 0))
+            return
         builder = experiment.builder
         try:
             with builder.reference() if plan == self.plans[_FP32] else builder.build(plan) as engine:
