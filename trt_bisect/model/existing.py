@@ -450,7 +450,8 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
     typed_nodes = frozenset(
         node.name for node in graph.nodes if node.op != "Cast" and any(out.dtype == kind.dtype for out in node.outputs)
     )
-    _keep_interface(graph, low)
+    if low.precision is Precision.FP16:
+        _keep_interface(graph, kind)
     for node in list(graph.nodes):
         if node.op == "Cast" and id(node) not in own_roundings:
             _remove_cast(graph, node, kind)
@@ -497,12 +498,9 @@ def _own_roundings(graph: gs.Graph, kind: FloatType) -> set[int]:
     return cast_ids
 
 
-def _keep_interface(graph: gs.Graph, low: LowPrecision) -> None:
-    """Adds Casts after FP16 inputs of the network, and before its FP16 outputs."""
-    kind, taken = low.float_type, tensor_names(graph)
-    assert kind is not None
-    if low.precision is not Precision.FP16:
-        return
+def _keep_interface(graph: gs.Graph, kind: FloatType) -> None:
+    """Adds Casts after inputs of the network that are of the type, and before such outputs."""
+    taken = tensor_names(graph)
     for value in [value for value in graph.inputs if value.dtype == kind.dtype]:
         inside = gs.Variable(unused_name(f"{value.name}_float32", taken), _FLOAT32, value.shape)
         redirect(value, inside)
@@ -526,21 +524,17 @@ def _replace_output(old: gs.Tensor, new: gs.Tensor) -> int:
 
 def _remove_cast(graph: gs.Graph, node: gs.Node, kind: FloatType) -> None:
     """Removes a Cast between float32 and the type; one from another type to it casts to float32 instead."""
-    read, out, to = node.inputs[0], node.outputs[0], node.attrs.get("to")
-    floats = (_FLOAT32, kind.dtype)
-    if to not in (TensorProto.FLOAT, kind.onnx):
+    read, out = node.inputs[0], node.outputs[0]
+    if node.attrs.get("to") not in (TensorProto.FLOAT, kind.onnx):
         return
-    if read.dtype not in floats:
+    if read.dtype not in (_FLOAT32, kind.dtype):
         node.attrs["to"] = TensorProto.FLOAT
-        return
-    if any(out is result for result in graph.outputs):
+    elif any(out is result for result in graph.outputs):
         _give_name(graph, node)
-        return
-    if any(read is value for value in graph.inputs) and read.dtype == kind.dtype:
-        return
-    redirect(out, read)
-    node.inputs.clear()
-    node.outputs.clear()
+    elif read.dtype != kind.dtype or not any(read is value for value in graph.inputs):
+        redirect(out, read)
+        node.inputs.clear()
+        node.outputs.clear()
 
 
 def _give_name(graph: gs.Graph, node: gs.Node) -> None:
@@ -550,8 +544,8 @@ def _give_name(graph: gs.Graph, node: gs.Node) -> None:
         return
     if not read.inputs or any(read is value for value in (*graph.inputs, *graph.outputs)):
         node.op, node.attrs = "Identity", {}
-        return
-    node.inputs.clear()
-    node.outputs.clear()
-    redirect(read, out)
-    _replace_output(read, out)
+    else:
+        node.inputs.clear()
+        node.outputs.clear()
+        redirect(read, out)
+        _replace_output(read, out)

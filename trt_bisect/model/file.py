@@ -340,7 +340,7 @@ def _tensors(message: Message) -> Iterator[TensorProto]:
 
 def refill(field: Any, messages: Iterable[Message]) -> None:
     """Replaces all messages of a repeated field by copies of messages, which may be some of the field itself."""
-    copies = [deepcopy(message) for message in messages]
+    copies = [type(message).FromString(message.SerializeToString()) for message in messages]
     del field[:]
     field.extend(copies)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -247,7 +246,8 @@ class GraphWriting:
         self, layer: Layer, precision: Precision, names: Names, followed: Collection[str] = ()
     ) -> tuple[str, ...]:
         """Writes a layer; returns the tensors rounded for it. Of what it makes, it rounds the ``followed`` tensors."""
-        node = deepcopy(self._network.skeleton.graph.node[layer.index])
+        node = onnx.NodeProto()
+        node.CopyFrom(self._network.skeleton.graph.node[layer.index])
         rename_reads(node, names)
         for slot, tensor in enumerate(node.output):
             node.output[slot] = names.make(tensor) if tensor else ""
@@ -521,7 +521,8 @@ class GraphWriting:
 
 def renamed(value: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
     """Returns a type and shape under another name. Names of axes are removed, as equal names would mean equal sizes."""
-    copied = deepcopy(value)
+    copied = onnx.ValueInfoProto()
+    copied.CopyFrom(value)
     copied.name = name
     for dim in copied.type.tensor_type.shape.dim if value.name != name else ():
         dim.ClearField("dim_param")
