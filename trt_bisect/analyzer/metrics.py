@@ -249,17 +249,8 @@ def decibels(signal: float, noise: float) -> float:
         return float(np.clip(10.0 * np.log10(signal / noise), -EXACT_SQNR, EXACT_SQNR))
 
 
-def _of_sums(
-    name: str,
-    figure: Callable[[Sums], float],
-    text: Callable[[float], str],
-    perfect: float,
-    loss_of: Callable[[float, float], float],
-) -> Metric:
-    def function(reference: np.ndarray, output: np.ndarray) -> float:
-        return figure(ReferenceSums(reference).against(output))
-
-    return Metric(name, function, text, perfect, loss_of, of_sums=figure)
+def _of_sums(name: str, figure: Callable[[Sums], float], *facts: Any) -> Metric:
+    return replace(Metric(name, lambda r, o: figure(ReferenceSums(r).against(o)), *facts), of_sums=figure)
 
 
 _plain, _decibel_text = "{:.6g}".format, "{:.2f} dB".format

@@ -155,9 +155,8 @@ def _scale_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
         ratios = np.where(live, scales / np.median(scales[live]), 0.0)
         worst = int(np.argmax(ratios))
         if ratios[worst] >= OUT_OF_LINE:
-            what = (
-                f"channel {worst} of '{pair.tensor}' has scale {scales[worst]:g}, {ratios[worst]:.0f} times the median"
-            )
+            scale = f"scale {scales[worst]:g}, {ratios[worst]:.0f} times the median"
+            what = f"channel {worst} of '{pair.tensor}' has {scale}"
             yield found("scale out of line", pair.layers, what)
 
 

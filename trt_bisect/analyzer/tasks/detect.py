@@ -310,7 +310,7 @@ def _best_pairs(boxes: np.ndarray, shares: np.ndarray) -> Detections:
     return Detections(boxes[rows], shares[rows, classes], classes)
 
 
-def _kind_of_scores(scores: np.ndarray, asked: str = "") -> tuple[str, int | None]:
+def _kind_of_scores(scores: np.ndarray, named: str = "") -> tuple[str, int | None]:
     """Returns the kind of class scores ``[n, C]``, and the class that is the background, if there is one.
 
     Without a kind of ``SCORES`` that the user names: probabilities that sum to 1, and logits that go through a softmax,
@@ -320,15 +320,15 @@ def _kind_of_scores(scores: np.ndarray, asked: str = "") -> tuple[str, int | Non
     """
     last = scores.shape[-1] - 1
     shares = are_shares(scores)
-    if asked or not last:
-        background = {"background-first": 0, "background-last": last}.get(asked)
+    if named or not last:
+        background = {"background-first": 0, "background-last": last}.get(named)
     else:
         above, best = shares | (scores.max(axis=-1) > 0.0), scores.argmax(axis=-1)
         background = next((end for end in (0, last) if np.mean((best == end) & above) > 0.5), None)
         if background is None and (sums_of_one(scores) if shares else np.mean(above) > 0.5):
             return "", None
     if shares:
-        return "probabilities", background if asked or sums_of_one(scores) else None
+        return "probabilities", background if named or sums_of_one(scores) else None
     return ("logits, sigmoid" if background is None else "logits, softmax"), background
 
 

@@ -107,14 +107,14 @@ def _session() -> ort.InferenceSession:
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def overlaps(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Returns intersection over union of boxes with others, ``[n, 4]`` and ``[m, 4]``, two corners each.
 
     It is float64 ``[n, m]``; 0 where both boxes have no area.
     """
-    low, high = np.maximum(one[:, None, :2], other[:, :2]), np.minimum(one[:, None, 2:], other[:, 2:])
+    low, high = np.maximum(boxes[:, None, :2], others[:, :2]), np.minimum(boxes[:, None, 2:], others[:, 2:])
     shared = np.prod(np.maximum(high - low, 0.0), axis=-1)
-    areas = [np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0.0), axis=-1) for boxes in (one, other)]
+    areas = [np.prod(np.maximum(b[:, 2:] - b[:, :2], 0.0), axis=-1) for b in (boxes, others)]
     union = areas[0][:, None] + areas[1] - shared
     return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
 

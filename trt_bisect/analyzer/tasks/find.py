@@ -36,8 +36,8 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     axis = asked.class_axis
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
     fitting = [name for name, value in floats.items() if axis is None or -value.ndim <= axis < value.ndim]
-    classes_of = {name: find_classes([outputs[name] for outputs in reference], axis) for name in fitting}
-    classes_of = {name: classes for name, classes in classes_of.items() if classes.axis is not None}
+    found = {name: find_classes([outputs[name] for outputs in reference], axis) for name in fitting}
+    classes_of = {name: classes for name, classes in found.items() if classes.axis is not None}
     if not classes_of or (axis is None and _are_detections(reference)):
         raise not_told(asked.name, reference[0], CLASSIFY_OUTPUTS)
     axes = ", ".join(f"'{name}' (axis {classes.axis})" for name, classes in classes_of.items())
@@ -146,9 +146,8 @@ def _segment_queries(asked: AskedTask, classes: str, masks: str, reference: Sequ
         pixels = sigmoid(np.asarray(outputs[masks], np.float64))
         return np.asarray(np.einsum("nqc,nqhw->nchw", shares, pixels).argmax(axis=1))
 
-    note = (
-        f"--task {asked.name} compares the class of each pixel of queries: classes in '{classes}', masks in '{masks}'"
-    )
+    where = f"classes in '{classes}', masks in '{masks}'"
+    note = f"--task {asked.name} compares the class of each pixel of queries: {where}"
     judge = each_input([classes, masks], labels, partial(_counted_segment, classes=size), _miou)
     return Task(asked.entry, note, (classes, masks), judge, looks=Looks(lambda outputs: list(labels(outputs))))
 

@@ -151,14 +151,14 @@ def _turned_overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.clip(shares, 0.0, 1.0)
 
 
-def _shared_area(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _shared_area(boxes_a: np.ndarray, boxes_b: np.ndarray) -> np.ndarray:
     """Returns the area that two oriented boxes share, for pairs ``[p, 5]``.
 
     Its corners are the corners of each box in the other one and the crossings of their edges.
     """
     edges = []
     points, is_corner = [], []
-    for boxes, others in ((one, other), (other, one)):
+    for boxes, others in ((boxes_a, boxes_b), (boxes_b, boxes_a)):
         corners = turned_corners(boxes)
         edges.append((corners, np.roll(corners, -1, axis=1) - corners))
         half = np.maximum(others[:, None, 2:4], 0.0) / 2
@@ -173,8 +173,8 @@ def _shared_area(one: np.ndarray, other: np.ndarray) -> np.ndarray:
         other_at = _cross(gap, along[:, :, None]) / across
     is_crossing = (across != 0) & (at >= 0) & (at <= 1) & (other_at >= 0) & (other_at <= 1)
     crossings = start[:, :, None] + np.where(is_crossing, at, 0.0)[..., None] * along[:, :, None]
-    every = np.concatenate([*points, crossings.reshape(len(one), 16, 2)], axis=1)
-    counts = np.concatenate([*is_corner, is_crossing.reshape(len(one), 16)], axis=1)
+    every = np.concatenate([*points, crossings.reshape(len(boxes_a), 16, 2)], axis=1)
+    counts = np.concatenate([*is_corner, is_crossing.reshape(len(boxes_a), 16)], axis=1)
     middle = (every * counts[..., None]).sum(axis=1) / np.maximum(counts.sum(axis=1), 1)[:, None]
     first = np.take_along_axis(every, counts.argmax(axis=1)[:, None, None], axis=1)
     around = np.where(counts[..., None], every, first) - middle[:, None]
@@ -250,7 +250,7 @@ def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mappin
     if not name or [shape[2:] for shape in shapes.values()].count(shapes[name][2:]) > 1:
         return None
     if asked.head is None:
-        others = [shape for other, shape in shapes.items() if other != name]
+        others = [shape for n, shape in shapes.items() if n != name]
         finest = max((shape[2:] for shape in others), default=())
         counts = [shape[1] for shape in others if shape[2:] == finest]
         classes = set(counts) - {4 * BINS, sizes[name]}

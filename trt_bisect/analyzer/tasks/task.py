@@ -23,7 +23,7 @@ _EDITION = 4
 _Read = TypeVar("_Read")
 
 Judge = Callable[[Mapping[int, Outputs]], OutputFigures]
-"""Takes the outputs for some inputs, by their places in the reference, and returns the agreement with FP32 there."""
+"""Takes the outputs for some inputs, by their indices in the reference, and returns the agreement with FP32 there."""
 Counts = Mapping[str, Any]
 """Counts on one input, which ``+`` joins over inputs: ``AGREED``, ``ITEMS`` and others; numbers, arrays or lists."""
 
@@ -115,27 +115,27 @@ def each_input(
     read: Callable[[Outputs], _Read],
     count: Callable[[Any, _Read], Counts],
     further: Callable[[Counts], Mapping[str, float]] = dict,
-    known: Callable[[Sequence[_Read]], Sequence[Any]] = list,
+    compared_with: Callable[[Sequence[_Read]], Sequence[Any]] = list,
 ) -> Callable[[Sequence[Outputs]], Judge]:
     """Returns ``Task.judge`` of a task whose counts on single inputs add up to those on all.
 
     Args:
         names: the outputs that are read.
         read: from the outputs for one input to what is compared.
-        count: from what is known of FP32 for an input, and what another plan gives, to the counts.
+        count: from what an input is compared with, and what another plan gives, to the counts.
         further: from the counts of all inputs together to figures that are shown beside the agreement.
-        known: from what FP32 gives for every input to what each input is compared with; by default to itself.
+        compared_with: from what FP32 gives for every input to what each input is compared with; by default itself.
     """
 
     def judge(reference: Sequence[Outputs]) -> Judge:
-        fp32 = known([read(outputs) for outputs in reference])
+        fp32 = compared_with([read(outputs) for outputs in reference])
 
         def figures(outputs: Mapping[int, Outputs]) -> OutputFigures:
-            arrays = ((reference[place][name], after[name]) for place, after in outputs.items() for name in names)
+            arrays = ((reference[index][name], after[name]) for index, after in outputs.items() for name in names)
             if not all(np.isfinite(after).all() or not np.isfinite(before).all() for before, after in arrays):
                 values = {AGREEMENT.name: (float("nan"),) * len(outputs)} if len(outputs) > 1 else {}
                 return OutputFigures({}, False, "NaN or infinite values", values)
-            counts = [count(fp32[place], read(after)) for place, after in outputs.items()]
+            counts = [count(fp32[index], read(after)) for index, after in outputs.items()]
             total = {name: sum((more[name] for more in counts[1:]), start=counts[0][name]) for name in counts[0]}
             shares = [share(count[AGREED], count[ITEMS]) if count[ITEMS] else None for count in counts]
             agreement, items = share(total[AGREED], total[ITEMS]), float(total[ITEMS])
