@@ -426,9 +426,7 @@ def accuracy_of(accuracy: Accuracy, answer: Answer, plan: PrecisionPlan) -> floa
 class AccuracyTarget:
     """The accuracy of the data set, and beside it a little of the similarity, which ``plans`` measures.
 
-    Args:
-        reference: FP32's accuracy.
-        least: the lowest acceptable accuracy.
+    ``reference`` is FP32's accuracy, and ``least`` the lowest acceptable one.
     """
 
     def __init__(self, plans: AnswerPlans, accuracy: Accuracy, reference: float, least: float) -> None:

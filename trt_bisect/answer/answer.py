@@ -522,8 +522,7 @@ class AnswerSearch:
         measured are checked, and if none holds, the next search aims higher. With many units there is one search; a set
         that misses grows at once.
 
-        Args:
-            dearest: the search ends as soon as a recipe would cost more; what it returns then costs more.
+        The search ends as soon as a recipe would cost more than ``dearest``; what it returns then costs more.
         """
         plans, target, budget = self.plans, self.target, self.target.budget
         aim, before = budget * (SAFETY if self._by_similarity else 1.0), frozenset[int]()

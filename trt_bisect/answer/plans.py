@@ -256,10 +256,8 @@ class AnswerPlans:
     def nudged(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[float, dict[int, float]]:
         """Measures a plan with all scales multiplied by factors close to 1.
 
-        Inputs far from the budget keep the loss they have. After a miss, no more inputs are run.
-
-        Returns:
-            The loss without a margin, and by input the largest loss.
+        Inputs far from the budget keep the loss they have. After a miss, no more inputs are run. Returns the loss
+        without a margin, and by input the largest loss.
         """
         rule, losses, together = self.experiment.rule, self.on_all(plan, ranges), 0.0
         # Where a figure can jump, as top-1 does, and in large networks, which add up the noise, all inputs are near.

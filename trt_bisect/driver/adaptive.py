@@ -100,7 +100,6 @@ class _Walk:
     Attributes:
         stride: the number of layers in a stride.
         least: losses differ, and a rise is not small, from here on.
-        steps: settled.
         judged: full INT8 is not good.
         low: the last settled boundary.
         so_far: the losses of the plans up to it.

@@ -257,7 +257,6 @@ def cheapest_within(
         rows: float64 ``[units, inputs]``, what each unit adds if it is not in the set.
         costs: float64 ``[units]``.
         limits: float64 ``[inputs]``.
-        random: chooses the units to take out.
         start: a set to begin with, besides the empty one.
     """
     best = _completed(rows, costs, limits, np.zeros(len(costs), bool))

@@ -21,12 +21,11 @@ class Question:
     """A network as a driver sees it, and the losses that are tolerated.
 
     Attributes:
-        layers: their number.
+        layers: the number of layers.
         quantizable: the indices of those that can be low and that the user did not fix, ascending.
         budget: the largest loss that is good.
         step: the smallest rise of the loss that makes a layer a suspect.
         high: the precision of layers that are kept out of the low one.
-        low: the low precision.
         fixed: by layer, the precision that the user fixed: every plan has it.
         base: the precision of the other layers that are not low; None for ``high``.
     """
@@ -100,8 +99,7 @@ class Findings:
 
     Attributes:
         full: the loss with every quantizable layer in INT8; None if that could not be measured.
-        steps: the steps in the order of layers.
-        suspects: their indices, ascending.
+        suspects: the indices of the suspects, ascending.
         set_aside: layers kept high because no plan with them in INT8 could be measured where they were judged.
     """
 

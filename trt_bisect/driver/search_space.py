@@ -36,9 +36,7 @@ class Space:
         units: the layers of each unit; they always have the same precision.
         costs: the cost of each unit in the high precision instead of the low one, above 0, in the unit of ``--cost``.
         budget: the largest loss that is good.
-        low: the lower precision.
-        high: the higher precision.
-        others: by unit, the higher precision of units that have another one.
+        others: by unit, the higher precision of units that have another one than ``high``.
         spent: the cost of the layers outside all units.
         price_of: the cost of a whole plan, where it is not the sum of those of its units.
     """
