@@ -15,49 +15,42 @@ from trt_bisect._version import __version__
 
 if TYPE_CHECKING:
     from trt_bisect.analyzer.compare_output import similarity as similarity
-    from trt_bisect.analyzer.judge import compare_arrays as compare_arrays
-    from trt_bisect.analyzer.judge import make_rule as make_rule
+    from trt_bisect.analyzer.judge import compare_arrays as compare_arrays, make_rule as make_rule
     from trt_bisect.analyzer.metrics import find_metric as find_metric
-    from trt_bisect.builder.engines import list_engines as list_engines
-    from trt_bisect.builder.engines import make_builder as make_builder
-    from trt_bisect.calibration.cache import format_cache as format_cache
-    from trt_bisect.calibration.cache import read_cache as read_cache
+    from trt_bisect.builder.engines import list_engines as list_engines, make_builder as make_builder
+    from trt_bisect.calibration.cache import format_cache as format_cache, read_cache as read_cache
     from trt_bisect.calibration.collect import calibrate as calibrate
     from trt_bisect.commands.analysis import Analysis as Analysis
     from trt_bisect.commands.check import check as check
-    from trt_bisect.commands.compare import compare as compare
-    from trt_bisect.commands.compare import profile as profile
-    from trt_bisect.commands.losses import sensitivity as sensitivity
-    from trt_bisect.commands.losses import worst as worst
+    from trt_bisect.commands.compare import compare as compare, profile as profile
+    from trt_bisect.commands.losses import sensitivity as sensitivity, worst as worst
     from trt_bisect.commands.migrate import migrate as migrate
     from trt_bisect.commands.regress import regress as regress
     from trt_bisect.commands.run.run import run as run
     from trt_bisect.data.datasets import open_dataset as open_dataset
-    from trt_bisect.driver.curves import bisect as bisect
-    from trt_bisect.driver.curves import exhaustive as exhaustive
-    from trt_bisect.driver.search import Question as Question
-    from trt_bisect.driver.search import drive as drive
-    from trt_bisect.errors import BadInput as BadInput
-    from trt_bisect.errors import EngineUnavailable as EngineUnavailable
-    from trt_bisect.errors import NothingMeasured as NothingMeasured
-    from trt_bisect.errors import TrtBisectError as TrtBisectError
+    from trt_bisect.driver.curves import bisect as bisect, exhaustive as exhaustive
+    from trt_bisect.driver.search import Question as Question, drive as drive
+    from trt_bisect.errors import (
+        BadInput as BadInput,
+        EngineUnavailable as EngineUnavailable,
+        NothingMeasured as NothingMeasured,
+        TrtBisectError as TrtBisectError,
+    )
     from trt_bisect.history.store import History as History
-    from trt_bisect.model.network import Network as Network
-    from trt_bisect.model.network import load_network as load_network
-    from trt_bisect.precision import Precision as Precision
-    from trt_bisect.precision import PrecisionPlan as PrecisionPlan
-    from trt_bisect.precision import all_but as all_but
-    from trt_bisect.precision import only as only
-    from trt_bisect.precision import prefix as prefix
-    from trt_bisect.report.comparison import Comparison as Comparison
-    from trt_bisect.report.comparison import Profile as Profile
-    from trt_bisect.report.losses import Sensitivity as Sensitivity
-    from trt_bisect.report.losses import WorstReport as WorstReport
+    from trt_bisect.model.network import Network as Network, load_network as load_network
+    from trt_bisect.precision import (
+        Precision as Precision,
+        PrecisionPlan as PrecisionPlan,
+        all_but as all_but,
+        only as only,
+        prefix as prefix,
+    )
+    from trt_bisect.report.comparison import Comparison as Comparison, Profile as Profile
+    from trt_bisect.report.losses import Sensitivity as Sensitivity, WorstReport as WorstReport
     from trt_bisect.report.model import Report as Report
     from trt_bisect.report.nightly import Regression as Regression
     from trt_bisect.report.result import load as load
-    from trt_bisect.report.structure import CheckReport as CheckReport
-    from trt_bisect.report.structure import Migration as Migration
+    from trt_bisect.report.structure import CheckReport as CheckReport, Migration as Migration
 
 _NAMES = {
     "analyzer.compare_output": ("similarity",),

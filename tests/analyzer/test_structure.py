@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from onnx import numpy_helper
 
 import trt_bisect

@@ -16,9 +16,7 @@ from tests.support import networks
 from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
 from tests.support.records import kinds, record_of, report_from, texts
-from trt_bisect.answer import answer as answer_module
-from trt_bisect.answer import plans as plans_module
-from trt_bisect.answer import steps_back
+from trt_bisect.answer import answer as answer_module, plans as plans_module, steps_back
 from trt_bisect.builder import onnxruntime as onnxruntime_builder
 from trt_bisect.calibration.collect import CANDIDATES, calibrate
 from trt_bisect.data.datasets import open_dataset, split
@@ -27,8 +25,7 @@ from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session
 from trt_bisect.precision import Precision
-from trt_bisect.report.answer import DECIDING, NUDGED, OWN, PLAIN
-from trt_bisect.report.answer import OFF as OPTIMISATIONS_OFF
+from trt_bisect.report.answer import DECIDING, NUDGED, OFF as OPTIMISATIONS_OFF, OWN, PLAIN
 from trt_bisect.report.summary import CULPRITS, NO_RECIPE, TOO_EXPENSIVE, UNTESTED
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

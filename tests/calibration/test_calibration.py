@@ -2,8 +2,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from onnxruntime.quantization.calibrate import HistogramCollector
 
 from tests.support import networks

@@ -13,8 +13,7 @@ import rich.console
 from rich.console import Console
 
 from trt_bisect import format_cache, load_network
-from trt_bisect.cli import app as commands
-from trt_bisect.cli import runs as demo
+from trt_bisect.cli import app as commands, runs as demo
 from trt_bisect.cli.runs import SAMPLE
 from trt_bisect.support import progress
 

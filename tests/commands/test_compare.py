@@ -17,8 +17,7 @@ from tests.support.compared import tensors_of
 from tests.support.editions import edition
 from tests.support.flawed_pairs import pairs
 from tests.support.records import texts
-from trt_bisect.analyzer import blame as advisor
-from trt_bisect.analyzer import metrics
+from trt_bisect.analyzer import blame as advisor, metrics
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.commands import CompareOptions

@@ -6,8 +6,7 @@ import re
 import shutil
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from trt_bisect.commands.suite import read_suite
 from trt_bisect.errors import BadInput

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trt_bisect import BadInput, open_dataset
 from trt_bisect.data.datasets import profile_shapes, profile_sizes

@@ -6,8 +6,7 @@ import math
 from itertools import chain
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.support.editions import edition
 from trt_bisect.driver.adaptive import STRIDE, adaptive, one_at_a_time

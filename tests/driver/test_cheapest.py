@@ -5,8 +5,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.support.editions import edition
 from trt_bisect.driver.cheapest import FEW_NEEDED, cheaper_few, cheapest, lowered, orders, surely_cheapest

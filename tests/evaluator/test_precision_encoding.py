@@ -1,8 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trt_bisect.evaluator.trial import AS_ASKED, Trial, restored, shortened
 from trt_bisect.precision import Precision, PrecisionPlan, prefix

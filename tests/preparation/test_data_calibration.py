@@ -14,8 +14,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.model.network import load_network
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import int8_set
-from trt_bisect.preparation import given_data
-from trt_bisect.preparation import preparation as stages
+from trt_bisect.preparation import given_data, preparation as stages
 from trt_bisect.preparation.experiment import Setup
 from trt_bisect.support.progress import Silent
 

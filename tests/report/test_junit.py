@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from junitparser import Error, Failure, JUnitXml, Skipped
 from lxml import etree
 from markdown_it import MarkdownIt

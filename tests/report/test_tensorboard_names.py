@@ -4,8 +4,7 @@ import html
 import re
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
 from onnx import TensorProto, helper, numpy_helper
 from tensorboard.plugin_util import markdown_to_safe_html

@@ -4,8 +4,7 @@ import pytest
 
 from trt_bisect.builder.base import Latency
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.preparation import experiment as setup
-from trt_bisect.preparation import preparation
+from trt_bisect.preparation import experiment as setup, preparation
 
 
 class Foreign:

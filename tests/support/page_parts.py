@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Locator, Page
-from playwright.sync_api import TimeoutError as NotInTime
+from playwright.sync_api import Locator, Page, TimeoutError as NotInTime
 
 from tests.support.waiting import wait_until
 from trt_bisect.report.model import LayerRow

@@ -21,6 +21,7 @@ from trt_bisect.model.layers import Layer, Rounding, Shape, TensorTypes, layers_
 from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import (
     NAME_IN_FILE,
+    OPSET as NORM_OPSET,
     UNNOTED_OPSET,
     Exported,
     Shapes,
@@ -32,7 +33,6 @@ from trt_bisect.model.prepare import (
     prepare,
     refuse_integer_layers,
 )
-from trt_bisect.model.prepare import OPSET as NORM_OPSET
 from trt_bisect.model.quantizer import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision, RoundedWeights
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
 from trt_bisect.support.memory import mapped_if_large

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision
-from trt_bisect.recipe.files import CACHE, network_file, recipe_commands
-from trt_bisect.recipe.files import POLYGRAPHY as SCRIPT
+from trt_bisect.recipe.files import CACHE, POLYGRAPHY as SCRIPT, network_file, recipe_commands
 from trt_bisect.recipe.trtexec import Build, calibrated, engine_flags, polygraphy_command
 
 Options = Mapping[str, tuple[str, ...]]

@@ -24,8 +24,7 @@ from trt_bisect.analyzer.metrics import figure_text, loss_text
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.report import changes
 from trt_bisect.report.changes import Change, Difference
-from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA
-from trt_bisect.report.model import Report
+from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA, Report
 from trt_bisect.report.screen.run import bullets, literal, table
 from trt_bisect.support.codec import FileHead, Malformed, decode, encode_lines, write
 from trt_bisect.support.files import make_folder, write_whole

@@ -9,11 +9,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, CONSTANT, Bound
-from trt_bisect.analyzer.doubts import UNSEEN as UNSEEN_INPUTS
+from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, CONSTANT, UNSEEN as UNSEEN_INPUTS, Bound
 from trt_bisect.analyzer.judge import ByInput, Rule
-from trt_bisect.analyzer.metrics import ACCURACY as LABELLED
-from trt_bisect.analyzer.metrics import JUDGING, figure_text, threshold_text
+from trt_bisect.analyzer.metrics import ACCURACY as LABELLED, JUDGING, figure_text, threshold_text
 from trt_bisect.driver.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial

@@ -121,8 +121,7 @@ class RichProgress:
 
     def __init__(self, *, verbose: bool = False) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import BarColumn, Progress as Bar, ProgressColumn, Task, TextColumn, TimeElapsedColumn
         from rich.text import Text
 
         class LeftColumn(ProgressColumn):

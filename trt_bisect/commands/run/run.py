@@ -26,8 +26,7 @@ from trt_bisect.answer.each_alone import priced
 from trt_bisect.answer.result import Answer, recipe_of, refused_by_default, setting_of
 from trt_bisect.answer.search import predicted_times
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.commands.run import build_report as reporting
-from trt_bisect.commands.run import live as under_way
+from trt_bisect.commands.run import build_report as reporting, live as under_way
 from trt_bisect.commands.run.build_report import Searched
 from trt_bisect.commands.run.save_tensors import refuse_tensors, save_boundaries, save_tensors
 from trt_bisect.commands.run.search import CurveSearch
@@ -55,8 +54,15 @@ from trt_bisect.report.summary import BUILD, RECIPE, headline, next_step
 from trt_bisect.report.tensorboard_board import Board, open_board
 from trt_bisect.support.codec import write
 from trt_bisect.support.machine import peak_bytes
-from trt_bisect.support.progress import CURVE, TimeLimited, TimeUp, default_progress, lifted, other_stages
-from trt_bisect.support.progress import EXPLANATION as EXPLAINING
+from trt_bisect.support.progress import (
+    CURVE,
+    EXPLANATION as EXPLAINING,
+    TimeLimited,
+    TimeUp,
+    default_progress,
+    lifted,
+    other_stages,
+)
 from trt_bisect.support.text import ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, Note, noted
 
 

@@ -20,12 +20,17 @@ from trt_bisect.data.feeds import Feeds, read_archive, write_archive
 from trt_bisect.driver.search import Findings
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.options.concerns import ALL_LAYERS, BOUNDARIES, NO_TENSORS, RunOptions
-from trt_bisect.options.concerns import POLYGRAPHY as AS_JSON
+from trt_bisect.options.concerns import ALL_LAYERS, BOUNDARIES, NO_TENSORS, POLYGRAPHY as AS_JSON, RunOptions
 from trt_bisect.precision import PrecisionPlan, int8_set
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.preparation.workspace import BOUNDARIES as BOUNDARIES_FOLDER
-from trt_bisect.preparation.workspace import INDEX, INPUTS_JSON, POLYGRAPHY, SAMPLE, TENSORS
+from trt_bisect.preparation.workspace import (
+    BOUNDARIES as BOUNDARIES_FOLDER,
+    INDEX,
+    INPUTS_JSON,
+    POLYGRAPHY,
+    SAMPLE,
+    TENSORS,
+)
 from trt_bisect.support.codec import read
 from trt_bisect.support.files import make_folder, whole_file, write_whole
 from trt_bisect.support.progress import Progress
