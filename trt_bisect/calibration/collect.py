@@ -235,11 +235,8 @@ def ranges_of(
 def ranges_from_data(network: Network, data: Dataset, how: Calibrating, progress: Progress) -> Ranges:
     """Returns the ranges of a network's activations over a data set."""
     progress.stage("Calibrating", data.length)
-    return calibrate(
-        network,
-        data,
-        how.calibrator,
-        how.percentile,
-        on_sample=lambda done: progress.step(f"sample {done}"),
-        memory=how.memory,
-    )
+
+    def tell(done: int) -> None:
+        progress.step(f"sample {done}")
+
+    return calibrate(network, data, how.calibrator, how.percentile, on_sample=tell, memory=how.memory)
