@@ -31,14 +31,8 @@ _MOVING = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity"
 _BOUNDING = ("Relu", "Clip")
 """The operators that TensorRT fuses with the layer before them, and that commute with rounding to the same scale."""
 _LEAST = np.finfo(np.float32).tiny
-CANDIDATES = (
-    Calibrator("entropy"),
-    Calibrator("minmax"),
-    Calibrator("percentile", 99.9),
-    Calibrator("percentile", 99.99),
-    Calibrator("percentile", 99.999),
-    Calibrator("mse"),
-)
+_PERCENTILES = tuple(Calibrator("percentile", percentile) for percentile in (99.9, 99.99, 99.999))
+CANDIDATES = (Calibrator("entropy"), Calibrator("minmax"), *_PERCENTILES, Calibrator("mse"))
 """TensorRT's default first: a run begins with it unless the user names another."""
 
 
