@@ -231,17 +231,11 @@ class _Beside:
         rows = []
         for tensor, values in real.items():
             base, maker = self._base[tensor], self._network.producers.get(self._base[tensor])
-            rows.append(
-                EngineTensor(
-                    index=maker.index if maker else -1,
-                    layer=maker.name if maker else "",
-                    tensor=base,
-                    layers=self._layers_before(tensor),
-                    quantization=_distance(plan[base], fp32[base]) if base in fp32 else 0.0,
-                    engine=_distance(values, plan[tensor]),
-                    own=_distance(values, local[tensor]),
-                )
-            )
+            index, layer = (maker.index, maker.name) if maker else (-1, "")
+            by_quantization = _distance(plan[base], fp32[base]) if base in fp32 else 0.0
+            by_engine, by_kernel = _distance(values, plan[tensor]), _distance(values, local[tensor])
+            layers = self._layers_before(tensor)
+            rows.append(EngineTensor(index, layer, base, layers, by_quantization, by_engine, by_kernel))
         return rows
 
     def _layers_before(self, tensor: str) -> tuple[str, ...]:

@@ -155,12 +155,10 @@ class EnginePieces:
 
     def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan] = ()) -> EnginePiece:
         """Builds an engine for the trunk, and one for each branch."""
-        return EnginePiece(
-            self._engine(piece, trunk, stacked=False),
-            {name: name for name in piece.leaves},
-            [self._engine(piece, plan, stacked=False) for plan in branches],
-            [{name: f"{name} in branch {branch}" for name in piece.leaves} for branch in range(len(branches))],
-        )
+        engine, *engines = (self._engine(piece, plan, stacked=False) for plan in (trunk, *branches))
+        leaves = {name: name for name in piece.leaves}
+        branch_leaves = [{name: f"{name} in branch {k}" for name in piece.leaves} for k in range(len(branches))]
+        return EnginePiece(engine, leaves, engines, branch_leaves)
 
     def rows(self, piece: Piece, plan: PrecisionPlan) -> EnginePiece:
         """Builds an engine with a free batch."""

@@ -260,14 +260,12 @@ class TensorRTEngine:
         for _ in range(_PROFILED_RUNS):
             self._enqueue(loaded)
             loaded.stream.synchronize()
-        return tuple(
-            LayerTime(
-                name,
-                tuple(self._names[part] for part in network_layers.get(name, named_in(name)) if part in self._names),
-                total / _PROFILED_RUNS,
-            )
-            for name, total in self._profiler.totals.items()
-        )
+        times = []
+        for name, total in self._profiler.totals.items():
+            parts = network_layers.get(name, named_in(name))
+            layers = tuple(self._names[part] for part in parts if part in self._names)
+            times.append(LayerTime(name, layers, total / _PROFILED_RUNS))
+        return tuple(times)
 
     def _bind(self, loaded: _Loaded, feeds: Feeds) -> dict[str, tuple[int, ...]]:
         """Uploads the inputs, makes room for the outputs, and returns the outputs' shapes.

@@ -515,12 +515,8 @@ class TensorRTWeakBuilder:
         steps = walk_steps(parsed, self._network.layers)
         constrained = constraints(parsed, steps, self._network, plan, self._options.force_int8)
         layers = tuple(parsed.get_layer(i).name for i in range(parsed.num_layers))
-        return WeakPlan(
-            tuple(constraint for _, constraint in constrained),
-            layers,
-            f"TensorRT {self._rt.module.__version__}",
-            scales_set(parsed),
-        )
+        parser = f"TensorRT {self._rt.module.__version__}"
+        return WeakPlan(tuple(constraint for _, constraint in constrained), layers, parser, scales_set(parsed))
 
     def serialize(self, plan: PrecisionPlan) -> tensorrt_build.Serialized:
         """Builds the engine of one plan as bytes; raises TrialFailed."""

@@ -31,14 +31,8 @@ _MOVING = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity"
 _BOUNDING = ("Relu", "Clip")
 """The operators that TensorRT fuses with the layer before them, and that commute with rounding to the same scale."""
 _LEAST = np.finfo(np.float32).tiny
-CANDIDATES = (
-    Calibrator("entropy"),
-    Calibrator("minmax"),
-    Calibrator("percentile", 99.9),
-    Calibrator("percentile", 99.99),
-    Calibrator("percentile", 99.999),
-    Calibrator("mse"),
-)
+_PERCENTILES = tuple(Calibrator("percentile", percentile) for percentile in (99.9, 99.99, 99.999))
+CANDIDATES = (Calibrator("entropy"), Calibrator("minmax"), *_PERCENTILES, Calibrator("mse"))
 """TensorRT's default first: a run begins with it unless the user names another."""
 
 
@@ -235,11 +229,8 @@ def ranges_of(
 def ranges_from_data(network: Network, data: Dataset, how: Calibrating, progress: Progress) -> Ranges:
     """Returns the ranges of a network's activations over a data set."""
     progress.stage("Calibrating", data.length)
-    return calibrate(
-        network,
-        data,
-        how.calibrator,
-        how.percentile,
-        on_sample=lambda done: progress.step(f"sample {done}"),
-        memory=how.memory,
-    )
+
+    def tell(done: int) -> None:
+        progress.step(f"sample {done}")
+
+    return calibrate(network, data, how.calibrator, how.percentile, on_sample=tell, memory=how.memory)

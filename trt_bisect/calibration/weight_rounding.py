@@ -83,9 +83,8 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> WeightsRounded:
         )
         if after < before:
             keeps_order = node.op_type == "Conv" or int_attribute(node, "transB", 0)
-            on_grid[name] = np.ascontiguousarray(
-                rounded.reshape(weight.shape) if keeps_order else rounded[0].T, np.float32
-            )
+            new = rounded.reshape(weight.shape) if keeps_order else rounded[0].T
+            on_grid[name] = np.ascontiguousarray(new, np.float32)
             error_shares[name] = after / before
     return WeightsRounded(replace(network, on_grid=on_grid, rounded=RoundedWeights()), error_shares)
 
