@@ -40,7 +40,7 @@ def engines(network: str, data: str) -> tuple[float, float]:
     """The MiB of the activations, and of a process that holds an FP32 and a full INT8 engine."""
     from trt_bisect.builder.base import BuildOptions
     from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-    from trt_bisect.model.shapes import facts_for
+    from trt_bisect.model.observe import facts_for
     from trt_bisect.precision import int8_set
 
     loaded, samples = read(network, data)

@@ -20,7 +20,7 @@ from benchmarks.answer.judge import read_samples, session
 from benchmarks.answer.published import NETWORKS, make_networks
 from benchmarks.measure import ROOT, tell_rows
 from trt_bisect.model.cost import TimePrices, shares, times_by_macs
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.observe import facts_for
 from trt_bisect.options.declare import asked_gpu
 from trt_bisect.precision import Precision
 

@@ -28,7 +28,7 @@ from benchmarks.answer.judge import Cuts, judged, read_samples, session
 from benchmarks.measure import ROOT, WORK, environment, tell_rows
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.model.cost import shares, times_by_macs
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.observe import facts_for
 from trt_bisect.precision import Precision
 from trt_bisect.support.progress import Silent
 

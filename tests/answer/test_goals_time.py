@@ -18,7 +18,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.model.cost import TimePrices
 from trt_bisect.model.gpu_time import GPUS, gpu_of
 from trt_bisect.model.network import load_network
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.observe import facts_for
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import Precision, prefix
 

@@ -13,7 +13,7 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.network import load_network
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.observe import facts_for
 from trt_bisect.precision import Precision, all_but
 
 MISSED = (25, 31)

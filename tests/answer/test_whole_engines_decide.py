@@ -25,8 +25,8 @@ from trt_bisect.evaluator.evaluators import BranchEvaluator, RebuildEvaluator
 from trt_bisect.evaluator.passes import PassResult
 from trt_bisect.evaluator.trial import Cost, OutputFigures
 from trt_bisect.model.network import load_network
+from trt_bisect.model.observe import facts_for
 from trt_bisect.model.pieces import cut
-from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.concerns import BRANCH, MeasuringOptions
 from trt_bisect.precision import Precision
 from trt_bisect.runs.journal import MemoryStore

@@ -19,7 +19,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.model.cost import TimePrices
 from trt_bisect.model.gpu_time import GPUS, Kind, Product
 from trt_bisect.model.network import load_network
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.observe import facts_for
 from trt_bisect.precision import Precision
 
 FP32 = Precision.FP32

@@ -12,9 +12,9 @@ from trt_bisect.builder.pieces import EnginePieces
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.errors import TrialFailed
 from trt_bisect.model.network import load_network
+from trt_bisect.model.observe import facts_for, with_free_batch
 from trt_bisect.model.pieces import cut
 from trt_bisect.model.qdq import sub_network
-from trt_bisect.model.shapes import facts_for, with_free_batch
 from trt_bisect.precision import int8_set, prefix
 
 NO_TACTIC = "out of tactics"

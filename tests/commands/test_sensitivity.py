@@ -22,7 +22,7 @@ from trt_bisect.commands import losses
 from trt_bisect.model import session
 from trt_bisect.model.cost import macs
 from trt_bisect.model.network import load_network
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.observe import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan, all_but, int8_set, only
 
 

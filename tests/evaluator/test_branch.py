@@ -25,10 +25,10 @@ from trt_bisect.evaluator import evaluators
 from trt_bisect.evaluator.evaluators import RebuildEvaluator, branch_evaluator
 from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.observe import facts_for, with_free_batch
 from trt_bisect.model.pieces import Boundaries, cut
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
-from trt_bisect.model.shapes import facts_for, with_free_batch
 from trt_bisect.precision import Precision, all_but, int8_set, only
 from trt_bisect.runs.journal import MemoryStore
 

@@ -12,7 +12,7 @@ from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import load_network
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.observe import facts_for
 from trt_bisect.precision import Precision, int8_set
 
 ROOM = 1 << 20

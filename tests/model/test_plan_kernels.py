@@ -22,8 +22,8 @@ from trt_bisect.model.cost import PRODUCTS, EngineModel
 from trt_bisect.model.file import save_model
 from trt_bisect.model.gpu_time import GPUS, Kind, predicted, seconds
 from trt_bisect.model.network import load_network
+from trt_bisect.model.observe import facts_for
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
 
 A100 = GPUS["A100"]

@@ -9,7 +9,7 @@ from trt_bisect.model import cost as plan_time
 from trt_bisect.model.cost import TimePrices
 from trt_bisect.model.gpu_time import GPUS, seconds
 from trt_bisect.model.network import load_network
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.observe import facts_for
 from trt_bisect.precision import Precision
 
 FP16, FP32 = Precision.FP16, Precision.FP32

@@ -13,9 +13,9 @@ from tests.support import networks
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.file import read_model
 from trt_bisect.model.network import load_network
+from trt_bisect.model.observe import with_free_batch
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import symmetric
-from trt_bisect.model.shapes import with_free_batch
 from trt_bisect.precision import Precision
 
 

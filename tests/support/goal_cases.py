@@ -10,7 +10,7 @@ from tests.support.networks import plant_between
 from tests.support.quantized import plain_session
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.model.cost import shares, times_by_macs
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.observe import facts_for
 from trt_bisect.precision import Precision
 
 CASES = {

@@ -14,10 +14,9 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import Observer
+from trt_bisect.model.observe import Observer, groups_within
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import LOWS, FloatType, LowPrecision
-from trt_bisect.model.shapes import groups_within
 from trt_bisect.support.text import RANGE, Note, noted
 
 _NOTED = 2

@@ -29,9 +29,9 @@ from trt_bisect.evaluator.inferences import InputLoss, Judged, Runner, SwitchRun
 from trt_bisect.evaluator.trial import MEASURED, Cost, OutputFigures, Trial, TrialKey
 from trt_bisect.model.cost import Costs
 from trt_bisect.model.layers import TensorFacts
+from trt_bisect.model.observe import facts_for
 from trt_bisect.model.pieces import Boundaries
 from trt_bisect.model.session import give_back_arena
-from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup

@@ -26,7 +26,7 @@ from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.speed import measure_times
 from trt_bisect.model.cost import Costs, TimePrices, shares, times_by_macs, times_from_csv
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.observe import facts_for
 from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED, RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup

@@ -26,11 +26,11 @@ from trt_bisect.builder.base import Builder, BuildOptions, Engine, ProfileShapes
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
+from trt_bisect.model.observe import FreeBatch
 from trt_bisect.model.pieces import Piece
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, WrittenPiece, sub_network, sub_plan
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.model.session import CPU, make_session
-from trt_bisect.model.shapes import FreeBatch
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.machine import cores
 

@@ -23,12 +23,11 @@ from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.equalise import BIAS_SLOT, with_constants
 from trt_bisect.model.file import tensor_uses
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import can_be_cut
+from trt_bisect.model.observe import can_be_cut, facts_for
 from trt_bisect.model.pieces import Boundaries, Piece
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.model.session import make_session
-from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.machine import MEMORY
 

@@ -20,9 +20,8 @@ from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.errors import BadInput
 from trt_bisect.model.file import tensors_read
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import observe_ahead
+from trt_bisect.model.observe import groups_within, observe_ahead
 from trt_bisect.model.quantizer import INT8_MAX
-from trt_bisect.model.shapes import groups_within
 from trt_bisect.support.machine import MEMORY
 from trt_bisect.support.progress import Progress
 

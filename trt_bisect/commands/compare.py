@@ -41,11 +41,10 @@ from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
 from trt_bisect.model.layers import Layer, TensorTypes, weight_axis
 from trt_bisect.model.network import GivenModel, Network
-from trt_bisect.model.observe import observe_in_parts
+from trt_bisect.model.observe import groups_within, observe_in_parts
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import LowPrecision, Quantizer, Scales
 from trt_bisect.model.reading import as_in_file
-from trt_bisect.model.shapes import groups_within
 from trt_bisect.options.commands import CompareOptions, ProfileOptions
 from trt_bisect.options.concerns import FIXING
 from trt_bisect.options.declare import takes

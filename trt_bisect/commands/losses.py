@@ -24,9 +24,9 @@ from trt_bisect.evaluator.trial import Cost, Trial, TrialKey
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import GivenModel, Network
+from trt_bisect.model.observe import facts_for
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
-from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.commands import SensitivityOptions, WorstOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision, PrecisionPlan, low_of

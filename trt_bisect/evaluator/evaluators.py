@@ -15,9 +15,9 @@ from trt_bisect.evaluator.passes import MOST_ROWS, Learned, Pass, PassResult, St
 from trt_bisect.evaluator.trial import PIECES, WHOLE, OutputFigures, Trial, TrialKey
 from trt_bisect.evaluator.workers import Attempt, FailedAttempt, WorkerPool, attempt
 from trt_bisect.model.network import Network
+from trt_bisect.model.observe import facts_for, with_free_batch
 from trt_bisect.model.pieces import PIECE_LAYERS, Piece, cut
 from trt_bisect.model.quantizer import Scales
-from trt_bisect.model.shapes import facts_for, with_free_batch
 from trt_bisect.precision import Precision, PrecisionPlan
 
 Compare = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]

@@ -29,8 +29,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.model.file import ONNX_TYPES, saved_model
 from trt_bisect.model.matching import match_inputs, match_layers
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import Observer
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.observe import Observer, facts_for
 from trt_bisect.options.concerns import COSINE, JudgeOptions, MeasuringOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import read_network

@@ -30,8 +30,8 @@ from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.evaluators import Compare
 from trt_bisect.evaluator.trial import Cost, Trial
 from trt_bisect.model.network import Network
+from trt_bisect.model.observe import facts_for
 from trt_bisect.model.reading import compare_with_file
-from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.commands import WithoutRecipeOptions
 from trt_bisect.options.concerns import AUTO, BRANCH, EXHAUSTIVE, HEADS, MeasuringOptions
 from trt_bisect.preparation.asked_network import refuse_emulated_only

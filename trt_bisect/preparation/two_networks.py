@@ -25,12 +25,12 @@ from trt_bisect.model.file import ONNX_TYPES, saved_model, tensor_uses
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.matching import Matching, match_inputs, match_layers
 from trt_bisect.model.network import Network, spec_of
+from trt_bisect.model.observe import facts_for, groups_within
 from trt_bisect.model.prepare import is_integer_layer
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.model.reading import as_in_file
 from trt_bisect.model.session import CPU
-from trt_bisect.model.shapes import facts_for, groups_within
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.comparison import MatchedLayer
 

@@ -32,8 +32,8 @@ from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
 from trt_bisect.evaluator.trial import WHOLE, Trial, TrialKey
 from trt_bisect.model.layers import Layer, Shape, TensorTypes
 from trt_bisect.model.network import Network
+from trt_bisect.model.observe import groups_within
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.shapes import groups_within
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report import tensorboard_board as logs
 from trt_bisect.report.answer import FrontPoint

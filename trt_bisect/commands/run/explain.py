@@ -45,11 +45,10 @@ from trt_bisect.model.cost import macs
 from trt_bisect.model.equalise import equalise
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import observe
+from trt_bisect.model.observe import facts_for, groups_within, observe
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
 from trt_bisect.model.session import give_back_arena
-from trt_bisect.model.shapes import facts_for, groups_within
 from trt_bisect.model.smooth import smooth
 from trt_bisect.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING, EXPLAIN_REMEDIES, RunOptions
 from trt_bisect.precision import Precision
