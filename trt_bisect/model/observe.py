@@ -102,9 +102,8 @@ class Segments:
         inputs = [helper.make_tensor_value_info(name, types[name], [None] * live[name].ndim) for name in cut.reads]
         outputs = [onnx.ValueInfoProto(name=name) for name in cut.gives]
         sparse = graph.sparse_initializer
-        model.graph.CopyFrom(
-            helper.make_graph(nodes, graph.name, inputs, outputs, constants, sparse_initializer=sparse)
-        )
+        segment = helper.make_graph(nodes, graph.name, inputs, outputs, constants, sparse_initializer=sparse)
+        model.graph.CopyFrom(segment)
         return make_session(Written(model, {name: self._written.weights[name] for name in detached}), arena=False)
 
 
