@@ -5,7 +5,7 @@ They explain a loss. The final outputs alone decide which layers are culprits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
@@ -131,7 +131,7 @@ def _where(origin: Origin, reason: str, low: str) -> str:
     return f"; it is {maker}, and read in {low} by {listed(origin.readers, 4)}"
 
 
-def _findings(tensor: Compared, cosines: Mapping[str, float], least: float, sides: Sequence[str]) -> Iterator[_Reason]:
+def _findings(tensor: Compared, cosines: dict[str, float], least: float, sides: Sequence[str]) -> Iterator[_Reason]:
     yield from _difference(tensor, cosines, least, sides)
     if tensor.rounding is not None:
         yield from _range(tensor, tensor.rounding)
@@ -147,9 +147,7 @@ def _findings(tensor: Compared, cosines: Mapping[str, float], least: float, side
         )
 
 
-def _difference(
-    tensor: Compared, cosines: Mapping[str, float], least: float, sides: Sequence[str]
-) -> Iterator[_Reason]:
+def _difference(tensor: Compared, cosines: dict[str, float], least: float, sides: Sequence[str]) -> Iterator[_Reason]:
     high, low = sides
     more = tensor.int8.nonfinite - tensor.fp32.nonfinite
     if more > 0:
