@@ -53,13 +53,7 @@ ROWS = {
 }
 
 
-def main(
-    *,
-    only: tuple[str, ...] = NAMES,
-    repeat: int = 3,
-    no_growth: bool = False,
-    json: Path | None = None,
-) -> None:
+def main(*, only: tuple[str, ...] = NAMES, repeat: int = 3, no_growth: bool = False, json: Path | None = None) -> None:
     console = Console(highlight=False, width=140)
     figures: dict[str, Any] = {"cores": len(os.sched_getaffinity(0))}
     starts = {"import": [sys.executable, "-c", "import trt_bisect"], "help": [COMMAND, "run", "--help"]}

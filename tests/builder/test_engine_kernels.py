@@ -8,13 +8,7 @@ import pytest
 
 from benchmarks.networks import resnet50
 from tests.support import networks
-from trt_bisect.builder.inspector import (
-    Tensor,
-    graph_beside,
-    kernel_of,
-    kernels_of,
-    profiled_kernels,
-)
+from trt_bisect.builder.inspector import Tensor, graph_beside, kernel_of, kernels_of, profiled_kernels
 from trt_bisect.errors import BadInput
 from trt_bisect.model.cost import TimePrices
 from trt_bisect.model.gpu_time import GPUS, Kind, Product

@@ -10,11 +10,10 @@ import pytest
 from tests.support import pages
 from tests.support.answering import answering
 from tests.support.page_parts import idle, in_order, names_in_table, row_of, selected
-from trt_bisect.report.model import UNMEASURED, ByPlan, report_of
+from trt_bisect.report.model import UNMEASURED, ByPlan, Report, report_of
 from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.page import page_data, render_page
 from trt_bisect.support.codec import encode, read
-from trt_bisect.view.index import _unread
 
 
 def test_figures_that_are_not_finite(tab, strange_run, report, tmp_path):
@@ -36,7 +35,8 @@ def test_parts_may_be_missing(tab, strange_run, report, tmp_path, missing):
     if missing == "layers":
         data = replace(data, report=replace(report, layers=()))
     elif missing == "everything":
-        data = page_data(_unread("m"), status="running")
+        nothing_yet = Report("m", "", "", "", "", "cosine", 0.99, 0.5, "fp32", {"trt_bisect": "0"}, "")
+        data = page_data(nothing_yet, status="running")
     page_file = tmp_path / "report.html"
     page_file.write_text(render_page(data))
     with tab.shown(page_file, ready="plots") as page:

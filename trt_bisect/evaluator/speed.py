@@ -28,12 +28,7 @@ def measure_latencies(
     """
     if builder.arithmetic != MEASURED:
         return None
-    plans = {
-        "fp32": None,
-        "fp16": _all_in(network, Precision.FP16),
-        "int8": network.full(high),
-        "recipe": recipe,
-    }
+    plans = {"fp32": None, "fp16": _all_in(network, Precision.FP16), "int8": network.full(high), "recipe": recipe}
     progress.stage("Timing the plans", len(plans))
     latencies: Latencies = {}
     for name, plan in plans.items():

@@ -190,12 +190,7 @@ class Trial:
 
     @classmethod
     def judged(
-        cls,
-        plan: str,
-        figures: Mapping[str, OutputFigures],
-        ran: Mapping[int, str],
-        cost: Cost,
-        message: str = "",
+        cls, plan: str, figures: Mapping[str, OutputFigures], ran: Mapping[int, str], cost: Cost, message: str = ""
     ) -> Trial:
         """Makes the trial of a plan that ran.
 

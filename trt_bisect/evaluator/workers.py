@@ -175,11 +175,7 @@ class LocalWorkerPool:
     """
 
     def __init__(
-        self,
-        threads: ThreadPoolExecutor,
-        processes: list[WorkerProcess],
-        spec: TrialSpec,
-        first: Builder | None = None,
+        self, threads: ThreadPoolExecutor, processes: list[WorkerProcess], spec: TrialSpec, first: Builder | None = None
     ) -> None:
         """Starts nothing yet.
 

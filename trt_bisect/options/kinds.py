@@ -401,9 +401,7 @@ PLACES = replace(
 FILE = replace(PLACE, metavar="FILE", located=_existing)
 """A file or folder that is read."""
 GPU = replace(
-    TEXT,
-    metavar="GPU|FILE",
-    located=lambda value, folder: _path_in(folder, value) if ".toml" in str(value) else value,
+    TEXT, metavar="GPU|FILE", located=lambda value, folder: _path_in(folder, value) if ".toml" in str(value) else value
 )
 """A GPU by name, or a TOML file that describes it."""
 TRTEXEC = OptionKind("FLAGS", _trtexec, hyphens=True)

@@ -47,12 +47,7 @@ BUILD = "build"
 TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, MODELOPT, CACHE, README)
 """The names of a recipe's text files; not every recipe has them all."""
 
-TRT_TYPES = {
-    Precision.FP32: "float32",
-    Precision.FP16: "float16",
-    Precision.BF16: "bfloat16",
-    Precision.INT8: "int8",
-}
+TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.BF16: "bfloat16", Precision.INT8: "int8"}
 
 
 def network_file(low: Precision) -> str:

@@ -96,9 +96,7 @@ KINDS: dict[str, FindingKind] = {
         "Load TensorRT's plugin library; measure with an NVIDIA engine, or cut the network before it.",
     ),
     "type refused": FindingKind(
-        ERROR,
-        "TensorRT has no tensors of this type.",
-        "Convert the tensor before the network.",
+        ERROR, "TensorRT has no tensors of this type.", "Convert the tensor before the network."
     ),
     "LayerNormalization in parts": FindingKind(
         WARNING,
@@ -107,9 +105,7 @@ KINDS: dict[str, FindingKind] = {
         loses_accuracy=True,
     ),
     "float64": FindingKind(
-        WARNING,
-        "TensorRT casts the tensor to FP32 and clamps values that do not fit.",
-        "Export in float32.",
+        WARNING, "TensorRT casts the tensor to FP32 and clamps values that do not fit.", "Export in float32."
     ),
     SHARED_WEIGHT: FindingKind(
         WARNING,
