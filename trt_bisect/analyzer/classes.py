@@ -178,8 +178,8 @@ def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
     a softmax. A row of one value is a probability if the value lies in 0..1, else a logit.
     """
     if reference.shape[-1] == 1:
-        own = (reference >= 0.0) & (reference <= 1.0)
-        ones = (np.where(own, np.clip(values, 0.0, 1.0), sigmoid(values)) for values in (reference, output))
+        is_share = (reference >= 0.0) & (reference <= 1.0)
+        ones = (np.where(is_share, np.clip(values, 0.0, 1.0), sigmoid(values)) for values in (reference, output))
         p, q = (np.concatenate([share, 1.0 - share], axis=-1) for share in ones)
     else:
         shares = (reference >= 0.0).all(axis=-1) & (np.abs(reference.sum(axis=-1) - 1.0) <= _SUM_TOLERANCE)
@@ -255,12 +255,12 @@ def _logarithms_sum_to_one(array: np.ndarray, axis: int) -> bool:
     return bool((array <= _SUM_TOLERANCE).all()) and _sums_to_one(np.exp(array), axis)
 
 
-def _looks_channels_first(one: int, two: int, three: int, *, own: bool) -> bool:
+def _looks_channels_first(first: int, second: int, third: int, *, own: bool) -> bool:
     """Returns true if the three sizes after the batch look like ``[C, H, W]`` and not like ``[H, W, C]``.
 
     The last two sizes are equal, or the first differs from the second and the last is not the smallest. If the first
     size is 1, the shape could also be ``[1, T, C]``; it is an image only if ``own``: its values are probabilities.
     """
-    if two == three:
+    if second == third:
         return True
-    return own if one == 1 else one != two and three >= min(one, two)
+    return own if first == 1 else first != second and third >= min(first, second)

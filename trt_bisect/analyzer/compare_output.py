@@ -126,13 +126,13 @@ class OutputJudge:
         figures = (math.nan if values is None else values.get(metric.name, math.nan) for values in by_input)
         return tuple(None if k in faint else figure for k, figure in enumerate(figures))
 
-    def _values(self, place: int, output: np.ndarray, notes: dict[str, None]) -> dict[str, float] | None:
+    def _values(self, index: int, output: np.ndarray, notes: dict[str, None]) -> dict[str, float] | None:
         """Each metric's value on one input; None if the output is not finite."""
-        same = output.shape == self._reference[place].shape
+        same = output.shape == self._reference[index].shape
         if same:
-            reference = self._prepared(place)
+            reference = self._prepared(index)
         else:
-            r, output = _common(self._reference[place], output, notes)
+            r, output = _common(self._reference[index], output, notes)
             reference = _PreparedReference(r, self._classes)
         finite = np.isfinite(output)
         if not (finite if reference.whole else finite | ~reference.finite).all():
@@ -142,11 +142,11 @@ class OutputJudge:
             return {m.name: m.perfect for m in self._metrics if m.perfect is not None} if same else {}
         return reference.values_of(self._metrics, output)
 
-    def _prepared(self, place: int) -> _PreparedReference:
-        prepared = self._kept.get(place)
-        prepared = prepared or _PreparedReference(self._reference[place], self._classes, keeps=self._keeps)
+    def _prepared(self, index: int) -> _PreparedReference:
+        prepared = self._kept.get(index)
+        prepared = prepared or _PreparedReference(self._reference[index], self._classes, keeps=self._keeps)
         if self._keeps:
-            self._kept[place] = prepared
+            self._kept[index] = prepared
         return prepared
 
 

@@ -85,7 +85,7 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
     writer = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME)
     places = _places(writer)
     as_made = [replace(tensor, name=tensor.tensor) for tensor in places]
-    found: dict[str, Overflow] = {}
+    by_tensor: dict[str, Overflow] = {}
     try:
         for position, feeds in enumerate(inputs[:_SEARCHED]):
             spoiled: set[str] = set()
@@ -94,10 +94,10 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
             in_low_run = (_in_low_run(tensor, kind, values, position, spoiled) for tensor, values in low_run)
             in_fp32 = (_in_fp32(tensor, kind, values, position) for tensor, values in fp32_run)
             for overflow in filter(None, chain(in_low_run, in_fp32)):
-                found.setdefault(overflow.tensor, overflow)
+                by_tensor.setdefault(overflow.tensor, overflow)
     except BadInput:
         return ()
-    every = [*found.values(), *_of_weights(network, kind)]
+    every = [*by_tensor.values(), *_of_weights(network, kind)]
     index = {layer.name: layer.index for layer in network.layers}
     return tuple(sorted(every, key=lambda overflow: (index[overflow.layer], overflow.role == "output")))
 
@@ -149,7 +149,7 @@ class _PlanTensor:
 def _places(writer: PlanWriter) -> list[_PlanTensor]:
     """The tensors that are rounded, in the order of layers: the outputs of low layers, and what no low layer made."""
     network, made = writer.network, set[str]()
-    found: list[_PlanTensor] = []
+    tensors: list[_PlanTensor] = []
     for layer in network.layers:
         if not layer.quantizable:
             continue
@@ -157,12 +157,12 @@ def _places(writer: PlanWriter) -> list[_PlanTensor]:
         assert slots is not None
         for rounding in layer.roundings:
             if not rounding.is_weight and rounding.tensor not in made:
-                found.append(_PlanTensor(layer, rounding.tensor, rounding.tensor, "input"))
+                tensors.append(_PlanTensor(layer, rounding.tensor, rounding.tensor, "input"))
         node = network.skeleton.graph.node[layer.index]
         outputs = [node.output[slot] for slot in slots.outputs]
         made.update(outputs)
-        found += [_PlanTensor(layer, name, f"{name}{writer.context.tag}unrounded", "output") for name in outputs]
-    return found
+        tensors += [_PlanTensor(layer, name, f"{name}{writer.context.tag}unrounded", "output") for name in outputs]
+    return tensors
 
 
 def _run(

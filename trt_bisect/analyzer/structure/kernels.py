@@ -196,7 +196,7 @@ def _broken(before: Sequence[EngineLayer], after: Sequence[EngineLayer]) -> Iter
     for kernel in before:
         layers = [name for name in kernel.network_layers if name in named]
         parts: list[set[str]] = []
-        for joined in (set(layers) & set(other.network_layers) for other in after):
+        for joined in (set(layers) & set(kernel_after.network_layers) for kernel_after in after):
             if joined:
                 apart = [part for part in parts if part.isdisjoint(joined)]
                 parts = [*apart, joined.union(*(part for part in parts if part not in apart))]
