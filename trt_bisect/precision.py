@@ -138,9 +138,9 @@ def prefix(layers: int, k: int, high: Precision = Precision.FP32, low: Precision
     return PrecisionPlan((low,) * (k + 1) + (high,) * (layers - k - 1), low)
 
 
-def only(layers: int, k: int, high: Precision = Precision.FP32, precision: Precision = Precision.INT8) -> PrecisionPlan:
-    """Returns the plan with only layer ``k`` in INT8, or in ``precision``, and the others high."""
-    return low_set(layers, (), high, low_of(precision)).keeping({k}, precision)
+def only(layers: int, k: int, high: Precision = Precision.FP32, own: Precision = Precision.INT8) -> PrecisionPlan:
+    """Returns the plan with only layer ``k`` in INT8, or in the precision ``own``, and the others high."""
+    return low_set(layers, (), high, low_of(own)).keeping({k}, own)
 
 
 def all_but(
