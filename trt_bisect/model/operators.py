@@ -84,8 +84,8 @@ Operator = tuple[str, str]
 
 
 Cut = tuple[str, str]
-"""Where a network was cut, in sentences: the part that is judged, and what is not, which stands above a verdict; then
-the operators that cannot be run, the tensors at the cut, and what else can be done."""
+"""Two texts on a cut network: the part that is judged, and what is not, which stands above a verdict; and the operators
+that cannot be run, the tensors at the cut, and what else can be done."""
 
 
 def cut_around(
