@@ -201,7 +201,7 @@ def test_a_decoy_is_not_blamed(tmp_path):
     decoy = sketch.conv(sketch.node("Relu", [sketch.conv("x", "decoy0", 3, 8)], "decoy_relu"), "decoy1", 8, 8)
     faint = sketch.node("Mul", [decoy, sketch.constant("faint", 1e-4)], "faint")
     both = sketch.node("Add", [main, faint], "both")
-    sketch.nodes.append(helper.make_node("Flatten", [both], ["y"], name="flatten"))
+    sketch.node("Flatten", [both], "flatten", out="y")
     model = sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 512]})
     for branch in ("main", "decoy"):
         networks.plant_between(model, f"{branch}0", f"{branch}1")
@@ -233,7 +233,7 @@ def test_a_mask_is_named_and_its_reader_stays_high(tmp_path):
     sketch = networks.Sketch(12)
     scores = sketch.dense("x", "scores", 8, 8)
     masked = sketch.node("Add", [scores, "mask"], "masked")
-    sketch.nodes.append(helper.make_node("Softmax", [masked], ["y"], name="softmax", axis=-1))
+    sketch.node("Softmax", [masked], "softmax", out="y", axis=-1)
     path = networks.save(sketch.model({"x": ["n", 4, 8], "mask": ["n", 1, 8]}, {"y": ["n", 4, 8]}), tmp_path)
     mask = np.zeros((4, 1, 8), np.float32)
     mask[:, :, 5:] = -3e38

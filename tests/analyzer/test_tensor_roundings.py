@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 import trt_bisect
 from tests.support import networks
@@ -15,14 +15,12 @@ from tests.support import networks
 
 def test_nodes_that_are_no_layers_are_listed_with_what_became_of_them(tmp_path, command):
     sketch = networks.Sketch(1)
-    sketch.nodes.append(
-        helper.make_node("Constant", [], ["two"], name="two", value=numpy_helper.from_array(np.float32([2.0])))
-    )
+    sketch.node("Constant", [], "two", out="two", value=numpy_helper.from_array(np.float32([2.0])))
     x = sketch.conv("x", "conv", 3, 4)
     x = sketch.node("Identity", [x], "same")
     sketch.node("Relu", [x], "unread")
     x = sketch.node("Mul", [x, sketch.node("Sqrt", ["two"], "root")], "scaled")
-    sketch.nodes.append(helper.make_node("Add", [x, "two"], ["y"], name="sum"))
+    sketch.node("Add", [x, "two"], "sum", out="y")
     path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]}), tmp_path)
     expected = [
         (None, "two", "constant", 2),

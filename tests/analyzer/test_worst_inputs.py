@@ -9,7 +9,6 @@ import weakref
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from onnx import helper
 
 import trt_bisect
 from tests.support import networks
@@ -301,7 +300,7 @@ def test_an_output_that_int8_makes_infinite_is_named_as_such(tmp_path):
     sketch = networks.Sketch(5)
     pooled = sketch.node("GlobalAveragePool", ["x"], "pool")
     one = sketch.constant("one", np.ones(1))
-    sketch.nodes.append(helper.make_node("Div", [one, pooled], ["y"], name="inverse"))
+    sketch.node("Div", [one, pooled], "inverse", out="y")
     path = networks.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 3, 1, 1]}), tmp_path)
     data = np.ones((4, 3, 8, 8), np.float32)
     data[2] *= 1e-4

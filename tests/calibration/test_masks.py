@@ -28,7 +28,7 @@ def masked(tmp_path, monkeypatch):
     for head in range(HEADS):
         scores = sketch.node("Add", [sketch.dense(x, f"dense{head}", 8, 8), "mask"], f"masked{head}")
         x = sketch.node("Softmax", [scores], f"softmax{head}", axis=-1)
-    sketch.nodes.append(helper.make_node("MatMul", [x, sketch.constant("w", np.eye(8))], ["y"], name="head"))
+    sketch.node("MatMul", [x, sketch.constant("w", np.eye(8))], "head", out="y")
     path = networks.save(sketch.model({"x": ["n", 4, 8], "mask": ["n", 1, 8]}, {"y": ["n", 4, 8]}), tmp_path)
     mask = np.zeros((4, 1, 8), np.float32)
     mask[:, :, 5:] = LEAST

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings, strategies as st
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 import trt_bisect
 from tests.support import networks
@@ -159,7 +159,7 @@ def test_a_tensor_with_two_readers_or_that_is_an_output_is_left_alone(random, tm
         outs = {"y": ANY}
         if extra == "reader":
             outs["z"] = ANY
-            drawn.nodes.append(helper.make_node("Sigmoid", ["op0_out"], ["z"], name="other"))
+            drawn.node("Sigmoid", ["op0_out"], "other", out="z")
         else:
             outs["op0_out"] = ANY
         model = drawn.model({"x": [1, 3, 8, 8]}, outs)
@@ -220,9 +220,7 @@ def chains(draw):
     x = drawn.node("Flatten", [x], "flat") if draw(st.booleans()) else drawn.node("Reshape", [x, rows], "flat")
     features, transposed = inside * size * size, draw(st.booleans())
     weight = drawn.random.standard_normal((5, features) if transposed else (features, 5)) / features
-    drawn.nodes.append(
-        helper.make_node("Gemm", [x, drawn.constant("g", weight)], ["y"], name="gemm", transB=int(transposed))
-    )
+    drawn.node("Gemm", [x, drawn.constant("g", weight)], "gemm", out="y", transB=int(transposed))
     return drawn.model({"x": [1, 4, 8, 8]}, {"y": [1, 5]})
 
 

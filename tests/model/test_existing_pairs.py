@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization import QuantType
 
 import trt_bisect
@@ -54,7 +54,7 @@ def rounded_product(folder, zero_point=None, levels=TensorProto.INT8, dequantize
     rounded = sketch.node("QuantizeLinear", ["x", scale, *zero], "q", **named)
     back = [sketch.constant("back", point, np.int8) for point in dequantizer]
     restored = sketch.node("DequantizeLinear", [rounded, scale, *(zero or back)], "dq")
-    sketch.nodes.append(helper.make_node("MatMul", [restored, weight], ["y"], name="product"))
+    sketch.node("MatMul", [restored, weight], "product", out="y")
     path = folder / "pair.onnx"
     onnx.save(sketch.model({"x": [2, 8]}, {"y": [2, 4]}, opset=21), path)
     feeds = {"x": np.linspace(-5, 5, 16, dtype=np.float32).reshape(2, 8)}
@@ -149,7 +149,7 @@ def half_network(folder, opset, stored):
     x = sketch.node("Relu", [sketch.node("Add", [x, pair(skip, "x2", 0.04)], "add")], "relu1")
     x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flat")
     x = sketch.node("Gemm", [pair(x, "x3", 0.01), weight("w2", 10, 8)], "fc", transB=1)
-    sketch.nodes.append(helper.make_node("Cast", [x], ["y"], name="out", to=TensorProto.FLOAT))
+    sketch.node("Cast", [x], "out", out="y", to=TensorProto.FLOAT)
     model = sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 10]}, opset=opset)
     model.ir_version = 10
     return networks.save(model, folder)
@@ -254,7 +254,7 @@ def asymmetric(folder, kind, **options):
     for k in range(3):
         x = activated(sketch, sketch.dense(x, f"fc{k}", 16, 16), f"act{k}", kind)
     weight = sketch.constant("last.weight", sketch.random.normal(0, 0.3, (16, 8)))
-    sketch.nodes.append(helper.make_node("MatMul", [x, weight], ["y"], name="last"))
+    sketch.node("MatMul", [x, weight], "last", out="y")
     model = sketch.model({"x": ["n", 16]}, {"y": ["n", 8]})
     for k in range(2):
         networks.plant_between(model, f"fc{k}", f"fc{k + 1}", factor=200.0)
@@ -301,9 +301,7 @@ def test_a_relu_behind_a_pool_is_put_back_and_none_where_the_name_denies_it(tmp_
     signed = sketch.node("Conv", [positive, sketch.constant("v", sketch.random.normal(size=(4, 4, 1, 1)))], "signed")
     pooled = sketch.node("MaxPool", [signed], "pool", kernel_shape=[2, 2])
     last = sketch.constant("u", sketch.random.normal(size=(4, 4, 1, 1)))
-    sketch.nodes.append(
-        helper.make_node("Conv", [sketch.node("Relu", [pooled], "relu"), last], ["y"], name="last", pads=[0] * 4)
-    )
+    sketch.node("Conv", [sketch.node("Relu", [pooled], "relu"), last], "last", out="y", pads=[0] * 4)
     plain = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 7, 7]}), tmp_path)
     samples = [{"x": np.random.default_rng(k).uniform(0, 1, (1, 3, 8, 8)).astype(np.float32)} for k in range(4)]
     quantized_by_onnxruntime(plain, tmp_path / "quantized.onnx", samples, **FLOAT_WEIGHTS)

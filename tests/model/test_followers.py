@@ -28,7 +28,7 @@ def swish() -> onnx.ModelProto:
     x = sketch.node("Relu", [sketch.conv(x, "b", 6, 6)], "relu")
     x = sketch.node("Transpose", [x], "turn", perm=[0, 1, 3, 2])
     x = sketch.conv(x, "c", 6, 4)
-    sketch.nodes.append(helper.make_node("Sigmoid", [x], ["y"], name="last"))
+    sketch.node("Sigmoid", [x], "last", out="y")
     return sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]})
 
 

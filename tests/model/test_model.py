@@ -42,7 +42,7 @@ def test_batch_normalization_goes_into_the_layer_before(op, has_bias, tmp_path):
     inputs = ["x", weight] + ([sketch.constant("b", random.normal(size=6))] if has_bias else [])
     x = sketch.node(op, inputs, "layer", **attributes)
     parameters = [sketch.constant(n, random.uniform(0.5, 2, 6)) for n in ("gamma", "beta", "mean", "var")]
-    sketch.nodes.append(helper.make_node("BatchNormalization", [x, *parameters], ["y"], name="norm", epsilon=1e-3))
+    sketch.node("BatchNormalization", [x, *parameters], "norm", out="y", epsilon=1e-3)
     shape = [1, 4] if op == "Gemm" else [1, 4, 5, 5]
     path = networks.save(sketch.model({"x": shape}, {"y": [1, 6] if op == "Gemm" else [1, 6, None, None]}), tmp_path)
     network = same_as_the_file(path, {"x": random.normal(size=shape).astype(np.float32)})
@@ -60,7 +60,7 @@ def test_a_weight_that_two_convolutions_share_is_scaled_for_one_alone(first, tmp
     parameters = [sketch.constant(n, sketch.random.uniform(0.5, 2, 4)) for n in ("gamma", "beta", "mean", "var")]
     one = sketch.node("BatchNormalization", [one, *parameters], "norm")
     two = sketch.node("Conv", [one, weight, "conv1.folded_bias"], second)
-    sketch.nodes.append(helper.make_node("Relu", [two], ["y"], name="last"))
+    sketch.node("Relu", [two], "last", out="y")
     path = networks.save(sketch.model({"x": [1, 4, 3, 3]}, {"y": [1, 4, 3, 3]}), tmp_path)
     network = same_as_the_file(path, {"x": sketch.random.normal(size=(1, 4, 3, 3)).astype(np.float32)})
     assert [layer.name for layer in network.layers] == [first, second, "last"]
@@ -70,7 +70,7 @@ def test_batch_normalization_after_an_add_stays(tmp_path):
     sketch = Sketch(5)
     x = sketch.node("Add", ["x", "x"], "add")
     parameters = [sketch.constant(n, np.random.default_rng(0).uniform(0.5, 2, 4)) for n in ("g", "b", "m", "v")]
-    sketch.nodes.append(helper.make_node("BatchNormalization", [x, *parameters], ["y"], name="norm"))
+    sketch.node("BatchNormalization", [x, *parameters], "norm", out="y")
     path = networks.save(sketch.model({"x": [1, 4, 3, 3]}, {"y": [1, 4, 3, 3]}), tmp_path)
     network = same_as_the_file(path, {"x": np.ones((1, 4, 3, 3), np.float32)})
     assert [layer.op_type for layer in network.layers] == ["Add", "BatchNormalization"]
@@ -98,7 +98,7 @@ def test_opset_11_is_converted(tmp_path):
     sketch = Sketch(7)
     x = sketch.node("Dropout", [sketch.conv("x", "conv", 3, 4)], "drop")
     axes = sketch.node("Squeeze", [sketch.node("GlobalAveragePool", [x], "pool")], "squeeze", axes=[2, 3])
-    sketch.nodes.append(helper.make_node("Relu", [axes], ["y"], name="relu"))
+    sketch.node("Relu", [axes], "relu", out="y")
     path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4]}, opset=11), tmp_path)
     network = same_as_the_file(path, {"x": np.ones((1, 3, 8, 8), np.float32)})
     assert network.opset == 13
@@ -117,7 +117,7 @@ def test_opsets_9_and_10_are_converted_and_noted(opset, tmp_path):
     cut = {"axes": [2], "starts": [1], "ends": [9]} if opset == 9 else {}
     x = sketch.node("Slice", [x, *([] if cut else bounds)], "slice", **cut)
     axes = sketch.node("Squeeze", [sketch.node("GlobalAveragePool", [x], "pool")], "squeeze", axes=[2, 3])
-    sketch.nodes.append(helper.make_node("Softmax", [axes], ["y"], name="softmax"))
+    sketch.node("Softmax", [axes], "softmax", out="y")
     model = sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4]}, opset=opset)
     model.ir_version = 3
     model.graph.input.extend(
@@ -169,7 +169,7 @@ def test_control_flow_is_one_layer_and_stays_in_float(tmp_path):
     largest = sketch.node("ReduceMax", ["x"], "max", axes=[0, 1, 2, 3], keepdims=0)
     flag = sketch.node("Greater", [largest, sketch.constant("zero", 0.0)], "flag")
     chosen = sketch.node("If", [flag], "choice", then_branch=branch("then", "Relu"), else_branch=branch("else", "Neg"))
-    sketch.nodes.append(helper.make_node("GlobalAveragePool", [chosen], ["y"], name="pool"))
+    sketch.node("GlobalAveragePool", [chosen], "pool", out="y")
     path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 1, 1]}), tmp_path)
     feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}
     network = same_as_the_file(path, feeds)
@@ -290,7 +290,7 @@ def _random_chain(seed, layers):
         else:
             both = sketch.node("Concat", [one, two], f"concat{i}", axis=1)
             made.append(sketch.conv(both, f"mix{i}", 8, 4, 1))
-    sketch.nodes.append(helper.make_node("GlobalAveragePool", [made[-1]], ["y"], name="last"))
+    sketch.node("GlobalAveragePool", [made[-1]], "last", out="y")
     return sketch.model({"x": [1, 4, 6, 6]}, {"y": [1, 4, 1, 1]})
 
 

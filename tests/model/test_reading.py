@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 import trt_bisect
 from tests.support import networks
@@ -107,7 +107,7 @@ def test_float_noise_that_grows_is_no_other_network(tmp_path):
         parts = [sketch.constant(f"norm.{k}", sketch.random.uniform(0.5, 1.5, 4)) for k in range(4)]
         x = sketch.node("BatchNormalization", [x, *parts], "norm")
         x = sketch.node("Sub", [x, sketch.constant("own", subtracted)], "sub")
-        sketch.nodes.append(helper.make_node("Mul", [x, sketch.constant("million", 1e6)], ["y"], name="mul"))
+        sketch.node("Mul", [x, sketch.constant("million", 1e6)], "mul", out="y")
         return sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]})
 
     made = onnxruntime_of(model(np.zeros((1, 4, 8, 8)))).run(["y"], feeds)[0] / 1e6

@@ -38,7 +38,7 @@ class Block(Sketch):
 
     def summed(self, one, other):
         """The network whose output is the sum."""
-        self.nodes.append(helper.make_node("Add", [one, other], ["y"], name="sum"))
+        self.node("Add", [one, other], "sum", out="y")
         return self.model({"x": [1, 3, 8, 8]}, {"y": [1, None, 8, 8]}, opset=20)
 
 
@@ -215,7 +215,7 @@ def residual_block(pair):
         return sketch.node("Relu", [sketch.node("Conv", [x, weight], name, pads=[1] * 4)], f"{name}_relu")
 
     stem = pair(sketch, conv(pair(sketch, "x", "x"), "first", 3), "first_relu_out")
-    sketch.nodes.append(helper.make_node("Add", [conv(stem, "main", WIDTH), stem], ["y"], name="sum"))
+    sketch.node("Add", [conv(stem, "main", WIDTH), stem], "sum", out="y")
     return sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, WIDTH, 8, 8]})
 
 

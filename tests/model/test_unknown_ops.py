@@ -40,7 +40,7 @@ def with_unknown(domain="my.plugins", op="Wobble", typed=True):
     sketch = Sketch(5)
     relu = sketch.node("Relu", [sketch.conv("x", "conv1", 3, 4)], "relu1")
     before = sketch.conv(relu, "conv2", 4, 4)
-    sketch.nodes.append(helper.make_node(op, [before], ["wobbled"], "wobble", domain=domain))
+    sketch.node(op, [before], "wobble", out="wobbled", domain=domain)
     sketch.node("Add", [sketch.conv("wobbled", "conv3", 4, 4), relu], "add")
     model = sketch.model({"x": ["n", 3, 8, 8]}, {"add_out": ["n", 4, 8, 8]})
     if domain:

@@ -43,7 +43,7 @@ def test_a_part_of_a_shape_is_not_taken_for_the_whole(tmp_path):
     middle = sketch.node("Cast", [sketch.node("Shape", [x], "middle", start=1, end=3)], "cast2", to=TensorProto.FLOAT)
     total = sketch.node("ReduceSum", [middle], "total", keepdims=0)
     divided = sketch.node("Div", [x, first], "div")
-    sketch.nodes.append(helper.make_node("Div", [divided, total], ["y"], name="div2"))
+    sketch.node("Div", [divided, total], "div2", out="y")
     path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]}), tmp_path)
     assert same_as_the_file(path, FEEDS).layers
 
@@ -60,7 +60,7 @@ def test_convolutions_with_pairs_say_the_size_of_their_kernels(op, weight, kerne
     if has_pairs:
         pair = [sketch.constant("scale", np.float32(0.02)), sketch.constant("zero", 0, np.int8)]
         name = sketch.node("DequantizeLinear", [sketch.node("QuantizeLinear", [name, *pair], "q"), *pair], "dq")
-    sketch.nodes.append(helper.make_node(op, ["x", name], ["y"], name="conv"))
+    sketch.node(op, ["x", name], "conv", out="y")
     shape = [1, 3, *[8] * len(kernel)]
     network = load_network(networks.save(sketch.model({"x": shape}, {"y": [1, 4, *[None] * len(kernel)]}), tmp_path))
     scales = {"x": np.float32(0.1)}
@@ -85,7 +85,7 @@ def test_axes_named_with_a_question_mark_are_not_equally_long(tmp_path):
 
 def test_another_network_than_the_file_is_refused(tmp_path, monkeypatch):
     sketch, x = one_conv()
-    sketch.nodes.append(helper.make_node("Relu", [x], ["y"], name="relu"))
+    sketch.node("Relu", [x], "relu", out="y")
     path = networks.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]}), tmp_path)
     network = load_network(path)
     assert compare_with_file(network, FEEDS, ["y"]) == []
@@ -171,9 +171,9 @@ def test_integer_layers_are_refused(quantize, tmp_path):
 
 def test_labels_are_not_judged_and_sequences_do_not_break_a_run(tmp_path):
     sketch, x = one_conv()
-    sketch.nodes.append(helper.make_node("ArgMax", [x], ["label"], name="argmax", axis=1))
-    sketch.nodes.append(helper.make_node("SplitToSequence", [x], ["parts"], name="parts", axis=1))
-    sketch.nodes.append(helper.make_node("Flatten", [x], ["y"], name="flatten"))
+    sketch.node("ArgMax", [x], "argmax", out="label", axis=1)
+    sketch.node("SplitToSequence", [x], "parts", out="parts", axis=1)
+    sketch.node("Flatten", [x], "flatten", out="y")
     model = sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 256]})
     model.graph.output.append(helper.make_tensor_value_info("label", TensorProto.INT64, ["n", 1, 8, 8]))
     model.graph.output.append(helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None))
@@ -186,9 +186,7 @@ def test_labels_are_not_judged_and_sequences_do_not_break_a_run(tmp_path):
 
 def test_an_output_of_one_value_is_not_always_perfect(tmp_path):
     sketch, x = one_conv()
-    sketch.nodes.append(
-        helper.make_node("ReduceMean", [sketch.node("Relu", [x], "relu")], ["y"], name="mean", keepdims=0)
-    )
+    sketch.node("ReduceMean", [sketch.node("Relu", [x], "relu")], "mean", out="y", keepdims=0)
     path = networks.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": []}), tmp_path)
     report = run(path)
     assert 0.9 < report.similarity.int8 < 1.0
@@ -198,7 +196,7 @@ def test_an_output_of_one_value_is_not_always_perfect(tmp_path):
 def test_samples_with_almost_no_output_are_not_the_worst(tmp_path):
     sketch, x = one_conv()
     gate = sketch.node("Mul", [x, "gate"], "gated")
-    sketch.nodes.append(helper.make_node("Flatten", [gate], ["y"], name="flatten"))
+    sketch.node("Flatten", [gate], "flatten", out="y")
     path = networks.save(sketch.model({"x": ["n", 3, 8, 8], "gate": ["n", 1, 1, 1]}, {"y": ["n", 256]}), tmp_path)
     random = np.random.default_rng(3)
     images = random.normal(size=(5, 3, 8, 8)).astype(np.float32)
@@ -214,7 +212,7 @@ def test_samples_with_almost_no_output_are_not_the_worst(tmp_path):
 def test_scalar_inputs_and_the_saved_inputs_can_be_given_again(tmp_path):
     sketch, x = one_conv()
     scaled = sketch.node("Mul", [x, "s"], "scaled")
-    sketch.nodes.append(helper.make_node("Relu", [scaled], ["y"], name="relu"))
+    sketch.node("Relu", [scaled], "relu", out="y")
     path = networks.save(sketch.model({"x": ["n", 3, 8, 8], "s": []}, {"y": ["n", 4, 8, 8]}), tmp_path)
     data = {"x": np.ones((3, 3, 8, 8), np.float32), "s": np.array([1, 2, 3], np.float32)}
     first = run(path, data, output=tmp_path / "run")
@@ -225,7 +223,7 @@ def test_scalar_inputs_and_the_saved_inputs_can_be_given_again(tmp_path):
 def test_a_cache_of_length_zero_is_legal(tmp_path):
     sketch, x = one_conv()
     flat = sketch.node("Flatten", [x], "flat")
-    sketch.nodes.append(helper.make_node("Concat", ["past", flat], ["y"], name="joined", axis=1))
+    sketch.node("Concat", ["past", flat], "joined", out="y", axis=1)
     path = networks.save(sketch.model({"x": [1, 3, 8, 8], "past": [1, "length"]}, {"y": [1, "all"]}), tmp_path)
     report = run(path, [{"x": FEEDS["x"], "past": np.zeros((1, 0), np.float32)}])
     assert report.exit_code == 0
@@ -234,7 +232,7 @@ def test_a_cache_of_length_zero_is_legal(tmp_path):
 def test_the_domain_written_out_and_tensors_named_as_ours(tmp_path):
     sketch, x = one_conv()
     renamed = sketch.node("Relu", [x], "x__int8")
-    sketch.nodes.append(helper.make_node("GlobalAveragePool", [renamed], ["y"], name="pool"))
+    sketch.node("GlobalAveragePool", [renamed], "pool", out="y")
     model = sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 1, 1]})
     for node in model.graph.node:
         node.domain = "ai.onnx"
@@ -255,7 +253,7 @@ def test_pairs_that_cannot_be_switched_are_said(tmp_path):
     sketch, x = one_conv()
     scale, zero = sketch.node("ReduceMax", [x], "computed", keepdims=0), sketch.constant("z", 0, np.int8)
     rounded = sketch.node("QuantizeLinear", [x, scale, zero], "q")
-    sketch.nodes.append(helper.make_node("DequantizeLinear", [rounded, scale, zero], ["y"], name="dq"))
+    sketch.node("DequantizeLinear", [rounded, scale, zero], "dq", out="y")
     path = tmp_path / "computed.onnx"
     onnx.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]}, opset=21), path)
     report = run(path)
@@ -267,7 +265,7 @@ def test_weights_shared_with_a_converted_constant_keep_their_values(tmp_path):
     sketch = Sketch(21)
     weight = sketch.constant("w", sketch.random.normal(size=(8, 8)))
     one = sketch.node("MatMul", ["x", weight], "one")
-    sketch.nodes.append(helper.make_node("MatMul", [one, weight], ["y"], name="two"))
+    sketch.node("MatMul", [one, weight], "two", out="y")
     path = networks.save(sketch.model({"x": [4, 8]}, {"y": [4, 8]}), tmp_path)
     network = load_network(path)
     scales = dict.fromkeys(network.activations, np.float32(1e-4))

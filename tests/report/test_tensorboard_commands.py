@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import helper
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 import trt_bisect
@@ -126,7 +125,7 @@ def test_each_of_the_first_samples_is_a_step_where_that_is_asked_for(lenet, tmp_
 def test_values_that_are_not_finite_are_counted_apart(tmp_path):
     sketch = networks.Sketch(6)
     logs = sketch.node("Log", [sketch.conv("x", "conv", 3, 4)], "log")
-    sketch.nodes.append(helper.make_node("Abs", [logs], ["y"], name="last"))
+    sketch.node("Abs", [logs], "last", out="y")
     model = sketch.model({"x": ["n", 3, 6, 6]}, {"y": ["n", 4, 6, 6]})
     path, feeds = networks.save(model, tmp_path), networks.samples(model, 2)
     trt_bisect.profile(path, inputs=feeds, tensorboard=tmp_path / "logs")

@@ -27,7 +27,7 @@ def odd(names):
     second = sketch.conv(first, "two", 4, 4)
     summed = sketch.node("Add", [first, second], "sum")
     sketch.nodes.append(helper.make_node("Split", [summed], ["left", "right"], name="split", axis=1, num_outputs=2))
-    sketch.nodes.append(helper.make_node("Concat", ["right", "left"], ["y"], name="joined", axis=1))
+    sketch.node("Concat", ["right", "left"], "joined", out="y", axis=1)
     model = sketch.model({"x": ["n", 3, 6, 6]}, {"y": ["n", 4, 6, 6]}, opset=18)
     for node, name in zip(model.graph.node, names, strict=True):
         node.name = name

@@ -27,7 +27,7 @@ def quantized_conv(sketch, x, name, inside=4, weight_scale=WEIGHT, axis=0, bias=
 
 
 def finished(sketch, x, channels=4):
-    sketch.nodes.append(helper.make_node("Relu", [x], ["y"], name="last"))
+    sketch.node("Relu", [x], "last", out="y")
     return sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, channels, 8, 8]})
 
 
@@ -180,7 +180,7 @@ def activation_before_sum():
 def transpose_between():
     sketch = networks.Sketch(1)
     x = sketch.node("Transpose", [sketch.conv("x", "conv", 3, 8)], "turn", perm=[0, 2, 3, 1])
-    sketch.nodes.append(helper.make_node("Relu", [x], ["y"], name="last"))
+    sketch.node("Relu", [x], "last", out="y")
     return sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 8, 8, 8]})
 
 
@@ -193,7 +193,7 @@ def transposes_cancel():
 
 def single(op, opset=17, domain="", **attributes):
     sketch = networks.Sketch(1)
-    sketch.nodes.append(helper.make_node(op, ["x"], ["y"], name="odd", domain=domain, **attributes))
+    sketch.node(op, ["x"], "odd", out="y", domain=domain, **attributes)
     model = sketch.model({"x": [1, 3, 8, 8]}, {"y": None}, opset)
     if domain:
         model.opset_import.append(helper.make_opsetid(domain, 1))
@@ -221,7 +221,7 @@ def refused_inside_a_body():
     no = helper.make_graph([helper.make_node("Identity", ["x"], ["z"], name="kept")], "no", [], [x_info])
     sketch = networks.Sketch(1)
     sketch.constant("condition", True, np.bool_)
-    sketch.nodes.append(helper.make_node("If", ["condition"], ["y"], name="choice", then_branch=yes, else_branch=no))
+    sketch.node("If", ["condition"], "choice", out="y", then_branch=yes, else_branch=no)
     return sketch.model({"x": [1, 3, 8, 8]}, {"y": None})
 
 

@@ -27,9 +27,10 @@ class Sketch:
         self.constants.append(numpy_helper.from_array(np.asarray(values, dtype), name))
         return name
 
-    def node(self, op, inputs, name, **attributes):
-        self.nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name=name, **attributes))
-        return f"{name}_out"
+    def node(self, op, inputs, name, out="", **attributes):
+        """Adds a node; returns the name of its output, which is ``<name>_out`` if no other is given."""
+        self.nodes.append(helper.make_node(op, inputs, [out or f"{name}_out"], name=name, **attributes))
+        return out or f"{name}_out"
 
     def weight(self, name, *shape):
         fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
@@ -51,17 +52,17 @@ class Sketch:
         """Pools each channel and ends with a Gemm to ten classes, ``y``."""
         x = self.node("Flatten", [self.node("GlobalAveragePool", [x], "pool")], "flatten")
         weight = self.constant("fc.weight", self.random.normal(0, 0.3, (inside, 10)))
-        self.nodes.append(helper.make_node("Gemm", [x, weight], ["y"], name="fc"))
+        self.node("Gemm", [x, weight], "fc", out="y")
 
     def model(self, inputs, outputs, opset=17):
-        graph = helper.make_graph(
-            self.nodes,
-            "g",
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in outputs.items()],
-            self.constants,
-        )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        return model_of(self.nodes, inputs, outputs, self.constants, opset)
+
+
+def model_of(nodes, inputs, outputs, constants=(), opset=17, kind=TensorProto.FLOAT, ir_version=8, **more):
+    """A model of nodes; inputs and outputs have shapes by name, and all the same type."""
+    ends = ([helper.make_tensor_value_info(n, kind, s) for n, s in shapes.items()] for shapes in (inputs, outputs))
+    graph = helper.make_graph(nodes, "g", *ends, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version, **more)
 
 
 def scale_constant(model: onnx.ModelProto, name: str, change) -> None:
@@ -80,33 +81,19 @@ def plant_between(model: onnx.ModelProto, maker: str, reader: str, channel: int 
     input then has one channel that starves the others of INT8's levels: the reader is the culprit.
     """
 
-    def output_channel(values):
-        values[channel] *= factor
-        return values
+    def change(name: str, axis: int, changed) -> None:
+        def of_channel(values):
+            part = np.moveaxis(values, axis, 0)
+            part[channel] = changed(part[channel])
+            return values
 
-    def dense_output_channel(values):
-        values[..., channel] *= factor
-        return values
+        scale_constant(model, name, of_channel)
 
-    def input_channel(values):
-        values[:, channel] /= factor
-        return values
-
-    def dense_input_channel(values):
-        values[channel] /= factor
-        return values
-
-    def raised(values):
-        values[channel] = abs(values[channel]) + 0.5
-        return values
-
-    scale_constant(model, f"{maker}.bias", raised)
-    shapes = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
-    is_conv = shapes[f"{maker}.weight"] == 4
-    scale_constant(model, f"{maker}.weight", output_channel if is_conv else dense_output_channel)
-    scale_constant(model, f"{maker}.bias", output_channel if is_conv else dense_output_channel)
-    reads_conv = shapes[f"{reader}.weight"] == 4
-    scale_constant(model, f"{reader}.weight", input_channel if reads_conv else dense_input_channel)
+    is_conv = {tensor.name: len(tensor.dims) == 4 for tensor in model.graph.initializer}
+    change(f"{maker}.bias", 0, lambda values: abs(values) + 0.5)
+    change(f"{maker}.weight", 0 if is_conv[f"{maker}.weight"] else -1, lambda values: values * factor)
+    change(f"{maker}.bias", 0, lambda values: values * factor)
+    change(f"{reader}.weight", 1 if is_conv[f"{reader}.weight"] else 0, lambda values: values / factor)
 
 
 def chain(depth: int = 8, width: int = 8, size: int = 16) -> onnx.ModelProto:
@@ -146,11 +133,8 @@ def resnet18(batch: int) -> onnx.ModelProto:
         skip = x if step == 1 else sketch.conv(x, f"{name}.down", inside, outside, 1, strides=[2, 2])
         x, inside = sketch.node("Relu", [sketch.node("Add", [y, skip], f"{name}.add")], f"{name}.r2"), outside
     x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "avg")], "flat")
-    weight, bias = (
-        sketch.constant("fc.weight", sketch.weight("fc", 512, 1000)),
-        sketch.constant("fc.bias", np.zeros(1000)),
-    )
-    sketch.node("Gemm", [x, weight, bias], "fc")
+    weight = sketch.constant("fc.weight", sketch.weight("fc", 512, 1000))
+    sketch.node("Gemm", [x, weight, sketch.constant("fc.bias", np.zeros(1000))], "fc")
     return sketch.model({"x": [batch, 3, 224, 224]}, {"fc_out": [batch, 1000]})
 
 
@@ -176,17 +160,15 @@ def transformer(blocks: int = 2, width: int = 16, tokens: int = 12) -> onnx.Mode
         q, k, v = (sketch.dense(normed, f"block{b}.{part}", width, width) for part in ("q", "k", "v"))
         turned = sketch.node("Transpose", [k], f"block{b}.turn", perm=[0, 2, 1])
         scores = sketch.node("MatMul", [q, turned], f"block{b}.scores")
-        root = sketch.constant(f"block{b}.root", width**0.5)
-        shares = sketch.node(
-            "Softmax", [sketch.node("Div", [scores, root], f"block{b}.div")], f"block{b}.softmax", axis=-1
-        )
+        scaled = sketch.node("Div", [scores, sketch.constant(f"block{b}.root", width**0.5)], f"block{b}.div")
+        shares = sketch.node("Softmax", [scaled], f"block{b}.softmax", axis=-1)
         mixed = sketch.dense(sketch.node("MatMul", [shares, v], f"block{b}.mix"), f"block{b}.out", width, width)
         x = sketch.node("Add", [mixed, x], f"block{b}.add1")
         normed = _norm(sketch, x, f"block{b}.norm2", width)
         inner = sketch.node("Relu", [sketch.dense(normed, f"block{b}.up", width, 2 * width)], f"block{b}.relu")
         x = sketch.node("Add", [sketch.dense(inner, f"block{b}.down", 2 * width, width), x], f"block{b}.add2")
     weight = sketch.constant("head.weight", sketch.random.normal(0, 0.3, (width, 10)))
-    sketch.nodes.append(helper.make_node("MatMul", [_norm(sketch, x, "norm", width), weight], ["y"], name="head"))
+    sketch.node("MatMul", [_norm(sketch, x, "norm", width), weight], "head", out="y")
     return sketch.model({"x": ["n", tokens, width]}, {"y": ["n", tokens, 10]})
 
 
@@ -194,17 +176,15 @@ def detector(width: int = 8, classes: int = 6) -> onnx.ModelProto:
     """A head like YOLO's: 4 rows of boxes up to 640 and sigmoid scores, joined to ``[n, 4 + classes, 256 anchors]``."""
     sketch = Sketch(5)
     x = sketch.node("Relu", [sketch.conv("x", "stem", 3, width)], "stem_relu")
-    pixels = sketch.constant("pixels", 640.0)
-    boxes = sketch.node(
-        "Mul", [sketch.node("Sigmoid", [sketch.conv(x, "box", width, 4)], "unit_boxes"), pixels], "boxes"
-    )
+    boxes = sketch.node("Sigmoid", [sketch.conv(x, "box", width, 4)], "unit_boxes")
+    boxes = sketch.node("Mul", [boxes, sketch.constant("pixels", 640.0)], "boxes")
     inner = sketch.node("Relu", [sketch.conv(x, "class1", width, width)], "class_relu")
     scores = sketch.node("Sigmoid", [sketch.conv(inner, "class2", width, classes)], "scores")
     rows = [
         sketch.node("Reshape", [part, sketch.constant(f"{name}.shape", [0, count, 256], np.int64)], name)
         for name, part, count in (("box_rows", boxes, 4), ("score_rows", scores, classes))
     ]
-    sketch.nodes.append(helper.make_node("Concat", rows, ["y"], name="join", axis=1))
+    sketch.node("Concat", rows, "join", out="y", axis=1)
     model = sketch.model({"x": ["n", 3, 16, 16]}, {"y": ["n", 4 + classes, 256]})
     scale_constant(model, "class2.weight", lambda values: 2.5 * values)
     scale_constant(model, "class2.bias", lambda values: values - 5.0)
@@ -275,9 +255,15 @@ def save(model: onnx.ModelProto, folder: Path, name: str = "network.onnx") -> Pa
 
 def attached(skeleton: onnx.ModelProto, weights: dict[str, np.ndarray]) -> onnx.ModelProto:
     """Returns a copy of a network with its detached weights inside."""
-    model = onnx.ModelProto()
-    model.CopyFrom(skeleton)
+    model = copied(skeleton)
     for tensor in model.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            tensor.CopyFrom(onnx.numpy_helper.from_array(weights[tensor.name], tensor.name))
+            tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
     return model
+
+
+def copied(message):
+    """A copy of a model or a node."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy

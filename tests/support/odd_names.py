@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from onnx import helper
-
 from tests.support import networks
 
 NAMES = ("a, b", "it's", "x: y;", "<b>")
@@ -19,7 +17,7 @@ def odd_network(width: int = 8, size: int = 16):
         x = sketch.conv(sketch.node("Relu", [x], f"relu of {name}"), name, width, width)
     x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flatten")
     weight = sketch.constant("fc.weight", sketch.random.normal(0, 0.3, (width, 10)))
-    sketch.nodes.append(helper.make_node("Gemm", [x, weight], [OUTPUT], name="fc"))
+    sketch.node("Gemm", [x, weight], "fc", out=OUTPUT)
     model = sketch.model({INPUT: ["n", 3, size, size]}, {OUTPUT: ["n", 10]})
     for channel, (maker, reader) in enumerate(zip(("stem", *NAMES[:-1]), NAMES, strict=True)):
         networks.plant_between(model, maker, reader, channel=channel)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from tests.support import networks
 from tests.support.networks import Sketch, plant_between, scale_constant
@@ -192,7 +192,7 @@ def unlike_slices() -> PlantedAnswer:
     boxes = sketch.node("Mul", [boxes, sketch.constant("size", np.float32(600.0))], "box_scale")
     scores = sketch.node("Relu", [sketch.conv(x, "score0", WIDTH, WIDTH)], "score_relu")
     scores = sketch.node("Sigmoid", [sketch.conv(scores, "score1", WIDTH, 2, 1)], "score_sigmoid")
-    sketch.nodes.append(helper.make_node("Concat", [boxes, scores], ["y"], name="join", axis=1))
+    sketch.node("Concat", [boxes, scores], "join", out="y", axis=1)
     model = sketch.model({"x": ["n", 3, SIZE, SIZE]}, {"y": ["n", 6, SIZE, SIZE]})
     scale_constant(model, "score1.weight", lambda values: 4.0 * values)
     plant_between(model, "score0", "score1")
@@ -204,5 +204,5 @@ MISLEADING = {made.__name__: made for made in (cancelling_pair, masked_culprit, 
 
 def _ended(sketch: Sketch, x: str) -> onnx.ModelProto:
     weight = sketch.constant("last.weight", sketch.weight("last", 4, WIDTH, 1, 1))
-    sketch.nodes.append(helper.make_node("Conv", [x, weight], ["y"], name="last"))
+    sketch.node("Conv", [x, weight], "last", out="y")
     return sketch.model({"x": ["n", 3, SIZE, SIZE]}, {"y": ["n", 4, SIZE, SIZE]})
