@@ -11,7 +11,8 @@ import pytest
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 import trt_bisect
-from tests.support.event_files import assert_is_histogram_of, read, run_named, tensors_of, text
+from tests.support.compared import stacked_tensors
+from tests.support.event_files import assert_is_histogram_of, read, run_named, text
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import int8_set
 
@@ -96,7 +97,7 @@ def test_histograms_are_of_the_tensors_that_onnxruntime_gives(planted, lenet, ra
     }
     for beginning, (int8, kind) in plans.items():
         run = run_named(runs, beginning)
-        tensors = tensors_of(writer.write(int8_set(len(network.layers), int8)), names, feeds)
+        tensors = stacked_tensors(writer.write(int8_set(len(network.layers), int8)), names, feeds)
         for layer in network.layers:
             (event,) = run.Histograms(f"{layer.name}/output/{kind}")
             assert_is_histogram_of(event, tensors[layer.outputs[0]])

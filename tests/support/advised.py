@@ -5,13 +5,8 @@ from tests.support import networks
 
 
 def run(model, folder, count=8, **options):
-    options = {
-        "engine": "onnxruntime",
-        "calibrator": "minmax",
-        "precision": "fp32",
-        "output": folder / "run",
-        **options,
-    }
+    usual = {"engine": "onnxruntime", "calibrator": "minmax", "precision": "fp32", "output": folder / "run"}
+    options = {**usual, **options}
     feeds = networks.samples(model, count)
     return trt_bisect.run(networks.save(model, folder), options.pop("calibration", feeds), feeds, **options)
 

@@ -15,11 +15,15 @@ from trt_bisect.model.session import make_session
 
 def tensors_of(written, network, feeds):
     """Every tensor of the network in a written plan on every sample, by name, stacked."""
-    names = list(network.producers)
+    return stacked_tensors(written, list(network.producers), [{"x": sample[None]} for sample in feeds["x"]])
+
+
+def stacked_tensors(written, names, feeds):
+    """Tensors of a written plan by name, all samples together: ONNX Runtime with them as outputs."""
     known = {value.name for value in written.model.graph.output}
     written.model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
     session = make_session(written)
-    runs = [session.run(names, {"x": sample[None]}) for sample in feeds["x"]]
+    runs = [session.run(names, sample) for sample in feeds]
     return {name: np.stack([run[place] for run in runs]) for place, name in enumerate(names)}
 
 

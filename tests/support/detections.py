@@ -4,25 +4,20 @@ import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
+from tests.support.networks import model_of
+
 LEAST_SCORE, LEAST_IOU = 0.3, 0.5
 
 
 def suppressor(most=100):
     """A session of the operator NonMaxSuppression: boxes [1, n, 4] and scores [1, classes, n] to places [k, 3]."""
-    limits = [
-        helper.make_tensor("most", TensorProto.INT64, [1], [most]),
-        helper.make_tensor("iou", TensorProto.FLOAT, [1], [LEAST_IOU]),
-        helper.make_tensor("score", TensorProto.FLOAT, [1], [LEAST_SCORE]),
-    ]
-    inputs = {"boxes": [1, None, 4], "scores": [1, None, None]}
-    graph = helper.make_graph(
-        [helper.make_node("NonMaxSuppression", [*inputs, "most", "iou", "score"], ["places"], center_point_box=1)],
-        "suppress",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info("places", TensorProto.INT64, [None, 3])],
-        limits,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    limits = {"most": (TensorProto.INT64, most), "iou": (TensorProto.FLOAT, LEAST_IOU)}
+    limits["score"] = (TensorProto.FLOAT, LEAST_SCORE)
+    constants = [helper.make_tensor(name, kind, [1], [value]) for name, (kind, value) in limits.items()]
+    boxes = {"boxes": [1, None, 4], "scores": [1, None, None]}
+    node = helper.make_node("NonMaxSuppression", [*boxes, *limits], ["places"], center_point_box=1)
+    model = model_of([node], boxes, {"places": [None, 3]}, constants)
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
     return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
 

@@ -3,12 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
-
-from trt_bisect.model.session import make_session
 
 
 def read(folder):
@@ -24,15 +21,6 @@ def run_named(runs, beginning):
 
 def text(run, tag):
     return make_ndarray(run.Tensors(tag)[0].tensor_proto).item().decode()
-
-
-def tensors_of(written, names, feeds):
-    """Tensors of a written plan by name, all samples together: ONNX Runtime with them as outputs."""
-    known = {value.name for value in written.model.graph.output}
-    written.model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
-    session = make_session(written)
-    runs = [session.run(names, sample) for sample in feeds]
-    return {name: np.stack([run[place] for run in runs]) for place, name in enumerate(names)}
 
 
 def assert_is_histogram_of(event, values):

@@ -1,7 +1,9 @@
 """A convolution with pairs whose flaws can be chosen."""
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
+
+from tests.support.networks import model_of
 
 
 def pairs(*, zero=0, input_scale=0.03, weight_scale=None, result_scale=None, loud=1.0):
@@ -21,15 +23,11 @@ def pairs(*, zero=0, input_scale=0.03, weight_scale=None, result_scale=None, lou
 
     pair("x", "xd")
     pair("w", "wd")
+    nodes.append(helper.make_node("Conv", ["xd", "wd"], ["u"], "conv"))
     if result_scale:
-        nodes.append(helper.make_node("Conv", ["xd", "wd"], ["u"], "conv"))
         pair("u", "y")
     else:
-        nodes.append(helper.make_node("Conv", ["xd", "wd"], ["c"], "conv"))
         undone = np.array([1 / loud, 1, 1, 1], np.float32).reshape(1, 4, 1, 1)
         constants.append(numpy_helper.from_array(undone, "undone"))
-        nodes.append(helper.make_node("Mul", ["c", "undone"], ["y"], "undo"))
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4, 6, 6])]
-    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        nodes.append(helper.make_node("Mul", ["u", "undone"], ["y"], "undo"))
+    return model_of(nodes, {"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 6, 6]}, constants)

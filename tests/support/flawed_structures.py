@@ -1,7 +1,7 @@
 """Networks each with one fault that the structure check has to find."""
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from tests.support import networks
 from tests.support.norm_in_parts import in_parts
@@ -32,20 +32,11 @@ def finished(sketch, x, channels=4):
 
 
 def one_conv(activation=None, **options):
+    """A convolution with pairs; ``activation`` are options of its input's pair, which a scale of None leaves out."""
     sketch = networks.Sketch(1)
-    x = pair(sketch, "x", "in", ACTIVATION, **(activation or {}))
+    given = {"scale": ACTIVATION, **(activation or {})}
+    x = "x" if given["scale"] is None else pair(sketch, "x", "in", **given)
     return finished(sketch, quantized_conv(sketch, x, "conv", 3, **options))
-
-
-def with_scale(value):
-    sketch = networks.Sketch(1)
-    return finished(sketch, quantized_conv(sketch, pair(sketch, "x", "in", value), "conv", 3))
-
-
-def with_axis(scale, axis):
-    sketch = networks.Sketch(1)
-    x = pair(sketch, "x", "in", scale, axis=axis)
-    return finished(sketch, quantized_conv(sketch, x, "conv", 3))
 
 
 def with_bias(scale, values, dtype, paired):
@@ -111,16 +102,6 @@ def rounded_output():
     return sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]})
 
 
-def weight_along_inputs():
-    return one_conv(weight_scale=np.full(3, 0.01), axis=1)
-
-
-def one_channel_far_off():
-    scales = WEIGHT.copy()
-    scales[2] = 20.0
-    return one_conv(weight_scale=scales)
-
-
 def one_activation_far_off():
     sketch = networks.Sketch(1)
     x = "x"
@@ -129,32 +110,20 @@ def one_activation_far_off():
     return finished(sketch, x)
 
 
-def half_quantized():
-    sketch = networks.Sketch(1)
-    return finished(sketch, quantized_conv(sketch, "x", "conv", 3))
-
-
 def second_conv_without_pairs():
     sketch = networks.Sketch(1)
     x = quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv1", 3)
     return finished(sketch, sketch.conv(x, "conv2", 4, 4))
 
 
-def shared_weight(with_bias=True):
-    """Two Gemm-like convolutions on one weight; with their own biases, or none."""
+def shared_weight(*biases):
+    """Two Gemm-like convolutions on one weight, with biases of these names or none."""
     sketch = networks.Sketch(1)
     weight = sketch.constant("tied", sketch.weight("tied", 3, 3, 1, 1))
-    biases = [sketch.constant(f"bias{k}", np.zeros(3)) for k in (1, 2)] if with_bias else []
+    for name in dict.fromkeys(biases):
+        sketch.constant(name, np.zeros(3))
     x = sketch.node("Conv", ["x", weight, *biases[:1]], "conv1")
     return finished(sketch, sketch.node("Conv", [x, weight, *biases[1:]], "conv2"), 3)
-
-
-def shared_layer():
-    sketch = networks.Sketch(1)
-    weight = sketch.constant("tied", sketch.weight("tied", 3, 3, 1, 1))
-    bias = sketch.constant("bias", np.zeros(3))
-    x = sketch.node("Conv", ["x", weight, bias], "conv1")
-    return finished(sketch, sketch.node("Conv", [x, weight, bias], "conv2"), 3)
 
 
 def batch_norm(sketch, x, name, channels):
@@ -179,9 +148,7 @@ def activation_before_sum():
 
 def transpose_between():
     sketch = networks.Sketch(1)
-    x = sketch.node("Transpose", [sketch.conv("x", "conv", 3, 8)], "turn", perm=[0, 2, 3, 1])
-    sketch.node("Relu", [x], "last", out="y")
-    return sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 8, 8, 8]})
+    return finished(sketch, sketch.node("Transpose", [sketch.conv("x", "conv", 3, 8)], "turn", perm=[0, 2, 3, 1]), 8)
 
 
 def transposes_cancel():
@@ -235,7 +202,7 @@ def of_type(element):
 def half_floats():
     model = networks.chain(depth=1)
     for tensor in model.graph.initializer:
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+        networks.scale_constant(model, tensor.name, lambda values: values.astype(np.float16))
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.elem_type = TensorProto.FLOAT16
     return model
@@ -249,18 +216,15 @@ PLANTED = {
     "integer operator": (lambda: single("QLinearSigmoid", domain="com.microsoft"), ("odd",)),
     "operator restricted": (indices_of_pooling, ("odd",)),
     "operator restricted by training": (training_norm, ("odd",)),
-    "LayerNormalization in parts": (
-        in_parts,
-        ("mean", "sub", "pow", "var", "add", "sqrt", "div", "by_scale", "by_bias"),
-    ),
+    "LayerNormalization in parts": (in_parts, tuple("mean sub pow var add sqrt div by_scale by_bias".split())),
     "plugin needed": (lambda: single("MyOp", domain="mine"), ("odd",)),
     "plugin needed without a domain": (lambda: single("MyOp"), ("odd",)),
     "plugin of TensorRT": (lambda: single("EfficientNMS_TRT"), ("odd",)),
     "type refused": (lambda: of_type(TensorProto.STRING), ()),
     "float64": (lambda: of_type(TensorProto.DOUBLE), ()),
-    "shared weight": (shared_weight, ("conv1", "conv2")),
-    "shared weight without biases": (lambda: shared_weight(False), ("conv1", "conv2")),
-    "shared layer": (shared_layer, ("conv1", "conv2")),
+    "shared weight": (lambda: shared_weight("bias1", "bias2"), ("conv1", "conv2")),
+    "shared weight without biases": (shared_weight, ("conv1", "conv2")),
+    "shared layer": (lambda: shared_weight("bias", "bias"), ("conv1", "conv2")),
     "norm cannot fold": (lambda: read_beside("BatchNormalization"), ("conv",)),
     "activation cannot fuse": (lambda: read_beside("Relu"), ("conv",)),
     "activation before the sum": (activation_before_sum, ("sum",)),
@@ -270,8 +234,8 @@ PLANTED = {
     "asymmetric and unsigned": (lambda: one_conv({"zero": 128, "dtype": np.uint8}), ("conv",)),
     "unsigned": (lambda: one_conv({"dtype": np.uint8}), ("conv",)),
     "unsigned weight": (unsigned_weight, ("conv",)),
-    "per-channel activation": (lambda: with_axis(np.full(3, 0.05), 1), ("conv",)),
-    "per-channel axis": (weight_along_inputs, ("conv",)),
+    "per-channel activation": (lambda: one_conv({"scale": np.full(3, 0.05), "axis": 1}), ("conv",)),
+    "per-channel axis": (lambda: one_conv(weight_scale=np.full(3, 0.01), axis=1), ("conv",)),
     "residual without pair": (lambda: quantized_residual(skip_has_pair=False), ("sum",)),
     "residual without pair on the skip side": (lambda: quantized_residual(False, main_has_pair=True), ("sum",)),
     "residual without pair on both sides": (lambda: projected_residual(False, False), ("sum",)),
@@ -282,14 +246,14 @@ PLANTED = {
     "double pair": (double_pair, ("conv",)),
     "output rounded": (rounded_output, ("last",)),
     "pair before the activation": (pair_before_relu, ("conv",)),
-    "scale not positive": (lambda: with_scale(0.0), ("conv",)),
-    "scale not positive but NaN": (lambda: with_scale(np.nan), ("conv",)),
-    "scale not positive but negative": (lambda: with_scale(-0.1), ("conv",)),
-    "scale infinite": (lambda: with_scale(np.inf), ("conv",)),
-    "scale denormal": (lambda: with_scale(1e-40), ("conv",)),
-    "scale out of line": (one_channel_far_off, ("conv",)),
+    "scale not positive": (lambda: one_conv({"scale": 0.0}), ("conv",)),
+    "scale not positive but NaN": (lambda: one_conv({"scale": np.nan}), ("conv",)),
+    "scale not positive but negative": (lambda: one_conv({"scale": -0.1}), ("conv",)),
+    "scale infinite": (lambda: one_conv({"scale": np.inf}), ("conv",)),
+    "scale denormal": (lambda: one_conv({"scale": 1e-40}), ("conv",)),
+    "scale out of line": (lambda: one_conv(weight_scale=np.array([0.01, 0.01, 20.0, 0.01])), ("conv",)),
     "scale out of line among activations": (one_activation_far_off, ("conv2",)),
-    "half quantized": (half_quantized, ("conv",)),
+    "half quantized": (lambda: one_conv({"scale": None}), ("conv",)),
     "never quantized": (second_conv_without_pairs, ("conv2",)),
     "not float32": (half_floats, ("conv0",)),
 }

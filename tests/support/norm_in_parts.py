@@ -1,7 +1,9 @@
 """A network with a LayerNormalization as exporters below opset 17 write it."""
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
+
+from tests.support.networks import model_of
 
 WIDTH = 16
 
@@ -31,13 +33,10 @@ def in_parts(axes=(-1,), square="Pow", scale=True, bias=True, read_twice=False, 
             nodes.append(node(operator, [last, name], [f"{last}_{name}"], f"by_{name}"))
             last = f"{last}_{name}"
     nodes.append(node("MatMul", [last, "b"], ["y"], "last"))
-    shape = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, WIDTH])
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, WIDTH])]
+    outputs = {"y": [1, 4, WIDTH]}
     if read_twice:
         nodes.append(node("Relu", ["std"], ["z"], "reads"))
-        outputs.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+        outputs["z"] = None
     used = {name for each in nodes for name in each.input}
-    graph = helper.make_graph(
-        nodes, "norm", [shape], outputs, [numpy_helper.from_array(v, k) for k, v in weights.items() if k in used]
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    constants = [numpy_helper.from_array(values, name) for name, values in weights.items() if name in used]
+    return model_of(nodes, {"x": [1, 4, WIDTH]}, outputs, constants, opset)

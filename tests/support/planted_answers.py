@@ -111,14 +111,10 @@ def cancelling_pair() -> PlantedAnswer:
     for part in ("weight", "bias"):
         shared = constants[f"left.{part}"][2:]
         scale_constant(model, f"right.{part}", lambda own, shared=shared: np.concatenate([own[:2], shared]))
-    scale_constant(model, "conv1.weight", _louder)
+    louder = np.float32([1, 1, 12, 12, 12, 12])[:, None, None]
+    scale_constant(model, "conv1.weight", lambda values: values * louder)
     plant_between(model, "conv1", "conv2")
     return PlantedAnswer(model, ("left", "right"))
-
-
-def _louder(values):
-    values[:, 2:] *= 12.0
-    return values
 
 
 def masked_culprit() -> PlantedAnswer:
