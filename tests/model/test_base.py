@@ -5,9 +5,10 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import helper, numpy_helper, shape_inference
+from onnx import TensorProto, helper, shape_inference
 
-from tests.support.networks import Sketch, save
+from tests.support.networks import Sketch, save, scale_constant
+from tests.support.quantized import in_plan
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_weak import weak_plan
@@ -80,8 +81,7 @@ def test_low_base_and_raised_layers_compute_as_by_hand(base, low, raised, path):
     for found in (builder.build(plan).infer({"x": x}), builder.switch(1).infer(plan, {"x": x})):
         np.testing.assert_allclose(found["c_out"], expected, rtol=1e-6, atol=1e-6)
     plain = load_network(path, low=low)
-    plan = plain.plan({0}, Precision.FP32)
-    other = OnnxRuntimeBuilder(plain, SCALES, BuildOptions()).build(plan).infer({"x": x})["c_out"]
+    other = in_plan(plain, plain.plan({0}, Precision.FP32), {"x": x}, SCALES)["c_out"]
     assert np.mean(np.abs(other - expected) > np.abs(found["c_out"] - expected)) > 0.8
 
 
@@ -100,10 +100,7 @@ def test_the_exported_network_has_each_kind_of_layer_in_its_type(base, low, path
     assert plan.precisions == (low.precision, base, Precision.FP32)
     graph = shape_inference.infer_shapes(onnx.load(exported(network, plan, tmp_path)), strict_mode=True).graph
     types = {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.output)}
-    wide, narrow = (
-        helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)),
-        helper.np_dtype_to_tensor_dtype(np.dtype(DTYPES[base])),
-    )
+    wide, narrow = TensorProto.FLOAT, helper.np_dtype_to_tensor_dtype(np.dtype(DTYPES[base]))
     made = {node.name: types[node.output[0]] for node in graph.node}
     assert (made["a"], made["b"], made["c"]) == (narrow, narrow, wide)
     constants = {tensor.name: tensor for tensor in graph.initializer}
@@ -124,16 +121,15 @@ def test_the_exported_network_is_read_back(base, low, path, tmp_path):
     """The same layers low with the same scales; BF16, which ONNX Runtime cannot run, to the bit."""
     network = load_network(path, low=low, base=base)
     plan, x = network.plan({0}, Precision.FP32), values()
-    measured = OnnxRuntimeBuilder(network, SCALES, BuildOptions()).build(plan).infer({"x": x})["c_out"]
+    measured = in_plan(network, plan, {"x": x}, SCALES)["c_out"]
     file = exported(network, plan, tmp_path)
     again = load_network(file, low=low)
     assert again.low is low
     assert [again.layers[k].name for k in again.quantizable] == ["a"]
-    theirs, ours = scales_at_a(again), scales_at_a(network)
-    for one, two in zip(theirs, ours, strict=True):
+    for one, two in zip(scales_at_a(again), scales_at_a(network), strict=True):
         np.testing.assert_array_equal(one, two)
     full = again.full(Precision.FP32)
-    found = OnnxRuntimeBuilder(again, {}, BuildOptions()).build(full).infer({"x": x})["c_out"]
+    found = in_plan(again, full, {"x": x})["c_out"]
     if base is Precision.BF16:
         assert again.base is base
         assert [full.precisions[again.layer_named(name).index] for name in "abc"] == list(plan.precisions)
@@ -147,15 +143,9 @@ def test_the_exported_network_is_read_back(base, low, path, tmp_path):
 
 def test_a_scale_that_fp16_would_make_zero_stays_positive(tmp_path):
     model, _ = drawn()
-    for tensor in model.graph.initializer:
-        if tensor.name == "wa":
-            tensor.CopyFrom(numpy_helper.from_array(np.full((6, 6), 1e-9, np.float32), "wa"))
+    scale_constant(model, "wa", lambda values: np.full_like(values, 1e-9))
     network = load_network(save(model, tmp_path), base=Precision.FP16)
-    found = (
-        OnnxRuntimeBuilder(network, SCALES, BuildOptions())
-        .build(network.plan({0}, Precision.FP32))
-        .infer({"x": values()})
-    )
+    found = in_plan(network, network.plan({0}, Precision.FP32), {"x": values()}, SCALES)
     assert np.isfinite(found["c_out"]).all()
 
 
@@ -173,14 +163,12 @@ def test_weak_typing_is_told_all_three_kinds(path):
 
 
 def test_another_base_is_another_network(path):
-    every = [load_network(path), load_network(path, base=Precision.FP32), load_network(path, base=Precision.FP16)]
-    plain, fp32, fp16 = (network.with_base(base).digest() for network, base in zip(
-        [load_network(path, base=Precision.FP16)] * 3, [Precision.FP32, Precision.FP16, Precision.BF16], strict=True
-    ))  # fmt: skip
-    assert len({plain, fp32, fp16}) == 3
-    assert every[0].digest() == every[1].digest()
+    bases = (Precision.FP32, Precision.FP16, Precision.BF16)
+    assert len({load_network(path, base=Precision.FP16).with_base(base).digest() for base in bases}) == 3
+    plain = load_network(path)
+    assert plain.digest() == load_network(path, base=Precision.FP32).digest()
     with pytest.raises(BadInput, match="base"):
-        every[0].with_base(Precision.FP16)
+        plain.with_base(Precision.FP16)
 
 
 def test_costs_are_shares_of_the_gain_over_the_base():
@@ -194,6 +182,7 @@ def test_costs_are_shares_of_the_gain_over_the_base():
     ({}, "fp32", "fp32"), ({"base": "fp16"}, "fp16", "fp16"), ({"precision": "fp16"}, "fp16", "fp16"),
     ({"base": "fp16", "precision": "fp32"}, "fp16", "fp32"), ({"base": "bf16"}, "bf16", "bf16"),
     ({"low": "fp8", "base": "bf16", "precision": "fp32"}, "bf16", "fp32"), ({"low": "fp16"}, "fp32", "fp32"),
+    ({"base": "fp16", "precision": "mixed"}, "fp16", "fp32"), ({"precision": "mixed"}, "fp32", "fp32"),
 ])  # fmt: skip
 def test_base_and_precision_stand_for_each_other(given, base, high):
     options = RunOptions(**given)
@@ -207,9 +196,3 @@ def test_base_and_precision_stand_for_each_other(given, base, high):
 def test_what_leaves_no_sense_is_refused(given):
     with pytest.raises(BadInput, match="base"):
         RunOptions(**given)
-
-
-def test_mixed_culprits_stand_on_the_base():
-    options = RunOptions(base="fp16", precision="mixed")
-    assert (options.base_precision, options.high_precision) == (Precision.FP16, Precision.FP32)
-    assert RunOptions(precision="mixed").base_precision is Precision.FP32

@@ -9,9 +9,7 @@ from onnx import numpy_helper
 import trt_bisect
 from tests.support import networks
 from tests.support.by_hand import cosine
-from tests.support.quantized import plain_run
-from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from tests.support.quantized import in_plan, plain_run
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.equalise import equalise
 from trt_bisect.model.file import save_model
@@ -34,10 +32,8 @@ def saved(network, folder):
 
 def in_int8(network, feeds):
     """The output in full INT8, with min-max ranges."""
-    scales = calibrate(network, [feeds], "minmax").scales
     plan = int8_set(len(network.layers), network.quantizable)
-    with OnnxRuntimeBuilder(network, scales, BuildOptions()).build(plan) as engine:
-        return engine.infer(feeds)[network.outputs[0].name]
+    return in_plan(network, plan, feeds, calibrate(network, [feeds], "minmax").scales)[network.outputs[0].name]
 
 
 def assert_same_in_fp32(folder, network, feeds, within=1e-5):
@@ -58,20 +54,16 @@ def sketch(random, ops, channels=6, group=1, **shapes):
     return drawn
 
 
-def unevenly(model, name, random, axis=0):
+def unevenly(model, name):
     """Multiplies the channels of a weight, or a bias, by factors from 0.01 to 100, drawn with the same seed."""
     scale = 10.0 ** np.random.default_rng(7).uniform(-2, 2, 6)
-
-    def scaled(values):
-        return (values * scale.reshape([-1 if k == axis else 1 for k in range(values.ndim)])).astype(np.float32)
-
-    networks.scale_constant(model, name, scaled)
+    networks.scale_constant(model, name, lambda values: (values.T * scale).T.astype(np.float32))
 
 
 def test_the_factors_of_one_pair_are_those_of_the_formula(random, tmp_path):
     model = sketch(random, [("Relu", {})]).model({"x": [1, 3, 8, 8]}, {"y": [1, 6, 8, 8]})
-    unevenly(model, "first.weight", random)
-    unevenly(model, "first.bias", random)
+    unevenly(model, "first.weight")
+    unevenly(model, "first.bias")
     found = equalise(loaded(model, tmp_path))
     before = {tensor.name: numpy_helper.to_array(tensor).astype(np.float64) for tensor in model.graph.initializer}
     r1 = np.abs(before["first.weight"]).max(axis=(1, 2, 3))
@@ -137,7 +129,7 @@ DOES_NOT = {
 @pytest.mark.parametrize("group", [1, 2, 6])
 def test_what_commutes_is_passed_and_groups_are_kept(between, group, random, tmp_path):
     model = sketch(random, COMMUTES[between], group=group).model({"x": [1, 3, 8, 8]}, {"y": ANY})
-    unevenly(model, "first.weight", random)
+    unevenly(model, "first.weight")
     found = equalise(loaded(model, tmp_path))
     assert [pair.largest > 3 for pair in found.pairs] == [True]
     assert_same_in_fp32(tmp_path, found.network, {"x": random.standard_normal((1, 3, 8, 8)).astype(np.float32)})
@@ -146,25 +138,21 @@ def test_what_commutes_is_passed_and_groups_are_kept(between, group, random, tmp
 @pytest.mark.parametrize("between", DOES_NOT)
 def test_what_does_not_commute_is_left_alone(between, random, tmp_path):
     model = sketch(random, DOES_NOT[between]).model({"x": [1, 3, 8, 8]}, {"y": ANY})
-    unevenly(model, "first.weight", random)
+    unevenly(model, "first.weight")
     network = loaded(model, tmp_path)
     found = equalise(network)
     assert found.pairs == ()
     assert found.network is network
 
 
-def test_a_tensor_with_two_readers_or_that_is_an_output_is_left_alone(random, tmp_path):
-    for extra in ("reader", "output"):
-        drawn = sketch(random, [("Relu", {})])
-        outs = {"y": ANY}
-        if extra == "reader":
-            outs["z"] = ANY
-            drawn.node("Sigmoid", ["op0_out"], "other", out="z")
-        else:
-            outs["op0_out"] = ANY
-        model = drawn.model({"x": [1, 3, 8, 8]}, outs)
-        unevenly(model, "first.weight", random)
-        assert equalise(loaded(model, tmp_path)).pairs == ()
+@pytest.mark.parametrize("extra", ["z", "op0_out"], ids=["another reader", "an output"])
+def test_a_tensor_with_two_readers_or_that_is_an_output_is_left_alone(extra, random, tmp_path):
+    drawn = sketch(random, [("Relu", {})])
+    if extra == "z":
+        drawn.node("Sigmoid", ["op0_out"], "other", out="z")
+    model = drawn.model({"x": [1, 3, 8, 8]}, {"y": ANY, extra: ANY})
+    unevenly(model, "first.weight")
+    assert equalise(loaded(model, tmp_path)).pairs == ()
 
 
 def test_a_shared_weight_is_left_alone_and_a_shared_bias_is_copied(random, tmp_path):
@@ -177,19 +165,16 @@ def test_a_shared_weight_is_left_alone_and_a_shared_bias_is_copied(random, tmp_p
     nodes = {node.name: node for node in model.graph.node}
     nodes["d"].input[1] = "a.weight"
     nodes["b"].input[2] = nodes["c"].input[2] = "a.bias"
-    unevenly(model, "b.weight", random)
+    unevenly(model, "b.weight")
     found = equalise(loaded(model, tmp_path))
     assert [(pair.first, pair.second) for pair in found.pairs] == [("b", "c")]
     assert_same_in_fp32(tmp_path, found.network, {"x": random.standard_normal((1, 6, 8, 8)).astype(np.float32)})
 
 
 def test_dead_channels_keep_their_weights(random, tmp_path):
-    def dead(values):
-        values[2] *= 1e-20
-        return values
-
+    factors = np.where(np.arange(6) == 2, 1e-20, 1).astype(np.float32).reshape(-1, 1, 1, 1)
     model = sketch(random, [("Relu", {})]).model({"x": [1, 3, 8, 8]}, {"y": ANY})
-    networks.scale_constant(model, "first.weight", dead)
+    networks.scale_constant(model, "first.weight", lambda values: values * factors)
     (pair,) = equalise(loaded(model, tmp_path)).pairs
     assert pair.factors[2] == 1.0
     assert pair.largest < 10

@@ -33,6 +33,11 @@ def int8_and_float(network, feeds):
     return [next(iter(made.infer(feeds).values())) for made in (builder.build(everything), builder.reference())]
 
 
+def full_int8(network):
+    """The network with all its pairs, written for TensorRT."""
+    return PlanWriter(network, {}, GraphTarget.TENSORRT).write(int8_set(len(network.layers), network.quantizable))
+
+
 def parsed_by_tensorrt(path):
     """Returns True if TensorRT's own parser takes a file, strongly typed; it needs no GPU for that."""
     trt = pytest.importorskip("tensorrt_rtx_bindings")
@@ -61,18 +66,13 @@ def rounded_product(folder, zero_point=None, levels=TensorProto.INT8, dequantize
     return path, numpy_helper.to_array(sketch.constants[0]), feeds
 
 
-def test_output_dtype_says_what_the_integers_are_where_there_is_no_zero_point(tmp_path):
-    path, weight, feeds = rounded_product(tmp_path)
+@pytest.mark.parametrize("named", [True, False], ids=["by output_dtype", "by the dequantizer's zero point"])
+def test_what_the_integers_are_where_the_quantizer_has_no_zero_point(named, tmp_path):
+    """TensorRT's parser takes the second pair as INT8; by ONNX alone the quantizer's integers would be uint8."""
+    path, weight, feeds = rounded_product(tmp_path, **({} if named else {"levels": None, "dequantizer": [0]}))
     found, _ = int8_and_float(load_network(path), feeds)
-    np.testing.assert_allclose(found, by_onnxruntime(path, feeds), rtol=1e-6, atol=1e-6)
-    expected = (np.clip(np.rint(feeds["x"] / np.float32(0.05)), -128, 127) * np.float32(0.05)) @ weight
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_the_dequantizers_zero_point_decides_where_the_quantizer_says_nothing(tmp_path):
-    """TensorRT's parser takes such a pair as INT8; by ONNX alone the quantizer's integers would be uint8."""
-    path, weight, feeds = rounded_product(tmp_path, levels=None, dequantizer=[0])
-    found, _ = int8_and_float(load_network(path), feeds)
+    if named:
+        np.testing.assert_allclose(found, by_onnxruntime(path, feeds), rtol=1e-6, atol=1e-6)
     expected = (np.clip(np.rint(feeds["x"] / np.float32(0.05)), -128, 127) * np.float32(0.05)) @ weight
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
@@ -124,9 +124,8 @@ def half_network(folder, opset, stored):
 
     def pair(x, name, scale):
         scale = sketch.constant(f"{name}.scale", scale, np.float16)
-        return sketch.node(
-            "DequantizeLinear", [sketch.node("QuantizeLinear", [x, scale, zero], f"{name}.q"), scale, zero], name
-        )
+        levels = sketch.node("QuantizeLinear", [x, scale, zero], f"{name}.q")
+        return sketch.node("DequantizeLinear", [levels, scale, zero], name)
 
     def weight(name, *shape):
         values = sketch.random.normal(0, 0.3, shape)
@@ -159,17 +158,12 @@ def without_pairs(path, folder):
     """The file with every dequantizer's output replaced by what its quantizer read, by its protobuf alone."""
     model = onnx.load(path)
     made = {node.output[0]: node for node in model.graph.node}
-    behind = {}
-    for node in model.graph.node:
-        if node.op_type == "DequantizeLinear":
-            behind[node.output[0]] = made[node.input[0]].input[0]
-    kept = [node for node in model.graph.node if node.op_type not in ("QuantizeLinear", "DequantizeLinear")]
+    behind = {out: made[n.input[0]].input[0] for out, n in made.items() if n.op_type == "DequantizeLinear"}
+    kept = [networks.copied(n) for n in model.graph.node if n.op_type not in ("QuantizeLinear", "DequantizeLinear")]
     for node in kept:
-        for slot, name in enumerate(node.input):
-            node.input[slot] = behind.get(name, name)
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
+        node.input[:] = [behind.get(name, name) for name in node.input]
     del model.graph.node[:]
-    model.graph.node.extend(copies)
+    model.graph.node.extend(kept)
     return networks.save(model, folder, "without.onnx")
 
 
@@ -184,7 +178,7 @@ def test_a_network_in_fp16_is_measured_as_onnxruntime_runs_it(opset, stored, tmp
     np.testing.assert_allclose(int8, by_onnxruntime(path, feeds), atol=2e-3)
     if not stored:
         np.testing.assert_allclose(floats, by_onnxruntime(without_pairs(path, tmp_path), feeds), atol=2e-3)
-    written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(int8_set(len(network.layers), network.quantizable))
+    written = full_int8(network)
     types = {tensor.name: tensor.data_type for tensor in written.model.graph.initializer}
     scales = {types[node.input[1]] for node in written.model.graph.node if node.op_type == "DequantizeLinear"}
     assert scales == {TensorProto.FLOAT16}
@@ -197,9 +191,8 @@ def test_a_run_on_a_network_in_fp16(strategy, tmp_path):
     how = {"engine": "onnxruntime", "strategy": strategy, "threshold": 0.9999999, "explain": "none"}
     report = trt_bisect.run(path, inputs=[feeds], **how, output=tmp_path / "run")
     whole = load_network(path)
-    assert report.similarity.int8 == pytest.approx(
-        cosine(by_onnxruntime(path, feeds), int8_and_float(whole, feeds)[1]), abs=1e-6
-    )
+    expected = cosine(by_onnxruntime(path, feeds), int8_and_float(whole, feeds)[1])
+    assert report.similarity.int8 == pytest.approx(expected, abs=1e-6)
     assert not any(row.outcome == "build failed" for row in report.layers)
     assert "FP16" in texts(report.notes)[0]
     recipe = trt_bisect.check(tmp_path / "run" / "recipe" / "network.qdq.onnx")
@@ -208,7 +201,7 @@ def test_a_run_on_a_network_in_fp16(strategy, tmp_path):
 
 def test_tensorrt_takes_a_recipe_in_fp16(tmp_path):
     network = load_network(half_network(tmp_path, 19, stored=True))
-    written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(int8_set(len(network.layers), network.quantizable))
+    written = full_int8(network)
     save_model(written.model, written.weights, tmp_path / "recipe.onnx")
     assert trt_bisect.check(tmp_path / "recipe.onnx").findings == ()
     assert parsed_by_tensorrt(tmp_path / "recipe.onnx")
@@ -219,14 +212,8 @@ def test_tensorrt_takes_a_recipe_in_fp16(tmp_path):
 
 def test_the_symmetric_quantizer_reaches_as_far():
     """By hand: levels of uint8 with zero point 0 and scale 0.1 reach 25.5, which are 127 steps of 25.5 / 127."""
-    cases = [
-        (np.uint8, 0, 25.5 / 127),
-        (np.uint8, 128, 0.1),
-        (np.uint8, 255, 25.5 / 128),
-        (np.int8, -128, 25.5 / 127),
-        (np.int8, 27, 15.5 / 128),
-        (np.int8, 0, 0.1),
-    ]
+    unsigned = [(np.uint8, 0, 25.5 / 127), (np.uint8, 128, 0.1), (np.uint8, 255, 25.5 / 128)]
+    cases = [*unsigned, (np.int8, -128, 25.5 / 127), (np.int8, 27, 15.5 / 128), (np.int8, 0, 0.1)]
     for dtype, zero, expected in cases:
         found = Quantizer(np.array(0.1, np.float32), np.array(zero, dtype)).symmetric()
         assert found.zero_point.dtype == np.int8
@@ -335,8 +322,7 @@ def test_an_asymmetric_file_gets_a_symmetric_recipe_and_its_own_figure(tmp_path)
     floats = int8_and_float(network, samples[0])[1]
     own = cosine(by_onnxruntime(quantized, samples[0]), floats)
     assert f"{100 * own:.2f}" in texts(report.notes)[1]
-    everything = int8_set(len(network.layers), network.quantizable)
-    written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(everything)
+    written = full_int8(network)
     save_model(written.model, written.weights, tmp_path / "symmetric.onnx")
     ours = cosine(by_onnxruntime(tmp_path / "symmetric.onnx", samples[0]), floats)
     assert report.similarity.int8 == pytest.approx(ours, abs=1e-6)

@@ -9,7 +9,8 @@ import onnx.compose
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.support.quantized import plain_run
+from tests.support.networks import model_of, save
+from tests.support.quantized import in_plan, plain_run
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.ranges import refuse_without_low
@@ -58,18 +59,10 @@ def typed(folder, name="fp16", *, inside="", result="", round_trip=False):
         nodes += [node("Cast", ["n"], "t", to=kind)]
     nodes += [node("Exp", ["t"], "e"), node("MatMul", ["e", "w2"], "y" if result else "yt")]
     nodes += [] if result else [node("Cast", ["yt"], "y", to=FLOAT)]
-    graph = helper.make_graph(
-        nodes,
-        "typed",
-        [helper.make_tensor_value_info("x", kind if inside else FLOAT, [4, 8])],
-        [helper.make_tensor_value_info("y", kind if result else FLOAT, [4, 5])],
-        constants,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.checker.check_model(model, full_check=True)
-    path = folder / f"{name}.onnx"
-    onnx.save(model, path)
-    return path
+    model = model_of(nodes, {"x": [4, 8]}, {"y": [4, 5]}, constants, ir_version=9)
+    model.graph.input[0].type.tensor_type.elem_type = kind if inside else FLOAT
+    model.graph.output[0].type.tensor_type.elem_type = kind if result else FLOAT
+    return save(model, folder, f"{name}.onnx")
 
 
 def node_by_node(path, x):
@@ -152,12 +145,8 @@ def test_fp16_inputs_and_outputs_keep_their_type(tmp_path):
     network = load_network(path, low=FP16)
     assert (network.inputs[0].dtype, network.outputs[0].dtype) == (np.float16, np.float16)
     x = FEEDS.astype(np.float16)
-    (found,) = (
-        OnnxRuntimeBuilder(network, {}, BuildOptions())
-        .switch(1)
-        .infer(network.free_plan(network.quantizable), {"x": x})
-        .values()
-    )
+    switch = OnnxRuntimeBuilder(network, {}, BuildOptions()).switch(1)
+    (found,) = switch.infer(network.free_plan(network.quantizable), {"x": x}).values()
     assert found.dtype == np.float16
     np.testing.assert_array_equal(found.astype(np.float32), node_by_node(path, x)["y"])
 
@@ -185,9 +174,8 @@ def test_another_type_than_the_files_is_refused(tmp_path):
 def test_a_network_in_its_own_type_is_searched(name, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.stack([FEEDS, FEEDS * 2]))
     path = typed(tmp_path, name)
-    report = run(
-        path, inputs=str(tmp_path / "x.npz"), low=name, engine="onnxruntime", history="none", threshold=1 - 1e-7
-    )
+    asked = {"engine": "onnxruntime", "history": "none", "threshold": 1 - 1e-7}
+    report = run(path, inputs=str(tmp_path / "x.npz"), low=name, **asked)
     assert sum(row.quantizable for row in report.layers) == 5
     assert report.similarity.recipe > report.similarity.int8
     assert report.culprits
@@ -247,15 +235,8 @@ def fp8_network(folder, high=np.float32):
     nodes.append(helper.make_node("DequantizeLinear", given, ["w2"], "w2_DQ"))
     nodes.append(helper.make_node("MatMul", [pair("f", "f", 0.02), "w2"], ["y"], "fc"))
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(high))
-    graph = helper.make_graph(
-        nodes, "fp8", [helper.make_tensor_value_info("x", kind, [1, 4, 4, 4])],
-        [helper.make_tensor_value_info("y", kind, [1, 5])], constants,
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
-    onnx.checker.check_model(model, full_check=True)
-    path = folder / "fp8.onnx"
-    onnx.save(model, path)
-    return path
+    model = model_of(nodes, {"x": [1, 4, 4, 4]}, {"y": [1, 5]}, constants, opset=19, kind=kind, ir_version=9)
+    return save(model, folder, "fp8.onnx")
 
 
 def by_onnx_runtime(path, x):
@@ -273,12 +254,7 @@ def test_fp8_pairs_are_read_and_written_back_to_the_bit(tmp_path):
     written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.free_plan(network.quantizable))
     (found,) = make_session(written, level=UNOPTIMISED).run(None, {"x": IMAGE})
     np.testing.assert_array_equal(found, by_onnx_runtime(path, IMAGE))
-    (emulated,) = (
-        OnnxRuntimeBuilder(network, {}, BuildOptions())
-        .build(network.free_plan(network.quantizable))
-        .infer({"x": IMAGE})
-        .values()
-    )
+    (emulated,) = in_plan(network, network.free_plan(network.quantizable), {"x": IMAGE}).values()
     np.testing.assert_allclose(emulated, found, rtol=1e-5, atol=1e-5)
 
 
@@ -288,15 +264,8 @@ def test_fp8_pairs_in_an_fp16_network_are_read(tmp_path):
     assert network.low is FP8
     assert "FP8" in network.notes[0]
     x = IMAGE.astype(np.float16)
-    (found,) = (
-        OnnxRuntimeBuilder(network, {}, BuildOptions())
-        .build(network.free_plan(network.quantizable))
-        .infer({"x": x})
-        .values()
-    )
-    np.testing.assert_allclose(
-        found.astype(np.float32), by_onnx_runtime(path, x).astype(np.float32), rtol=2e-3, atol=2e-2
-    )
+    found, expected = in_plan(network, network.free_plan(network.quantizable), {"x": x}), by_onnx_runtime(path, x)
+    np.testing.assert_allclose(*(y.astype(np.float32) for y in (*found.values(), expected)), rtol=2e-3, atol=2e-2)
 
 
 def test_without_its_pairs_an_fp8_network_is_its_weights_in_float32(tmp_path):
@@ -313,10 +282,8 @@ def test_without_its_pairs_an_fp8_network_is_its_weights_in_float32(tmp_path):
 def test_an_fp8_network_is_searched_and_its_recipe_leaves_pairs_out(tmp_path):
     path = fp8_network(tmp_path)
     np.savez(tmp_path / "x.npz", x=np.stack([IMAGE, IMAGE / 3]))
-    report = run(
-        path, inputs=str(tmp_path / "x.npz"), engine="onnxruntime", history="none", threshold=0.99999,
-        output=str(tmp_path / "run"),
-    )  # fmt: skip
+    asked = {"engine": "onnxruntime", "history": "none", "threshold": 0.99999}
+    report = run(path, inputs=str(tmp_path / "x.npz"), **asked, output=str(tmp_path / "run"))
     assert report.low == "fp8"
     assert set(report.culprits) <= {"conv", "fc"}
     assert report.culprits

@@ -56,9 +56,8 @@ def test_they_are_among_the_tensors_that_weak_typing_leaves_free(make, tmp_path,
     network, _, _, builder = prepared(make, tmp_path)
     for _ in range(6):
         int8 = [k for k in network.quantizable if random.random() < 0.7]
-        set_on = {
-            each.layer: each for each in weak_plan(builder, network, int8_set(len(network.layers), int8)).constraints
-        }
+        weak = weak_plan(builder, network, int8_set(len(network.layers), int8))
+        set_on = {each.layer: each for each in weak.constraints}
         free = {
             tensor
             for layer in network.layers
@@ -73,16 +72,17 @@ def test_they_are_among_the_tensors_that_weak_typing_leaves_free(make, tmp_path,
             assert set(ops) <= {"Relu", "Add", "Clip", "Mul"}, (tensor, ops)
 
 
-def with_pairs(model, tensors, weights, first="x"):
-    """The file with a Q/DQ pair on each tensor and weight, and on its input ``first``, put there by hand."""
-    model = onnx.ModelProto.FromString(model.SerializeToString())
+def with_pairs(model, tensors, weights):
+    """The file with a Q/DQ pair on each tensor and weight, and on its input ``x``, put there by hand."""
+    model = networks.copied(model)
     graph, nodes = model.graph, []
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    for name in weights:
-        values = numpy_helper.to_array(constants[name])
+
+    def rounded(values):
         scale = (np.abs(values).max(axis=(1, 2, 3), keepdims=True) / 127).astype(np.float32)
-        rounded = (np.clip(np.rint(values / scale), -127, 127) * scale).astype(np.float32)
-        constants[name].CopyFrom(numpy_helper.from_array(rounded, name))
+        return (np.clip(np.rint(values / scale), -127, 127) * scale).astype(np.float32)
+
+    for name in weights:
+        networks.scale_constant(model, name, rounded)
 
     def pair(name):
         zero = numpy_helper.from_array(np.array(0, np.int8), f"{name}@0")
@@ -91,8 +91,7 @@ def with_pairs(model, tensors, weights, first="x"):
         nodes.append(helper.make_node("QuantizeLinear", [name, *parameters], [f"{name}@q"]))
         nodes.append(helper.make_node("DequantizeLinear", [f"{name}@q", *parameters], [f"{name}@d"]))
 
-    if first:
-        pair(first)
+    pair("x")
     for node in graph.node:
         node.input[:] = [f"{name}@d" if name in tensors else name for name in node.input]
         nodes.append(node)
@@ -109,8 +108,7 @@ def test_the_graph_is_that_with_pairs_put_in_by_hand(tmp_path):
     network, feeds, scales, _builder = prepared(swish, tmp_path)
     names = ["x", "a_out", "swish_out", "relu_out", "turn_out"]
     by_hand = with_pairs(swish(), {name: scales[name] for name in names}, ["a.weight", "b.weight", "c.weight"])
-    theirs = plain_session(by_hand, optimised=False)
-    plan = int8_set(len(network.layers), network.quantizable)
+    theirs, plan = plain_session(by_hand, optimised=False), int8_set(len(network.layers), network.quantizable)
     written = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=True).write(plan)
     ours = make_session(written, level=UNOPTIMISED)
     plain = OnnxRuntimeBuilder(network, scales, BuildOptions())
@@ -137,11 +135,11 @@ def test_the_switching_session_gives_what_the_plans_own_graph_gives(tmp_path, ra
 def test_a_network_with_pairs_of_its_own_has_nothing_more_to_round(tmp_path):
     sketch = networks.Sketch(5)
     scale, zero = sketch.constant("scale", 0.05), sketch.constant("zero", 0, np.int8)
-    q = sketch.node("QuantizeLinear", ["x", scale, zero], "q")
-    x = sketch.conv(sketch.node("DequantizeLinear", [q, scale, zero], "d"), "a", 3, 4)
-    x = sketch.node("Sigmoid", [x], "gate")
-    q = sketch.node("QuantizeLinear", [x, scale, zero], "q2")
-    x = sketch.conv(sketch.node("DequantizeLinear", [q, scale, zero], "d2"), "b", 4, 4)
+    x = "x"
+    for name, inside in (("a", 3), ("b", 4)):
+        q = sketch.node("QuantizeLinear", [x, scale, zero], f"{name}.q")
+        x = sketch.conv(sketch.node("DequantizeLinear", [q, scale, zero], f"{name}.d"), name, inside, 4)
+        x = sketch.node("Sigmoid", [x], f"{name}.gate") if name == "a" else x
     sketch.nodes[-1].output[0] = "y"
     network = load_network(networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]}), tmp_path))
     plan = int8_set(len(network.layers), network.quantizable)

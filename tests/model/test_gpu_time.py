@@ -15,14 +15,10 @@ LAUNCH = FIT.launch * 1e-6
 
 
 RATES = {
-    "A100": (2048, 1024, 512, 64),
-    "H100": (4096, 2048, 1024, 128),
-    "L4": (1024, 512, 256, 128),
-    "T4": (1024, 512, None, 64),
-    "RTX": (1024, 512, 128, 128),
-    "Orin": (2048, 1024, 512, 128),
+    "A100": (2048, 1024, 512, 64), "H100": (4096, 2048, 1024, 128), "L4": (1024, 512, 256, 128),
+    "T4": (1024, 512, None, 64), "RTX": (1024, 512, 128, 128), "Orin": (2048, 1024, 512, 128),
     "Thor": (8192, 4096, 2048, 128),
-}
+}  # fmt: skip
 """Multiply-adds a cycle of one SM, from NVIDIA's whitepapers of the architectures: of its tensor cores in INT8, FP16
 and TF32, without sparsity, and of its CUDA cores in FP32. GeForce has half the rate of TF32; FP16 sums in FP16."""
 BUILD = {
@@ -95,12 +91,9 @@ def work(kernel, gpu=A100):
     return seconds(kernel, gpu) - LAUNCH
 
 
-def test_a_kernel_without_a_product_takes_a_launch_and_its_bytes():
+def test_a_kernel_without_a_product_takes_a_launch_and_its_bytes_and_one_that_does_nothing_no_time():
     assert seconds(stream(1_555_000_000), A100) == pytest.approx(LAUNCH + 1e-3 / FIT.memory)
     assert seconds(stream(0), A100) == pytest.approx(LAUNCH)
-
-
-def test_a_kernel_that_does_nothing_takes_no_time():
     assert seconds(Kernel("reshape", Kind.NOTHING, 1 << 30), A100) == 0.0
 
 
@@ -141,14 +134,11 @@ def test_a_depthwise_convolution_runs_at_the_rate_of_shared_memory(precision, sh
     assert work(kernel) == pytest.approx(96 * 100_352 * 9 / (19.5e12 / 2 * share * FIT.scalar))
 
 
-def test_the_first_convolution_in_fp32_uses_no_tensor_cores():
-    assert work(product(401_408, 64, 3, 49, FP32)) == pytest.approx(401_408 * 64 * 147 / (19.5e12 / 2 * FIT.scalar))
-
-
-def test_the_first_convolution_in_int8_by_fours_is_dp4a():
-    """Three channels take the time of four, four multiply-adds an instruction."""
-    kernel = product(401_408, 64, 3, 49, by_fours=True)
-    assert work(kernel) == pytest.approx(401_408 * 64 * 49 * 4 / (4 * 19.5e12 / 2 * FIT.scalar))
+@pytest.mark.parametrize(("precision", "by_fours", "macs"), [(FP32, False, 147), (INT8, True, 49 * 4 / 4)])
+def test_the_first_convolution_uses_no_tensor_cores(precision, by_fours, macs):
+    """In INT8 by fours it is DP4A: three channels take the time of four, four multiply-adds an instruction."""
+    kernel = product(401_408, 64, 3, 49, precision, by_fours=by_fours)
+    assert work(kernel) == pytest.approx(401_408 * 64 * macs / (19.5e12 / 2 * FIT.scalar))
 
 
 def test_arithmetic_and_bytes_overlap_but_not_quite():

@@ -27,6 +27,13 @@ ROOT = Path(__file__).parents[2]
 VALUES = np.random.default_rng(0).normal(size=(300, 700)).astype(np.float32)
 
 
+def printed_by(code, *arguments, **environment):
+    """The words that Python code prints in a process of its own."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    how = {"env": {**os.environ, **environment}, "cwd": ROOT, "capture_output": True, "text": True, "check": True}
+    return subprocess.run(command, **how).stdout.split()
+
+
 @pytest.fixture(autouse=True)
 def small_arrays_are_mapped_too(monkeypatch):
     monkeypatch.setattr(module, "_LEAST_BYTES", 0)
@@ -73,10 +80,7 @@ def test_without_room_for_a_file_the_array_stays_in_memory(tmp_path, room):
         "from trt_bisect.support.memory import mapped; values = np.zeros(1 << 20);"
         "print(mapped(values) is values, sum(len(files) for _, _, files in os.walk(os.environ['TMPDIR'])))"
     )
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "0"]
+    assert printed_by(code, TMPDIR=str(tmp_path), PYTHONDONTWRITEBYTECODE="1") == ["True", "0"]
 
 
 def test_a_child_that_was_forked_removes_no_files_of_its_parent():
@@ -87,8 +91,7 @@ def test_a_child_that_was_forked_removes_no_files_of_its_parent():
         "array = array if child else None; gc.collect();"
         "os.waitpid(child, 0) if child else os._exit(0); print(path.exists())"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True"]
+    assert printed_by(code) == ["True"]
 
 
 def test_where_files_would_be_in_memory_weights_stay_there_and_rounded_ones_are_not_kept(tmp_path, monkeypatch):
@@ -147,12 +150,10 @@ def test_a_file_that_was_removed_is_not_needed_where_the_values_are_still_there(
     network = load_network(networks.save(model, tmp_path))
     builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
     feeds = {"x": networks.samples(model, 1)["x"]}
-    with builder.reference() as engine:
-        before = engine.infer(feeds)
+    before = builder.reference().infer(feeds)
     for array in network.weights.values():
         file_of(array).unlink()
-    with builder.reference() as engine:
-        after = engine.infer(feeds)
+    after = builder.reference().infer(feeds)
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
@@ -188,14 +189,9 @@ def test_memory_holds_large_weights_once_while_an_engine_is_built(tmp_path):
     names = [f"w{i}" for i in range(count)]
     weights = [onnx.numpy_helper.from_array(random.random((size, size), np.float32), name) for name in names]
     nodes = [onnx.helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"], f"m{i}") for i in range(count)]
-    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1, size]) for n in ("x0", f"x{count}"))
-    opset = [onnx.helper.make_opsetid("", 17)]
-    model = onnx.helper.make_model(
-        onnx.helper.make_graph(nodes, "g", [x], [y], weights), opset_imports=opset, ir_version=9
-    )
+    model = networks.model_of(nodes, {"x0": [1, size]}, {f"x{count}": [1, size]}, weights, ir_version=9)
     path = tmp_path / "net.onnx"
     onnx.save(model, path, save_as_external_data=True, location="net.data")
-    done = subprocess.run([sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True, check=True)
-    loaded, building = (int(found) / (4 * count * size**2) for found in done.stdout.split())
+    loaded, building = (int(found) / (4 * count * size**2) for found in printed_by(PEAK, path))
     assert loaded < 0.5
     assert building < 1.5

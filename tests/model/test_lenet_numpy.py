@@ -6,8 +6,10 @@ import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
+from tests.support.by_hand import cosine
 from tests.support.editions import edition
-from trt_bisect import calibrate, load_network, open_dataset, prefix
+from tests.support.networks import attached
+from trt_bisect import calibrate, load_network, open_dataset, prefix, run
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.evaluator.trial import MEASURED
@@ -48,11 +50,8 @@ def lenet_by_hand(digit, weights, scales, int8):
     """``digit`` [28, 28]; ``int8`` the names of the layers in INT8."""
 
     def layer(name, x, tensor):
-        return (
-            (q(x, scales[tensor]), q_rows(weights[f"{name}.weight"]))
-            if name in int8
-            else (x, weights[f"{name}.weight"])
-        )
+        weight = weights[f"{name}.weight"]
+        return (q(x, scales[tensor]), q_rows(weight)) if name in int8 else (x, weight)
 
     x = digit[None].astype(np.float32)
     a, w = layer("conv1", x, "data")
@@ -66,10 +65,6 @@ def lenet_by_hand(digit, weights, scales, int8):
     x = np.maximum(x, 0)
     a, w = layer("ip2", x, "relu1")
     return softmax(w.astype(np.float64) @ a + weights["ip2.bias"])
-
-
-def cosine(a, b):
-    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
 
 
 @pytest.mark.slow
@@ -92,9 +87,7 @@ def test_every_prefix_equals_numpy(lenet, file):
         for k in range(len(LAYERS)):
             measured = builder.build(prefix(len(LAYERS), k)).infer(digit)["prob"][0]
             expected = lenet_by_hand(image, weights, scales, set(LAYERS[: k + 1]))
-            assert cosine(measured.astype(np.float64), reference) == pytest.approx(
-                cosine(expected, by_hand), abs=1e-6
-            ), LAYERS[k]
+            assert cosine(measured, reference) == pytest.approx(cosine(expected, by_hand), abs=1e-6), LAYERS[k]
 
 
 def test_no_layer_that_stays_high_is_quantized_in_the_optimised_model(lenet, tmp_path):
@@ -103,7 +96,6 @@ def test_no_layer_that_stays_high_is_quantized_in_the_optimised_model(lenet, tmp
     scales = dict.fromkeys(network.activations, np.float32(0.05))
     middle_high = prefix(len(LAYERS), len(LAYERS) - 1).keeping({2})
     written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(middle_high)
-    from tests.support.networks import attached
 
     def optimised_ops(*entries):
         options = ort.SessionOptions()
@@ -122,11 +114,7 @@ def test_no_layer_that_stays_high_is_quantized_in_the_optimised_model(lenet, tmp
 
 
 def test_trials_of_a_run_say_which_layers_ran_in_int8(lenet):
-    import trt_bisect
-
-    report = trt_bisect.run(
-        lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", explain="none"
-    )
+    report = run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", explain="none")
     rows = {row.name: row for row in report.layers}
     assert report.arithmetic == "emulated"
     assert all(row.obeyed and row.ran == "int8" for row in report.layers if row.quantizable)

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 import trt_bisect
 from tests.support import networks
 from tests.support.networks import Sketch, attached
-from tests.support.quantized import plain_run, quantized_by_onnxruntime, reference, same_as_the_file
+from tests.support.quantized import in_plan, plain_run, quantized_by_onnxruntime, reference, same_as_the_file
 from trt_bisect import BadInput, NothingMeasured, Precision, load_network, prefix
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -27,6 +27,11 @@ def test_quantizable_layers_of_a_residual_network(tmp_path):
     assert network.layer_named("stem").shape == ("n", 8, 16, 16)
 
 
+def of_norm(sketch, channels):
+    """The parameters of a BatchNormalization."""
+    return [sketch.constant(n, sketch.random.uniform(0.5, 2, channels)) for n in ("gamma", "beta", "mean", "var")]
+
+
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm"])
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_batch_normalization_goes_into_the_layer_before(op, has_bias, tmp_path):
@@ -34,15 +39,10 @@ def test_batch_normalization_goes_into_the_layer_before(op, has_bias, tmp_path):
     sketch = Sketch(5)
     shapes = {"Conv": (6, 2, 3, 3), "ConvTranspose": (4, 3, 3, 3), "Gemm": (6, 4)}
     weight = sketch.constant("w", random.normal(size=shapes[op]))
-    attributes = {
-        "Conv": {"group": 2},
-        "ConvTranspose": {"group": 2},
-        "Gemm": {"transB": 1, "alpha": 0.5, "beta": 2.0},
-    }[op]
+    attributes = {"transB": 1, "alpha": 0.5, "beta": 2.0} if op == "Gemm" else {"group": 2}
     inputs = ["x", weight] + ([sketch.constant("b", random.normal(size=6))] if has_bias else [])
     x = sketch.node(op, inputs, "layer", **attributes)
-    parameters = [sketch.constant(n, random.uniform(0.5, 2, 6)) for n in ("gamma", "beta", "mean", "var")]
-    sketch.node("BatchNormalization", [x, *parameters], "norm", out="y", epsilon=1e-3)
+    sketch.node("BatchNormalization", [x, *of_norm(sketch, 6)], "norm", out="y", epsilon=1e-3)
     shape = [1, 4] if op == "Gemm" else [1, 4, 5, 5]
     path = networks.save(sketch.model({"x": shape}, {"y": [1, 6] if op == "Gemm" else [1, 6, None, None]}), tmp_path)
     network = same_as_the_file(path, {"x": random.normal(size=shape).astype(np.float32)})
@@ -57,8 +57,7 @@ def test_a_weight_that_two_convolutions_share_is_scaled_for_one_alone(first, tmp
     sketch.constant("conv1.folded_bias", np.full(4, 7.0))
     second = {"conv1": "conv2", "conv2": "conv1"}[first]
     one = sketch.node("Conv", ["x", weight], first)
-    parameters = [sketch.constant(n, sketch.random.uniform(0.5, 2, 4)) for n in ("gamma", "beta", "mean", "var")]
-    one = sketch.node("BatchNormalization", [one, *parameters], "norm")
+    one = sketch.node("BatchNormalization", [one, *of_norm(sketch, 4)], "norm")
     two = sketch.node("Conv", [one, weight, "conv1.folded_bias"], second)
     sketch.node("Relu", [two], "last", out="y")
     path = networks.save(sketch.model({"x": [1, 4, 3, 3]}, {"y": [1, 4, 3, 3]}), tmp_path)
@@ -69,8 +68,7 @@ def test_a_weight_that_two_convolutions_share_is_scaled_for_one_alone(first, tmp
 def test_batch_normalization_after_an_add_stays(tmp_path):
     sketch = Sketch(5)
     x = sketch.node("Add", ["x", "x"], "add")
-    parameters = [sketch.constant(n, np.random.default_rng(0).uniform(0.5, 2, 4)) for n in ("g", "b", "m", "v")]
-    sketch.node("BatchNormalization", [x, *parameters], "norm", out="y")
+    sketch.node("BatchNormalization", [x, *of_norm(sketch, 4)], "norm", out="y")
     path = networks.save(sketch.model({"x": [1, 4, 3, 3]}, {"y": [1, 4, 3, 3]}), tmp_path)
     network = same_as_the_file(path, {"x": np.ones((1, 4, 3, 3), np.float32)})
     assert [layer.op_type for layer in network.layers] == ["Add", "BatchNormalization"]
@@ -131,9 +129,8 @@ def test_opsets_9_and_10_are_converted_and_noted(opset, tmp_path):
 
 
 def test_opset_8_is_refused(tmp_path):
-    sketch = Sketch(7)
-    sketch.nodes.append(helper.make_node("Relu", ["x"], ["y"]))
-    path = networks.save(sketch.model({"x": [1]}, {"y": [1]}, opset=8), tmp_path)
+    relu = helper.make_node("Relu", ["x"], ["y"])
+    path = networks.save(networks.model_of([relu], {"x": [1]}, {"y": [1]}, opset=8), tmp_path)
     with pytest.raises(BadInput, match="opset 8"):
         load_network(path)
 
@@ -145,13 +142,11 @@ def test_local_functions_are_inlined(tmp_path):
         [helper.make_opsetid("", 17)],
     )  # fmt: skip
     w = numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
-    nodes = [helper.make_node("Block", ["x", "w"], ["h"], domain="mine"),
-             helper.make_node("Block", ["h", "w"], ["y"], domain="mine")]  # fmt: skip
-    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in "xy"]
-    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [w])
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    nodes = [helper.make_node("Block", [x, "w"], [y], domain="mine") for x, y in ("xh", "hy")]
+    model = networks.model_of(nodes, {"x": [2, 4]}, {"y": [2, 4]}, [w], functions=[function])
+    model.opset_import.append(helper.make_opsetid("mine", 1))
     path = tmp_path / "f.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, functions=[function], ir_version=8), path)
+    onnx.save(model, path)
     network = same_as_the_file(path, {"x": np.ones((2, 4), np.float32)})
     assert [layer.op_type for layer in network.layers] == ["MatMul", "Relu", "MatMul", "Relu"]
     assert len(network.quantizable) == 2
@@ -234,9 +229,7 @@ def test_fp16_layers_are_rounded_to_fp16(tmp_path):
     network = load_network(networks.save(networks.chain(depth=1), tmp_path))
     feeds = {"x": np.random.default_rng(0).normal(size=(1, 3, 16, 16)).astype(np.float32)}
     plan = int8_set(len(network.layers), (), Precision.FP16)
-    builder = OnnxRuntimeBuilder(network, {}, BuildOptions(high=Precision.FP16))
-    halves = builder.build(plan).infer(feeds)["y"]
-    exact = reference(network, feeds)[0]
+    halves, exact = in_plan(network, plan, feeds)["y"], reference(network, feeds)[0]
     assert np.array_equal(halves, halves.astype(np.float16).astype(np.float32))
     assert 0 < np.abs(halves - exact).max() < 0.01
     for target in GraphTarget:
@@ -245,19 +238,14 @@ def test_fp16_layers_are_rounded_to_fp16(tmp_path):
 
 
 @pytest.mark.parametrize("make", [networks.residual, networks.transformer])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"per_channel": True, "extra_options": {"ActivationSymmetric": True, "WeightSymmetric": True}},
-        {"per_channel": False, "extra_options": {"QuantizeBias": False, "AddQDQPairToWeight": True}},
-    ],
-    ids=["symmetric", "asymmetric"],
-)
+@pytest.mark.parametrize("options", [
+    {"per_channel": True, "extra_options": {"ActivationSymmetric": True, "WeightSymmetric": True}},
+    {"per_channel": False, "extra_options": {"QuantizeBias": False, "AddQDQPairToWeight": True}},
+], ids=["symmetric", "asymmetric"])  # fmt: skip
 def test_a_network_with_pairs_keeps_its_scales(make, options, tmp_path):
     model = make()
     path, quantized = networks.save(model, tmp_path), tmp_path / "quantized.onnx"
-    stacked = networks.samples(model)["x"]
-    samples = [{"x": sample[None]} for sample in stacked]
+    samples = [{"x": sample[None]} for sample in networks.samples(model)["x"]]
     quantized_by_onnxruntime(path, quantized, samples, **options)
     network = load_network(quantized)
     assert network.has_pairs
@@ -280,16 +268,16 @@ def _random_chain(seed, layers):
         kind = random.choice(["conv", "add", "relu", "pool", "concat"])
         one, two = made[random.integers(len(made))], made[-1]
         if kind == "conv":
-            made.append(sketch.conv(two, f"conv{i}", 4, 4))
+            x = sketch.conv(two, f"conv{i}", 4, 4)
         elif kind == "add":
-            made.append(sketch.node("Add", [one, two], f"add{i}"))
+            x = sketch.node("Add", [one, two], f"add{i}")
         elif kind == "relu":
-            made.append(sketch.node("Relu", [two], f"relu{i}"))
+            x = sketch.node("Relu", [two], f"relu{i}")
         elif kind == "pool":
-            made.append(sketch.node("MaxPool", [two], f"pool{i}", kernel_shape=[3, 3], pads=[1] * 4))
+            x = sketch.node("MaxPool", [two], f"pool{i}", kernel_shape=[3, 3], pads=[1] * 4)
         else:
-            both = sketch.node("Concat", [one, two], f"concat{i}", axis=1)
-            made.append(sketch.conv(both, f"mix{i}", 8, 4, 1))
+            x = sketch.conv(sketch.node("Concat", [one, two], f"concat{i}", axis=1), f"mix{i}", 8, 4, 1)
+        made.append(x)
     sketch.node("GlobalAveragePool", [made[-1]], "last", out="y")
     return sketch.model({"x": [1, 4, 6, 6]}, {"y": [1, 4, 1, 1]})
 
@@ -317,9 +305,8 @@ def test_exactly_the_layers_of_the_plan_have_pairs(tmp_path_factory, seed, depth
             q = quantized[dequantized[node.input[slot]].input[0]]
             assert q.input[0] not in dequantized, "rounded twice"
     feeds = {"x": np.random.default_rng(seed).normal(size=(1, 4, 6, 6)).astype(np.float32)}
-    by_weights = OnnxRuntimeBuilder(network, scales, BuildOptions()).build(plan).infer(feeds)["y"]
     by_pairs = make_session(written).run(None, feeds)[0]
-    np.testing.assert_allclose(by_weights, by_pairs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(in_plan(network, plan, feeds, scales)["y"], by_pairs, rtol=1e-5, atol=1e-6)
 
 
 def test_missing_external_data_and_networks_that_are_no_files_are_named(tmp_path):
@@ -337,12 +324,8 @@ def test_missing_external_data_and_networks_that_are_no_files_are_named(tmp_path
 
 def test_a_weight_with_nan_is_named_with_its_layer(tmp_path):
     model = networks.chain()
-    node = next(node for node in model.graph.node if node.op_type == "Conv")
-    weight = next(one for one in model.graph.initializer if one.name == node.input[1])
-    values = numpy_helper.to_array(weight).copy()
-    values.flat[0] = np.nan
-    weight.CopyFrom(numpy_helper.from_array(values, weight.name))
+    networks.scale_constant(model, "conv0.weight", lambda values: np.where(values == values.max(), np.nan, values))
     with pytest.raises((BadInput, NothingMeasured)) as raised:
         trt_bisect.run(networks.save(model, tmp_path), networks.samples(model, 4), engine="onnxruntime")
-    assert f"'{weight.name}'" in str(raised.value)
-    assert f"'{node.name}'" in str(raised.value)
+    assert "'conv0.weight'" in str(raised.value)
+    assert "'conv0'" in str(raised.value)

@@ -9,15 +9,8 @@ import pytest
 
 import trt_bisect
 from tests.support.editions import edition
-from tests.support.norm_in_parts import WIDTH, in_parts
+from tests.support.norm_in_parts import WIDTH, in_parts, saved
 from trt_bisect.model.network import load_network
-
-
-def saved(model, folder):
-    path = folder / "network.onnx"
-    onnx.save(model, path)
-    return path
-
 
 PARTS = [(True, True), (True, False), (False, False)]
 FEW = [(13, "Pow", *PARTS[0]), (18, "Mul", *PARTS[1]), (13, "Mul", *PARTS[2])]

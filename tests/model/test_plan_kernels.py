@@ -88,20 +88,14 @@ def test_every_layer_is_in_one_kernel(resnet):
 
 def test_a_high_layer_between_int8_layers_brings_a_change_before_and_after(resnet):
     """Its INT8 maker stores floats in INT8's layout; its own output is rounded by a kernel."""
-    kernels = resnet.kernels(plan_of(resnet, ["l2.1.c1"]))
-    assert reformats(kernels)[1:] == [
-        "l2.0.r2_out: fp16 to int8",
-        "l2.0.r2_out: fp16 to fp16",
-        "l2.1.r1_out: fp16 to int8",
-    ]
+    changes = "l2.0.r2_out: fp16 to int8", "l2.0.r2_out: fp16 to fp16", "l2.1.r1_out: fp16 to int8"
+    assert reformats(resnet.kernels(plan_of(resnet, ["l2.1.c1"])))[1:] == [*changes]
 
 
 def test_a_second_high_layer_saves_a_change(resnet):
     """The whole block in FP16: the second convolution and the sum read what the first one wrote, in its layout."""
-    one, both = (
-        reformats(resnet.kernels(plan_of(resnet, high)))[1:]
-        for high in (["l2.1.c1"], ["l2.1.c1", "l2.1.c2", "l2.1.add"])
-    )
+    block = ["l2.1.c1", "l2.1.c2", "l2.1.add"]
+    one, both = (reformats(resnet.kernels(plan_of(resnet, high)))[1:] for high in (block[:1], block))
     assert len(both) == 2 < len(one)
     assert both == ["l2.0.r2_out: fp16 to fp16", "l2.1.r2_out: fp16 to int8"]
 
@@ -125,25 +119,29 @@ def test_what_only_moves_values_stays_in_int8():
     model = model_of(SAMPLES / "detector" / "detector.onnx")
     kernels = model.kernels(model.network.full(FP32))
     resize = next(one for one in kernels if one.name == "/model.9/Resize")
-    values = sum(np.prod(model.facts.shapes[name]) for k in resize.layers for name in _ends(model.network.layers[k]))
+    layers = [model.network.layers[k] for k in resize.layers]
+    values = sum(np.prod(model.facts.shapes[name]) for each in layers for name in (*each.inputs, *each.outputs))
     assert resize.moved == values
     assert not [name for name in reformats(kernels) if name.startswith(("/model.8", "/model.9", "/model.10"))]
-
-
-def _ends(layer):
-    return (*layer.inputs, *layer.outputs)
 
 
 def test_an_unknown_operator_is_a_region_and_widens_the_range(residual):
     kernels = residual.kernels(residual.network.full(FP32))
     sure = predicted(kernels, A100)
     layers = [replace(one, op_type="Unheard") if one.name == "pool" else one for one in residual.network.layers]
-    odd = EngineModel(replace(residual.network, layers=tuple(layers)), residual.facts).kernels(
-        residual.network.full(FP32)
-    )
+    odd_model = EngineModel(replace(residual.network, layers=tuple(layers)), residual.facts)
+    odd = odd_model.kernels(residual.network.full(FP32))
     found = predicted(odd, A100)
     assert [one.name for one in odd if one.kind is Kind.REGION] == ["pool"]
     assert found.most / found.ms > sure.most / sure.ms
+
+
+def built_by_rtx(network, plan, folder, shapes):
+    """The layers in each kernel of the engine that TensorRT-RTX builds for a plan."""
+    scales = {tensor: np.float32(0.02 + 1e-4 * i) for i, tensor in enumerate(network.activations)}
+    made = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
+    save_model(made.model, made.weights, folder / "network.qdq.onnx")
+    return [set(layer.network_layers) for layer in layers_of_file(folder / "network.qdq.onnx", shapes)]
 
 
 @pytest.mark.parametrize("name", edition(("residual", "encoder"), ("lenet", "residual", "detector", "encoder")))
@@ -153,10 +151,7 @@ def test_fusions_are_those_of_engines_that_tensorrt_rtx_builds(name, tmp_path):
     files = {"lenet": "lenet/lenet", "detector": "detector/detector", "encoder": "transformer/encoder"}
     source = SAMPLES / f"{files[name]}.onnx" if name in files else save(networks.residual(2), tmp_path)
     model = model_of(source)
-    scales = {tensor: np.float32(0.02 + 1e-4 * i) for i, tensor in enumerate(model.network.activations)}
-    made = PlanWriter(model.network, scales, GraphTarget.TENSORRT).write(model.network.full(FP32))
-    save_model(made.model, made.weights, tmp_path / "network.qdq.onnx")
-    built = [set(layer.network_layers) for layer in layers_of_file(tmp_path / "network.qdq.onnx", {})]
+    built = built_by_rtx(model.network, model.network.full(FP32), tmp_path, {})
     heads = [group for group in model.groups if group.head is not None]
     assert len(heads) == sum(layer.op_type in PRODUCTS for layer in model.network.layers) > 2
     for group in heads:
@@ -167,25 +162,17 @@ def test_fusions_are_those_of_engines_that_tensorrt_rtx_builds(name, tmp_path):
 ATTENTION = ["block0.scores", "block0.softmax", "block0.mix"]
 
 
-@pytest.mark.parametrize(
-    ("base", "high", "fused"),
-    [
-        (FP16, None, {0, 1}),
-        (FP16, ATTENTION, {0}),
-        *edition((), ((FP32, None, set()), (FP16, (), set()))),
-        (FP16, ["block0.mix"], set()),
-    ],
-)
+@pytest.mark.parametrize(("base", "high", "fused"), [
+    (FP16, None, {0, 1}), (FP16, ATTENTION, {0}), *edition((), ((FP32, None, set()), (FP16, (), set()))),
+    (FP16, ["block0.mix"], set()),
+])  # fmt: skip
 def test_attention_is_one_kernel_where_tensorrt_rtx_makes_one(base, high, fused, tmp_path):
     """In 16-bit floats without a pair inside; ``high`` is None for a network without INT8."""
     pytest.importorskip("tensorrt_rtx_bindings")
     network = load_network(SAMPLES / "transformer" / "encoder.onnx", base=base)
     model = EngineModel(network, facts_for(network, {"x": np.zeros((8, 16, 48), np.float32)}))
     plan = network.plan((), base) if high is None else plan_of(model, high, base)
-    scales = {tensor: np.float32(0.02 + 1e-4 * i) for i, tensor in enumerate(network.activations)}
-    made = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
-    save_model(made.model, made.weights, tmp_path / "network.qdq.onnx")
-    built = [set(layer.network_layers) for layer in layers_of_file(tmp_path / "network.qdq.onnx", {"x": (8, 16, 48)})]
+    built = built_by_rtx(network, plan, tmp_path, {"x": (8, 16, 48)})
     kernels = model.kernels(plan)
     ours = [{network.layers[k].name for k in kernel.layers} for kernel in kernels]
     for block in (0, 1):
@@ -219,8 +206,7 @@ def test_sigmoids_kept_in_fp32_break_the_kernels_of_an_fp16_network():
     sigmoids = [layer.index for layer in layers if layer.op_type == "Sigmoid" and layer.name.endswith("/act/Sigmoid")]
     head = [layer.index for layer in layers if layer.name.startswith("/model.13/")]
     assert len(sigmoids) > 15 < len(head)
-    in_fp16 = model.network.plan((), FP16)
-    full = model.network.full(FP16)
+    in_fp16, full = model.network.plan((), FP16), model.network.full(FP16)
     for plan, kept in ((in_fp16, sigmoids), (full, sigmoids), (in_fp16, head)):
         before, after = (predicted(model.kernels(one), t4).ms for one in (plan, plan.keeping(kept, FP32)))
         assert after > 1.1 * before

@@ -10,7 +10,7 @@ from onnx import numpy_helper
 import trt_bisect
 from tests.support import networks
 from tests.support.networks import Sketch
-from tests.support.quantized import quantized_by_onnxruntime
+from tests.support.quantized import plain_session, quantized_by_onnxruntime
 from trt_bisect import BadInput, load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.reading import compare_with_file, relative_difference, without_pairs
@@ -24,8 +24,7 @@ SYMMETRIC = {"per_channel": True, "extra_options": {"ActivationSymmetric": True,
 def quantized(make, folder, **options):
     """A network that ONNX Runtime quantized, and a sample."""
     model = make()
-    stacked = networks.samples(model)["x"]
-    samples = [{"x": sample[None]} for sample in stacked]
+    samples = [{"x": sample[None]} for sample in networks.samples(model)["x"]]
     quantized_by_onnxruntime(networks.save(model, folder), folder / "quantized.onnx", samples, **options)
     return folder / "quantized.onnx", samples[0]
 
@@ -74,8 +73,7 @@ def test_two_percent_off_in_fp32_is_refused_with_the_figure(tmp_path):
     del node.input[2]
     file = onnx.load(path)
     file.graph.output.extend(onnx.ValueInfoProto(name=name) for name in (biased, maker))
-    session = onnxruntime_of(file)
-    tensor = session.run([biased], feeds)[0]
+    tensor = plain_session(file).run([biased], feeds)[0]
     bias = next(numpy_helper.to_array(t) for t in file.graph.initializer if t.name == "conv2.bias")
     share = np.linalg.norm(np.broadcast_to(bias.reshape(1, -1, 1, 1), tensor.shape)) / np.linalg.norm(tensor)
     assert 0.01 < share < 0.2
@@ -83,18 +81,12 @@ def test_two_percent_off_in_fp32_is_refused_with_the_figure(tmp_path):
         compare_with_file(network, feeds, ["y"])
 
 
-def onnxruntime_of(model):
-    import onnxruntime
-
-    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-
-
 def fp32_difference(path, network, feeds):
     """The relative difference of the output 'y' between a file without its pairs and the network in FP32."""
     file = without_pairs(onnx.load(path), {layer.name for layer in network.layers})
     plan = int8_set(len(network.layers), ())
     session = make_session(PlanWriter(network, {}, GraphTarget.ONNXRUNTIME).write(plan))
-    return relative_difference(onnxruntime_of(file).run(["y"], feeds)[0], session.run(["y"], feeds)[0])
+    return relative_difference(plain_session(file).run(["y"], feeds)[0], session.run(["y"], feeds)[0])
 
 
 def test_float_noise_that_grows_is_no_other_network(tmp_path):
@@ -110,7 +102,7 @@ def test_float_noise_that_grows_is_no_other_network(tmp_path):
         sketch.node("Mul", [x, sketch.constant("million", 1e6)], "mul", out="y")
         return sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]})
 
-    made = onnxruntime_of(model(np.zeros((1, 4, 8, 8)))).run(["y"], feeds)[0] / 1e6
+    made = plain_session(model(np.zeros((1, 4, 8, 8)))).run(["y"], feeds)[0] / 1e6
     path = networks.save(model(made.astype(np.float32)), tmp_path)
     network = load_network(path)
     assert fp32_difference(path, network, feeds) > 0.1

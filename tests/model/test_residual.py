@@ -10,9 +10,8 @@ from onnx import helper
 
 from tests.support import networks
 from tests.support.networks import Sketch
-from tests.support.quantized import plain_run
+from tests.support.quantized import in_plan, plain_run
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.layers import Rounding
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -27,6 +26,10 @@ class Block(Sketch):
     def __post_init__(self):
         super().__post_init__()
         self.stem = self.node("Relu", [self.conv("x", "first", 3, WIDTH)], "stem")
+
+    def main(self):
+        """A convolution of the stem."""
+        return self.conv(self.stem, "main", WIDTH, WIDTH)
 
     def of(self, op, *inputs, name=None, **attributes):
         return self.node(op, list(inputs), name or op.lower(), **attributes)
@@ -43,11 +46,11 @@ class Block(Sketch):
 
 
 def from_a_convolution(block):
-    return block.conv(block.stem, "main", WIDTH, WIDTH), block.stem
+    return block.main(), block.stem
 
 
 def on_the_second_side(block):
-    return block.stem, block.conv(block.stem, "main", WIDTH, WIDTH)
+    return block.stem, block.main()
 
 
 def from_the_networks_input(block):
@@ -56,20 +59,20 @@ def from_the_networks_input(block):
 
 def through_batch_normalization(block):
     parameters = [block.constant(n, np.linspace(0.5, 2, WIDTH)) for n in ("gamma", "beta", "mean", "var")]
-    return block.of("BatchNormalization", block.conv(block.stem, "main", WIDTH, WIDTH), *parameters), block.stem
+    return block.of("BatchNormalization", block.main(), *parameters), block.stem
 
 
 def through_an_activation(block):
-    return block.of("Relu", block.conv(block.stem, "main", WIDTH, WIDTH)), block.stem
+    return block.of("Relu", block.main()), block.stem
 
 
 def through_silu(block):
-    main = block.conv(block.stem, "main", WIDTH, WIDTH)
+    main = block.main()
     return block.of("Mul", main, block.of("Sigmoid", main)), block.stem
 
 
 def through_gelu_spelled_out(block):
-    main = block.conv(block.stem, "main", WIDTH, WIDTH)
+    main = block.main()
     half = block.of("Mul", main, block.constant("half", 0.5), name="halved")
     inside = block.of("Erf", block.of("Div", main, block.constant("root", 2**0.5)))
     return block.of("Mul", half, block.of("Add", inside, block.constant("one", 1.0), name="plus")), block.stem
@@ -77,7 +80,7 @@ def through_gelu_spelled_out(block):
 
 def through_a_layer_scale(block):
     scale = block.constant("scale", np.full((1, WIDTH, 1, 1), 0.1))
-    return block.of("Mul", block.conv(block.stem, "main", WIDTH, WIDTH), scale), block.stem
+    return block.of("Mul", block.main(), scale), block.stem
 
 
 def from_a_transposed_convolution(block):
@@ -86,15 +89,10 @@ def from_a_transposed_convolution(block):
 
 
 BARE = {
-    from_a_convolution: "stem_out",
-    on_the_second_side: "stem_out",
+    **dict.fromkeys((from_a_convolution, on_the_second_side, through_batch_normalization), "stem_out"),
+    **dict.fromkeys((through_an_activation, through_silu, through_gelu_spelled_out), "stem_out"),
+    **dict.fromkeys((through_a_layer_scale, from_a_transposed_convolution), "stem_out"),
     from_the_networks_input: "x",
-    through_batch_normalization: "stem_out",
-    through_an_activation: "stem_out",
-    through_silu: "stem_out",
-    through_gelu_spelled_out: "stem_out",
-    through_a_layer_scale: "stem_out",
-    from_a_transposed_convolution: "stem_out",
 }
 """One side comes from a convolution alone; the tensor that has the pair, the skip."""
 
@@ -121,27 +119,27 @@ def pooled(block):
 
 
 def twice_the_same(block):
-    main = block.conv(block.stem, "main", WIDTH, WIDTH)
+    main = block.main()
     return main, main
 
 
 def read_by_the_skip_too(block):
-    main = block.conv(block.stem, "main", WIDTH, WIDTH)
+    main = block.main()
     return main, block.of("MaxPool", main, kernel_shape=[3, 3], pads=[1] * 4)
 
 
 def read_on_its_way(block):
-    main = block.conv(block.stem, "main", WIDTH, WIDTH)
+    main = block.main()
     return block.of("Relu", main), block.of("MaxPool", main, kernel_shape=[3, 3], pads=[1] * 4)
 
 
 def with_squeeze_and_excitation(block):
-    main = block.conv(block.stem, "main", WIDTH, WIDTH)
+    main = block.main()
     return block.of("Mul", main, block.gate(main)), block.stem
 
 
 def multiplied_by_the_stem(block):
-    return block.of("Mul", block.conv(block.stem, "main", WIDTH, WIDTH), block.stem), block.stem
+    return block.of("Mul", block.main(), block.stem), block.stem
 
 
 def broadcast(block):
@@ -153,16 +151,8 @@ def from_a_product(block):
     return block.of("MatMul", block.stem, weight), block.stem
 
 
-NEITHER = [
-    pooled,
-    twice_the_same,
-    read_by_the_skip_too,
-    read_on_its_way,
-    with_squeeze_and_excitation,
-    multiplied_by_the_stem,
-    broadcast,
-    from_a_product,
-]
+NEITHER = [pooled, twice_the_same, read_by_the_skip_too, read_on_its_way, with_squeeze_and_excitation]
+NEITHER += [multiplied_by_the_stem, broadcast, from_a_product]
 
 
 def loaded(draw, folder):
@@ -235,9 +225,7 @@ def test_full_int8_is_what_onnx_runtime_makes_of_a_file_with_pairs_drawn_by_hand
     network = load_network(networks.save(residual_block(lambda _sketch, tensor, *_: tensor), tmp_path))
     feeds = {"x": np.random.default_rng(5).normal(0, 1, (1, 3, 8, 8)).astype(np.float32)}
     (theirs,) = plain_run(residual_block(with_pairs), feeds, optimised=False)
-    builder = OnnxRuntimeBuilder(network, SCALES, BuildOptions())
-    with builder.build(prefix(len(network.layers), len(network.layers) - 1)) as engine:
-        ours = engine.infer(feeds)["y"]
+    ours = in_plan(network, prefix(len(network.layers), len(network.layers) - 1), feeds, SCALES)["y"]
     np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
 
 

@@ -97,10 +97,9 @@ print((peak_bytes() - before) / sum(array.nbytes for array in weights.values()))
 def test_reading_external_weights_takes_little_more_memory_than_the_weights(tmp_path):
     names, shape = [f"w{i}" for i in range(16)], (1024, 1024)
     weights = [onnx.numpy_helper.from_array(np.full(shape, i, np.float32), name) for i, name in enumerate(names)]
-    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in "xy")
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Sum", ["x", *names], ["y"])], "g", [x], [y], weights)
+    model = networks.model_of([onnx.helper.make_node("Sum", ["x", *names], ["y"])], {"x": shape}, {"y": shape}, weights)
     path = tmp_path / "net.onnx"
-    onnx.save(onnx.helper.make_model(graph), path, save_as_external_data=True, location="net.data")
+    onnx.save(model, path, save_as_external_data=True, location="net.data")
     done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 1.5
     assert all(np.all(array == int(name[1:])) for name, array in read_model(path)[1].items())

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
-from tests.support.networks import chain, save
+from tests.support.networks import chain, model_of, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import engine_status, make_builder
 from trt_bisect.model.network import load_network
@@ -30,12 +30,7 @@ def resident():
 def test_memory_of_the_shared_arena_is_given_back_and_sessions_go_on(monkeypatch):
     monkeypatch.setattr(memory, "ctypes", ctypes)
     nodes = [helper.make_node("Exp", ["x"], ["a"]), helper.make_node("ReduceSum", ["a"], ["y"], keepdims=0)]
-    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])]
-    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])]
-    model = helper.make_model(
-        helper.make_graph(nodes, "g", values, made), opset_imports=[helper.make_opsetid("", 13)], ir_version=8
-    )
-    session = make_session(Written(model, {}), one_of_many=True)
+    session = make_session(Written(model_of(nodes, {"x": ["n"]}, {"y": []}, opset=13), {}), one_of_many=True)
     x = np.zeros(COUNT, np.float32)
     assert session.run(None, {"x": x})[0] == COUNT
     held = resident()

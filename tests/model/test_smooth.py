@@ -6,9 +6,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.quantized import plain_run, plain_tensors
-from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from tests.support.quantized import in_plan, plain_run, plain_tensors
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.file import save_model
 from trt_bisect.model.smooth import smooth
@@ -64,25 +62,11 @@ def joined(sketch, random):
     first, second, last = (constant(f"{name}.weight", w) for name, w in zip("mnr", weights, strict=True))
     small = node("Relu", [node("Conv", ["x", second], "n", strides=[2, 2])], "relu")
     large = node("Resize", [small, "", constant("scales", np.array([1, 1, 2, 2]))], "up", mode="nearest")
-    return sketch.model(
-        {"x": [1, 8, 10, 10]},
-        {
-            node("Conv", [node("Concat", [node("Conv", ["x", first], "m"), large], "join", axis=1), last], "r"): [
-                1,
-                4,
-                10,
-                10,
-            ]
-        },
-    )
+    both = node("Concat", [node("Conv", ["x", first], "m"), large], "join", axis=1)
+    return sketch.model({"x": [1, 8, 10, 10]}, {node("Conv", [both, last], "r"): [1, 4, 10, 10]})
 
 
 KINDS = ("normalization", "two readers", "residual", "learned scale", "pooled", "depthwise", "joined")
-
-
-@pytest.fixture(params=KINDS)
-def case(request, tmp_path):
-    return opened(request.param, tmp_path)
 
 
 def opened(kind, folder):
@@ -100,15 +84,14 @@ def in_fp32(network, feeds, folder):
 
 def error_in_int8(network, samples, reference):
     """The error of full INT8 on the first sample, relative to the output's norm."""
-    scales = calibrate(network, samples, "minmax").scales
-    plan = int8_set(len(network.layers), network.quantizable)
-    with OnnxRuntimeBuilder(network, scales, BuildOptions()).build(plan) as engine:
-        found = engine.infer(samples[0])[network.outputs[0].name]
+    scales, plan = calibrate(network, samples, "minmax").scales, int8_set(len(network.layers), network.quantizable)
+    found = in_plan(network, plan, samples[0], scales)[network.outputs[0].name]
     return np.linalg.norm(found - reference) / np.linalg.norm(reference)
 
 
-def test_computes_the_same_in_fp32_and_loses_less_in_int8(case, tmp_path):
-    network, samples = case
+@pytest.mark.parametrize("kind", KINDS)
+def test_computes_the_same_in_fp32_and_loses_less_in_int8(kind, tmp_path):
+    network, samples = opened(kind, tmp_path)
     smoothed = smooth(network, samples)
     before, after = (in_fp32(each, samples[0], tmp_path) for each in (network, smoothed.network))
     assert np.linalg.norm(before - after) <= 1e-5 * np.linalg.norm(before)
@@ -121,12 +104,9 @@ def test_computes_the_same_in_fp32_and_loses_less_in_int8(case, tmp_path):
 def test_the_channels_of_a_depthwise_convolution_become_equal(tmp_path):
     network, samples = opened("depthwise", tmp_path)
     smoothed = smooth(network, samples)
-    kernel = smoothed.network.constant("m.weight")
-    maps = [
-        np.abs(np.tensordot(kernel[:, :, 0, 0], each["x"][0], 1) + smoothed.network.constant("m.bias")[:, None, None])
-        for each in samples
-    ]
-    largest = np.max([each.max(axis=(1, 2)) for each in maps], axis=0)
+    kernel, bias = (smoothed.network.constant(f"m.{part}") for part in ("weight", "bias"))
+    maps = [np.tensordot(kernel[:, :, 0, 0], each["x"][0], 1) + bias[:, None, None] for each in samples]
+    largest = np.abs(maps).max(axis=(0, 2, 3))
     np.testing.assert_allclose(largest, largest[0], rtol=1e-4)
 
 

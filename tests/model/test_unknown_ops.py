@@ -13,7 +13,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import trt_bisect
-from tests.support.networks import Sketch
+from tests.support.networks import Sketch, model_of
+from tests.support.norm_in_parts import saved
 from tests.support.records import texts
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -26,13 +27,6 @@ from trt_bisect.report.model import PASSES, WITH_DOUBTS, JudgedInputs
 from trt_bisect.report.summary import PART, headline
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
-
-
-def save(model, folder):
-    """Writes a network that ONNX's checker need not know."""
-    path = folder / "network.onnx"
-    onnx.save(model, path)
-    return path
 
 
 def with_unknown(domain="my.plugins", op="Wobble", typed=True):
@@ -54,7 +48,7 @@ def with_unknown(domain="my.plugins", op="Wobble", typed=True):
 @pytest.mark.parametrize(("domain", "op"), [("my.plugins", "Wobble"), ("", "EfficientNMS_TRT")])
 def test_what_comes_before_is_kept_and_computes_the_same(tmp_path, domain, op):
     """The tensors that the rest would read are outputs; they are those of the same network without the rest."""
-    network = load_network(save(with_unknown(domain, op), tmp_path))
+    network = load_network(saved(with_unknown(domain, op), tmp_path))
     assert [layer.name for layer in network.layers] == ["conv1", "relu1", "conv2"]
     assert {spec.name for spec in network.outputs} == {"conv2_out", "relu1_out"}
     (note,) = network.notes
@@ -71,26 +65,19 @@ def test_what_comes_before_is_kept_and_computes_the_same(tmp_path, domain, op):
         np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
 
 
-def test_a_run_judges_what_comes_before(tmp_path):
-    data = {"x": np.random.default_rng(1).normal(size=(8, 3, 8, 8)).astype(np.float32)}
-    options = {"explain": "none", "strategy": "bisect", "calibrator": "minmax"}
-    report = trt_bisect.run(save(with_unknown(), tmp_path), data, **options)
-    assert set(report.outputs.int8) == {"conv2_out", "relu1_out"}
-    assert any("'conv3'" in note for note in texts(report.notes))
-
-
-def test_a_pass_of_a_part_is_no_pass_of_the_network(tmp_path):
+def test_a_run_judges_what_comes_before_and_its_pass_is_no_pass_of_the_network(tmp_path):
     """Full INT8 of the part meets the threshold by far. The exit code is 1, and the first line says why."""
     data = {"x": np.random.default_rng(1).normal(size=(8, 3, 8, 8)).astype(np.float32)}
-    path, options = save(with_unknown(), tmp_path), {"threshold": 0.9, "calibrator": "minmax"}
+    path, options = saved(with_unknown(), tmp_path), {"threshold": 0.9, "calibrator": "minmax"}
     command = {**options, "explain": "none", "strategy": "bisect"}
     report = trt_bisect.run(path, data, **command)
+    assert set(report.outputs.int8) == {"conv2_out", "relu1_out"}
+    assert any("'conv3'" in note for note in texts(report.notes))
     assert report.recipe == RecipeLayers(meets=True)
     assert report.lines[0].kind == PART
     for word in ("before", "'wobble'", "3 of 6 nodes"):
         assert word in report.lines[0].text
     assert report.exit_code == 1
-
     accepted = trt_bisect.run(path, data, **command, accept=True)
     assert (report.verdict, accepted.verdict, accepted.exit_code) == (WITH_DOUBTS, PASSES, 0)
     assert accepted.lines[0] == report.lines[0]
@@ -103,18 +90,15 @@ def test_a_pass_of_a_part_is_no_pass_of_the_network(tmp_path):
 
 
 def test_a_network_of_nothing_else_is_refused(tmp_path):
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("Wobble", ["x"], ["y"], "only", domain="my")], "g", [x], [y])
-    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("my", 1)]
-    path = tmp_path / "only.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    model = model_of([helper.make_node("Wobble", ["x"], ["y"], "only", domain="my")], {"x": [1, 3]}, {"y": [1, 3]})
+    model.opset_import.append(helper.make_opsetid("my", 1))
     with pytest.raises(BadInput, match=r"Wobble.* before it"):
-        load_network(path)
+        load_network(saved(model, tmp_path))
 
 
 def test_an_operator_that_onnx_runtime_has_is_not_cut(tmp_path):
     """Gelu of com.microsoft is not ONNX's, and ONNX Runtime runs it: the layers after it stay, and can be in INT8."""
-    network = load_network(save(with_unknown("com.microsoft", "Gelu", typed=False), tmp_path))
+    network = load_network(saved(with_unknown("com.microsoft", "Gelu", typed=False), tmp_path))
     assert [layer.name for layer in network.layers if layer.quantizable] == ["conv1", "conv2", "conv3", "add"]
     assert network.notes == ()
 
@@ -123,7 +107,7 @@ def test_two_unknown_operators_one_after_the_other(tmp_path):
     model = with_unknown()
     model.graph.node[-1].op_type, model.graph.node[-1].domain = "Blend", "other"
     model.opset_import.append(helper.make_opsetid("other", 1))
-    network = load_network(save(model, tmp_path))
+    network = load_network(saved(model, tmp_path))
     assert [layer.name for layer in network.layers] == ["conv1", "relu1", "conv2"]
     assert "Wobble" in network.notes[0]
 
@@ -153,7 +137,7 @@ def test_every_session_gets_the_operators_of_a_library(tmp_path):
     other.write_bytes(b"initLibNvInferPlugins")
     build = RunOptions(plugins=[str(library), str(other)]).build_options()
     assert (build.operators, build.plugins) == ((str(library),), (str(other),))
-    path = save(with_unknown(), tmp_path)
+    path = saved(with_unknown(), tmp_path)
     script = (
         "import sys, numpy as np, trt_bisect; "
         "data = {'x': np.ones((8, 3, 8, 8), np.float32)}; "
@@ -183,5 +167,5 @@ def test_a_network_runs_whole_with_the_operators_of_a_real_library(tmp_path):
     model = with_unknown("ai.onnx.contrib", "NegPos", typed=False)
     next(node for node in model.graph.node if node.op_type == "NegPos").output.append("positive")
     operators.use_libraries([extensions.get_library_path()])
-    network = load_network(save(model, tmp_path))
+    network = load_network(saved(model, tmp_path))
     assert [layer.name for layer in network.layers if layer.quantizable] == ["conv1", "conv2", "conv3", "add"]

@@ -6,11 +6,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantFormat, quantize_dynamic
 
 import trt_bisect
 from tests.support import networks
 from tests.support.networks import Sketch
-from tests.support.quantized import same_as_the_file
+from tests.support.quantized import quantized_by_onnxruntime, same_as_the_file
 from tests.support.records import texts
 from trt_bisect import BadInput, load_network, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
@@ -132,17 +133,9 @@ def test_an_if_with_a_constant_condition_and_two_outputs(tmp_path):
         outs = [helper.make_tensor_value_info(f"{name}_{op}", TensorProto.FLOAT, None) for op in ops]
         return helper.make_graph([helper.make_node(op, [x], [f"{name}_{op}"]) for op in ops], name, [], outs)
 
-    yes = sketch.constant("yes", True, np.bool_)
-    sketch.nodes.append(
-        helper.make_node(
-            "If",
-            [yes],
-            ["y", "z"],
-            name="if",
-            then_branch=branch("then", "Relu", "Neg"),
-            else_branch=branch("else", "Abs", "Sqrt"),
-        )
-    )
+    yes, branches = sketch.constant("yes", True, np.bool_), {"then_branch": branch("then", "Relu", "Neg")}
+    branches["else_branch"] = branch("else", "Abs", "Sqrt")
+    sketch.nodes.append(helper.make_node("If", [yes], ["y", "z"], name="if", **branches))
     shape = [1, 4, 8, 8]
     path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": shape, "z": shape}), tmp_path)
     network = same_as_the_file(path, FEEDS)
@@ -151,20 +144,12 @@ def test_an_if_with_a_constant_condition_and_two_outputs(tmp_path):
 
 @pytest.mark.parametrize("quantize", ["dynamic", "operator"])
 def test_integer_layers_are_refused(quantize, tmp_path):
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_dynamic, quantize_static
-
     path, out = networks.save(networks.transformer(1), tmp_path), tmp_path / "q.onnx"
     if quantize == "dynamic":
         quantize_dynamic(path, out)
     else:
-
-        class Reader(CalibrationDataReader):
-            feeds = iter([{"x": np.ones((1, 12, 16), np.float32)}])
-
-            def get_next(self):
-                return next(self.feeds, None)
-
-        quantize_static(path, out, Reader(), quant_format=QuantFormat.QOperator)
+        samples = [{"x": np.ones((1, 12, 16), np.float32)}]
+        quantized_by_onnxruntime(path, out, samples, quant_format=QuantFormat.QOperator)
     with pytest.raises(BadInput, match="quantized already"):
         load_network(out)
 
@@ -187,8 +172,7 @@ def test_labels_are_not_judged_and_sequences_do_not_break_a_run(tmp_path):
 def test_an_output_of_one_value_is_not_always_perfect(tmp_path):
     sketch, x = one_conv()
     sketch.node("ReduceMean", [sketch.node("Relu", [x], "relu")], "mean", out="y", keepdims=0)
-    path = networks.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": []}), tmp_path)
-    report = run(path)
+    report = run(networks.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": []}), tmp_path))
     assert 0.9 < report.similarity.int8 < 1.0
     assert not any("SQNR" in note for note in texts(report.notes))
 
@@ -201,8 +185,7 @@ def test_samples_with_almost_no_output_are_not_the_worst(tmp_path):
     random = np.random.default_rng(3)
     images = random.normal(size=(5, 3, 8, 8)).astype(np.float32)
     images[2] *= 0.01  # badly rounded, but nothing of it comes out
-    gates = np.ones((5, 1, 1, 1), np.float32)
-    gates[2] = 1e-9
+    gates = np.float32([1, 1, 1e-9, 1, 1]).reshape(5, 1, 1, 1)
     report = run(path, {"x": images, "gate": gates})
     assert report.inputs.faint == (2,)
     assert report.inputs.places != (2,)

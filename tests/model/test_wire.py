@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import convert_model_to_external_data
 
+from tests.support import networks
 from tests.support.networks import attached
 from trt_bisect.errors import BadInput
 from trt_bisect.model import file as file_module
@@ -24,17 +25,13 @@ def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
 
 
 def model_of(nodes: list[onnx.NodeProto], constants: list[TensorProto], **more: object) -> onnx.ModelProto:
-    graph = helper.make_graph(nodes, "g", [value("x", ["n", 24])], [value("y", ["n", 24])], constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, **more)
+    return networks.model_of(nodes, {"x": ["n", 24]}, {"y": ["n", 24]}, constants, **more)
 
 
 def mixed() -> onnx.ModelProto:
     """Weights in ``raw_data`` and in lists, large and small ones, and fields before and after the graph."""
-    nodes = [
-        helper.make_node("MatMul", ["x", "raw"], ["a"], "first"),
-        helper.make_node("MatMul", ["a", "listed"], ["b"], "second"),
-        helper.make_node("Add", ["b", "small"], ["y"], "last"),
-    ]
+    layers = (("MatMul", "xa", "raw"), ("MatMul", "ab", "listed"), ("Add", "by", "small"))
+    nodes = [helper.make_node(op, [x, constant], [y], f"node_{y}") for op, (x, y), constant in layers]
     listed = helper.make_tensor("listed", TensorProto.FLOAT, LARGE.shape, LARGE.ravel().tolist())
     small = numpy_helper.from_array(LARGE[0], "small")
     small.doc_string = "kept"
@@ -138,27 +135,20 @@ def test_weights_that_preparing_needs_are_there(tmp_path):
     """Weights that are turned and gathered while constants are folded, that a branch reads, and that are an output."""
     branches = {}
     for name, read in (("then_branch", "inside"), ("else_branch", "turned")):
-        body = helper.make_graph(
-            [helper.make_node("MatMul", ["a", read], [name], f"{name}_node")], name, [], [value(name, ["n", 24])]
-        )
-        branches[name] = body
-    nodes = [
-        helper.make_node("Transpose", ["turned"], ["t"], "turn", perm=[1, 0]),
-        helper.make_node("MatMul", ["x", "t"], ["a"], "first"),
-        helper.make_node("ReduceSum", ["a"], ["s"], "sum", keepdims=0),
-        helper.make_node("Greater", ["s", "zero"], ["c"], "compare"),
-        helper.make_node("If", ["c"], ["b"], "branch", **branches),
-        helper.make_node("Shape", ["turned"], ["size"], "shape"),
-        helper.make_node("Gather", ["size", "index"], ["one"], "pick"),
-        helper.make_node("Cast", ["one"], ["number"], "cast", to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["b", "number"], ["d"], "scale"),
-        helper.make_node("MatMul", ["d", "given"], ["y"], "last"),
-    ]
-    constants = [numpy_helper.from_array(LARGE * factor, name) for name, factor in
-                 (("turned", 1), ("inside", 2), ("given", 0.5))]  # fmt: skip
-    constants += [numpy_helper.from_array(np.array(0, np.float32), "zero"),
-                  numpy_helper.from_array(np.array(1, np.int64), "index")]  # fmt: skip
-    model = model_of(nodes, constants)
+        node = helper.make_node("MatMul", ["a", read], [name], f"{name}_node")
+        branches[name] = helper.make_graph([node], name, [], [value(name, ["n", 24])])
+    sketch = networks.Sketch()
+    for name, factor in (("turned", 1), ("inside", 2), ("given", 0.5)):
+        sketch.constant(name, LARGE * factor)
+    sketch.node("MatMul", ["x", sketch.node("Transpose", ["turned"], "turn", perm=[1, 0])], "first", out="a")
+    condition = sketch.node(
+        "Greater", [sketch.node("ReduceSum", ["a"], "sum", keepdims=0), sketch.constant("0", 0)], "c"
+    )
+    chosen = sketch.node("If", [condition], "branch", **branches)
+    picked = [sketch.node("Shape", ["turned"], "shape"), sketch.constant("1", 1, np.int64)]
+    number = sketch.node("Cast", [sketch.node("Gather", picked, "pick")], "cast", to=TensorProto.FLOAT)
+    sketch.node("MatMul", [sketch.node("Mul", [chosen, number], "scale"), "given"], "last", out="y")
+    model = sketch.model({"x": ["n", 24]}, {"y": ["n", 24]})
     model.graph.output.append(value("given", [24, 24]))
     path = tmp_path / "folded.onnx"
     onnx.save(model, str(path))
@@ -166,7 +156,6 @@ def test_weights_that_preparing_needs_are_there(tmp_path):
     save_model(loaded.skeleton, loaded.weights, tmp_path / "prepared.onnx")
     for sign in (1, -1):
         x = sign * np.abs(RANDOM.normal(0, 1, (2, 24))).astype(np.float32)
-        found, expected = (
-            ort.InferenceSession(str(each)).run(["y"], {"x": x})[0] for each in (tmp_path / "prepared.onnx", path)
-        )
+        files = (tmp_path / "prepared.onnx", path)
+        found, expected = (ort.InferenceSession(str(each)).run(["y"], {"x": x})[0] for each in files)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

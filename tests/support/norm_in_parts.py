@@ -1,6 +1,7 @@
 """A network with a LayerNormalization as exporters below opset 17 write it."""
 
 import numpy as np
+import onnx
 from onnx import helper, numpy_helper
 
 from tests.support.networks import model_of
@@ -40,3 +41,10 @@ def in_parts(axes=(-1,), square="Pow", scale=True, bias=True, read_twice=False, 
     used = {name for each in nodes for name in each.input}
     constants = [numpy_helper.from_array(values, name) for name, values in weights.items() if name in used]
     return model_of(nodes, {"x": [1, 4, WIDTH]}, outputs, constants, opset)
+
+
+def saved(model, folder):
+    """Writes a network that ONNX's checker need not know, and returns the path."""
+    path = folder / "network.onnx"
+    onnx.save(model, path)
+    return path

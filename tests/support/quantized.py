@@ -37,6 +37,11 @@ def plain_tensors(model, names, samples):
     return {name: np.concatenate([run[k] for run in runs]).astype(np.float64) for k, name in enumerate(names)}
 
 
+def in_plan(network, plan, feeds, scales=None):
+    """The outputs of a plan's own engine of ONNX Runtime, by name."""
+    return OnnxRuntimeBuilder(network, scales or {}, BuildOptions()).build(plan).infer(feeds)
+
+
 def reference(network, feeds):
     scales = dict.fromkeys(network.activations, np.float32(0.05))
     return list(OnnxRuntimeBuilder(network, scales, BuildOptions()).reference().infer(feeds).values())
@@ -54,7 +59,7 @@ def round_trip(values, scale, zero_point):
     sketch = Sketch()
     pair = [sketch.constant("s", scale), sketch.constant("z", zero_point, zero_point.dtype)]
     levels = sketch.node("QuantizeLinear", ["x", *pair], "q")
-    model = sketch.model({"x": None}, {sketch.node("DequantizeLinear", [levels, *pair], "y"): None})
+    model = sketch.model({"x": None}, {sketch.node("DequantizeLinear", [levels, *pair], "y"): None}, opset=19)
     return plain_run(model, {"x": values}, optimised=False)[0]
 
 
@@ -68,4 +73,4 @@ def quantized_by_onnxruntime(path, out, samples, **options):
         def get_next(self):
             return next(self.feeds, None)
 
-    quantize_static(str(path), str(out), Reader(), quant_format=QuantFormat.QDQ, **options)
+    quantize_static(str(path), str(out), Reader(), **{"quant_format": QuantFormat.QDQ, **options})
