@@ -4,22 +4,17 @@ import json
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
-import trt_bisect
+from tests.support.quantized import plain_run
 
 
 def facts_of(node):
     return {entry.key.removeprefix("trt-bisect."): entry.value for entry in node.metadata_props}
 
 
-def test_the_culprit_carries_what_the_report_says(lenet, tmp_path):
-    trt_bisect.run(
-        lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path / "run",
-        explain="none", history="none",
-    )  # fmt: skip
-    report = json.loads((tmp_path / "run/report.json").read_text())
-    model = onnx.load(tmp_path / "run/recipe/annotated.onnx")
+def test_the_culprit_carries_what_the_report_says(finished, lenet):
+    report = json.loads((finished / "report.json").read_text())
+    model = onnx.load(finished / "recipe/annotated.onnx")
     onnx.checker.check_model(model)
     found = {node.name: facts_of(node) for node in model.graph.node}
     [culprit] = [name for name, facts in found.items() if facts.get("culprit") == "yes"]
@@ -35,20 +30,14 @@ def test_the_culprit_carries_what_the_report_says(lenet, tmp_path):
     np.testing.assert_allclose(float(written["relu1"]), scale, rtol=1e-5)
     assert "culprit: yes" in next(node.doc_string for node in model.graph.node if node.name == culprit)
     digit = {"data": np.load(lenet / "digits.npz")["data"][:1]}
-    files = (lenet / "lenet_planted.onnx", tmp_path / "run/recipe/annotated.onnx")
-    before, after = (
-        ort.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, digit)[0] for file in files
-    )
+    files = (str(lenet / "lenet_planted.onnx"), str(finished / "recipe/annotated.onnx"))
+    before, after = (plain_run(file, digit)[0] for file in files)
     np.testing.assert_allclose(before, after, rtol=1e-5, atol=1e-7)
 
 
-def test_its_weights_are_those_of_the_network_beside_it(lenet, tmp_path):
+def test_its_weights_are_those_of_the_network_beside_it(finished):
     """Its own file is small, and ONNX reads the same tensors from both."""
-    trt_bisect.run(
-        lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path / "run", explain="none",
-        history="none",
-    )  # fmt: skip
-    folder = tmp_path / "run/recipe"
+    folder = finished / "recipe"
     apart = onnx.load(folder / "annotated.onnx", load_external_data=False).graph.initializer
     assert {entry.value for t in apart for entry in t.external_data if entry.key == "location"} == {"network.onnx"}
     assert 20 * (folder / "annotated.onnx").stat().st_size < (folder / "network.onnx").stat().st_size

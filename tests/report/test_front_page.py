@@ -14,13 +14,13 @@ import pytest
 
 from tests.support import pages
 from tests.support.editions import edition
-from tests.support.pages import Elements, percent
+from tests.support.pages import Elements, data_of, percent
 from tests.support.records import record_of
 from tests.support.view_server import QUERY, serving
 from trt_bisect import BadInput, Report
 from trt_bisect.report.answer import ALL_HIGH, Accuracies, FrontPoint, Goal, Move
 from trt_bisect.report.model import FAILS, FRONT, spoken
-from trt_bisect.report.page import render_page
+from trt_bisect.report.page import PAGE, render_page
 from trt_bisect.report.summary import headline
 from trt_bisect.runs.progress_file import FINISHED, RUNNING
 from trt_bisect.support.codec import decode, encode
@@ -35,16 +35,22 @@ WISHES = {"threshold": THRESHOLD, "effort": "thorough", "explain": "none", "fron
 
 
 @pytest.fixture(scope="module")
-def model(strange_model) -> Path:
-    return strange_model
+def watched(tmp_path_factory, strange_model) -> tuple[Path, list]:
+    """The folder of a run with a front, in a parent with nothing else, and how it looked when its stages began."""
+    folder, looks = tmp_path_factory.mktemp("fronted") / "run", []
+
+    class Looking(Silent):
+        def stage(self, title, total):
+            if folder.is_dir():
+                looks.append((title, RunFolder(folder).snapshot()))
+
+    pages.run_on(strange_model, folder, history="none", progress=Looking(), **WISHES)
+    return folder, looks
 
 
 @pytest.fixture(scope="module")
-def fronted(tmp_path_factory, model) -> Path:
-    """The folder of a run with a front, in a parent with nothing else."""
-    folder = tmp_path_factory.mktemp("fronted") / "run"
-    pages.run_on(model, folder, history="none", **WISHES)
-    return folder
+def fronted(watched) -> Path:
+    return watched[0]
 
 
 @pytest.fixture(scope="module")
@@ -55,29 +61,19 @@ def found(fronted) -> Report:
 @pytest.fixture
 def by_accuracy(found) -> Report:
     """A report whose figure is an accuracy, with two high precisions, a moved scale, and figures that are not known."""
-    return replace(
-        found,
-        goal=Goal(drop="5%"),
-        accuracy=Accuracies(0.95, None, 0.92, least=0.9025),
-        layers=tuple(
-            replace(
-                row,
-                taken_back=0.5 if row.culprit else None,
-                recipe="fp16" if row.name == found.recipe.high[0] else row.recipe,
-            )
-            for row in found.layers
-        ),
-        moves=(Move(STRANGE, "minmax", 0.5, 0.25),),
-        front=(
-            FrontPoint(0.0, None, None, ("all INT8",), {}),
-            FrontPoint(0.3, 0.92, 0.03, ("recipe",), {STRANGE: "fp32", ABSENT: "fp16"}),
-            FrontPoint(1.0, 0.95, 0.0, (ALL_HIGH,), {row.name: "fp32" for row in found.layers}),
-        ),
+
+    def changed(row):
+        recipe = "fp16" if row.name == found.recipe.high[0] else row.recipe
+        return replace(row, taken_back=0.5 if row.culprit else None, recipe=recipe)
+
+    front = (
+        FrontPoint(0.0, None, None, ("all INT8",), {}),
+        FrontPoint(0.3, 0.92, 0.03, ("recipe",), {STRANGE: "fp32", ABSENT: "fp16"}),
+        FrontPoint(1.0, 0.95, 0.0, (ALL_HIGH,), {row.name: "fp32" for row in found.layers}),
     )
-
-
-def data_of(folder: Path) -> dict:
-    return json.loads(Elements((folder / "report.html").read_text()).scripts["data"])
+    figures = {"goal": Goal(drop="5%"), "accuracy": Accuracies(0.95, None, 0.92, least=0.9025)}
+    moves = (Move(STRANGE, "minmax", 0.5, 0.25),)
+    return replace(found, layers=tuple(map(changed, found.layers)), moves=moves, front=front, **figures)
 
 
 # The files.
@@ -101,7 +97,7 @@ def test_its_csv_file_has_a_row_for_each_plan_and_calls_the_figure_by_its_name(f
     assert [row["accuracy"] for row in rows] == ["", "0.92", "0.95"]
 
 
-def test_the_costs_are_those_of_multiply_adds_and_the_ends_are_there(found, model):
+def test_the_costs_are_those_of_multiply_adds_and_the_ends_are_there(found, strange_model):
     """All layers low give up nothing, all high everything; between them dearer plans are better.
 
     Costs are told to two decimals of a per cent, and compared as they are.
@@ -110,7 +106,7 @@ def test_the_costs_are_those_of_multiply_adds_and_the_ends_are_there(found, mode
     assert (first.names[0], first.cost, dict(first.high)) == ("all INT8", 0.0, {})
     assert last.names[-1] == ALL_HIGH
     assert last.cost == pytest.approx(1.0)
-    quantizable = {node.name for node in onnx.load(str(model)).graph.node
+    quantizable = {node.name for node in onnx.load(str(strange_model)).graph.node
                    if node.op_type in ("Conv", "Gemm", "Add", "GlobalAveragePool")}  # fmt: skip
     assert set(last.high) == quantizable
     for one, other in zip(found.front, found.front[1:], strict=False):
@@ -124,16 +120,16 @@ def test_the_costs_are_those_of_multiply_adds_and_the_ends_are_there(found, mode
 
 
 def test_the_page_has_the_report_with_the_front(fronted):
-    data = data_of(fronted)
+    data = data_of(fronted / PAGE)
     assert data["report"] == json.loads((fronted / "report.json").read_text())
     assert len(data["report"]["front"]) > 3
     assert data["headline"].startswith("Full INT8 fails")
 
 
-def test_a_run_after_it_without_a_front_takes_it_away(fronted, model, tmp_path):
+def test_a_run_after_it_without_a_front_takes_it_away(fronted, strange_model, tmp_path):
     folder = shutil.copytree(fronted, tmp_path / "again")
-    pages.run_on(model, folder, history="none", **{**WISHES, "front": False})
-    assert data_of(folder)["report"]["front"] == []
+    pages.run_on(strange_model, folder, history="none", **{**WISHES, "front": False})
+    assert data_of(folder / PAGE)["report"]["front"] == []
     assert not (folder / FRONT).exists()
 
 
@@ -150,7 +146,7 @@ def test_strange_names_stay_text_in_the_file(fronted):
     """The elements of a page are the same whatever the layers are called."""
     data = RunFolder(fronted).state().data
     plain = replace(data, headline="", report=replace(data.report, model="", front=(), layers=(), lines=()))
-    page = (fronted / "report.html").read_text()
+    page = (fronted / PAGE).read_text()
     assert Elements(page).names == Elements(render_page(plain)).names
 
 
@@ -227,7 +223,7 @@ def listed(page) -> list[str]:
 
 
 def test_the_section_is_there_and_clicks_select(tab, fronted, found):
-    with tab.shown(fronted / "report.html") as page:
+    with tab.shown(fronted / PAGE) as page:
         assert page.locator("#front").is_visible()
         assert page.locator('nav a[href="#front"]').is_visible()
         assert page.locator("#front-words dd").all_inner_texts() == ["multiply-adds", "onnxruntime (emulated)"]
@@ -244,9 +240,8 @@ def assert_a_click_on_a_plan_lists_what_it_leaves_high(page, found: Report) -> N
     place = next(place for place, point in enumerate(found.front) if 0.2 < point.cost < 0.7 and not point.names)
     click_plan(page, place)
     point = found.front[place]
-    page.wait_for_function(
-        "text => document.querySelector('#front-point').textContent.includes(text)", arg=f"{100 * point.cost:.2f}%"
-    )
+    told = "text => document.querySelector('#front-point').textContent.includes(text)"
+    page.wait_for_function(told, arg=f"{100 * point.cost:.2f}%")
     assert listed(page) == list(point.high)
     page.locator("#front-plans summary").click()
     pressed = page.locator('#front-plans [aria-pressed="true"]')
@@ -271,7 +266,7 @@ def test_no_front_no_section(opened):
 
 def test_scales_of_other_calibrators_are_listed_without_a_front(tab, found, by_accuracy, tmp_path):
     replace(found, moves=by_accuracy.moves, front=()).save(tmp_path)
-    with tab.shown(tmp_path / "report.html", ready="plots") as page:
+    with tab.shown(tmp_path / PAGE, ready="plots") as page:
         assert page.locator("#front-moves td").all_inner_texts() == [STRANGE, "minmax", "0.5", "0.25"]
         assert page.locator("#front-plot").is_hidden()
         assert page.locator("#front-plans").count() == 0
@@ -281,7 +276,7 @@ def test_nulls_moves_strange_names_and_accuracy(tab, fronted, by_accuracy, tmp_p
     """A figure that is not known has no point; a hover has the name as text."""
     folder = shutil.copytree(fronted, tmp_path / "odd")
     by_accuracy.save(folder)
-    with tab.shown(folder / "report.html") as page:
+    with tab.shown(folder / PAGE) as page:
         assert page.evaluate("document.querySelector('#front-plot').data[1].x") == [30, 100]
         labels = page.locator("#front-plot .annotation-text").all_text_contents()
         assert "target 90.25%" in labels
@@ -311,7 +306,7 @@ def test_nulls_moves_strange_names_and_accuracy(tab, fronted, by_accuracy, tmp_p
 
 
 def test_view_tells_the_same(fronted):
-    assert record_of(RunFolder(fronted).state().data) == data_of(fronted)
+    assert record_of(RunFolder(fronted).state().data) == data_of(fronted / PAGE)
 
 
 def test_the_list_has_the_run(fronted, found):
@@ -346,16 +341,8 @@ def test_a_second_front_is_told(fronted, tmp_path, found):
     assert run.state().data.report.front == found.front[:2]
 
 
-def test_a_run_that_measures_its_front_goes_on(model, tmp_path):
-    folder = tmp_path / "run"
-    looks = []
-
-    class Looking(Silent):
-        def stage(self, title, total):
-            if folder.is_dir():
-                looks.append((title, RunFolder(folder).snapshot()))
-
-    pages.run_on(model, folder, history="none", progress=Looking(), **WISHES)
+def test_a_run_that_measures_its_front_goes_on(watched):
+    folder, looks = watched
     [measuring] = [look for title, look in looks if title == "Measuring the front"]
     assert {look.status for _, look in looks} == {RUNNING}
     finished = RunFolder(folder).snapshot()

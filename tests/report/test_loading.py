@@ -3,7 +3,6 @@
 import json
 import shutil
 
-import onnx
 import pytest
 
 import trt_bisect
@@ -16,38 +15,35 @@ from trt_bisect.view.index import RESULTS
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A folder with one result of each kind, and the results by kind."""
+    """A folder with one of each command's name for its result, and the results by kind."""
     place = tmp_path_factory.mktemp("saved")
     model = networks.residual(blocks=2)
-    onnx.save(model, str(place / "network.onnx"))
-    data, path = networks.samples(model), place / "network.onnx"
-    found = (
-        trt_bisect.compare(path, data),
-        trt_bisect.sensitivity(path, data),
-        trt_bisect.worst(path, data, data),
-        trt_bisect.profile(path, data),
-        trt_bisect.check(path),
-    )
+    data, path = networks.samples(model), networks.save(model, place)
+    found = [job(path, data) for job in (trt_bisect.compare, trt_bisect.sensitivity, trt_bisect.profile)]
+    found += [trt_bisect.worst(path, data, data), trt_bisect.check(path)]
     for each in found:
-        each.save(place)
+        each.save(place / each.COMMAND)
     return place, {type(each): each for each in found}
 
 
 @pytest.mark.parametrize("kind", RESULTS)
-def test_all_is_as_it_was_saved(saved, kind):
-    place, found = saved
-    loaded = kind.load(place)
-    assert codec.encode(loaded) == codec.encode(found[kind])
-    assert codec.encode(loaded.page()) == codec.encode(found[kind].page())
-    assert len(loaded.table()) == len(found[kind].table())
+def test_all_is_as_it_was_saved_and_shown_in_20_lines(saved, kind):
+    folder, result = saved[0] / kind.COMMAND, saved[1][kind]
+    loaded = trt_bisect.load(folder)
+    assert type(loaded) is type(kind.load(folder)) is type(trt_bisect.load(folder / f"{kind.COMMAND}.json")) is kind
+    assert codec.encode(loaded) == codec.encode(result)
+    assert codec.encode(loaded.page()) == codec.encode(result.page())
+    assert len(loaded.table()) == len(result.table())
+    assert all(0 < len(text.splitlines()) <= 20 for text in (str(loaded), repr(result)))
+    assert "<table" in loaded._repr_html_()
 
 
 def test_the_loaded_can_be_used(saved):
     place, found = saved
-    sensitivity = trt_bisect.Sensitivity.load(place)
+    sensitivity = trt_bisect.Sensitivity.load(place / "sensitivity")
     assert sensitivity == found[trt_bisect.Sensitivity]
     assert sensitivity.sorted_by("gain") == found[trt_bisect.Sensitivity].sorted_by("gain")
-    comparison = trt_bisect.Comparison.load(place)
+    comparison = trt_bisect.Comparison.load(place / "compare")
     names = [row.origin.tensor for row in comparison.sorted_by("mse")]
     assert names == [row.origin.tensor for row in found[trt_bisect.Comparison].sorted_by("mse")]
 
@@ -57,12 +53,13 @@ def test_a_report_is_loaded_likewise_beside_the_recovery_of_an_older_version(fin
     assert record_of(report) == json.loads((finished / "report.json").read_text())
     folder = shutil.copytree(finished, tmp_path / "run")
     (folder / "recovery.json").write_text(OLD_RECOVERY)
-    assert trt_bisect.load(folder) == report
+    assert trt_bisect.load(folder) == trt_bisect.load(folder / "report.json") == report
 
 
 def test_the_recovery_of_an_older_version_alone_is_no_result(tmp_path):
+    (tmp_path / "nothing").mkdir()
     (tmp_path / "recovery.json").write_text(OLD_RECOVERY)
-    for path in (tmp_path, tmp_path / "recovery.json"):
+    for path in (tmp_path / "nothing", tmp_path, tmp_path / "recovery.json"):
         with pytest.raises(BadInput, match="holds no result"):
             trt_bisect.load(path)
     with pytest.raises(BadInput, match=r"report\.json"):
@@ -79,7 +76,7 @@ def test_a_damaged_file_is_named(tmp_path, text):
 @pytest.mark.parametrize("kind", RESULTS)
 def test_a_file_of_an_older_version_is_refused_by_its_number(saved, kind, tmp_path):
     name = f"{kind.COMMAND}.json"
-    record = json.loads((saved[0] / name).read_text())
+    record = json.loads((saved[0] / kind.COMMAND / name).read_text())
     (tmp_path / name).write_text(json.dumps({**record, "schema": 1}))
     with pytest.raises(BadInput, match="schema 1") as refused:
         kind.load(tmp_path)
@@ -87,7 +84,7 @@ def test_a_file_of_an_older_version_is_refused_by_its_number(saved, kind, tmp_pa
 
 
 def test_a_wrong_field_is_named_with_its_path(saved, tmp_path):
-    record = json.loads((saved[0] / "compare.json").read_text())
+    record = json.loads((saved[0] / "compare/compare.json").read_text())
     record["tensors"][1]["fp32"]["count"] = "many"
     (tmp_path / "compare.json").write_text(json.dumps(record))
     with pytest.raises(BadInput, match=r"tensors\[1\]\.fp32\.count"):

@@ -14,8 +14,9 @@ import onnx
 import pytest
 
 import trt_bisect
-from tests.support import pages
+from tests.support import networks, pages
 from tests.support.pages import Elements
+from tests.support.quantized import quantized_by_onnxruntime
 from tests.support.records import record_of
 from trt_bisect import BadInput, Report
 from trt_bisect.commands.run import run as api
@@ -30,15 +31,8 @@ WEB = ROOT / "tools" / "web" / "page"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, lenet) -> Path:
-    made = tmp_path_factory.mktemp("lenet") / "run"
-    trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", output=made)
-    return made
-
-
-@pytest.fixture(scope="module")
-def report(folder) -> Report:
-    return pages.read(folder)
+def report(finished) -> Report:
+    return pages.read(finished)
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +43,8 @@ def strange(strange_run) -> Report:
 # The network.
 
 
-def test_the_graph_is_the_files(folder, lenet):
-    facts = json.loads((folder / "network.json").read_text())
+def test_the_graph_is_the_files(finished, lenet):
+    facts = json.loads((finished / "network.json").read_text())
     model = onnx.load(str(lenet / "lenet_planted.onnx"))
     nodes = [node for node in model.graph.node if node.op_type != "Constant"]
     assert [layer["name"] for layer in facts["layers"]] == [node.name for node in nodes]
@@ -64,9 +58,9 @@ def test_the_graph_is_the_files(folder, lenet):
     assert facts["tensors"][weight.name]["shape"] == list(weight.dims)
 
 
-def test_scales_are_those_of_the_recipe(folder):
-    facts = json.loads((folder / "network.json").read_text())
-    graph = onnx.load(str(folder / "recipe" / "network.qdq.onnx")).graph
+def test_scales_are_those_of_the_recipe(finished):
+    facts = json.loads((finished / "network.json").read_text())
+    graph = onnx.load(str(finished / "recipe" / "network.qdq.onnx")).graph
     constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     rounded = {node.input[0]: constants[node.input[1]] for node in graph.node if node.op_type == "QuantizeLinear"}
     activations = {name: scale for name, scale in rounded.items() if scale.ndim == 0}
@@ -76,20 +70,8 @@ def test_scales_are_those_of_the_recipe(folder):
 
 
 def test_scales_of_a_networks_own_pairs(tmp_path):
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
-
-    class Reader(CalibrationDataReader):
-        def __init__(self):
-            self.left = iter([{"x": np.ones((1, 3, 16, 16), np.float32)}])
-
-        def get_next(self):
-            return next(self.left, None)
-
-    from tests.support import networks
-
-    plain = networks.save(networks.chain(3), tmp_path)
-    quantized = tmp_path / "quantized.onnx"
-    quantize_static(str(plain), str(quantized), Reader(), quant_format=QuantFormat.QDQ)
+    quantized, sample = tmp_path / "quantized.onnx", {"x": np.ones((1, 3, 16, 16), np.float32)}
+    quantized_by_onnxruntime(networks.save(networks.chain(3), tmp_path), quantized, [sample])
     scales = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(str(quantized)).graph.initializer}
     graph = graph_of(trt_bisect.load_network(quantized), {})
     assert scales["x_zero_point"] == -128  # 255 steps above zero, for which symmetric INT8 has 127
@@ -110,30 +92,26 @@ def test_it_is_there_before_anything_is_measured(tmp_path, lenet, monkeypatch):
     assert {row["outcome"] for row in asked["layers"]} == {"not tried", "follows"}
 
 
-def test_a_folder_used_for_another_network_lends_it_no_graph(folder, report, strange, tmp_path):
+def test_a_folder_used_for_another_network_lends_it_no_graph(finished, report, strange, tmp_path):
     for name in ("network.json", "explanation.json"):
-        (tmp_path / name).write_bytes((folder / name).read_bytes())
-    data = _data_of(pages.written(tmp_path, strange))
+        (tmp_path / name).write_bytes((finished / name).read_bytes())
+    data = pages.data_of(pages.written(tmp_path, strange))
     assert data["graph"] is None
     assert data["explanation"] is None
-    assert _data_of(pages.written(tmp_path, report))["graph"]["inputs"] == ["data"]
+    assert pages.data_of(pages.written(tmp_path, report))["graph"]["inputs"] == ["data"]
 
 
 # The data and how it stands in the page.
 
 
-def _data_of(page: Path) -> dict:
-    return json.loads(Elements(page.read_text()).scripts["data"])
-
-
-def test_the_page_holds_the_report(folder, report):
-    data = _data_of(folder / "report.html")
-    assert data["report"] == json.loads((folder / "report.json").read_text())
-    assert data["explanation"] == json.loads((folder / "explanation.json").read_text())
+def test_the_page_holds_the_report(finished, report):
+    data = pages.data_of(finished / "report.html")
+    assert data["report"] == json.loads((finished / "report.json").read_text())
+    assert data["explanation"] == json.loads((finished / "explanation.json").read_text())
     assert data["status"] == "finished"
-    texts = {path.name: path.read_text() for path in (folder / "recipe").iterdir() if path.suffix != ".onnx"}
+    texts = {path.name: path.read_text() for path in (finished / "recipe").iterdir() if path.suffix != ".onnx"}
     assert {name: text for name, text in data["recipe"].items() if isinstance(text, str)} == texts
-    network = folder / "recipe" / "network.qdq.onnx"
+    network = finished / "recipe" / "network.qdq.onnx"
     assert data["recipe"]["network.qdq.onnx"] == {"bytes": network.stat().st_size}
 
 
@@ -171,9 +149,8 @@ def test_only_the_pages_own_scripts_may_run(report):
 
 def test_no_address_in_the_page_is_loaded(report):
     page = render_page(page_data(report))
-    assert not re.search(
-        r"<(link|script|img|iframe)[^>]+(src|href)\s*=\s*(?!.data:)", page.split('<script type="application/json"')[0]
-    )
+    head = page.split('<script type="application/json"')[0]
+    assert not re.search(r"<(link|script|img|iframe)[^>]+(src|href)\s*=\s*(?!.data:)", head)
     assert "@import" not in asset("page.css")
     assert "url(" not in asset("page.css")
 
@@ -199,7 +176,7 @@ def test_the_command_is_what_was_typed(tmp_path, lenet, command):
     typed = ("run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "a run")
     code, out, _ = command(*typed)
     assert code == 0
-    data = _data_of(tmp_path / "a run" / "report.html")
+    data = pages.data_of(tmp_path / "a run" / "report.html")
     assert data["command"] == " ".join(("trt-bisect", *map(str, typed[:-1]))) + f" '{tmp_path / 'a run'}'"
     assert str(tmp_path / "a run" / "report.html") in out
 
@@ -207,11 +184,11 @@ def test_the_command_is_what_was_typed(tmp_path, lenet, command):
 def test_a_report_without_a_run_folder_is_saved_with_its_graph(tmp_path, lenet):
     report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime")
     report.save(tmp_path / "a")
-    data = _data_of(tmp_path / "a" / "report.html")
+    data = pages.data_of(tmp_path / "a" / "report.html")
     assert data["command"] == ""
     assert len(data["graph"]["layers"]) == len(report.layers)
     pages.read(tmp_path / "a").save(tmp_path / "b")
-    assert _data_of(tmp_path / "b" / "report.html")["graph"] is None
+    assert pages.data_of(tmp_path / "b" / "report.html")["graph"] is None
 
 
 # The sentence at its head.
@@ -228,10 +205,7 @@ def test_the_headline_says_who_is_to_blame(report):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            {"verdict": PASSES, "culprits": (), "similarity": ByPlan(0.9999, 0.9999)},
-            "no layer has to stay in high precision",
-        ),
+        ({"verdict": PASSES, "culprits": (), "similarity": ByPlan(0.9999, 0.9999)}, "no layer has to stay in high"),
         ({"culprits": ("a", "b")}, "2 layers are to blame"),
         ({"culprits": ()}, "no single layer is to blame"),
         ({"recipe": RecipeLayers(("a",))}, "no plan tried meets it"),
@@ -247,10 +221,8 @@ def test_headlines(report, change, words):
 
 
 def test_the_headline_of_a_run_that_goes_on(report):
-    some = tuple(
-        replace(row, outcome="not tried") if row.index > 1 and row.quantizable else row for row in report.layers
-    )
-    running = replace(report, layers=some, culprits=(), verdict=UNMEASURED, lines=(), answer=None)
+    rows = [replace(row, outcome="not tried") if row.index > 1 and row.quantizable else row for row in report.layers]
+    running = replace(report, layers=tuple(rows), culprits=(), verdict=UNMEASURED, lines=(), answer=None)
     assert headline(running, "running").startswith("Measuring: 2 of 6")
     assert "0 suspects" in headline(running, "running")
     assert headline(running, "interrupted").startswith("Interrupted: 2 of 6")

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-import trt_bisect
-from tests.support import networks, pages
+from tests.support import pages
+from tests.support.advised import run
 from tests.support.editions import edition
 from tests.support.odd_names import NAMES, odd_network
 from tests.support.page_parts import idle
@@ -17,7 +17,7 @@ from trt_bisect.report.answer import Accuracies, Held
 from trt_bisect.report.explanation import Cause, Explanation, Tried
 from trt_bisect.report.model import ByPlan, NextStep
 from trt_bisect.report.network_graph import NETWORK, Graph
-from trt_bisect.report.page import page_data, recipe_texts, render_page
+from trt_bisect.report.page import page_data, recipe_texts
 from trt_bisect.report.summary import doubt_lines
 from trt_bisect.support.codec import read
 from trt_bisect.support.text import Line
@@ -52,10 +52,7 @@ def test_the_recipe_is_copied_where_there_is_no_clipboard(opened, strange_run):
     opened.evaluate("delete navigator.clipboard")
 
 
-FORMS = [
-    ("tensorrt", "10.9.0", "Weak typing"),
-    ("tensorrt", "10.12.0", "Strong typing"),
-]  # fmt: skip
+FORMS = [("tensorrt", "10.9.0", "Weak typing"), ("tensorrt", "10.12.0", "Strong typing")]
 """Engine and version, and the first form of the recipe; tests of a page's opening know those of two more."""
 FORMS_IN_FULL = [*FORMS, ("onnxruntime", None, "Strong typing"), ("tensorrt", "8.6.1", "Weak typing")]
 
@@ -67,9 +64,7 @@ def test_the_first_form_of_the_recipe_is_that_of_the_users_tensorrt(
     versions = {**report.versions, **({"tensorrt": version} if version else {})}
     measured = replace(report, engine=engine, typing="weak" if version else "strong", versions=versions)
     data = page_data(measured, recipe=recipe_texts(strange_run / "recipe"), folder="my run")
-    page_file = tmp_path / "report.html"
-    page_file.write_text(render_page(data))
-    with tab.shown(page_file, ready="plots") as page:
+    with tab.shown(pages.drawn(tmp_path, data), ready="plots") as page:
         idle(page)
         assert page.locator("#graph-box").is_hidden()
         assert page.get_by_role("tab", selected=True).inner_text() == form
@@ -105,12 +100,9 @@ def test_a_cause_names_all_its_culprits(tab, strange_run, report, tmp_path):
         Cause("a", tuple(some[:2]), "entropy clips 2 %", (tried,), ()),
         Cause("b", tuple(some[2:]), "one channel", (), ()),
     )
-    page_file = tmp_path / "report.html"
-    data = page_data(
-        replace(report, layers=layers, culprits=tuple(some)), explanation=Explanation(2, {}, (), (), (), causes=causes)
-    )
-    page_file.write_text(render_page(data))
-    with tab.shown(page_file, ready="plots") as page:
+    explanation = Explanation(2, {}, (), (), (), causes=causes)
+    data = page_data(replace(report, layers=layers, culprits=tuple(some)), explanation=explanation)
+    with tab.shown(pages.drawn(tmp_path, data), ready="plots") as page:
         titles = page.locator("article.advice h3").all_inner_texts()
         assert titles == ["2 of 3 culprits: entropy clips 2 %", "1 of 3 culprits: one channel"]
         assert page.locator("article.advice").first.locator("tbody td").all_inner_texts() == [
@@ -128,21 +120,20 @@ def test_weak_culprits_have_a_table_of_their_own_and_the_others_are_ranked(tab, 
     some = [row.name for row in report.layers if row.quantizable][:4]
     layers = tuple(replace(row, culprit=row.name in some) for row in report.layers)
     answer = replace(report.answer, ranked=(some[2], some[0], some[3], some[1]), weak=(some[3], some[1]))
-    page_file = tmp_path / "report.html"
-    page_file.write_text(render_page(page_data(replace(report, layers=layers, culprits=tuple(some), answer=answer))))
-    with tab.shown(page_file, ready="plots") as page:
+    with tab.shown(
+        pages.drawn(tmp_path, page_data(replace(report, layers=layers, culprits=tuple(some), answer=answer))),
+        ready="plots",
+    ) as page:
         for table, names in (("#culprits", [some[2], some[0]]), ("#weak-culprits", [some[3], some[1]])):
             assert page.locator(f"{table} tbody td:first-child").all_inner_texts() == names
 
 
-def test_several_inputs(tab, tmp_path, lenet):
-    report = trt_bisect.run(
-        lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path, explain="none"
-    )
-    with tab.shown(tmp_path / "report.html") as page:
+def test_several_inputs(tab, finished):
+    report = pages.read(finished)
+    with tab.shown(finished / "report.html") as page:
         int8, recipe = page.evaluate("document.querySelector('#inputs-plot').data.slice(0, 2).map(trace => trace.y)")
         assert recipe == sorted(report.by_input.recipe.values)
-        by_recipe = sorted(zip(*(report.by_input.recipe.values, report.by_input.int8.values), strict=True))
+        by_recipe = sorted(zip(report.by_input.recipe.values, report.by_input.int8.values, strict=True))
         assert sorted(int8) == pytest.approx(sorted(value for _, value in by_recipe))
         assert int8[0] == pytest.approx(by_recipe[0][1])
         worst = page.locator("#inputs-table tbody tr").first.locator("td").all_inner_texts()
@@ -168,9 +159,7 @@ def answered(report) -> Report:
 
 
 def test_the_answer_and_a_suspect(tab, strange_run, answered, tmp_path):
-    page_file = tmp_path / "report.html"
-    page_file.write_text(render_page(page_data(answered, read(Graph, strange_run / NETWORK))))
-    with tab.shown(page_file, width=390) as page:
+    with tab.shown(pages.drawn(tmp_path, page_data(answered, read(Graph, strange_run / NETWORK))), width=390) as page:
         assert page.locator("#graph-box").is_visible()
         assert page.locator("#recipe-empty").is_visible()
         assert_answer(page, answered, width=390)
@@ -198,10 +187,7 @@ def assert_answer(page, answered: Report, width: int) -> None:
 
 
 def test_layers_with_odd_names_stand_in_the_advice_and_are_selected_from_it(tab, tmp_path):
-    model = odd_network()
-    data = networks.samples(model, 4)
-    how = {"engine": "onnxruntime", "calibrator": "minmax", "output": tmp_path / "run"}
-    report = trt_bisect.run(networks.save(model, tmp_path), data, data, **how)
+    report = run(odd_network(), tmp_path, 4)
     with tab.shown(tmp_path / "run/report.html", ready="plots") as page:
         cards = page.locator("article.advice:not(.everywhere)")
         named = [name for card in cards.all() for name in card.locator("p.chips button.link").all_inner_texts()]
@@ -218,16 +204,9 @@ def test_layers_with_odd_names_stand_in_the_advice_and_are_selected_from_it(tab,
 
 def test_the_top_names_figures_inputs_and_what_could_reverse_the_verdict(tab, answered, tmp_path):
     settings = {"optimisations off": 1.0, "followers in INT8": 0.5}
-    fragile = replace(
-        answered,
-        answer=replace(answered.answer, close=True, settings=settings),
-        recipe=replace(answered.recipe, meets=True),
-        network="0123456789abcdef",
-        started=86400.0,
-    )
-    page_file = tmp_path / "report.html"
-    page_file.write_text(render_page(page_data(fragile)))
-    with tab.shown(page_file, ready="usable", width=390) as page:
+    answer, recipe = replace(answered.answer, close=True, settings=settings), replace(answered.recipe, meets=True)
+    fragile = replace(answered, answer=answer, recipe=recipe, network="0123456789abcdef", started=86400.0)
+    with tab.shown(pages.drawn(tmp_path, page_data(fragile)), ready="usable", width=390) as page:
         words = page.locator("#fragile").inner_text()
         assert "noise" in words
         assert "50%" in words
@@ -237,33 +216,21 @@ def test_the_top_names_figures_inputs_and_what_could_reverse_the_verdict(tab, an
         assert "0123456789ab" in made
         assert "1970-01-02" in made
         assert not page.locator("#culprits thead th").nth(1).is_visible()
-        titles = (
-            page.locator("#culprits tbody tr")
-            .first.locator("td")
-            .evaluate_all("tds => tds.map(td => td.dataset.title)")
-        )
+        cells = page.locator("#culprits tbody tr").first.locator("td")
+        titles = cells.evaluate_all("tds => tds.map(td => td.dataset.title)")
         assert titles[1] == "if put back in INT8"
         page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
         page.emulate_media(media="print")
-        assert (
-            page.locator("#advice").evaluate("body => body.querySelectorAll('details.action:not([open])').length") == 0
-        )
+        assert page.locator("#advice details.action:not([open])").count() == 0
     steady = replace(fragile, answer=replace(fragile.answer, close=False, settings={"own engine": 1.0}))
     assert page_data(steady).fragile == ()
 
 
 def test_the_accuracy_stands_under_the_similarity_and_is_no_figure_of_another_metric(tab, report, tmp_path):
     """SQNR has no perfect value: FP32's card has no large figure."""
-    told = replace(
-        report,
-        metric="sqnr",
-        threshold=20.0,
-        similarity=ByPlan(11.5, 30.25),
-        accuracy=Accuracies(fp32=0.8, int8=0.4, recipe=None),
-    )
-    page_file = tmp_path / "report.html"
-    page_file.write_text(render_page(page_data(told)))
-    with tab.shown(page_file, ready="usable") as page:
+    accuracy = Accuracies(fp32=0.8, int8=0.4, recipe=None)
+    told = replace(report, metric="sqnr", threshold=20.0, similarity=ByPlan(11.5, 30.25), accuracy=accuracy)
+    with tab.shown(pages.drawn(tmp_path, page_data(told)), ready="usable") as page:
         plans = ("fp32", "int8", "recipe")
         figures = [page.locator(f'[data-plan="{plan}"] .figure').inner_text() for plan in plans]
         assert figures == ["–", "11.50 dB", "30.25 dB"]

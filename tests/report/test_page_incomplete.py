@@ -19,10 +19,8 @@ from trt_bisect.support.codec import encode, read
 def test_figures_that_are_not_finite(tab, strange_run, report, tmp_path):
     folder = pages.copied(strange_run, tmp_path)
     nothing = replace(report, similarity=ByPlan(None, None), verdict=UNMEASURED, culprits=())
-    layers = tuple(
-        replace(row, similarity=None, drop=None, sqnr=None, outcome="not finite", message="NaN", culprit=False)
-        for row in report.layers
-    )
+    blank = {"similarity": None, "drop": None, "sqnr": None, "outcome": "not finite", "message": "NaN"}
+    layers = tuple(replace(row, **blank, culprit=False) for row in report.layers)
     with tab.shown(pages.written(folder, replace(nothing, layers=layers))) as page:
         assert page.locator('[data-plan="int8"] .figure').inner_text() == "–"
         assert "NaN" not in page.locator("#table").inner_text()
@@ -37,9 +35,7 @@ def test_parts_may_be_missing(tab, strange_run, report, tmp_path, missing):
     elif missing == "everything":
         nothing_yet = Report("m", "", "", "", "", "cosine", 0.99, 0.5, "fp32", {"trt_bisect": "0"}, "")
         data = page_data(nothing_yet, status="running")
-    page_file = tmp_path / "report.html"
-    page_file.write_text(render_page(data))
-    with tab.shown(page_file, ready="plots") as page:
+    with tab.shown(pages.drawn(tmp_path, data), ready="plots") as page:
         idle(page)
         assert page.locator("#graph-box").is_hidden()
         assert page.locator("#front").is_hidden()
@@ -51,9 +47,7 @@ OLD = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
 
 def test_a_report_of_schema_1(tab, tmp_path):
     old = report_of(OLD.read_text())
-    page_file = tmp_path / "report.html"
-    page_file.write_text(render_page(page_data(old)))
-    with tab.shown(page_file, ready="plots") as page:
+    with tab.shown(pages.drawn(tmp_path, page_data(old)), ready="plots") as page:
         assert page.locator("#doubts").inner_text() == ""
         assert page.locator("#culprits tbody td").first.inner_text() == old.culprits[0]
         assert page.locator("#calibrators, #held").count() == 0
@@ -98,13 +92,9 @@ class LiveServer(http.server.BaseHTTPRequestHandler):
 def test_a_live_page_follows_the_run(web, strange_run, report):
     graph = read(Graph, strange_run / "network.json")
     half = len(report.layers) // 2
-    blank = tuple(
-        replace(row, similarity=None, drop=None, outcome="not tried", culprit=False)
-        if row.quantizable and row.index >= half
-        else row
-        for row in report.layers
-    )
-    so_far = replace(report, layers=blank, similarity=ByPlan(None, None), lines=(), culprits=(), answer=None)
+    blank = {"similarity": None, "drop": None, "outcome": "not tried", "culprit": False}
+    rows = [replace(row, **blank) if row.quantizable and row.index >= half else row for row in report.layers]
+    so_far = replace(report, layers=tuple(rows), similarity=ByPlan(None, None), lines=(), culprits=(), answer=None)
     progress = {"stage": "Measuring 24 plans", "done": 12, "total": 24, "seconds": 3.0}
     running = page_data(so_far, graph, status="running", progress=progress)
     state = {"data": running, "asked": []}

@@ -10,14 +10,13 @@ from tests.support import pages
 from tests.support.answering import answering
 from tests.support.browser import asked_others
 from tests.support.page_parts import hovered, in_order, names_in_table, row_of, selected
-from trt_bisect.report.page import page_data, render_page
+from trt_bisect.report.page import page_data
 
 
 def test_the_verdict(opened, report):
     page = opened
-    assert page.locator("h1").inner_text() == page.evaluate(
-        "JSON.parse(document.querySelector('#data').textContent).headline"
-    )
+    told = page.evaluate("JSON.parse(document.querySelector('#data').textContent).headline")
+    assert page.locator("h1").inner_text() == told
     figures = [page.locator(f'[data-plan="{plan}"] .figure').inner_text() for plan in ("fp32", "int8", "recipe")]
     expected = [100.0, 100 * report.similarity.int8, 100 * report.similarity.recipe]
     assert figures == [pages.percent(value / 100, report.threshold) for value in expected]
@@ -52,20 +51,13 @@ def test_strange_names_are_text_in_a_plots_hover(opened, report):
 def test_what_a_gpu_measured(tab, strange_run, report, tmp_path):
     (culprit,) = report.culprits
     plans = {"fp32": (8.0, 9.0), "fp16": (4.0, 4.5), "int8": (2.0, 2.5), "recipe": (2.5, 2.75)}
-    timed = {
-        plan: {"mean_ms": mean, "median_ms": mean, "p99_ms": p99, "runs": 100, "layers": []}
-        for plan, (mean, p99) in plans.items()
-    }
+    blank = {"runs": 100, "layers": []}
+    timed = {plan: {"mean_ms": ms, "median_ms": ms, "p99_ms": p99, **blank} for plan, (ms, p99) in plans.items()}
     timed["int8"]["layers"] = [{"name": "fused", "layers": [culprit, "block1.add"], "milliseconds": 0.125}]
-    measured = replace(
-        report,
-        engine="tensorrt",
-        typing="weak",
-        arithmetic="measured",
-        versions={"trt_bisect": "1", "tensorrt": "8.6.1", "device": "NVIDIA L4 (compute capability 8.9)"},
-        latency=timed,
-        layers=tuple(replace(row, ran="region") if row.culprit else row for row in report.layers),
-    )
+    versions = {"trt_bisect": "1", "tensorrt": "8.6.1", "device": "NVIDIA L4 (compute capability 8.9)"}
+    layers = tuple(replace(row, ran="region") if row.culprit else row for row in report.layers)
+    engine = {"engine": "tensorrt", "typing": "weak", "arithmetic": "measured", "versions": versions}
+    measured = replace(report, latency=timed, layers=layers, **engine)
     shutil.copytree(strange_run / "recipe", tmp_path / "recipe")
     with tab.shown(pages.written(pages.copied(strange_run, tmp_path), measured)) as page:
         speeds = [page.locator(f'[data-plan="{plan}"] .speed').inner_text() for plan in ("fp32", "int8", "recipe")]
@@ -128,21 +120,13 @@ def assert_nothing_can_go_out(page) -> None:
 
 def test_figures_have_the_digits_that_matter(tab, report, tmp_path):
     """0.98996 is written with as many as tell that it is below 99 %."""
-    texts = {
-        0.2997595: "29.98%",
-        0.9966012: "99.66%",
-        0.99999763: "99.9998%",
-        1.0: "100%",
-        0.0: "0%",
-        0.99: "99%",
-        0.98996: "98.996%",
-    }
+    texts = {0.2997595: "29.98%", 0.9966012: "99.66%", 0.99999763: "99.9998%", 1.0: "100%", 0.0: "0%", 0.99: "99%"}
+    texts[0.98996] = "98.996%"
     measured = dict(zip((row.name for row in report.layers if row.quantizable), texts, strict=False))
     assert len(measured) == len(texts)
     rows = tuple(replace(row, similarity=measured.get(row.name)) for row in report.layers)
-    page_file = tmp_path / "report.html"
-    page_file.write_text(render_page(page_data(replace(report, layers=rows, threshold=0.99))))
-    with tab.shown(page_file, ready="usable") as page:
+    data = page_data(replace(report, layers=rows, threshold=0.99))
+    with tab.shown(pages.drawn(tmp_path, data), ready="usable") as page:
         in_order(page)
         for name, value in measured.items():
             assert texts[value] in row_of(page, name).locator("[role=gridcell]").all_inner_texts()

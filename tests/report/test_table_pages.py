@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -36,10 +35,6 @@ def made(tmp_path_factory) -> Path:
     return place
 
 
-def data_of(page: Path) -> dict:
-    return json.loads(pages.Elements(page.read_text()).scripts["data"])
-
-
 def column(page, section: str, key: str) -> list[str]:
     """The cells of a column that are on the screen."""
     place = page.evaluate(
@@ -71,7 +66,7 @@ def wide(page):
 
 
 def test_each_page_opens_without_a_complaint_and_axe_finds_nothing_serious(page, made):
-    data = data_of(made / Path(page.url).name)
+    data = pages.data_of(made / Path(page.url).name)
     assert page.locator("h1").inner_text() == data["headline"]
     assert data["sections"]
     for section in data["sections"]:
@@ -206,4 +201,4 @@ def test_a_point_of_a_plot_selects_its_row(page):
 def test_a_result_without_rows_has_a_page(made, tmp_path):
     found = replace(trt_bisect.CheckReport.load(made), findings=(), tensors=())
     found.save(tmp_path)
-    assert data_of(tmp_path / "check.html")["sections"] == []
+    assert pages.data_of(tmp_path / "check.html")["sections"] == []

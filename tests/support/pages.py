@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -15,7 +16,7 @@ import trt_bisect
 from tests.support import networks
 from trt_bisect import Report
 from trt_bisect.report.model import LayerRow, report_of
-from trt_bisect.report.page import PAGE, write_page
+from trt_bisect.report.page import PAGE, PageData, render_page, write_page
 
 STRANGE = (
     "<script>alert(1)</script>",
@@ -67,6 +68,17 @@ def written(folder: Path, report: Report) -> Path:
     return folder / PAGE
 
 
+def drawn(folder: Path, data: PageData) -> Path:
+    """Writes the page of some data into a folder; returns its file."""
+    (folder / PAGE).write_text(render_page(data))
+    return folder / PAGE
+
+
+def data_of(page: Path) -> dict:
+    """The data in a page."""
+    return json.loads(Elements(page.read_text()).scripts["data"])
+
+
 def copied(folder: Path, place: Path) -> Path:
     """Copies the files that a run's page is made of."""
     for name in ("report.json", "network.json", "explanation.json"):
@@ -76,22 +88,19 @@ def copied(folder: Path, place: Path) -> Path:
 
 def failed(row: LayerRow) -> LayerRow:
     """Returns the row of a layer whose build TensorRT refused."""
-    return replace(
-        row, similarity=None, drop=None, sqnr=None, outcome="build failed", message="Error Code 10: <no kernel>"
-    )
+    said = "Error Code 10: <no kernel>"
+    return replace(row, similarity=None, drop=None, sqnr=None, outcome="build failed", message=said)
 
 
 def long_report(report: Report, layers: int) -> Report:
     """Returns the report with its rows repeated under new names, ``layers`` in all."""
-    rows = report.layers
-    repeated = (rows[place % len(rows)] for place in range(layers))
-    return replace(
-        report,
-        layers=tuple(
-            replace(row, index=place, name=f"part{place // 50}/{row.name}.{place}", culprit=row.culprit and place < 50)
-            for place, row in enumerate(repeated)
-        ),
-    )
+
+    def repeated(place: int) -> LayerRow:
+        row = report.layers[place % len(report.layers)]
+        name = f"part{place // 50}/{row.name}.{place}"
+        return replace(row, index=place, name=name, culprit=row.culprit and place < 50)
+
+    return replace(report, layers=tuple(map(repeated, range(layers))))
 
 
 def percent(value: float, threshold: float) -> str:
