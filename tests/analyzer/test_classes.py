@@ -1,17 +1,14 @@
 """``kl`` and ``top1``: the axis of the classes, and what is made a probability, against NumPy."""
 
-import sys
-
 import numpy as np
-import onnxruntime
 import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.quantized import plain_run
 from tests.support.records import texts
 from trt_bisect import BadInput, similarity
 from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_classes
-from trt_bisect.cli import main
 from trt_bisect.commands.suite import read_suite
 
 
@@ -97,16 +94,9 @@ def test_an_image_of_logits_has_its_classes_on_axis_1(random):
 
 
 PLAIN = {
-    (1, 10): 1,
-    (10,): 0,
-    (1, 1000, 1, 1): 1,
-    (1, 1, 1, 10): 3,
-    (1, 21, 64, 64): 1,
-    (1, 21, 48, 64): 1,
-    (1, 1000, 7, 7): 1,
-    (1, 1, 32, 32): 1,
-    (4, 1): 1,
-}
+    (1, 10): 1, (10,): 0, (1, 1000, 1, 1): 1, (1, 1, 1, 10): 3, (1, 21, 64, 64): 1, (1, 21, 48, 64): 1,
+    (1, 1000, 7, 7): 1, (1, 1, 32, 32): 1, (4, 1): 1,
+}  # fmt: skip
 AMBIGUOUS = [(1, 64, 64, 21), (1, 48, 64, 21), (1, 7, 7, 1000), (1, 84, 8400), (1, 3, 20, 20, 85), (1, 1, 40, 97)]
 
 
@@ -156,16 +146,16 @@ def segmenting(tmp_path_factory):
 
 
 def outputs_of(path, samples):
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return [session.run(["y"], {"x": sample[None]})[0] for sample in samples]
+    return [plain_run(path, {"x": sample[None]})[0] for sample in samples]
+
+
+BY_CLASS = {"metric": "top1", "threshold": 0.9, "engine": "onnxruntime", "history": "none", "explain": "none"}
 
 
 def test_a_run_judges_pixels_by_their_classes(segmenting, tmp_path):
     """The recipe's own Q/DQ file on ONNX Runtime, and NumPy's argmax over axis 1."""
     path, data = segmenting
-    report = trt_bisect.run(
-        path, data, data, metric="top1", threshold=0.9, engine="onnxruntime", output=tmp_path / "run", history="none"
-    )
+    report = trt_bisect.run(path, data, data, output=tmp_path / "run", **BY_CLASS)
     reference = outputs_of(path, data["x"])
     restored = outputs_of(tmp_path / "run" / "recipe" / "network.qdq.onnx", data["x"])
     agreement = [np.mean(r.argmax(1) == o.argmax(1)) for r, o in zip(reference, restored, strict=True)]
@@ -175,23 +165,20 @@ def test_a_run_judges_pixels_by_their_classes(segmenting, tmp_path):
     assert any("axis 1" in note for note in texts(report.notes))
 
 
-def test_an_axis_that_is_not_there_is_refused_before_anything_is_measured(segmenting, tmp_path, monkeypatch, capsys):
+def test_an_axis_that_is_not_there_is_refused_before_anything_is_measured(segmenting, tmp_path, command):
     path, data = segmenting
     np.savez(tmp_path / "data.npz", **data)
     run = ["run", path, "--calibration", tmp_path / "data.npz", "--engine", "onnxruntime", "--output", tmp_path / "run"]
-    monkeypatch.setattr(sys, "argv", ["trt-bisect", *map(str, run), "--class-axis", "4"])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code == BadInput.exit_code
-    assert "no axis 4" in capsys.readouterr().err
+    code, _, err = command(*run, "--class-axis", "4")
+    assert code == BadInput.exit_code
+    assert "no axis 4" in err
     assert not (tmp_path / "run" / "report.json").exists()
 
 
 def test_another_axis_takes_no_figures_of_the_first(segmenting, tmp_path):
     path, data = segmenting
-    keywords = {"metric": "top1", "threshold": 0.9, "engine": "onnxruntime", "history": "none", "explain": "none"}
-    first = trt_bisect.run(path, data, data, output=tmp_path / "run", **keywords)
-    second = trt_bisect.run(path, data, data, output=tmp_path / "run", class_axis=-1, **keywords)
+    first = trt_bisect.run(path, data, data, output=tmp_path / "run", **BY_CLASS)
+    second = trt_bisect.run(path, data, data, output=tmp_path / "run", class_axis=-1, **BY_CLASS)
     assert first.fingerprint != second.fingerprint
     assert first.similarity.int8 != second.similarity.int8
 

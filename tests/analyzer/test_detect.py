@@ -59,10 +59,8 @@ def separate_centres(boxes, scores):
 def ssd(boxes, scores):
     """Probabilities that sum to 1, of which the first is of the background; objects are between other candidates."""
     boxes, scores = np.roll(boxes, 7, axis=0), np.roll(scores, 7, axis=0)
-    return {
-        "scores": np.concatenate([1 - scores.sum(-1, keepdims=True), scores], axis=-1)[None],
-        "boxes": boxes[None] / 400,
-    }
+    shares = np.concatenate([1 - scores.sum(-1, keepdims=True), scores], axis=-1)
+    return {"scores": shares[None], "boxes": boxes[None] / 400}
 
 
 def masks_too(boxes, scores):
@@ -78,11 +76,8 @@ def logit(p):
 
 def detr(boxes, scores):
     """Queries with logits: of the classes, and of no object as the last."""
-    rest = 1 - scores.sum(-1, keepdims=True)
-    return {
-        "logits": np.log(np.concatenate([scores, rest], axis=-1))[None] + 4,
-        "pred_boxes": centred(boxes / 400)[None],
-    }
+    shares = np.concatenate([scores, 1 - scores.sum(-1, keepdims=True)], axis=-1)
+    return {"logits": np.log(shares)[None] + 4, "pred_boxes": centred(boxes / 400)[None]}
 
 
 def rt_detr(boxes, scores):
@@ -152,13 +147,12 @@ def test_one_detection_lost_one_invented_two_kept(random, head):
     before, after = head(boxes, scores), head(boxes, turned)
     task = find_task(AskedTask("detect"), [before, before])
     found = task.judge([before, before])({0: before, 1: after})
-    values = {name: found.values[name] for name in ("kept", "lost", "invented", "items")}
-    assert values == {"kept": 5, "lost": 1, "invented": 1, "items": 7}
+    assert [found.values[name] for name in ("kept", "lost", "invented", "items")] == [5, 1, 1, 7]
     assert found.values["agreement"] == pytest.approx(5 / 7)
     assert found.inputs["agreement"] == pytest.approx((1, 2 / 4))
 
 
-@pytest.mark.parametrize("head", [*DENSE, *READY], ids=lambda head: head.__name__)
+@pytest.mark.parametrize("head", DENSE + READY, ids=lambda head: head.__name__)
 def test_a_box_that_moved_too_far_is_lost_and_invented(random, head):
     """Shifted by a third of its width, a box overlaps by (2/3) / (4/3): a half; by 40 of 100, by 0.43."""
     boxes, scores = dense(random)

@@ -131,7 +131,7 @@ HEADS = {
     "depth": (lambda r: {"y": r.uniform(0.5, 80, (1, 1, 40, 40))}, {"depth": READ, "classify": READ}),
     "classes of pixels": (lambda r: {"y": r.normal(0, 1, (1, 5, 40, 40))}, {"segment": READ, "classify": READ}),
     "queries of masks": (
-        lambda r: {"classes": r.normal(0, 1, (1, 20, 4)), "masks": r.normal(0, 1, (1, 20, 40, 40))},
+        lambda r: {name: r.normal(0, 1, (1, 20, *size)) for name, size in (("classes", (4,)), ("masks", (40, 40)))},
         {"segment": READ},
     ),
     "vectors": (lambda r: {"y": r.normal(0, 1, (3, 64))}, {"embed": READ, "classify": READ}),
@@ -154,14 +154,10 @@ def test_each_head_is_read_by_its_own_tasks_and_refused_by_the_others(random, he
 
 
 @pytest.mark.parametrize(
-    ("more", "way"),
-    [
-        (1, "--task obb --head dfl:16,classes:3,angle"),
-        (15, "--task pose --head dfl:16,classes:3,keypoints:5x3"),
-        (8, "--task instances --head dfl:16,classes:3,masks:8"),
-    ],
+    ("more", "task", "what"), [(1, "obb", "angle"), (15, "pose", "keypoints:5x3"), (8, "instances", "masks:8")]
 )
-def test_what_stands_beside_raw_maps_is_asked_for_by_the_words_that_read_it(random, more, way):
+def test_what_stands_beside_raw_maps_is_asked_for_by_the_words_that_read_it(random, more, task, what):
+    way = f"--task {task} --head dfl:16,classes:3,{what}"
     outputs = raw(random) | {"of all": random.normal(0, 2, (1, more, 525))}
     with pytest.raises(BadInput) as refused:
         find_task(AskedTask("detect"), [outputs])

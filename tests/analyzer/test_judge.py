@@ -8,6 +8,7 @@ from onnx import helper
 
 import trt_bisect
 from tests.support import networks
+from tests.support.compared import stacked_tensors
 from tests.support.records import texts
 from trt_bisect import BadInput, find_metric, similarity
 from trt_bisect.analyzer.doubts import sqnr_disagreement
@@ -15,22 +16,16 @@ from trt_bisect.analyzer.judge import compare_arrays, make_rule, nonfinite_in_re
 from trt_bisect.analyzer.metrics import BUILT_IN, EXACT_SQNR
 from trt_bisect.evaluator.trial import MEASURED, NOT_FINITE, OutputFigures, Trial
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.session import make_session
 
+MINMAX = {"engine": "onnxruntime", "calibrator": "minmax"}
 R, G = np.array([[3.0, 4.0]]), np.array([[4.0, 3.0]])
 
 BY_HAND = {
-    "cosine": 24 / 25,
-    "mse": 1.0,
-    "l1": 1.0,
-    "sqnr": 10 * math.log10(25 / 2),
-    "centered_sqnr": 10 * math.log10(0.5 / 2),
-    "max_abs": 1.0,
-    "max_rel": 1 / 3,
-    "top1": 0.0,
+    "cosine": 24 / 25, "mse": 1.0, "l1": 1.0, "sqnr": 10 * math.log10(25 / 2), "max_abs": 1.0, "max_rel": 1 / 3,
+    "centered_sqnr": 10 * math.log10(0.5 / 2), "top1": 0.0,
     # softmax of (3, 4) is (s, 1 - s) with s = 1 / (1 + e); the other is turned around: KL = (1 - 2 s) ln((1 - s) / s)
     "kl": (1 - 2 / (1 + math.e)) * 1.0,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -98,26 +93,12 @@ def test_a_function_of_the_user_decides_a_run(lenet, tmp_path):
     script.write_text(
         "import numpy as np\ndef worst(r, o):\n    return float(np.abs(r - o).max())\nworst.higher_is_better = False\n"
     )
-    report = trt_bisect.run(
-        lenet / "lenet_planted.onnx",
-        lenet / "calibration.npz",
-        engine="onnxruntime",
-        calibrator="minmax",
-        explain="none",
-        metric=f"{script}:worst",
-        threshold=0.1,
-    )
+    how = {"metric": f"{script}:worst", "threshold": 0.1, "explain": "none", **MINMAX}
+    report = trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **how)
     assert report.culprits == ("ip2",)
     script.write_text("def worst(r, o):\n    return 'a lot'\n")
     with pytest.raises(BadInput, match="failed"):
-        trt_bisect.run(
-            lenet / "lenet.onnx",
-            lenet / "calibration.npz",
-            metric=f"{script}:worst",
-            threshold=0.1,
-            engine="onnxruntime",
-            calibrator="minmax",
-        )
+        trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
 
 
 def figures(reference, output):
@@ -172,14 +153,8 @@ def test_nan_in_one_output_of_the_reference_does_not_poison_the_others(tmp_path)
     model.graph.node.append(helper.make_node("Log", ["conv0_out"], ["bad"], name="log"))
     model.graph.output.append(helper.make_tensor_value_info("bad", 1, ["n", 8, 16, 16]))
     networks.plant_between(model, "conv0", "conv1")
-    report = trt_bisect.run(
-        networks.save(model, tmp_path),
-        networks.samples(model),
-        engine="onnxruntime",
-        calibrator="minmax",
-        metric="sqnr",
-        outputs=["y"],
-    )
+    path, data = networks.save(model, tmp_path), networks.samples(model)
+    report = trt_bisect.run(path, data, metric="sqnr", outputs=["y"], **MINMAX)
     assert report.culprits == ("conv1",)
     assert any("FP32 reference itself" in note and "'bad'" in note for note in texts(report.notes))
 
@@ -207,7 +182,7 @@ def test_a_decoy_is_not_blamed(tmp_path):
         networks.plant_between(model, f"{branch}0", f"{branch}1")
     path = networks.save(model, tmp_path)
     data = networks.samples(model)
-    report = trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax", metric="sqnr", threshold=15)
+    report = trt_bisect.run(path, data, metric="sqnr", threshold=15, **MINMAX)
     assert report.culprits == ("main1",)
     culprit = next(row for row in report.layers if row.culprit)
     assert next((r.tensor, r.producer) for r in culprit.rounds) == ("main_relu_out", "main_relu")
@@ -221,12 +196,9 @@ def inner_outputs(path, data, tensor):
     samples = list(trt_bisect.open_dataset(data, network.inputs))
     scales = trt_bisect.calibrate(network, samples, "minmax").scales
     everything = trt_bisect.prefix(len(network.layers), len(network.layers) - 1)
-    found = []
-    for plan in (everything.keeping(range(len(network.layers))), everything):
-        written = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME).write(plan)
-        written.model.graph.output.append(helper.make_tensor_value_info(tensor, 1, None))
-        found.append([make_session(written).run([tensor], samples[0])[0]])
-    return found
+    writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
+    plans = (everything.keeping(range(len(network.layers))), everything)
+    return [[stacked_tensors(writer.write(plan), [tensor], samples[:1])[tensor][0]] for plan in plans]
 
 
 def test_a_mask_is_named_and_its_reader_stays_high(tmp_path):
@@ -238,12 +210,12 @@ def test_a_mask_is_named_and_its_reader_stays_high(tmp_path):
     mask = np.zeros((4, 1, 8), np.float32)
     mask[:, :, 5:] = -3e38
     data = {"x": np.random.default_rng(0).normal(size=(4, 4, 8)).astype(np.float32), "mask": mask}
-    report = trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax")
+    report = trt_bisect.run(path, data, **MINMAX)
     row = next(row for row in report.layers if row.name == "masked")
     assert not row.quantizable
     assert "mask" in row.why_not
     assert "mask" in report.ranges.unusable
     assert any("'masked'" in note for note in texts(report.notes))
     scale = {"scales": {"mask": 3e38 / 127}}
-    wrecked = trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax", plan=scale)
+    wrecked = trt_bisect.run(path, data, plan=scale, **MINMAX)
     assert next(row for row in wrecked.layers if row.name == "masked").quantizable

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
 import trt_bisect
 from tests.support import networks
@@ -103,6 +102,7 @@ def test_every_layer_with_a_weight_becomes_a_kernel_that_reads_int8(built, name)
 ])  # fmt: skip
 def test_the_layers_that_are_only_rounded(built, name, layers, rounded):
     facts = built(name)[2].engine
+    assert facts.broken == (), "a full INT8 plan breaks no fusion"
     assert sorted(facts.rounded) == sorted(rounded)
     assert len(facts.low) == layers - len(rounded)
     assert facts.untold == ()
@@ -128,11 +128,6 @@ def test_the_engine_without_pairs_is_counted_beside_it(built, name, without, mov
     facts = built(name)[2].engine
     assert (facts.fp32.total, facts.fp32.moves) == (without, moves)
     assert (facts.fp32.pairs, facts.fp32.low, facts.fp32.rounding) == (0, 0, 0)
-
-
-@pytest.mark.parametrize("name", ["lenet", "residual", "detector", "encoder"])
-def test_a_full_int8_plan_breaks_no_fusion(built, name):
-    assert built(name)[2].engine.broken == ()
 
 
 def test_convolution_sum_and_activation_are_fused_because_the_branch_is_bare(built):
@@ -214,19 +209,15 @@ def kernel(name, nodes, reads, kind="kgen"):
 
 def sum_of_two():
     """A product and a sum with pairs, each on its input alone."""
-    nodes = [
-        helper.make_node("QuantizeLinear", ["x", "s"], ["xq"], "q1"),
-        helper.make_node("DequantizeLinear", ["xq", "s"], ["xd"], "dq1"),
-        helper.make_node("MatMul", ["xd", "xd"], ["m"], "mul"),
-        helper.make_node("QuantizeLinear", ["m", "s"], ["mq"], "q2"),
-        helper.make_node("DequantizeLinear", ["mq", "s"], ["md"], "dq2"),
-        helper.make_node("Add", ["md", "x"], ["y"], "add"),
-    ]
-    tensor = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4, 4])
-    output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [4, 4])
-    scale = helper.make_tensor("s", onnx.TensorProto.FLOAT, [], [0.1])
-    graph = helper.make_graph(nodes, "g", [tensor], [output], [scale])
-    return FileGraph.of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "sum")
+    sketch = networks.Sketch()
+    scale, nodes = sketch.constant("s", 0.1), {}
+    for name, x in (("1", "x"), ("2", "mul_out")):
+        quantized = sketch.node("QuantizeLinear", [x, scale], f"q{name}")
+        nodes[name] = sketch.node("DequantizeLinear", [quantized, scale], f"dq{name}")
+        if name == "1":
+            sketch.node("MatMul", [nodes["1"]] * 2, "mul")
+    sketch.node("Add", [nodes["2"], "x"], "add", out="y")
+    return FileGraph.of(sketch.model({"x": [4, 4]}, {"y": [4, 4]}), "sum")
 
 
 def test_a_pair_inside_one_kernel_is_rounding_and_one_across_two_is_int8():

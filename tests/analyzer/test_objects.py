@@ -132,9 +132,8 @@ def clipped(subject, clip):
 
 
 def area(polygon):
-    return sum(
-        p[0] * q[1] - q[0] * p[1] for p, q in zip(polygon, polygon[1:] + polygon[:1], strict=True)
-    ) / 2 if polygon else 0.0  # fmt: skip
+    pairs = zip(polygon, polygon[1:] + polygon[:1], strict=True)
+    return sum(p[0] * q[1] - q[0] * p[1] for p, q in pairs) / 2
 
 
 def polygon(box):
@@ -177,13 +176,9 @@ def test_an_oriented_box_that_turned_is_lost_and_invented(random, make, classes)
     angles = random.uniform(-0.7, 2.3, MANY)
     turned = angles.copy()
     turned[:2] += math.pi / 2
-    outputs = [
-        make(boxes, scores, each[:, None]) if make is dense else ready(boxes, scores, each, turned=True)
-        for each in (angles, turned)
-    ]
-    if make is ready:
-        for each in outputs:
-            assert each["output0"].shape == (1, 100, 7)
+    how = {"turned": True} if make is ready else {}
+    outputs = [make(boxes, scores, each[:, None], **how) for each in (angles, turned)]
+    assert make is dense or {each["output0"].shape for each in outputs} == {(1, 100, 7)}
     task, found = figures("obb", *outputs)
     assert (found["kept"], found["lost"], found["invented"]) == (2, 1, 1)
     assert "angle" in task.note
@@ -323,11 +318,22 @@ def test_every_task_is_offered():
     assert set(OFFERED) == set(TASKS)
 
 
+def normalised(random):
+    boxes, scores = candidates(random, 1)
+    return dense(boxes / SIZE, scores, (keypoints(random, boxes, 17, 3) / [SIZE, SIZE, 1]).reshape(MANY, -1))
+
+
+def transposed(random):
+    boxes, scores = candidates(random, 3)
+    outputs = dense(boxes, scores, keypoints(random, boxes, 17, 3).reshape(MANY, -1))
+    return {"output0": outputs["output0"].transpose(0, 2, 1)}
+
+
 @pytest.mark.parametrize(
     ("task", "outputs", "words"),
     [
-        ("pose", lambda r: normalised(r), "cannot read"),
-        ("pose", lambda r: transposed(r, 3), "--head xywh,objectness,classes:2,keypoints:17x3"),
+        ("pose", normalised, "cannot read"),
+        ("pose", transposed, "--head xywh,objectness,classes:2,keypoints:17x3"),
         ("obb", lambda r: {"y": dense(*candidates(r, 3), r.uniform(0, 1, (MANY, 1)))["output0"]}, "cannot read"),
         ("instances", lambda r: {"y": dense(*candidates(r, 3), r.normal(0, 1, (MANY, 8)))["output0"]}, "cannot read"),
         ("depth", lambda r: {name: r.uniform(0, 9, (1, 1, 24, 32)) for name in "ab"}, "cannot read"),
@@ -337,17 +343,6 @@ def test_what_can_be_told_in_no_way_or_in_several_is_refused(random, task, outpu
     with pytest.raises(BadInput) as refused:
         find_task(AskedTask(task), [outputs(random)])
     assert words in f"{refused.value} {refused.value.advice if hasattr(refused.value, 'advice') else ''}"
-
-
-def normalised(random):
-    boxes, scores = candidates(random, 1)
-    return dense(boxes / SIZE, scores, (keypoints(random, boxes, 17, 3) / [SIZE, SIZE, 1]).reshape(MANY, -1))
-
-
-def transposed(random, classes):
-    boxes, scores = candidates(random, classes)
-    outputs = dense(boxes, scores, keypoints(random, boxes, 17, 3).reshape(MANY, -1))
-    return {"output0": outputs["output0"].transpose(0, 2, 1)}
 
 
 def test_the_columns_that_the_user_names_are_read(random):
@@ -364,12 +359,11 @@ def test_the_columns_that_the_user_names_are_read(random):
     assert whole["kept"] == OBJECTS
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "xywh", "xywh,xyxy,classes:2", "classes:3", "xywh,classes:0", "xywh,score", "xyxy,classes:3,angle",
-     "xywh,keypoints:17", "xywh,classes:3,classes:3", "xywh,score,class,classes:2", "ultralytics", "xywh,classes:-1",
-     "xywh,class,classes:2"],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "", "xywh", "xywh,xyxy,classes:2", "classes:3", "xywh,classes:0", "xywh,score", "xyxy,classes:3,angle",
+    "xywh,keypoints:17", "xywh,classes:3,classes:3", "xywh,score,class,classes:2", "ultralytics", "xywh,classes:-1",
+    "xywh,class,classes:2",
+])  # fmt: skip
 def test_a_head_that_is_no_whole_row_is_refused(text):
     with pytest.raises(BadInput):
         parse_layout(text)

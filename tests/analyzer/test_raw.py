@@ -56,8 +56,9 @@ def as_logits(distances, scores):
     return named | {f"box{k}": box for k, box in enumerate(distances)}
 
 
-def in_one(distances, scores):
-    return {f"map{k}": np.concatenate(each, axis=1) for k, each in enumerate(zip(distances, scores, strict=True))}
+def whole(*maps):
+    """The maps of each scale in one output, as YOLO26 has them, where a distance is no distribution."""
+    return {f"map{k}": np.concatenate(each, axis=1) for k, each in enumerate(zip(*maps, strict=True))}
 
 
 @pytest.mark.parametrize("make", [as_pairs, as_logits])
@@ -79,7 +80,7 @@ def test_the_boxes_are_those_that_were_written_and_a_lost_scale_is_lost(make):
 
 def test_maps_of_bins_and_classes_in_one_are_read_if_the_user_names_both():
     distances, scores, boxes = raw(np.random.default_rng(4))
-    outputs = in_one(distances, scores)
+    outputs = whole(distances, scores)
     with pytest.raises(BadInput) as refused:
         find_task(AskedTask("detect"), [outputs])
     assert "--head dfl:16,classes:C" in str(refused.value)
@@ -135,11 +136,7 @@ def apart(distances, scores, more):
 
 def of_all(distances, scores, more):
     """Beside boxes and scores is one output of the cells of all scales, as Ultralytics joins it."""
-    return in_one(distances, scores) | {"more": np.concatenate([each.reshape(*each.shape[:2], -1) for each in more], 2)}
-
-
-def whole(distances, scores, more):
-    return {f"map{k}": np.concatenate(each, axis=1) for k, each in enumerate(zip(distances, scores, more, strict=True))}
+    return whole(distances, scores) | {"more": np.concatenate([each.reshape(*each.shape[:2], -1) for each in more], 2)}
 
 
 def best(task, outputs):
@@ -239,12 +236,8 @@ def anchored(random, sizes, classes=4):
         centre = STRIDES[scale] * (np.array([column, row]) + random.uniform(-0.4, 1.4, 2))
         offsets = (centre / STRIDES[scale] - [column, row] + 0.5) / 2
         cell = values[0, anchor, row, column]
-        cell[:2], cell[2:4], cell[4], cell[5 + label] = (
-            logit(offsets),
-            logit(np.sqrt(size / sizes[scale][anchor]) / 2),
-            logit(np.sqrt(score)),
-            logit(np.sqrt(score)),
-        )
+        cell[:4] = logit(np.concatenate([offsets, np.sqrt(size / sizes[scale][anchor]) / 2]))
+        cell[[4, 5 + label]] = logit(np.sqrt(score))
         maps.append(values)
         boxes.append((np.concatenate([centre - size / 2, centre + size / 2]), label, score))
     return maps, boxes
@@ -318,11 +311,6 @@ def test_maps_of_noise_are_no_head(task, random):
             find_task(AskedTask(task, head=NAMED[task] if number % 2 else None), [outputs])
 
 
-def direct(maps):
-    """The maps of YOLO26: the first four channels are distances themselves."""
-    return {f"map{k}": np.concatenate(each, axis=1) for k, each in enumerate(zip(*maps, strict=True))}
-
-
 @pytest.mark.parametrize("columns", ["", ",angle", ",keypoints:1x3"])
 def test_maps_of_one_bin_are_read_as_they_are(columns):
     """By hand, cell (4, 5) of the finest map: from (44, 36), 8 pixels a unit; and what is beside it is not doubled."""
@@ -332,7 +320,7 @@ def test_maps_of_one_bin_are_read_as_they_are(columns):
     distances[0][0, :, 4, 5], scores[0][0, 1, 4, 5] = (1, 2, 3, 4), 2.0
     if columns:
         more[0][0, :, 4, 5] = 0.5
-    outputs = direct([distances, scores, more])
+    outputs = whole(distances, scores, more)
     name = {"": "detect", ",angle": "obb", ",keypoints:1x3": "pose"}[columns]
     (found,) = find_task(AskedTask(name, head=f"dfl:1,classes:3{columns}"), [outputs]).looks.read(outputs)
     assert (len(found), found.classes[0]) == (1, 1)

@@ -96,9 +96,8 @@ def test_heads_of_detectors_are_cut_where_their_quantities_change(kind, inputs, 
     parts = found.with_groups(reference[0])
     del parts["y"]
     assert sum(part.size for part in parts.values()) == reference[0]["y"].size
-    assert np.sort(np.concatenate([part.ravel() for part in parts.values()])).tolist() == pytest.approx(
-        np.sort(reference[0]["y"].ravel()).tolist()
-    )
+    values, all_values = np.concatenate([part.ravel() for part in parts.values()]), reference[0]["y"].ravel()
+    assert np.sort(values) == pytest.approx(np.sort(all_values))
 
 
 def heatmap(random):

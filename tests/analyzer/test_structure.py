@@ -10,6 +10,7 @@ import onnx
 import pytest
 from hypothesis import given, strategies as st
 from onnx import numpy_helper
+from onnxruntime.quantization import QuantType
 
 import trt_bisect
 from tests.support import networks
@@ -23,6 +24,8 @@ from tests.support.flawed_structures import (
     projected_residual,
     quantized_residual,
 )
+from tests.support.norm_in_parts import saved
+from tests.support.quantized import quantized_by_onnxruntime
 from trt_bisect.analyzer.blame import Evidence
 from trt_bisect.analyzer.structure.check import INTEGER_OPS, REFUSED, structure_findings
 from trt_bisect.analyzer.structure.findings import KINDS, found
@@ -51,17 +54,9 @@ def test_every_kind_is_planted():
     assert {kind_of(case) for case in PLANTED} == set(KINDS) - of_engines, "test_kernels.py has those of engines"
 
 
-ALONE = [
-    "residual with extra pair",
-    "asymmetric",
-    "double pair",
-    "integer bias",
-    "residual without pair",
-    "unsigned weight",
-    "shared layer",
-]
-ALONE += ["pair on a bias", "scale denormal", "half quantized", "activation before the sum", "norm cannot fold"]
-ALONE += ["residual with extra pair", "output rounded"]
+ALONE = ["residual with extra pair", "asymmetric", "double pair", "integer bias", "residual without pair"]
+ALONE += ["unsigned weight", "shared layer", "pair on a bias", "scale denormal", "half quantized", "output rounded"]
+ALONE += ["activation before the sum", "norm cannot fold"]
 
 
 @pytest.mark.parametrize("case", ALONE)
@@ -104,27 +99,16 @@ def test_the_extra_pair_of_two_is_that_of_the_longer_branch():
 
 def quantized_by_onnx_runtime(model, folder, **options):
     """The file that ONNX Runtime's quantizer makes of a model, in Q/DQ format."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
-
-    class Reader(CalibrationDataReader):
-        def __init__(self):
-            self.feeds = iter([{"x": networks.samples(model, 4)["x"]}])
-
-        def get_next(self):
-            return next(self.feeds, None)
-
-    out = folder / "q.onnx"
-    quantize_static(networks.save(model, folder), out, Reader(), quant_format=QuantFormat.QDQ, **options)
-    return out
+    samples = [{"x": networks.samples(model, 4)["x"]}]
+    quantized_by_onnxruntime(networks.save(model, folder), folder / "q.onnx", samples, **options)
+    return folder / "q.onnx"
 
 
 def test_the_pairs_that_onnx_runtime_puts_on_a_residual_sum_are_named(tmp_path):
     """Its quantizer rounds the output of every convolution."""
     path = quantized_by_onnx_runtime(networks.residual(blocks=2), tmp_path)
     found = [each for each in trt_bisect.check(path).findings if each.kind == "residual with extra pair"]
-    assert [(each.layers, each.severity) for each in found] == [
-        (("block0.add",), "warning"), (("block1.add",), "warning")
-    ]  # fmt: skip
+    assert [(each.layers, each.severity) for each in found] == [((f"block{k}.add",), "warning") for k in (0, 1)]
 
 
 def test_the_samples_have_no_errors(lenet, ocr):
@@ -136,7 +120,6 @@ def test_the_samples_have_no_errors(lenet, ocr):
 
 def test_onnx_runtimes_default_quantization_is_what_tensorrt_refuses(tmp_path):
     """Asymmetric activations and integer biases are ONNX Runtime's defaults; told otherwise, no error is left."""
-    from onnxruntime.quantization import QuantType
 
     def kinds(**options):
         report = trt_bisect.check(quantized_by_onnx_runtime(networks.residual(blocks=1), tmp_path, **options))
@@ -215,12 +198,9 @@ TAKEN = {
 def in_form(op, attributes, constants, outputs, opset=20):
     sketch = networks.Sketch()
     shape = [5, 2, 3] if op in GATES else [1, 3, 8, 8]
-    names = [
-        ""
-        if values is None
-        else sketch.constant(f"c{place}", values, values.dtype if values.dtype != float else np.float32)
-        for place, values in enumerate(constants)
-    ]
+    types = [None if values is None else np.float32 if values.dtype == float else values.dtype for values in constants]
+    named = enumerate(zip(constants, types, strict=True))
+    names = ["" if kind is None else sketch.constant(f"c{place}", values, kind) for place, (values, kind) in named]
     made = ["y", "second"][:outputs]
     sketch.nodes.append(onnx.helper.make_node(op, ["x", *names], made, name="odd", **attributes))
     return sketch.model({"x": shape}, dict.fromkeys(made[:1]), opset)
@@ -262,7 +242,7 @@ def test_any_scale_will_do_for_a_channel_of_zeros(stored):
         weight = next(tensor for tensor in model.graph.initializer if tensor.name == "conv.weight")
         values = numpy_helper.to_array(weight).copy()
         values[1] = value
-        weight.CopyFrom(numpy_helper.from_array(values, weight.name))
+        networks.scale_constant(model, "conv.weight", lambda _, new=values: new)
         if stored:
             quantizer = next(node for node in model.graph.node if node.name == "conv.weight.q")
             levels = np.clip(np.rint(values * 100), -127, 127).astype(np.int8)
@@ -323,9 +303,8 @@ def test_a_pair_that_nothing_reads_is_not_called_the_networks_output():
         pair(sketch, "x", name, 0.05, zero=3)
         sketch.nodes[-1].output[0] = out
     found = findings_of(sketch.model({"x": [1, 3, 4, 4]}, {"y": [1, 3, 4, 4]}))
-    assert [each.layers for each in found if each.kind == "asymmetric"] == [
-        ("(read by nothing)",), ("(the network's output)",)
-    ]  # fmt: skip
+    named = [each.layers for each in found if each.kind == "asymmetric"]
+    assert named == [("(read by nothing)",), ("(the network's output)",)]
 
 
 def test_a_bias_that_two_layers_share_is_no_shared_weight():
@@ -342,17 +321,14 @@ def test_a_name_with_a_comma_is_the_name_of_one_layer():
     """Of two layers called 'a' and 'a, b', the finding on the second says nothing of the first."""
     finding = found("unsigned", ["a, b"], "'x' is quantized to uint8")
     shared = found("shared weight", ["a", "c"], "2 layers read weight 'w'")
-    concerned = {
-        name: Evidence(SimpleNamespace(name=name), (), [finding, shared], None, 1.0, 1.0, "INT8")
-        for name in ("a", "a, b", "b", "c")
-    }
+    about = ((), [finding, shared], None, 1.0, 1.0, "INT8")
+    concerned = {name: Evidence(SimpleNamespace(name=name), *about) for name in ("a", "a, b", "b", "c")}
     kinds = {name: [one.kind for one in each.structure] for name, each in concerned.items()}
     assert kinds == {"a": ["shared weight"], "a, b": ["unsigned"], "b": [], "c": ["shared weight"]}
 
 
 def test_the_report_as_json_and_csv(tmp_path):
-    path = tmp_path / "network.onnx"
-    onnx.save(one_conv({"zero": 3}), str(path))
+    path = saved(one_conv({"zero": 3}), tmp_path)
     report = trt_bisect.check(path, output=tmp_path / "out")
     record = json.loads((tmp_path / "out/check.json").read_text())
     assert [each["severity"] for each in record["findings"]] == ["error"]

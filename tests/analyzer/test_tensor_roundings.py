@@ -52,12 +52,9 @@ def test_a_float_network_has_what_a_plan_would_write(tmp_path):
         assert len(list(csv.DictReader(file))) == len(report.tensors)
 
 
-def test_a_network_with_pairs_has_those_of_the_file(lenet, tmp_path):
+def test_a_network_with_pairs_has_those_of_the_file(finished):
     """The network of a recipe, without pairs at the culprit: its DequantizeLinear nodes say what is there."""
-    trt_bisect.run(
-        lenet / "lenet_planted.onnx", lenet / "calibration.npz", high=["ip2"], output=tmp_path, explain="none"
-    )
-    file = tmp_path / "recipe" / "network.qdq.onnx"
+    file = finished / "recipe" / "network.qdq.onnx"
     report = trt_bisect.check(file)
     model = onnx.load(file)
     sizes = {tensor.name: numpy_helper.to_array(tensor).size for tensor in model.graph.initializer}
@@ -81,8 +78,7 @@ def test_a_shared_weight_says_how_often_it_is_read(tmp_path):
 
 def test_a_file_that_run_cannot_read_says_why(tmp_path):
     model = networks.chain(2)
-    del model.opset_import[:]
-    model.opset_import.append(onnx.helper.make_opsetid("", 8))
+    model.opset_import[0].version = 8
     onnx.save(model, str(tmp_path / "old.onnx"))
     report = trt_bisect.check(tmp_path / "old.onnx")
     assert report.tensors == ()

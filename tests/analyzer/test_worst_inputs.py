@@ -164,15 +164,8 @@ BY_NUMPY = {
 
 @pytest.mark.parametrize("metric", BY_NUMPY)
 def test_figures_and_order_are_numpys(metric, lenet, outputs):
-    report = trt_bisect.worst(
-        lenet / "lenet_planted.onnx",
-        lenet / "calibration.npz",
-        lenet / "digits.npz",
-        engine="onnxruntime",
-        steps=STEPS,
-        keep=4,
-        metric=metric,
-    )
+    given = (lenet / "lenet_planted.onnx", lenet / "calibration.npz", lenet / "digits.npz")
+    report = trt_bisect.worst(*given, engine="onnxruntime", steps=STEPS, keep=4, metric=metric)
     expected = np.array([BY_NUMPY[metric](r, o) for r, o in outputs])
     np.testing.assert_allclose(report.values, expected, rtol=1e-5, atol=1e-9)
     ascending = metric in ("Cosine", "SQNR")
@@ -200,11 +193,11 @@ def test_one_bad_input_among_good_ones(tmp_path):
 
 def test_a_bad_network_and_its_repair(lenet, tmp_path):
     """LeNet with the planted ip2 is bad on every digit; with ip2 left high on none."""
-    model, data = lenet / "lenet_planted.onnx", lenet / "calibration.npz"
-    options = {"calibration": data, "engine": "onnxruntime", "metric": "sqnr", "threshold": 15.0, "steps": 40}
-    report = trt_bisect.worst(model, **options)
+    options = {"calibration": lenet / "calibration.npz", "engine": "onnxruntime", "metric": "sqnr", "threshold": 15.0}
+    report, repaired = (
+        trt_bisect.worst(lenet / "lenet_planted.onnx", high=high, **options, steps=40) for high in ([], ["ip2"])
+    )
     assert report.verdict.startswith("A bad network, not a bad input")
-    repaired = trt_bisect.worst(model, high=["ip2"], **options)
     assert repaired.verdict.startswith("No input is bad")
     assert repaired.high == ("ip2",)
 
@@ -317,10 +310,7 @@ BAD = {
     "nothing kept": ({"keep": 0}, "keep cannot be 0"),
     "unknown metric": ({"metric": "mape"}, "mape"),
     "unknown layer": ({"high": ["cnv1"], "calibration": "images"}, "Did you mean 'conv1'"),
-    "no layer left": (
-        {"high": ["conv0", "conv1", "conv2", "pool", "fc"], "calibration": "images"},
-        "no layer is in INT8",
-    ),
+    "no layer left": ({"high": "conv0 conv1 conv2 pool fc".split(), "calibration": "images"}, "no layer is in INT8"),
     "no number": ({"threshold": math.nan}, "threshold"),
     "unknown output": ({"outputs": ["z"], "calibration": "images"}, "no output 'z'"),
 }
