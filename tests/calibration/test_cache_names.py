@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from tests.support.networks import Sketch
+from tests.support.networks import Sketch, copied
 from tests.support.quantized import plain_tensors
 from trt_bisect.calibration.cache import CalibrationCache, format_cache, parse_cache, ranges_of_cache, scales_for
 from trt_bisect.errors import BadInput
@@ -41,8 +41,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     """As onnxsim does it: a convolution takes its BatchNormalization in, and keeps its own name."""
     constants = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
     made = {out: node for node in model.graph.node for out in node.output}
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
+    changed = copied(model)
     del changed.graph.node[:], changed.graph.initializer[:]
     renamed = {}
     for node in model.graph.node:
@@ -53,19 +52,17 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
             constants[conv.input[2]] = (constants[conv.input[2]] - mean) * factor + shift
             renamed[node.output[0]] = node.input[0]
             continue
-        added = changed.graph.node.add()
-        added.CopyFrom(node)
+        added = copied(node)
         added.input[0] = renamed.get(node.input[0], node.input[0])
-    changed.graph.initializer.extend(
-        numpy_helper.from_array(values.astype(np.float32), name) for name, values in constants.items()
-    )
+        changed.graph.node.append(added)
+    tensors = (numpy_helper.from_array(values.astype(np.float32), name) for name, values in constants.items())
+    changed.graph.initializer.extend(tensors)
     return changed
 
 
 def with_names(model: onnx.ModelProto, name) -> onnx.ModelProto:
     """A copy of a model with other names of tensors between its input and its output."""
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
+    changed = copied(model)
     made = [node.output[0] for node in model.graph.node if node.output[0] != "y"]
     names = {tensor: name(k, tensor) for k, tensor in enumerate(made)}
     for node in changed.graph.node:
@@ -135,9 +132,8 @@ def test_a_new_export_with_other_names_throughout_gets_its_scales_by_order_and_o
         entry = tensor.replace("conv", "batch_norm") if tensor.startswith("conv") else tensor
         if name in scales:
             assert scales[name][0] == cache.scales[entry], (name, entry)
-    assert {places[name] for name, (_, way) in scales.items() if way == "order"} >= {
-        f"relu{k}_out" for k in range(BLOCKS)
-    }
+    by_order = {places[name] for name, (_, way) in scales.items() if way == "order"}
+    assert by_order >= {f"relu{k}_out" for k in range(BLOCKS)}
     assert {places[name] for name in found.unsure} == {f"up_conv{k}_out" for k in range(BLOCKS)}
 
 
@@ -178,9 +174,7 @@ def test_a_scale_far_from_the_values_on_inputs_is_told(tmp_path):
 
 def test_the_table_of_onnxruntime_has_magnitudes():
     found = parse_cache("data 2.5\nblock 1/Conv_output_0 1e-3\n", "it")
-    assert dict(found.scales) == {
-        "data": np.float32(2.5) / np.float32(127),
-        "block 1/Conv_output_0": np.float32(1e-3) / np.float32(127),
-    }
+    data, block = (np.float32(magnitude) / np.float32(127) for magnitude in (2.5, 1e-3))
+    assert dict(found.scales) == {"data": data, "block 1/Conv_output_0": block}
     with pytest.raises(BadInput, match="does not begin"):
         parse_cache("data 2.5\nconv: 3c008912\n", "it")

@@ -1,14 +1,16 @@
 import struct
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings, strategies as st
+from onnx import numpy_helper
 from onnxruntime.quantization.calibrate import HistogramCollector
 
 from tests.support import networks
 from tests.support.editions import edition
 from tests.support.plain_entropy import best_bins
-from trt_bisect import BadInput, calibrate, load_network, read_cache
+from trt_bisect import BadInput, calibrate, load_network, read_cache, run
 from trt_bisect.calibration.cache import format_cache, parse_cache, parse_version, version_of_engine
 from trt_bisect.calibration.collect import CANDIDATES, Magnitudes, candidates, magnitudes
 from trt_bisect.calibration.histogram import (
@@ -57,9 +59,8 @@ def test_nonfinite_values_are_counted_apart():
 def test_percentile_is_numpys_to_a_bin():
     values = np.random.default_rng(1).laplace(size=100_000)
     histogram = histogram_of(*np.split(values, 10))
-    assert percentile_threshold(histogram, 99.9) == pytest.approx(
-        np.quantile(np.abs(values), 0.999), abs=2 * histogram.width
-    )
+    expected = np.quantile(np.abs(values), 0.999)
+    assert percentile_threshold(histogram, 99.9) == pytest.approx(expected, abs=2 * histogram.width)
     assert percentile_threshold(histogram, 100) == pytest.approx(np.abs(values).max(), rel=1e-6)
 
 
@@ -112,11 +113,8 @@ def test_entropy_of_a_network_is_not_minmax(lenet):
 
 
 def test_cache_bits_round_trip():
-    scales = {
-        "data": np.float32(1 / 127),
-        "(Unnamed Layer* 4) [Shuffle]_output": np.float32(3.1e-7),
-        "a:b": np.float32(2),
-    }
+    values = {"data": 1 / 127, "(Unnamed Layer* 4) [Shuffle]_output": 3.1e-7, "a:b": 2}
+    scales = {name: np.float32(value) for name, value in values.items()}
     text = format_cache(scales)
     assert text.splitlines()[0] == "TRT-100300-EntropyCalibration2"
     assert text.splitlines()[1] == "data: 3c010204"  # 1/127 = 0x3c010204 in IEEE 754
@@ -141,16 +139,11 @@ def test_a_cache_of_another_writer_is_read_in_either_byte_order(order, prefix):
 
 
 def test_cache_ranges_are_used_to_the_bit(lenet, tmp_path):
-    import onnx
-    from onnx import numpy_helper
-
-    import trt_bisect
-
     names = load_network(lenet / "lenet.onnx").activations
     bits = {name: f"3c{place:02x}89{place:02x}" for place, name in enumerate(names, 16)}
     cache = tmp_path / "deployed.cache"
     cache.write_text("TRT-8601-EntropyCalibration2\n" + "".join(f"{n}: {b}\n" for n, b in bits.items()))
-    report = trt_bisect.run(
+    report = run(
         lenet / "lenet.onnx", cache, lenet / "digits.npz", samples=1, engine="onnxruntime", explain="none",
         output=tmp_path / "run", trt_version="8.6.1",
     )  # fmt: skip
@@ -192,9 +185,8 @@ def test_tensors_take_the_scales_of_another_calibrator_and_leave_the_others(tmp_
     model = networks.chain()
     network = load_network(networks.save(model, tmp_path))
     samples = [{"x": sample[None]} for sample in networks.samples(model, 6)["x"]]
-    entropy, minmax, most = (
-        calibrate(network, samples, *how) for how in (("entropy",), ("minmax",), ("percentile", 99.0))
-    )
+    ways = (("entropy",), ("minmax",), ("percentile", 99.0))
+    entropy, minmax, most = (calibrate(network, samples, *how) for how in ways)
     seen = magnitudes(network, samples)
     assert seen.ranges(Calibrator("percentile", 99.0)) == most
     first, second = network.rounded_activations[1:3]
@@ -203,26 +195,17 @@ def test_tensors_take_the_scales_of_another_calibrator_and_leave_the_others(tmp_
     assert anew.scales[second] == most.scales[second] != entropy.scales[second]
     others = set(entropy.scales) - {first, second}
     assert {name: anew.scales[name] for name in others} == {name: entropy.scales[name] for name in others}
-    assert [part.rsplit("1 tensor by ")[-1] for part in anew.origin.split(", ")] == [
-        "entropy",
-        "minmax",
-        "percentile 99",
-    ]
+    told = [part.rsplit("1 tensor by ")[-1] for part in anew.origin.split(", ")]
+    assert told == ["entropy", "minmax", "percentile 99"]
     assert with_scales_of(entropy, {}).digest() == entropy.digest() != anew.digest()
 
 
-@pytest.mark.parametrize(
-    ("version", "header"),
-    [
-        ("8.5.2", "TRT-8502-EntropyCalibration2"),
-        ("8.6.1", "TRT-8601-EntropyCalibration2"),
-        ("10.3", "TRT-100300-EntropyCalibration2"),
-        ("10.3.0.26", "TRT-100300-EntropyCalibration2"),
-        ("10.13.3", "TRT-101303-EntropyCalibration2"),
-    ],
-)
-def test_a_cache_says_the_version_that_is_to_read_it(version, header):
+@pytest.mark.parametrize(("version", "number"), [
+    ("8.5.2", 8502), ("8.6.1", 8601), ("10.3", 100300), ("10.3.0.26", 100300), ("10.13.3", 101303),
+])  # fmt: skip
+def test_a_cache_says_the_version_that_is_to_read_it(version, number):
     """NV_TENSORRT_VERSION of NvInferRuntimeBase.h: thousands up to 8, ten thousands from 10 on."""
+    header = f"TRT-{number}-EntropyCalibration2"
     assert parse_version(version).header == version_of_engine(version).header == header
 
 

@@ -43,8 +43,7 @@ def test_a_histogram_counts_each_value_in_its_bin(dtype, size, sign):
 def test_threads_do_not_disturb_each_other():
     random = np.random.default_rng(4)
     arrays = [random.normal(0, 1 + k, 200_000).astype(np.float32) for k in range(8)]
-    alone = [AbsHistogram() for _ in arrays]
-    together = [AbsHistogram() for _ in arrays]
+    alone, together = ([AbsHistogram() for _ in arrays] for _ in range(2))
     for histogram, array in zip(alone, arrays, strict=True):
         histogram.add(array)
     with ThreadPoolExecutor(4) as pool:
@@ -60,14 +59,9 @@ def test_tensors_that_only_move_values_have_histograms_of_their_own(tmp_path):
     stacked = networks.samples(model, 3)
     samples = [{name: array[k : k + 1] for name, array in stacked.items()} for k in range(3)]
     seen = magnitudes(network, samples, total=3)
-    moved = [
-        node.output[0]
-        for node in network.skeleton.graph.node
-        if node.op_type in ("Reshape", "Transpose") and node.output[0] in network.activations
-    ]
-    assert moved
-    assert set(moved) <= set(seen.histograms)
-    assert set(moved) <= set(seen.earlier)
+    movers = [node for node in network.skeleton.graph.node if node.op_type in ("Reshape", "Transpose")]
+    moved = [node.output[0] for node in movers if node.output[0] in network.activations]
+    assert set() != set(moved) <= set(seen.histograms) & set(seen.earlier)
     names = [name for name in network.activations if name in network.producers]
     whole = attached(with_outputs(network.skeleton, names), network.weights)
     session = ort.InferenceSession(whole.SerializeToString())

@@ -159,22 +159,14 @@ def test_one_picture_is_one_sample(folder, pixels):
     np.testing.assert_allclose(found[0, 0], pixels[:, :, 0] / 255.0, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("asked", "specs", "words"),
-    [
-        ({"scale": 1 / 255}, NCHW, "--scale 255"),
-        ({"std": 0}, NCHW, "--std"),
-        ({"mean": "a,b"}, NCHW, "0.485,0.456,0.406"),
-        ({"mean": (1, 2)}, NCHW, "--mean"),
-        ({"resize": "7x7"}, NCHW, "7x7"),
-        ({"resize": "big"}, NCHW, "480x640"),
-        ({"colors": "gray"}, NCHW, "3 channels"),
-        ({"colors": "cmyk"}, NCHW, "rgb, bgr, gray"),
-        ({}, (TensorSpec("x", F32, (1, 5)),), "no pictures"),
-        ({}, (*NCHW, TensorSpec("y", F32, (1, 5))), "module:function"),
-        ({"mean": 1}, (TensorSpec("x", np.dtype(np.uint8), (1, 3, 4, 6)),), "Leave out --mean"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("asked", "specs", "words"), [
+    ({"scale": 1 / 255}, NCHW, "--scale 255"), ({"std": 0}, NCHW, "--std"), ({"mean": (1, 2)}, NCHW, "--mean"),
+    ({"mean": "a,b"}, NCHW, "0.485,0.456,0.406"), ({"resize": "7x7"}, NCHW, "7x7"),
+    ({"resize": "big"}, NCHW, "480x640"), ({"colors": "gray"}, NCHW, "3 channels"),
+    ({"colors": "cmyk"}, NCHW, "rgb, bgr, gray"), ({}, (TensorSpec("x", F32, (1, 5)),), "no pictures"),
+    ({}, (*NCHW, TensorSpec("y", F32, (1, 5))), "module:function"),
+    ({"mean": 1}, (TensorSpec("x", np.dtype(np.uint8), (1, 3, 4, 6)),), "Leave out --mean"),
+])  # fmt: skip
 def test_what_cannot_be_done(folder, asked, specs, words):
     with pytest.raises(BadInput) as refused:
         fed(folder, specs, **asked)

@@ -62,31 +62,19 @@ def generator():
     yield from ({"x": row} for row in ROWS)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        [{"x": row[None]} for row in ROWS],
-        [{"x": row} for row in ROWS],
-        [{"x": row, "label": 3} for row in ROWS],
-        [UserDict(x=row) for row in ROWS],
-        [(row, 7) for row in ROWS],
-        [({"x": row}, 7) for row in ROWS],
-        list(ROWS),
-        [Tensor(row) for row in ROWS],
-        [{"x": row.tolist()} for row in ROWS],
-        [{"x": ROWS[:2]}, {"x": ROWS[2:]}],
-        generator(),
-        generator,
-        Loader(),
-        MapStyle(),
-    ],
-    ids=[
-        "dictionaries", "without batch axis", "with a label", "mappings", "tuples", "dictionary and label", "arrays",
-        "tensors", "rows of lists", "batches", "generator", "function", "data loader", "data set by place",
-    ],
-)  # fmt: skip
-def test_the_same_four_samples(given):
-    data = open_dataset(given, (X,))
+FOUR = {
+    "dictionaries": [{"x": row[None]} for row in ROWS], "without batch axis": [{"x": row} for row in ROWS],
+    "with a label": [{"x": row, "label": 3} for row in ROWS], "mappings": [UserDict(x=row) for row in ROWS],
+    "tuples": [(row, 7) for row in ROWS], "dictionary and label": [({"x": row}, 7) for row in ROWS],
+    "arrays": list(ROWS), "tensors": [Tensor(row) for row in ROWS],
+    "rows of lists": [{"x": row.tolist()} for row in ROWS], "batches": [{"x": ROWS[:2]}, {"x": ROWS[2:]}],
+    "generator": generator(), "function": generator, "data loader": Loader(), "data set by place": MapStyle(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FOUR)
+def test_the_same_four_samples(kind):
+    data = open_dataset(FOUR[kind], (X,))
     for _ in range(2):
         found = [feeds["x"] for feeds in data]
         assert [x.shape for x in found] == [(1, 2, 3)] * 4

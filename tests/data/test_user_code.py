@@ -10,7 +10,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.records import texts
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.data.named import code_digest, is_reusable
+from trt_bisect.data.named import code_digest, is_reusable, load_function
 
 
 @pytest.fixture(scope="module")
@@ -48,22 +48,12 @@ class Counting:
         return self.factor * float(np.abs(reference - output).max())
 
 
-def run(planted, folder, metric, threshold=0.05):
+QUICK = {"samples": 1, "engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "history": "none"}
+
+
+def run(planted, folder, metric):
     path, data = planted
-    return trt_bisect.run(
-        path,
-        data,
-        data,
-        samples=1,
-        metric=metric,
-        threshold=threshold,
-        engine="onnxruntime",
-        calibrator="minmax",
-        curve="culprits",
-        explain="none",
-        output=folder,
-        history="none",
-    )
+    return trt_bisect.run(path, data, data, metric=metric, threshold=0.05, curve="culprits", output=folder, **QUICK)
 
 
 def trials(folder):
@@ -78,7 +68,7 @@ def test_a_closure_over_another_constant_takes_no_figure_of_the_first(planted, t
     assert second.similarity.int8 == pytest.approx(3.0 * first.similarity.int8, rel=1e-12)
 
 
-def test_the_same_function_goes_on_though_it_has_functions_in_it(planted, tmp_path):
+def test_the_same_function_goes_on_though_it_has_functions_in_it_and_has_figures_as_an_object_too(planted, tmp_path):
     script = tmp_path / "mine.py"
     script.write_text(
         "import numpy as np\n"
@@ -93,19 +83,9 @@ def test_the_same_function_goes_on_though_it_has_functions_in_it(planted, tmp_pa
     second = run(planted, tmp_path / "run", f"{script}:worst")
     assert trials(tmp_path / "run") == measured
     assert second.similarity == first.similarity
-
-
-def test_a_metric_by_name_and_then_by_object_has_figures_both_times(planted, tmp_path):
-    script = tmp_path / "mine.py"
-    script.write_text(
-        "import numpy as np\ndef worst(r, o):\n    return float(np.abs(r - o).max())\nworst.higher_is_better = False\n"
-    )
-    named = run(planted, tmp_path / "run", f"{script}:worst")
-    from trt_bisect.data.named import load_function
-
     given = run(planted, tmp_path / "run", load_function(f"{script}:worst", "metric"))
     assert given.metric == "worst"
-    assert given.similarity.int8 == named.similarity.int8 > 0.05
+    assert given.similarity.int8 == first.similarity.int8 > 0.05
 
 
 def test_what_cannot_be_seen_is_measured_anew_and_said(planted, tmp_path):
@@ -124,12 +104,8 @@ def test_what_cannot_be_seen_is_measured_anew_and_said(planted, tmp_path):
 
 
 SEEN_IN_NO_FILE = {
-    "closure": scaled(1.0),
-    "partial": functools.partial(plain),
-    "state": Counting(1.0),
-    "bound method": Counting(1.0).__call__,
-    "made while running": lambda r, o: r + o,
-    "built in": max,
+    **{"closure": scaled(1.0), "partial": functools.partial(plain), "built in": max, "lambda": lambda r, o: r + o},
+    **{"state": Counting(1.0), "bound method": Counting(1.0).__call__},
 }
 
 
@@ -162,22 +138,8 @@ def test_a_function_of_a_notebook_is_known_in_this_run_alone():
 def test_an_accuracy_over_another_constant_is_measured_anew(planted, tmp_path):
     """The function says what it closes over, whatever the network does: both are known by hand."""
 
-    def constant(value):
-        return lambda infer: value
-
     def of_full_int8(value):
-        report = trt_bisect.run(
-            *planted,
-            planted[1],
-            samples=1,
-            accuracy=constant(value),
-            drop="1%",
-            explain="none",
-            engine="onnxruntime",
-            calibrator="minmax",
-            output=tmp_path / "run",
-            history="none",
-        )
-        return report.figures.int8
+        how = {"accuracy": lambda infer: value, "drop": "1%", "output": tmp_path / "run", **QUICK}
+        return trt_bisect.run(*planted, planted[1], **how).figures.int8
 
     assert [of_full_int8(0.5), of_full_int8(0.75)] == [0.5, 0.75]

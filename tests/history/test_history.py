@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import trt_bisect
-from tests.support.networks import chain
+from tests.support.networks import chain, samples, save
 from tests.support.nights import at, night
 from tests.support.records import OLD_RECOVERY, record_of
 from trt_bisect import BadInput, History
@@ -77,9 +77,8 @@ def test_an_interrupted_night_becomes_the_finished_one_in_its_place(finished, tm
         run = night(finished, tmp_path / "run", at("2026-11-01"), answered=False)
         kept.record(run)
         (cut,) = kept.past()
-        assert (cut.report.state, cut.report.similarity.int8, cut.report.verdict, cut.report.culprits) == (
-            "interrupted", None, "not measured", (),
-        )  # fmt: skip
+        told = (cut.report.state, cut.report.similarity.int8, cut.report.verdict, cut.report.culprits)
+        assert told == ("interrupted", None, "not measured", ())
         kept.record(night(finished, tmp_path / "other", at("2026-11-02")))
         kept.record(night(finished, run, at("2026-11-03"), again=True))
         first, second = kept.past()
@@ -93,10 +92,8 @@ def test_a_night_interrupted_after_a_finished_one_leaves_that_alone(finished, tm
     night(finished, run, at("2026-11-02"), answered=False, again=True)
     with History(tmp_path / HISTORY) as kept:
         kept.record(run)
-        assert [(f"{row.started:%d}", row.report.state) for row in kept.past()] == [
-            ("01", "finished"),
-            ("02", "interrupted"),
-        ]
+        told = [(f"{row.started:%d}", row.report.state) for row in kept.past()]
+        assert told == [("01", "finished"), ("02", "interrupted")]
         (run / "report.json").unlink()
         night(finished, run, at("2026-11-01"), answered=False, again=True)
         kept.record(run)
@@ -108,10 +105,8 @@ def test_another_question_on_the_same_trials_is_a_report_of_its_own(finished, tm
     with History(tmp_path / HISTORY) as kept:
         kept.record(run)
         kept.record(night(finished, run, at("2026-11-02"), again=True, threshold=0.2))
-        assert [(row.report.threshold, row.report.state) for row in kept.past()] == [
-            (0.99, "interrupted"),
-            (0.2, "finished"),
-        ]
+        told = [(row.report.threshold, row.report.state) for row in kept.past()]
+        assert told == [(0.99, "interrupted"), (0.2, "finished")]
 
 
 def test_the_order_is_that_of_recording_whatever_the_clock_says(finished, tmp_path):
@@ -163,10 +158,8 @@ def test_the_indices_are_used(finished):
 
 
 def test_a_run_with_a_goal_and_a_front_is_recorded_with_them(lenet, tmp_path):
-    found = trt_bisect.run(
-        *(lenet / "lenet_planted.onnx", lenet / "calibration.npz"),
-        output=tmp_path / "run", budget=0.05, front=True, explain="none",
-    )  # fmt: skip
+    how = {"output": tmp_path / "run", "budget": 0.05, "front": True, "explain": "none"}
+    found = trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **how)
     (tmp_path / "run" / "recovery.json").write_text(OLD_RECOVERY)
     with History(tmp_path / HISTORY) as kept:
         (row,) = kept.past()
@@ -196,16 +189,15 @@ def test_the_recovery_of_an_older_version_is_no_run(tmp_path):
 def test_where_it_is_recorded(lenet, tmp_path, history):
     given = tmp_path / "kept" / "all.sqlite" if history == "file" else history
     (tmp_path / "kept").mkdir()
-    trt_bisect.run(
-        lenet / "lenet.onnx", lenet / "calibration.npz", output=tmp_path / "run", explain="none", history=given
-    )
+    how = {"output": tmp_path / "run", "calibrator": "minmax", "explain": "none", "history": given}
+    trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
     found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.sqlite*")}
     assert found == {"none": set(), "file": {"kept/all.sqlite"}, "beside": {HISTORY}}[history]
 
 
 def test_a_run_without_a_folder_leaves_nothing(lenet, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", explain="none")
+    trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", calibrator="minmax", explain="none")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -226,12 +218,7 @@ def test_names_that_are_no_text_and_names_that_look_like_sql(finished, tmp_path)
 
 
 def test_a_loaded_network_is_labelled_by_its_file(tmp_path):
-    import numpy as np
-    import onnx
-
-    onnx.save(chain(3), tmp_path / "chain.onnx")
-    data = [{"x": np.random.default_rng(k).normal(size=(1, 3, 16, 16)).astype(np.float32)} for k in range(2)]
-    network = trt_bisect.load_network(tmp_path / "chain.onnx")
-    trt_bisect.run(network, data, output=tmp_path / "run", explain="none")
+    network = trt_bisect.load_network(save(chain(3), tmp_path, "chain.onnx"))
+    trt_bisect.run(network, samples(chain(3), 2), output=tmp_path / "run", calibrator="minmax", explain="none")
     with History(tmp_path / HISTORY) as kept:
         assert [row.label for row in kept.past()] == ["chain"]

@@ -24,10 +24,8 @@ DAY = 86400.0
 
 
 def latency(int8: float) -> dict[str, dict[str, float]]:
-    return {
-        plan: {"mean_ms": ms, "median_ms": ms, "p99_ms": ms, "runs": 9}
-        for plan, ms in (("fp32", 4.0), ("int8", int8), ("recipe", 2.5))
-    }
+    times = {"fp32": 4.0, "int8": int8, "recipe": 2.5}
+    return {plan: {"mean_ms": ms, "median_ms": ms, "p99_ms": ms, "runs": 9} for plan, ms in times.items()}
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +64,8 @@ def test_one_row_a_network_with_its_line_and_the_last_change(command, week, fini
     (ours,) = [line for line in lines if line.startswith("[b]net[/b]")]
     assert "6  2026-11-06 02:00  fails      100%  ▃▃▁▁█" in ours
     assert "2.200  ▁▂▁▁█" in ours
-    assert ("2026-11-05: INT8 25% → 100%, former culprits 'conv1' and '[red]ip2', INT8 2.000 → 2.200 ms") in " ".join(
-        out.split()
-    )
+    told = "2026-11-05: INT8 25% → 100%, former culprits 'conv1' and '[red]ip2', INT8 2.000 → 2.200 ms"
+    assert told in " ".join(out.split())
     (other,) = [line for line in lines if line.startswith("other")]
     assert other.split()[1:4] == ["onnxruntime", "cosine", "1"]
     assert other.rstrip().endswith("-")
@@ -106,17 +103,10 @@ def test_since(command, finished, tmp_path):
     assert runs("1m") == []
 
 
-@pytest.mark.parametrize(
-    ("since", "left"),
-    [
-        ("2026-11-03", 4),
-        ("2026-11-03T02:00", 4),
-        ("2026-11-03T02:00Z", 4),
-        ("2026-11-03T02:01Z", 3),
-        ("2026-11-03T03:30+01:00", 3),
-        ("2026-11-03T02:59+01:00", 4),
-    ],
-)
+@pytest.mark.parametrize(("since", "left"), [
+    ("2026-11-03", 4), ("2026-11-03T02:00", 4), ("2026-11-03T02:00Z", 4), ("2026-11-03T02:01Z", 3),
+    ("2026-11-03T03:30+01:00", 3), ("2026-11-03T02:59+01:00", 4),
+])  # fmt: skip
 def test_since_a_time_in_any_zone(command, week, since, left):
     _, out, _ = command("history", week, "--since", since, "--label", "[b]net[/b]")
     assert len(out.splitlines()) - 1 == left
@@ -130,9 +120,8 @@ def test_csv_and_parquet_have_what_the_reports_have(command, week, finished):
     for table in (csv, parquet):
         assert list(table["similarity_int8"][:5]) == [0.5, 0.5, 0.25, 0.25, 1.0]
         assert pd.isna(table["similarity_int8"][5])
-        assert list(pd.to_datetime(table["started"]).map(lambda when: when.timestamp())) == [
-            START + day * DAY for day in range(6)
-        ]
+        started = pd.to_datetime(table["started"]).map(lambda when: when.timestamp())
+        assert list(started) == [START + day * DAY for day in range(6)]
         assert json.loads(table["made_of"][2])["versions"]["tensorrt"] == "10.2.0"
         assert json.loads(table["made_of"][2])["model"] == report["made_of"]["model"]
         assert (table["verdict"][0], table["similarity_recipe"][0]) == ("fails", report["similarity"]["recipe"])
@@ -212,23 +201,13 @@ def test_a_copy_by_command(command, week):
     assert command("history", week / "copy.sqlite")[1] == command("history", week)[1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nowhere"], "nowhere"),
-        (["--since", "yesterday"], "'yesterday'"),
-        (["--since", "7000000000d"], "'7000000000d'"),
-        (["--since", ""], "''"),
-        (["--fingerprint", "xyz"], "'xyz'"),
-        (["--csv", "."], "cannot be written"),
-        (["--parquet", "no/where.parquet"], "no/where.parquet"),
-        (["--copy", "no/where.sqlite"], "no/where.sqlite"),
-        (["--copy", "."], "cannot be written"),
-        (["--copy", HISTORY], "the history itself"),
-        (["--add", "empty"], "'empty'"),
-        (["--add", "nowhere"], "'nowhere'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["nowhere"], "nowhere"), (["--since", "yesterday"], "'yesterday'"), (["--since", ""], "''"),
+    (["--since", "7000000000d"], "'7000000000d'"), (["--fingerprint", "xyz"], "'xyz'"),
+    (["--csv", "."], "cannot be written"), (["--parquet", "no/where.parquet"], "no/where.parquet"),
+    (["--copy", "no/where.sqlite"], "no/where.sqlite"), (["--copy", "."], "cannot be written"),
+    (["--copy", HISTORY], "the history itself"), (["--add", "empty"], "'empty'"), (["--add", "nowhere"], "'nowhere'"),
+])  # fmt: skip
 def test_bad_use(command, week, monkeypatch, arguments, said):
     monkeypatch.chdir(week)
     (week / "empty").mkdir()
@@ -240,25 +219,13 @@ def test_bad_use(command, week, monkeypatch, arguments, said):
 
 
 def test_run_takes_the_option_with_a_goal_too(command, lenet, tmp_path):
-    for place, goal in enumerate(((), ("--budget", "5%", "--front"))):
-        code, _, _ = command(
-            *(
-                "run",
-                lenet / "lenet.onnx",
-                "--calibration",
-                lenet / "calibration.npz",
-                "--output",
-                tmp_path / str(place),
-            ),
-            *("--history", tmp_path / "all.sqlite", "--calibrator", "minmax", "--explain", "none", *goal),
-        )
-        assert code == 0
+    run = ["run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "--calibrator", "minmax"]
+    run += ["--explain", "none", "--history"]
+    for place, goal in enumerate(((), ("--budget", "5%"))):
+        assert command(*run, tmp_path / "all.sqlite", "--output", tmp_path / str(place), *goal)[0] == 0
         with History(tmp_path / "all.sqlite") as kept:
             assert len(kept.past()) == place + 1
-    code, _, err = command(
-        *("run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "--output", tmp_path / "last"),
-        *("--history", tmp_path, "--calibrator", "minmax", "--explain", "none"),
-    )
+    code, _, err = command(*run, tmp_path, "--output", tmp_path / "last")
     assert code == 0
     assert f"'{tmp_path}'" in err
 
@@ -267,10 +234,8 @@ def test_another_metric_is_a_row_of_its_own(finished, tmp_path, week):
     with History(week / HISTORY) as kept:
         kept.record(night(finished, tmp_path / "other", START, metric="sqnr", int8=20.0), "[b]net[/b]")
         groups = trends(kept.past())
-    assert [(group.engine, group.metric, len(group.entries)) for group in groups] == [
-        ("onnxruntime", "cosine", 6),
-        ("onnxruntime", "sqnr", 1),
-    ]
+    told = [(group.engine, group.metric, len(group.entries)) for group in groups]
+    assert told == [("onnxruntime", "cosine", 6), ("onnxruntime", "sqnr", 1)]
 
 
 def test_everything_that_a_fingerprint_is_made_of_is_named(finished, tmp_path):
@@ -283,24 +248,14 @@ def test_everything_that_a_fingerprint_is_made_of_is_named(finished, tmp_path):
     }
     with History(tmp_path / HISTORY) as kept:
         kept.record(night(finished, tmp_path / "a", START))
-        kept.record(
-            night(
-                finished, tmp_path / "b", START, made_of=other, fingerprint="b" * 64, threshold=0.9, strategy="branch"
-            )
-        )
+        changed = {"made_of": other, "fingerprint": "b" * 64, "threshold": 0.9, "strategy": "branch"}
+        kept.record(night(finished, tmp_path / "b", START, **changed))
         before, after = (entry.report for entry in kept.past())
     assert set(changes(before, after)) == {
-        "option threshold 0.99 → 0.9",
-        "option strategy exhaustive → branch",
-        "option precision fp32 → fp16",
-        "other data",
-        "another metric",
-        "another network",
-        "other ranges",
-        "option workspace none → 5",
-        f"GPU or processor {parts['versions']['device']} → H100",
-        "driver none → 1",
-    }
+        "option threshold 0.99 → 0.9", "option strategy exhaustive → branch", "option precision fp32 → fp16",
+        "other data", "another metric", "another network", "other ranges", "option workspace none → 5",
+        f"GPU or processor {parts['versions']['device']} → H100", "driver none → 1",
+    }  # fmt: skip
     assert changes(before, before) == []
 
 

@@ -60,16 +60,11 @@ def test_an_old_file_becomes_a_new_one_and_keeps_its_reports(old, finished):
         same = ("model", "engine", "typing", "strategy", "metric", "threshold", "share", "precision", "command")
         same += ("plans", "builds", "inferences", "peak_bytes", "exit_code")
         assert {name: row[name] for name in same} == {name: getattr(report, name) for name in same}
-        assert (entry.id, entry.run, entry.label, entry.report.state) == (
-            row["id"],
-            runs[row["run"]],
-            row["label"],
-            "finished",
-        )
+        told = (entry.id, entry.run, entry.label, entry.report.state)
+        assert told == (row["id"], runs[row["run"]], row["label"], "finished")
         assert (report.similarity.int8, report.similarity.recipe) == (row["int8"], row["recipe"])
-        assert (list(report.culprits), list(report.recipe.high)) == tuple(
-            json.loads(row[name]) for name in ("culprits", "high")
-        )
+        layers = [list(report.culprits), list(report.recipe.high)]
+        assert layers == [json.loads(row[name]) for name in ("culprits", "high")]
         assert record_of(report)["made_of"] == json.loads(made_of[report.fingerprint])
         assert report.seconds.total == row["total_seconds"]
         assert entry.started.timestamp() == pytest.approx(row["started"], abs=1e-6)
@@ -119,6 +114,26 @@ def test_a_migration_that_fails_leaves_the_old_file(old, monkeypatch):
     assert state(old) == (1, {"fingerprints", "runs", "reports", "trials"}, "ok")
 
 
+def record_all(file: Path, folders: list[Path]) -> None:
+    for folder in folders:
+        with History(file) as kept:
+            kept.record(folder)
+
+
+def started(target, *rows: tuple) -> list:
+    """Processes that call a function, each with its own arguments."""
+    processes = [multiprocessing.get_context("fork").Process(target=target, args=row) for row in rows]
+    for process in processes:
+        process.start()
+    return processes
+
+
+def ended(processes: list) -> None:
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+
+
 def open_at_once(file: Path, ready, go, found) -> None:
     ready.release()
     go.wait()
@@ -129,16 +144,12 @@ def open_at_once(file: Path, ready, go, found) -> None:
 def test_several_processes_open_an_old_file_at_once(old):
     context = multiprocessing.get_context("fork")
     ready, go, found = context.Semaphore(0), context.Event(), context.Queue()
-    processes = [context.Process(target=open_at_once, args=(old, ready, go, found)) for _ in range(5)]
-    for process in processes:
-        process.start()
+    processes = started(open_at_once, *[(old, ready, go, found)] * 5)
     for _ in processes:
         ready.acquire()
     go.set()
     assert [found.get(timeout=LIMIT) for _ in processes] == [2] * 5
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
+    ended(processes)
     assert state(old) == (4, TABLES, "ok")
 
 
@@ -160,28 +171,6 @@ def test_a_file_in_wal_mode_becomes_one_file(finished, tmp_path):
     assert whole_runs(tmp_path / HISTORY) == 2
 
 
-def record_all(file: Path, folders: list[Path]) -> None:
-    for folder in folders:
-        with History(file) as kept:
-            kept.record(folder)
-
-
-def test_several_processes_record_at_once(finished, tmp_path):
-    for place in range(2):
-        with History(tmp_path / HISTORY) as kept:
-            kept.record(night(finished, tmp_path / str(place), at("2026-11-01") + place))
-    context = multiprocessing.get_context("fork")
-    more = [[night(finished, tmp_path / f"{w}-{n}", at("2026-11-02") + n) for n in range(4)] for w in range(3)]
-    writers = [context.Process(target=record_all, args=(tmp_path / HISTORY, folders)) for folders in more]
-    for process in writers:
-        process.start()
-    for process in writers:
-        process.join()
-        assert process.exitcode == 0
-    with History(tmp_path / HISTORY) as kept:
-        assert len(kept.past()) == 14
-
-
 def whole_runs(file: Path) -> int:
     """Returns the number of runs in a history, each with a whole report of nine layers."""
     with closing(sqlite3.connect(file)) as base:
@@ -196,10 +185,7 @@ def whole_runs(file: Path) -> int:
 def test_a_copy_is_sound_while_others_record(finished, tmp_path):
     folders = [[night(finished, tmp_path / f"{w}-{n}", at("2026-11-01") + n) for n in range(12)] for w in range(2)]
     History(tmp_path / HISTORY).close()
-    context = multiprocessing.get_context("fork")
-    writers = [context.Process(target=record_all, args=(tmp_path / HISTORY, each)) for each in folders]
-    for process in writers:
-        process.start()
+    writers = started(record_all, *((tmp_path / HISTORY, each) for each in folders))
     seen = []
     while any(process.is_alive() for process in writers) or not seen:
         with History(tmp_path / HISTORY) as kept:
@@ -208,9 +194,7 @@ def test_a_copy_is_sound_while_others_record(finished, tmp_path):
         seen.append(whole_runs(tmp_path / "copy.sqlite"))
         assert seen[-1] >= recorded
         assert not list(tmp_path.glob(".copy*"))
-    for process in writers:
-        process.join()
-        assert process.exitcode == 0
+    ended(writers)
     assert seen == sorted(seen)
     assert whole_runs(tmp_path / HISTORY) == 24
     shutil.copy(tmp_path / "copy.sqlite", tmp_path / "again.sqlite")
@@ -229,14 +213,8 @@ def test_a_plain_copy_during_a_run_has_all_that_was_recorded(finished, lenet, tm
             copies.append(shutil.copy(tmp_path / HISTORY, tmp_path / f"copy-{len(copies)}"))
             assert not list(tmp_path.glob(f"{HISTORY}-*"))
 
-    trt_bisect.run(
-        lenet / "lenet.onnx",
-        lenet / "calibration.npz",
-        output=tmp_path / "run",
-        calibrator="minmax",
-        explain="none",
-        progress=Copying(),
-    )
+    how = {"output": tmp_path / "run", "calibrator": "minmax", "explain": "none", "progress": Copying()}
+    trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
     assert {whole_runs(copy) for copy in copies} == {1}
 
 

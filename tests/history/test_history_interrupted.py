@@ -18,16 +18,21 @@ from tests.support.progress_doubles import Said, Stops
 from trt_bisect import BadInput, History
 from trt_bisect.history.store import HISTORY
 
+QUICK = {"strategy": "exhaustive", "calibrator": "minmax", "explain": "none"}
+
+
+def planted(lenet: Path) -> tuple[Path, Path]:
+    return lenet / "lenet_planted.onnx", lenet / "calibration.npz"
+
 
 def test_a_run_that_is_interrupted_is_recorded_and_so_is_the_rest(lenet, tmp_path):
-    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    more = {"output": tmp_path / "run", "strategy": "exhaustive", "calibrator": "minmax", "explain": "none"}
+    more = {"output": tmp_path / "run", **QUICK}
     with pytest.raises(KeyboardInterrupt):
-        trt_bisect.run(*arguments, **more, progress=Stops())
+        trt_bisect.run(*planted(lenet), **more, progress=Stops())
     with History(tmp_path / HISTORY) as kept:
         (cut,) = kept.past()
     assert cut.report.state == "interrupted"
-    trt_bisect.run(*arguments, **more)
+    trt_bisect.run(*planted(lenet), **more)
     with History(tmp_path / HISTORY) as kept:
         (whole,) = kept.past()
     assert (whole.id, whole.run, whole.report.state) == (cut.id, cut.run, "finished")
@@ -46,14 +51,7 @@ def test_a_run_that_goes_on_is_recorded_as_running(lenet, tmp_path):
                     kept.record(tmp_path / "run", "net")
                     seen.extend(kept.past())
 
-    more = {
-        "output": tmp_path / "run",
-        "strategy": "exhaustive",
-        "calibrator": "minmax",
-        "explain": "none",
-        "progress": Looks(),
-    }
-    trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **more)
+    trt_bisect.run(*planted(lenet), **QUICK, output=tmp_path / "run", progress=Looks())
     with History(tmp_path / HISTORY) as kept:
         (after,) = kept.past()
     assert [(row.id, row.report.state) for row in (*seen, after)] == [(after.id, "running"), (after.id, "finished")]
@@ -63,15 +61,12 @@ def test_a_run_that_goes_on_is_recorded_as_running(lenet, tmp_path):
 def trials_of_the_first_fingerprint(folder: Path) -> int:
     whole = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
     records = [json.loads(line) for line in whole if line.endswith(b"\n")]
-    return len(
-        {record["trial"]["plan"] for record in records if "trial" in record and record["run"] == records[0]["run"]}
-    )
+    first = [record for record in records if "trial" in record and record["run"] == records[0]["run"]]
+    return len({record["trial"]["plan"] for record in first})
 
 
 def test_a_run_in_a_copy_of_its_folder_goes_on(lenet, tmp_path):
     """The copy is taken while the run goes on, in the middle of a line of the journal too."""
-    arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    more = {"strategy": "exhaustive", "calibrator": "minmax", "explain": "none"}
 
     class Copies(Stops):
         def step(self, what, size=1):
@@ -80,13 +75,13 @@ def test_a_run_in_a_copy_of_its_folder_goes_on(lenet, tmp_path):
             except KeyboardInterrupt:
                 shutil.copytree(tmp_path / "run", tmp_path / "copy")
 
-    whole = trt_bisect.run(*arguments, **more, output=tmp_path / "run", progress=Copies())
+    whole = trt_bisect.run(*planted(lenet), **QUICK, output=tmp_path / "run", progress=Copies())
     journal = tmp_path / "copy/journal.jsonl"
     before = journal.read_bytes()
     journal.write_bytes(before[:-20])
     known = trials_of_the_first_fingerprint(tmp_path / "copy")
     said = Said()
-    again = trt_bisect.run(*arguments, **more, output=tmp_path / "copy", progress=said)
+    again = trt_bisect.run(*planted(lenet), **QUICK, output=tmp_path / "copy", progress=said)
     assert any(f"{known} trials" in line for line in said.lines)
     assert (again.culprits, again.similarity) == (whole.culprits, whole.similarity)
     assert [row.similarity for row in again.layers] == [row.similarity for row in whole.layers]
@@ -126,15 +121,8 @@ def test_no_history_breaks_a_run(lenet, tmp_path):
     broken = list(broken_histories(tmp_path).items())
     for place, (text, file) in enumerate(edition(broken[::3], broken)):
         said = Said()
-        report = trt_bisect.run(
-            lenet / "lenet_planted.onnx",
-            lenet / "calibration.npz",
-            output=tmp_path / f"run{place}",
-            calibrator="minmax",
-            explain="none",
-            history=file,
-            progress=said,
-        )
+        how = {"output": tmp_path / f"run{place}", "history": file, "progress": said}
+        report = trt_bisect.run(*planted(lenet), calibrator="minmax", explain="none", **how)
         assert report.culprits == ("ip2",)
         (line,) = [line for line in said.lines if "history" in line]
         assert text in line
@@ -147,10 +135,8 @@ def test_an_error_that_nobody_foresaw_breaks_no_run(lenet, tmp_path, monkeypatch
 
     monkeypatch.setattr("trt_bisect.history.store.entries_in", fails)
     said = Said()
-    trt_bisect.run(
-        lenet / "lenet.onnx", lenet / "calibration.npz", output=tmp_path / "run", calibrator="minmax", explain="none",
-        progress=said,
-    )  # fmt: skip
+    how = {"output": tmp_path / "run", "calibrator": "minmax", "explain": "none", "progress": said}
+    trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
     assert "ZeroDivisionError: " in said.lines[-1]
 
 
