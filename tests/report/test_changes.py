@@ -21,16 +21,11 @@ def layer(similarity=0.999, drop=0.0001, culprit=False, outcome="measured", obey
 
 
 def report(int8=0.999, recipe=0.999, metric="cosine", threshold=0.99, high=(), meets=True, latency=None, layers=None):
-    found = layers if layers is not None else {"a": layer(), "b": layer()}
-    return replace(
-        EMPTY,
-        metric=metric,
-        threshold=threshold,
-        similarity=ByPlan(int8, recipe),
-        recipe=RecipeLayers(high, meets=meets),
-        latency=latency and {plan: value and Latency.of([value]) for plan, value in latency.items()},
-        layers=tuple(replace(row, name=name) for name, row in found.items()),
-    )
+    named = {"a": layer(), "b": layer()} if layers is None else layers
+    rows = tuple(replace(row, name=name) for name, row in named.items())
+    timed = latency and {plan: value and Latency.of([value]) for plan, value in latency.items()}
+    figures = {"similarity": ByPlan(int8, recipe), "recipe": RecipeLayers(high, meets=meets), "latency": timed}
+    return replace(EMPTY, metric=metric, threshold=threshold, layers=rows, **figures)
 
 
 def on_part(part):
@@ -45,48 +40,30 @@ def test_equal_figures_have_no_changes():
     assert keys(report(), report(), report()) == []
 
 
-@pytest.mark.parametrize(
-    ("now", "before", "effect"),
-    [
-        ("", "", ""),
-        ("a part", "a part", ""),
-        ("a part", "", "worse"),
-        ("another", "a part", "worse"),
-        ("", "it", "better"),
-    ],
-)
-def test_a_network_of_which_another_part_is_judged_fails_until_it_is_accepted(now, before, effect):
-    """The layers that are gone would only be told; what is left of the network can be better than the whole."""
-    found = changes(on_part(now), [on_part(before)], USUAL, "higher")
-    assert [change.key for change in found] == ([("part", effect, "network")] if effect else [])
-    assert [change.fails() for change in found] == ([effect == "worse"] if effect else [])
-    assert not any(change.fails(accepted=True) for change in found)
+def bounded(counts):
+    return replace(report(), bound=None if counts is None else bound_of(*counts))
 
 
-@pytest.mark.parametrize(
-    ("now", "before", "effect"),
-    [
+@pytest.mark.parametrize(("key", "made", "now", "before", "effect"), [
+    *(("part", on_part, *row) for row in [
+        ("", [""], ""), ("a part", ["a part"], ""), ("a part", [""], "worse"), ("another", ["a part"], "worse"),
+        ("", ["it"], "better"),
+    ]),
+    *(("bound", bounded, *row) for row in [
         ((100, 1), [(100, 0)], ""),  # one more miss may be an input near the threshold
         ((100, 2), [(100, 0)], "worse"),
         ((60, 0), [(100, 0)], "worse"),  # 4.87 %, beyond the 4.66 % of one miss in 100
-        ((80, 0), [(100, 0)], ""),
-        ((100, 2), [(100, 0), (100, 2)], ""),
-        ((100, 3), [(100, 4)], ""),
-        ((300, 0), [(100, 0)], "better"),
-        ((5, 5), [(5, 5)], ""),
-        (None, [(100, 0)], "worse"),
-        (None, [(100, 0), None], ""),
-        ((100, 9), [None], ""),
-        (None, [None], ""),
-    ],
-)
-def test_a_bound_on_unseen_inputs_moves_by_more_than_one_miss(now, before, effect):
-    def bounded(counts):
-        return replace(report(), bound=None if counts is None else bound_of(*counts))
-
-    found = changes(bounded(now), [*map(bounded, before)], USUAL, "higher")
-    assert [change.key for change in found] == ([("bound", effect, "network")] if effect else [])
+        ((80, 0), [(100, 0)], ""), ((100, 2), [(100, 0), (100, 2)], ""), ((100, 3), [(100, 4)], ""),
+        ((300, 0), [(100, 0)], "better"), ((5, 5), [(5, 5)], ""), (None, [(100, 0)], "worse"),
+        (None, [(100, 0), None], ""), ((100, 9), [None], ""), (None, [None], ""),
+    ]),
+])  # fmt: skip
+def test_another_part_or_bound_fails_until_it_is_accepted(key, made, now, before, effect):
+    """What is left of the network can be better than the whole. A bound on unseen inputs moves by more than a miss."""
+    found = changes(made(now), [*map(made, before)], USUAL, "higher")
+    assert [change.key for change in found] == ([(key, effect, "network")] if effect else [])
     assert [change.fails() for change in found] == ([effect == "worse"] if effect else [])
+    assert not any(change.fails(accepted=True) for change in found)
 
 
 def test_the_bound_is_part_of_what_is_compared_and_its_change_a_sentence():
@@ -183,27 +160,17 @@ def test_a_build_that_fails_now():
     was = {"a": layer(), "b": layer(outcome="build failed", similarity=None, drop=None)}
     now = {"a": layer(outcome="build failed", similarity=None, drop=None), "b": layer()}
     found = changes(report(layers=now), [report(layers=was)], USUAL, "higher")
-    assert [(change.key, change.fails()) for change in found] == [
-        (("outcome", "worse", "a"), True),
-        (("outcome", "better", "b"), False),
-    ]
+    told = [(change.key, change.fails()) for change in found]
+    assert told == [(("outcome", "worse", "a"), True), (("outcome", "better", "b"), False)]
     assert keys(report(layers=now), report(layers=was), report(layers=now)) == []
     untried = {"a": layer(outcome="not tried", similarity=None, drop=None)}
     assert keys(report(layers=untried), report(layers={"a": layer()})) == []
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "effect"),
-    [
-        ([True], False, "worse"),
-        ([True, True], False, "worse"),
-        ([True, False], False, ""),
-        ([None], False, ""),
-        ([True], None, ""),
-        ([False], True, "better"),
-        ([True], True, ""),
-    ],
-)
+@pytest.mark.parametrize(("before", "now", "effect"), [
+    ([True], False, "worse"), ([True, True], False, "worse"), ([True, False], False, ""), ([None], False, ""),
+    ([True], None, ""), ([False], True, "better"), ([True], True, ""),
+])  # fmt: skip
 def test_a_precision_that_is_no_longer_obeyed(before, now, effect):
     runs = [report(layers={"a": layer(obeyed=value)}) for value in before]
     found = keys(report(layers={"a": layer(obeyed=now)}), *runs)
@@ -222,10 +189,8 @@ def test_the_recipes_similarity_is_compared_for_the_same_recipe():
 def test_layers_that_come_and_go():
     now = report(layers={"b": layer(), "c": layer()})
     found = changes(now, [report()], USUAL, "higher")
-    assert [(change.kind, change.what, change.now) for change in found] == [
-        ("layer", "c", "new"),
-        ("layer", "a", "gone"),
-    ]
+    told = [(change.kind, change.what, change.now) for change in found]
+    assert told == [("layer", "c", "new"), ("layer", "a", "gone")]
 
 
 def test_a_stricter_threshold_allows_less():
@@ -252,15 +217,10 @@ def test_accepting_leaves_the_targets():
 
 
 MADE_OF = {
-    "model": "aaaaaaaaaaaa",
-    "ranges": "b" * 64,
-    "inputs": ["c" * 64, "d" * 64],
-    "engine": "tensorrt",
-    "typing": "weak",
+    "model": "aaaaaaaaaaaa", "ranges": "b" * 64, "inputs": ["c" * 64, "d" * 64], "engine": "tensorrt",
+    "typing": "weak", "force_int8": False, "metric": "",
     "versions": {"tensorrt": "10.3", "device": "Orin", "driver": "CUDA 12.6", "trt_bisect": "0.1.0"},
-    "force_int8": False,
-    "metric": "",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -5,23 +5,12 @@ import pytest
 from trt_bisect.support.text import counted, duration, listed, number, percent
 
 PERCENTAGES = (
-    (0.0, None, "0%"),
-    (1.0, None, "100%"),
-    (0.9971, None, "99.71%"),
-    (0.99999, None, "99.999%"),
-    (0.99997812, None, "99.9978%"),
-    (0.99999999, None, ">99.9999%"),
-    (0.0000001, None, "<0.0001%"),
-    (0.00024, None, "0.024%"),
-    (0.0022, None, "0.22%"),
-    (0.299759, None, "29.98%"),
-    (-0.0513311, None, "-5.13%"),
-    (12.6, None, "1260%"),
-    (0.98999, 0.99, "98.999%"),
-    (0.989999, 0.99, "98.9999%"),
-    (0.99, 0.99, "99%"),
+    (0.0, None, "0%"), (1.0, None, "100%"), (0.9971, None, "99.71%"), (0.99999, None, "99.999%"),
+    (0.99997812, None, "99.9978%"), (0.99999999, None, ">99.9999%"), (0.0000001, None, "<0.0001%"),
+    (0.00024, None, "0.024%"), (0.0022, None, "0.22%"), (0.299759, None, "29.98%"), (-0.0513311, None, "-5.13%"),
+    (12.6, None, "1260%"), (0.98999, 0.99, "98.999%"), (0.989999, 0.99, "98.9999%"), (0.99, 0.99, "99%"),
     (0.9500004, 0.95, "95.00%"),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("share", "threshold", "text"), PERCENTAGES)
@@ -37,20 +26,10 @@ def test_a_time_has_the_unit_that_a_person_would_take(seconds, text):
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "digits", "text"),
-    [
-        (1020.4, 3, "1020"),
-        (19361.0, 3, "19400"),
-        (-8740.2, 4, "-8740"),
-        (0.00012345, 3, "0.000123"),
-        (0.00001234, 3, "1.23e-05"),
-        (2.5e9, 3, "2.5e+09"),
-        (0.0, 3, "0"),
-        (None, 3, "-"),
-        (float("nan"), 3, "nan"),
-    ],
-)
+@pytest.mark.parametrize(("value", "digits", "text"), [
+    (1020.4, 3, "1020"), (19361.0, 3, "19400"), (-8740.2, 4, "-8740"), (0.00012345, 3, "0.000123"),
+    (0.00001234, 3, "1.23e-05"), (2.5e9, 3, "2.5e+09"), (0.0, 3, "0"), (None, 3, "-"), (float("nan"), 3, "nan"),
+])  # fmt: skip
 def test_a_number_has_an_exponent_only_where_it_is_very_small_or_very_large(value, digits, text):
     assert number(value, digits) == text
 

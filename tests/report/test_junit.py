@@ -21,13 +21,8 @@ BROKEN = "The file is broken."
 A_AND_B, A_OR_NONE = "'a' and 'b'", "'a' or no layer"
 SCHEMA = etree.XMLSchema(etree.parse(str(Path(__file__).parents[1] / "files/junit-10.xsd")))
 
-REPORT = replace(
-    EMPTY,
-    culprits=("a",),
-    similarity=ByPlan(0.98, 0.999),
-    recipe=RecipeLayers(("a",), meets=True),
-    latency={"int8": Latency.of([1.0])},
-)
+FOUND = {"culprits": ("a",), "similarity": ByPlan(0.98, 0.999), "recipe": RecipeLayers(("a",), meets=True)}
+REPORT = replace(EMPTY, latency={"int8": Latency.of([1.0])}, **FOUND)
 BASELINE = Baseline("net", 1, "", (REPORT,))
 
 
@@ -68,11 +63,8 @@ def test_a_passed_night():
 def test_failures_stand_in_their_cases_and_one_for_each_layer():
     suites = read_back(night(result("bad", CULPRIT, SLOW), result("good")))
     assert (suites.tests, suites.failures, suites.errors) == (15, 3, 0)
-    failed = {
-        case.name: case.result[0].message
-        for case in next(iter(suites))
-        if case.result and type(case.result[0]) is Failure
-    }
+    cases = [case for case in next(iter(suites)) if case.result and type(case.result[0]) is Failure]
+    failed = {case.name: case.result[0].message for case in cases}
     assert failed == {
         "latency": "latency of int8 is slower: 1.500 ms, was 1.000 ms to 1.050 ms",
         "culprits": "new culprit 'a', costs 2%, was 0.1%",

@@ -82,10 +82,9 @@ def test_thousands_of_rows_are_not_thousands_of_elements(tab, strange_run, repor
         page.locator("#table").focus()
         page.keyboard.press("End")
         page.keyboard.press("Enter")
-        page.wait_for_function(
-            "name => document.querySelector('.layer-name').textContent === name", arg=long.layers[-1].name
-        )
-        assert names_in_table(page)[-1] == long.layers[-1].name
+        last = long.layers[-1].name
+        page.wait_for_function("name => document.querySelector('.layer-name').textContent === name", arg=last)
+        assert names_in_table(page)[-1] == last
 
 
 def test_columns_of_names_stay_and_the_ring_is_whole(opened):

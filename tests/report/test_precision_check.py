@@ -10,9 +10,8 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.precision import PrecisionPlan, all_but, int8_set, prefix
 from trt_bisect.report.precision_check import disobeyed, dla_notes, obedience_doubts, obedience_notes, unproven
 
-NETWORK = SimpleNamespace(
-    layers=[SimpleNamespace(name=name) for name in ("conv1", "relu1", "conv2", "fc")], quantizable=(0, 2, 3)
-)
+LAYERS = [SimpleNamespace(name=name) for name in ("conv1", "relu1", "conv2", "fc")]
+NETWORK = SimpleNamespace(layers=LAYERS, quantizable=(0, 2, 3))
 
 
 @pytest.mark.parametrize("plan", [prefix(5, 2), prefix(5, -1), all_but(12, {0, 11}), int8_set(3, {1}, "fp16")])
@@ -74,22 +73,15 @@ def test_what_the_dla_took_and_what_fell_back():
     assert dla_notes(NETWORK, Trial("8*4", "measured", ran={0: "int8", 2: "int8"})) == []
 
 
-ASKED = {
-    k: SimpleNamespace(name=NETWORK.layers[k].name, op_type=op) for k, op in ((0, "Conv"), (2, "Conv"), (3, "MatMul"))
-}
+OPS = {0: "Conv", 2: "Conv", 3: "MatMul"}
+ASKED = {k: SimpleNamespace(name=NETWORK.layers[k].name, op_type=op) for k, op in OPS.items()}
 
 
 @pytest.mark.parametrize(
-    ("ran", "low"),
-    [
-        ({0: "int8", 2: "int8", 3: "fp32"}, 2),
-        ({0: "fp16", 2: "fp16", 3: "fp16"}, 0),
-        ({0: "int8", 2: "int8", 3: "region"}, 2),
-        ({0: "int8", 2: "dla", 3: "fp32"}, 1),
-    ],
+    ("ran", "low"), [("int8 int8 fp32", 2), ("fp16 fp16 fp16", 0), ("int8 int8 region", 2), ("int8 dla fp32", 1)]
 )
 def test_a_pass_whose_low_layers_ran_in_something_else_is_doubted(ran, low):
-    (doubt,) = obedience_doubts(ASKED, Trial("8*4", "measured", ran=ran))
+    (doubt,) = obedience_doubts(ASKED, Trial("8*4", "measured", ran=dict(zip(ASKED, ran.split(), strict=True))))
     assert doubt.startswith(f"{low} of 3 layers ")
     assert "'fc'" in doubt
 

@@ -23,13 +23,17 @@ def test_print_shows_the_verdict_and_the_next_step_in_20_lines(report):
     assert len(str(report).splitlines()) <= 20
     assert repr(report) == str(report)
     assert "<table" in report._repr_html_()
+    assert "ip2" in report._repr_html_()
     assert (report.passed, report.verdict) == (False, "fails")
 
 
 def test_json_is_plain_and_is_read_again(report):
     record = record_of(report)
     again = report_from(record)
+    assert record_of(again) == record
     assert again.culprits == report.culprits
+    table = again.table()
+    assert list(table[table.culprit].name) == ["ip2"]
     assert again.to_markdown() == report.to_markdown()
 
 

@@ -70,14 +70,11 @@ def test_the_tags_of_a_layer_begin_alike(planted):
 def test_the_curve_is_the_reports(planted):
     report, folder = planted
     curve = read(folder)["curve"]
-    for tag, expected in {
-        "similarity": {row.index: row.similarity for row in report.layers},
-        "1 - similarity": {row.index: max(0.0, 1.0 - row.similarity) for row in report.layers},
-        "drop": {row.index: row.drop for row in report.layers},
-    }.items():
-        assert {event.step: event.value for event in curve.Scalars(tag)} == {
-            step: np.float32(value) for step, value in expected.items()
-        }
+    figures = {"similarity": [row.similarity for row in report.layers], "drop": [row.drop for row in report.layers]}
+    figures["1 - similarity"] = [max(0.0, 1.0 - value) for value in figures["similarity"]]
+    for tag, expected in figures.items():
+        found = [(event.step, event.value) for event in curve.Scalars(tag)]
+        assert found == [(row.index, np.float32(v)) for row, v in zip(report.layers, expected, strict=True)]
 
 
 def test_histograms_are_of_the_tensors_that_onnxruntime_gives(planted, lenet, ranges):
@@ -90,11 +87,8 @@ def test_histograms_are_of_the_tensors_that_onnxruntime_gives(planted, lenet, ra
     assert len(feeds) == 4
     ip2 = network.layer_named("ip2").index
     runs = read(folder)
-    plans = {
-        "baseline": ((), "fp32"),
-        "tune_1": (network.quantizable, "int8"),
-        "tune_2": ([k for k in network.quantizable if k != ip2], "int8"),
-    }
+    plans = {"baseline": ((), "fp32"), "tune_1": (network.quantizable, "int8")}
+    plans["tune_2"] = ([k for k in network.quantizable if k != ip2], "int8")
     for beginning, (int8, kind) in plans.items():
         run = run_named(runs, beginning)
         tensors = stacked_tensors(writer.write(int8_set(len(network.layers), int8)), names, feeds)

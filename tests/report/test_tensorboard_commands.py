@@ -7,8 +7,6 @@ import sys
 from dataclasses import replace
 
 import numpy as np
-import onnx
-import onnxruntime as ort
 import pytest
 from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -16,6 +14,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.compared import assert_memory_stays
 from tests.support.event_files import assert_is_histogram_of, read, run_named, text
+from tests.support.quantized import plain_tensors
 from trt_bisect.builder.base import Latency
 from trt_bisect.commands.run import run as api
 from trt_bisect.commands.run.build_report import build_report
@@ -31,22 +30,16 @@ def test_compare_writes_both_runs(tmp_path):
     assert set(runs) == {"baseline", f"tune_1_cosine_{score:#.6g}"}
     tune = run_named(runs, "tune_1")
     for name in ("cosine", "sqnr"):
-        assert {event.step: event.value for event in tune.Scalars(f"tensor {name}")} == {
-            row.origin.index: np.float32(getattr(row.figures, name))
-            for row in found.tensors
-            if row.origin.index is not None
-        }
+        rows = {row.origin.index: np.float32(getattr(row.figures, name)) for row in found.tensors}
+        rows.pop(None, None)
+        assert {event.step: event.value for event in tune.Scalars(f"tensor {name}")} == rows
     assert "starved range" in text(tune, "advice")
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ("stem_out", "block1.add_out"))
-    session = ort.InferenceSession(model.SerializeToString())
-    stem, added = zip(
-        *(session.run(["stem_out", "block1.add_out"], {"x": sample[None]}) for sample in feeds["x"]), strict=True
-    )
-    baseline = run_named(runs, "baseline")
-    for tag, values in (("stem/output/fp32", stem), ("block1.add/output/fp32", added)):
-        found_values = baseline.Histograms(tag)[0].histogram_value
-        assert found_values.num == np.size(values)
-        assert found_values.sum_squares == pytest.approx(np.sum(np.square(values, dtype=np.float64)), rel=1e-4)
+    inner = plain_tensors(model, ["stem_out", "block1.add_out"], [{"x": sample[None]} for sample in feeds["x"]])
+    for name, values in inner.items():
+        tag = name.replace("_out", "/output/fp32")
+        found_values = run_named(runs, "baseline").Histograms(tag)[0].histogram_value
+        assert found_values.num == values.size
+        assert found_values.sum_squares == pytest.approx(np.sum(values**2), rel=1e-4)
 
 
 def test_two_saved_runs_without_a_network(tmp_path):
@@ -64,17 +57,12 @@ def test_two_saved_runs_without_a_network(tmp_path):
 
 
 def test_profile_writes_the_layers_that_were_asked_for(lenet, tmp_path):
-    trt_bisect.profile(
-        lenet / "lenet.onnx", inputs=lenet / "calibration.npz", prefix="conv", tensorboard=tmp_path / "logs"
-    )
+    how = {"inputs": lenet / "calibration.npz", "prefix": "conv", "tensorboard": tmp_path / "logs"}
+    trt_bisect.profile(lenet / "lenet.onnx", **how)
     runs = read(tmp_path / "logs")
     assert list(runs) == ["baseline"]
-    tags = {
-        "data/input",
-        *(f"{layer}/{what}" for layer in ("conv1", "conv2") for what in ("output", "weights", "bias")),
-    }
-    inputs = {"conv1/input", "conv2/input"}
-    assert set(runs["baseline"].Tags()["histograms"]) == {f"{tag}/fp32" for tag in tags | inputs}
+    of_layers = {f"conv{k}/{what}/fp32" for k in (1, 2) for what in ("output", "weights", "bias", "input")}
+    assert set(runs["baseline"].Tags()["histograms"]) == {"data/input/fp32"} | of_layers
     with np.load(lenet / "calibration.npz") as archive:
         assert_is_histogram_of(runs["baseline"].Histograms("data/input/fp32")[0], archive["data"])
 
@@ -105,13 +93,8 @@ def test_profile_of_a_file_with_pairs_writes_the_rounded_side_of_each(lenet, tmp
 def test_each_of_the_first_samples_is_a_step_where_that_is_asked_for(lenet, tmp_path):
     with np.load(lenet / "calibration.npz") as archive:
         data = archive["data"][:5]
-    trt_bisect.profile(
-        lenet / "lenet.onnx",
-        inputs={"data": data},
-        op_types=["Conv"],
-        tensorboard=tmp_path,
-        tensorboard_detail={"samples": 3},
-    )
+    logs = {"tensorboard": tmp_path, "tensorboard_detail": {"samples": 3}}
+    trt_bisect.profile(lenet / "lenet.onnx", inputs={"data": data}, op_types=["Conv"], **logs)
     baseline = read(tmp_path)["baseline"]
     events = baseline.Histograms("data/input/fp32/samples")
     assert [event.step for event in events] == [0, 1, 2]
@@ -130,9 +113,7 @@ def test_values_that_are_not_finite_are_counted_apart(tmp_path):
     path, feeds = networks.save(model, tmp_path), networks.samples(model, 2)
     trt_bisect.profile(path, inputs=feeds, tensorboard=tmp_path / "logs")
     baseline = run_named(read(tmp_path / "logs"), "baseline")
-    model.graph.output.append(onnx.ValueInfoProto(name="log_out"))
-    session = ort.InferenceSession(model.SerializeToString())
-    values = np.stack([session.run(["log_out"], {"x": sample[None]})[0] for sample in feeds["x"]])
+    values = plain_tensors(model, ["log_out"], [{"x": sample[None]} for sample in feeds["x"]])["log_out"]
     bad = np.count_nonzero(~np.isfinite(values))
     assert 0 < bad < values.size
     assert baseline.Histograms("log/output/fp32")[0].histogram_value.num == values.size - bad
@@ -146,7 +127,7 @@ def test_a_second_writing_replaces_the_first_and_leaves_other_files(lenet, tmp_p
     (others / "events.out.tfevents.1.somebody").write_bytes(b"")
     (logs / "curve.txt").write_text("mine")
     given = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    trt_bisect.run(*given, engine="onnxruntime", tensorboard=logs)
+    trt_bisect.run(*given, engine="onnxruntime", calibrator="minmax", explain="none", tensorboard=logs)
     first = set(read(logs))
     assert {"curve", others.name} < first
     trt_bisect.profile(given[0], tensorboard=logs)
@@ -155,17 +136,21 @@ def test_a_second_writing_replaces_the_first_and_leaves_other_files(lenet, tmp_p
     assert (logs / "curve.txt").read_text() == "mine"
 
 
-def test_a_failed_layer_leaves_a_gap_and_an_engine_is_told_of(lenet, tmp_path, monkeypatch):
+def test_a_failed_layer_leaves_a_gap_an_engine_is_told_of_and_a_similarity_is_never_called_an_accuracy(
+    lenet, tmp_path, monkeypatch
+):
     def on_an_engine(*given, **named):
         report = build_report(*given, **named)
         rows = (replace(row, similarity=None, drop=np.inf) if row.index == 3 else row for row in report.layers)
         return replace(report, layers=tuple(rows), arithmetic="measured", engine="tensorrt")
 
     monkeypatch.setattr(api.reporting, "build_report", on_an_engine)
-    trt_bisect.run(
-        lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", metric="sqnr", tensorboard=tmp_path
-    )
-    curve = read(tmp_path)["curve"]
+    how = {"engine": "onnxruntime", "metric": "sqnr", "explain": "none", "tensorboard": tmp_path}
+    report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
+    runs = read(tmp_path)
+    assert {"baseline", "curve", "plans", f"tune_1_sqnr_{report.similarity.int8:#.6g}"} <= runs.keys()
+    assert not [name for name in runs if "_acc_" in name]
+    curve = runs["curve"]
     assert set(curve.Tags()["scalars"]) == {"similarity", "loss", "drop"}
     for tag in curve.Tags()["scalars"]:
         assert [event.step for event in curve.Scalars(tag)] == [0, 1, 2, 4, 5, 6, 7, 8]
@@ -256,9 +241,8 @@ def test_each_plan_of_the_front_is_a_run_of_its_own(with_a_front):
     report, figure, logs = with_a_front
     runs = read(logs)
     quantizable = sum(row.quantizable for row in report.layers)
-    shown = {
-        name: run for name, run in runs.items() if name.startswith("tune_") and "of the front" in text(run, "plan")
-    }
+    tunes = {name: run for name, run in runs.items() if name.startswith("tune_")}
+    shown = {name: run for name, run in tunes.items() if "of the front" in text(run, "plan")}
     assert len(shown) == len(report.front) >= 3
     low = {int(run.Scalars("layers in low precision")[0].value): (name, run) for name, run in shown.items()}
     for point in report.front:

@@ -6,7 +6,7 @@ import re
 import numpy as np
 from hypothesis import given, strategies as st
 from hypothesis.extra.numpy import arrays
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from tensorboard.plugin_util import markdown_to_safe_html
 
 import trt_bisect
@@ -77,24 +77,15 @@ def test_tags_of_layers(names):
 
 
 def test_a_graph_with_bodies(tmp_path):
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])]
-    branches = {
-        f"{name}_branch": helper.make_graph(
-            [helper.make_node(op, ["m"], ["inner"])], name, [], [helper.make_tensor_value_info("inner", 1, None)]
-        )
-        for name, op in (("then", "Relu"), ("else", "Neg"))
-    }
-    nodes = [
-        helper.make_node("Relu", ["x"], ["m"], name="m"),
-        helper.make_node("ReduceMax", ["m"], ["most"], name="most", keepdims=0),
-        helper.make_node("Greater", ["most", "limit"], ["large"], name="large"),
-        helper.make_node("If", ["large"], ["y"], name="choice", **branches),
-    ]
-    limit = numpy_helper.from_array(np.float32(1), "limit")
-    graph = helper.make_graph(nodes, "g", inputs, outputs, [limit])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    network = trt_bisect.load_network(networks.save(model, tmp_path))
+    made, branches = [helper.make_tensor_value_info("inner", 1, None)], {}
+    for name, op in (("then", "Relu"), ("else", "Neg")):
+        body = [helper.make_node(op, ["m"], ["inner"])]
+        branches[f"{name}_branch"] = helper.make_graph(body, name, [], made)
+    sketch = networks.Sketch()
+    most = sketch.node("ReduceMax", [sketch.node("Relu", ["x"], "m", out="m")], "most", keepdims=0)
+    large = sketch.node("Greater", [most, sketch.constant("limit", 1)], "large", out="large")
+    sketch.node("If", [large], "choice", out="y", **branches)
+    network = trt_bisect.load_network(networks.save(sketch.model({"x": [2, 3]}, {"y": [2, 3]}), tmp_path))
     choice = next(node for node in graph_of(network).node if node.name == "choice")
     assert list(choice.input) == ["large", "m"], "what the bodies read too"
     assert choice.attr["then_branch"].s == b"graph"

@@ -211,9 +211,9 @@ class Waiting:
 class WaitingBuilder:
     def __init__(self, builder, waiting):
         self.builder, self.waiting = builder, waiting
-        self.engine, self.typing = builder.engine, builder.typing
-        self.arithmetic, self.versions = builder.arithmetic, builder.versions
-        self.reference = builder.reference
+
+    def __getattr__(self, name):
+        return getattr(self.builder, name)
 
     def build(self, plan):
         if 2 in plan.int8 and 7 not in plan.int8:

@@ -102,13 +102,8 @@ def misread(weights):
     return np.lib.stride_tricks.as_strided(flat, flat.shape, (0,))
 
 
-TRT = SimpleNamespace(
-    __version__="8.6.0",
-    DataType=DataType,
-    IConstantLayer=FakeLayer,
-    IElementWiseLayer=FakeLayer,
-    ElementWiseOperation=SimpleNamespace(PROD="PROD"),
-)
+TRT = SimpleNamespace(__version__="8.6.0", DataType=DataType, IConstantLayer=FakeLayer, IElementWiseLayer=FakeLayer)
+TRT.ElementWiseOperation = SimpleNamespace(PROD="PROD")
 
 
 FLOAT = ("FLOAT", {0: "FLOAT"})

@@ -9,6 +9,7 @@ import ctypes
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 from trt_bisect.builder.base import Builder, Engine
 from trt_bisect.precision import PrecisionPlan
@@ -36,40 +37,15 @@ class FaultyBuilder:
     builder: Builder
     faults: Mapping[str, Callable[[], None]]
 
-    @property
-    def engine(self) -> str:
-        """The builder's."""
-        return self.builder.engine
-
-    @property
-    def typing(self) -> str:
-        """The builder's."""
-        return self.builder.typing
-
-    @property
-    def arithmetic(self) -> str:
-        """The builder's."""
-        return self.builder.arithmetic
-
-    @property
-    def versions(self) -> Mapping[str, str]:
-        """The builder's."""
-        return self.builder.versions
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.builder, name)
 
     def build(self, plan: PrecisionPlan) -> Engine:
         """Builds the engine of a plan; calls its fault first if it has one."""
-        self.faults.get(plan.key(), _nothing)()
+        self.faults.get(plan.key(), lambda: None)()
         return self.builder.build(plan)
-
-    def reference(self) -> Engine:
-        """The engine with every layer in FP32."""
-        return self.builder.reference()
-
-
-def _nothing() -> None:
-    return None
 
 
 def make_faulty(make: Callable[[], Builder], faults: Mapping[str, Callable[[], None]]) -> Builder:
     """Makes the faulty builder, in the worker process."""
-    return FaultyBuilder(make(), faults)
+    return cast("Builder", FaultyBuilder(make(), faults))

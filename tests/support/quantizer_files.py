@@ -91,11 +91,10 @@ def compare(original: Path, quantized: Path, samples: Samples) -> Compared:
 def _apart(ours: OnnxRuntimeEngine, model: onnx.ModelProto, samples: Samples) -> float:
     session = plain_session(model, optimised=False)
     names = [output.name for output in session.get_outputs()]
-    found = 0.0
-    for sample in samples:
-        theirs, made = dict(zip(names, session.run(names, sample), strict=True)), ours.infer(sample)
-        found = max(found, *(relative_difference(theirs[name], made[name]) for name in names))
-    return found
+    runs = [(session.run(names, sample), ours.infer(sample)) for sample in samples]
+    return max(
+        relative_difference(y, made[name]) for theirs, made in runs for name, y in zip(names, theirs, strict=True)
+    )
 
 
 def with_rounded_weights(original: onnx.ModelProto, network: Network) -> onnx.ModelProto | None:
@@ -119,8 +118,5 @@ def with_rounded_weights(original: onnx.ModelProto, network: Network) -> onnx.Mo
 
 
 def _constants(network: Network) -> list[str]:
-    return [
-        tensor.name
-        for tensor in network.skeleton.graph.initializer
-        if tensor.data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
-    ]
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
+    return [tensor.name for tensor in network.skeleton.graph.initializer if tensor.data_type in floats]

@@ -116,9 +116,8 @@ def by_rules(argv):
     for word in argv:
         flag, _, value = word.partition("=")
         options.setdefault(flag, value)
-    assert not (options.keys() & {"--layerPrecisions", "--layerOutputTypes"}) or (
-        options["--precisionConstraints"] == "obey"
-    )
+    is_told = bool(options.keys() & {"--layerPrecisions", "--layerOutputTypes"})
+    assert not is_told or options["--precisionConstraints"] == "obey"
     read = []
     for flag in ("--layerPrecisions", "--layerOutputTypes"):
         entries = {}
@@ -148,11 +147,8 @@ def obeyed(argv, definition):
         if outputs is not None:
             assert len(outputs) in (1, layer.num_outputs), "Invalid --layerOutputTypes flag."
             outputs = outputs * layer.num_outputs if len(outputs) == 1 else outputs
-            outputs = {
-                slot: kind
-                for slot, kind in enumerate(outputs)
-                if kind != SHORT.get(layer.get_output(slot).dtype.name) or kind in ("fp32", "fp16")
-            }
+            own = [SHORT.get(layer.get_output(slot).dtype.name) for slot in range(layer.num_outputs)]
+            outputs = {k: kind for k, kind in enumerate(outputs) if kind != own[k] or kind in ("fp32", "fp16")}
         if precision or outputs:
             asked[layer.name] = (precision and precision[0], outputs or {})
     return asked
@@ -165,7 +161,5 @@ def matches(pattern, name):
 
 def in_short(asked):
     """Returns the requests in ``Definition.asked`` in trtexec's words."""
-    return {
-        name: (SHORT.get(precision), {slot: SHORT[kind] for slot, kind in types.items()})
-        for name, (precision, types) in asked.items()
-    }
+    types = {name: {slot: SHORT[kind] for slot, kind in told.items()} for name, (_, told) in asked.items()}
+    return {name: (SHORT.get(precision), types[name]) for name, (precision, _) in asked.items()}
