@@ -274,11 +274,14 @@ def test_a_mask_is_the_sum_of_prototypes_within_its_box(random):
     assert mask_overlaps(flat, flat)[0, 1] == (found[0] & found[1]).sum() / (found[0] | found[1]).sum()
 
 
+LISTS = {"boxes": np.array([[2.0, 3, 20, 22], [30, 5, 60, 40]]), "labels": np.array([1, 2])}
+LISTS["scores"] = np.array([0.9, 0.8])
+
+
 def test_whole_masks_beside_boxes_scores_and_labels(random):
-    boxes = np.array([[2.0, 3, 20, 22], [30, 5, 60, 40]])
     masks = np.zeros((2, 1, 48, 64))
     masks[0, 0, 3:22, 2:20] = masks[1, 0, 5:40, 30:60] = 0.9
-    outputs = {"boxes": boxes, "labels": np.array([1, 2]), "scores": np.array([0.9, 0.8]), "masks": masks}
+    outputs = {**LISTS, "masks": masks}
     shrunk = {**outputs, "masks": masks.copy()}
     shrunk["masks"][1, 0, 15:] = 0
     _, found = figures("instances", outputs, shrunk)
@@ -289,11 +292,9 @@ def test_whole_masks_beside_boxes_scores_and_labels(random):
 
 def test_poses_beside_boxes_scores_and_labels(random):
     """As Keypoint R-CNN gives them; the scores of keypoints are not read."""
-    boxes = np.array([[2.0, 3, 20, 22], [30, 5, 60, 40]])
-    points = random.uniform(0, 1, (2, 17, 3)) * [18, 19, 0] + [*boxes[0, :2], 1]
+    points = random.uniform(0, 1, (2, 17, 3)) * [18, 19, 0] + [2, 3, 1]
     points[1, :, :2] += 28
-    outputs = {"boxes": boxes, "labels": np.array([1, 2]), "scores": np.array([0.9, 0.8]), "keypoints": points}
-    outputs["keypoints_scores"] = random.normal(0, 5, (2, 17))
+    outputs = {**LISTS, "keypoints": points, "keypoints_scores": random.normal(0, 5, (2, 17))}
     moved = {**outputs, "keypoints": points + np.array([0, 30])[:, None, None] * [1, 1, 0]}
     task, found = figures("pose", outputs, moved)
     assert (found["kept"], found["lost"], found["invented"]) == (1, 1, 1)

@@ -139,6 +139,14 @@ def of_all(distances, scores, more):
     return whole(distances, scores) | {"more": np.concatenate([each.reshape(*each.shape[:2], -1) for each in more], 2)}
 
 
+def written(make, kind):
+    """Outputs, their parts, and what was written into them."""
+    random = np.random.default_rng(4)
+    distances, scores, boxes = raw(random)
+    more, wanted = beside(random, kind)
+    return make(distances, scores, more), (random, distances, scores, more), boxes, wanted
+
+
 def best(task, outputs):
     """The three detections of a task, the surest first, as they are compared."""
     (found,) = task.looks.read(outputs)
@@ -148,10 +156,7 @@ def best(task, outputs):
 
 @pytest.mark.parametrize("make", [apart, of_all, whole])
 def test_keypoints_are_those_that_were_written(make):
-    random = np.random.default_rng(4)
-    distances, scores, boxes = raw(random)
-    more, wanted = beside(random, "keypoints")
-    outputs = make(distances, scores, more)
+    outputs, (_, distances, scores, more), boxes, wanted = written(make, "keypoints")
     task = find_task(AskedTask("pose", head=f"dfl:16,classes:3,keypoints:{KEYPOINTS}x3"), [outputs])
     found = best(task, outputs)
     for place in range(3):
@@ -167,10 +172,7 @@ def test_keypoints_are_those_that_were_written(make):
 @pytest.mark.parametrize("make", [apart, of_all, whole])
 def test_oriented_boxes_stand_about_the_middle_of_their_cells(make):
     """By hand: the distances are measured along the box, which is turned about the middle of its cell."""
-    random = np.random.default_rng(4)
-    distances, scores, boxes = raw(random)
-    more, wanted = beside(random, "angle")
-    outputs = make(distances, scores, more)
+    outputs, _, boxes, wanted = written(make, "angle")
     if make is apart:
         outputs = {name: value for name, value in outputs.items() if not name.startswith("sum")}
     task = find_task(AskedTask("obb", head="dfl:16,classes:3,angle"), [outputs])
@@ -187,11 +189,9 @@ def test_oriented_boxes_stand_about_the_middle_of_their_cells(make):
 
 @pytest.mark.parametrize("make", [apart, of_all, whole])
 def test_masks_are_told_by_their_prototypes_or_named(make):
-    random = np.random.default_rng(4)
-    distances, scores, boxes = raw(random)
-    more, wanted = beside(random, "masks")
+    outputs, (random, *_), boxes, wanted = written(make, "masks")
     prototypes = random.normal(0, 1, (1, 4, 40, 40))
-    outputs = make(distances, scores, more) | {"prototypes": prototypes}
+    outputs |= {"prototypes": prototypes}
     task = find_task(AskedTask("instances", head="dfl:16,classes:3,masks:4"), [outputs])
     found = best(task, outputs)
     for place, (box, *_) in enumerate(boxes):

@@ -93,5 +93,3 @@ def test_the_recipes_file_rounds_the_new_weights_to_themselves(case):
     held = [numpy_helper.to_array(constants[name]) for name in sources if name in constants]
     for name in ("depthwise.weight", "matmul.weight"):
         assert any(np.array_equal(rounded.network.on_grid[name], each) for each in held)
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import hashlib
 import json
 import os
@@ -62,11 +63,8 @@ def test_the_planted_lenet(command, again, tmp_path):
     [conv1] = [line for line in lines[curve:] if line[:2] == ["0", "conv1"]]
     assert {"Conv", "1x20x24x24"} <= set(conv1)
     report = json.loads((tmp_path / "run/report.json").read_text())
-    contract = (
-        "schema model engine strategy arithmetic metric threshold versions layers culprits similarity builds "
-        "inferences seconds typing"
-    )
-    assert set(contract.split()) <= set(report)
+    contract = "schema model engine strategy arithmetic metric threshold versions layers culprits similarity builds"
+    assert {*contract.split(), "inferences", "seconds", "typing"} <= set(report)
     row = "index name op_type shape quantizable similarity drop culprit outcome asked ran"
     assert all(set(row.split()) <= set(layer) for layer in report["layers"])
     assert report["schema"] == 3
@@ -79,10 +77,8 @@ def test_the_planted_lenet(command, again, tmp_path):
 
 
 def test_exit_code_0_when_full_int8_is_good(command, lenet, tmp_path):
-    code, out, _ = command(
-        "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run",
-        "--explain", "none",
-    )  # fmt: skip
+    run = ["run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
+    code, out, _ = command(*run, "--explain", "none")
     assert code == 0
     assert out.startswith("PASSES: ")
 
@@ -93,17 +89,12 @@ def test_layers_and_calibrate(command, lenet, tmp_path):
     assert "9 layers" in out
     assert "6 of them" in out
     code, out, _ = command("layers", lenet / "lenet.onnx", "--json")
-    assert [row["name"] for row in json.loads(out) if row["quantizable"]] == [
-        "conv1", "pool1", "conv2", "pool2", "ip1", "ip2",
-    ]  # fmt: skip
+    assert [row["name"] for row in json.loads(out) if row["quantizable"]] == "conv1 pool1 conv2 pool2 ip1 ip2".split()
     cache = tmp_path / "it.cache"
     code, _, _ = command("calibrate", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", cache)
     assert code == 0
-    code, out, _ = command(
-        "run", lenet / "lenet.onnx", "--calibration", cache, "--input", lenet / "digits.npz", "-o", tmp_path / "r",
-        "--explain", "none",
-    )  # fmt: skip
-    assert code == 0
+    run = ["run", lenet / "lenet.onnx", "--calibration", cache, "--input", lenet / "digits.npz", "-o", tmp_path / "r"]
+    assert command(*run, "--explain", "none")[0] == 0
 
 
 def test_what_was_measured_survives_bad_input(command, again, tmp_path):
@@ -140,28 +131,21 @@ def test_another_runs_trials_are_never_taken(command, again, tmp_path):
     assert not before & after
 
 
-def test_the_report_says_what_its_fingerprint_is_made_of(command, lenet, planted_run, tmp_path):
-    forced = tmp_path / "forced"
-    calibration = ["--calibration", lenet / "calibration.npz"]
-    level = ["--trtexec", "--builderOptimizationLevel=2"]
-    command("run", lenet / "lenet_planted.onnx", *calibration, *level, "--explain", "none", "-o", forced)
-    plain, forced = (json.loads((folder / "report.json").read_text()) for folder in (planted_run, forced))
+def test_the_report_says_what_its_fingerprint_is_made_of(command, again, planted_run, tmp_path):
+    command(*again, "--trtexec", "--builderOptimizationLevel=2", "--explain", "none")
+    plain, forced = (json.loads((folder / "report.json").read_text()) for folder in (planted_run, tmp_path / "run"))
     ordered = json.dumps(plain["made_of"], sort_keys=True)
     assert hashlib.sha256(ordered.encode()).hexdigest() == plain["fingerprint"]
-    assert {part for part, value in plain["made_of"].items() if forced["made_of"][part] != value} == {
-        "optimization_level"
-    }
+    changed = {part for part, value in plain["made_of"].items() if forced["made_of"][part] != value}
+    assert changed == {"optimization_level"}
 
 
 def test_two_runs_in_one_folder_are_refused(command, lenet, tmp_path):
-    import fcntl
-
     (tmp_path / "run").mkdir()
     held = os.open(tmp_path / "run", os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    code, _, err = command(
-        "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"
-    )
+    run = ["run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
+    code, _, err = command(*run)
     os.close(held)
     assert code == 2
     assert "Another run" in err
@@ -189,9 +173,8 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, forks, tmp
     while True:
         known = lines_in(journal)
         process = forks.start(*arguments, "-o", tmp_path / "cut")
-        wait_until(
-            lambda process=process, more=known + 3**kills: process.poll() is not None or lines_in(journal) > more
-        )
+        more = known + 3**kills
+        wait_until(lambda process=process, more=more: process.poll() is not None or lines_in(journal) > more)
         time.sleep(0.01 * kills)
         if process.poll() is not None:
             break
@@ -241,16 +224,21 @@ def endless_feeds(folder, begun):
     return f"{script}:endless"
 
 
-@pytest.mark.subprocess
-def test_ctrl_c_is_130_and_one_line(forks, lenet, tmp_path):
-    feeds = endless_feeds(tmp_path, tmp_path / "begun")
-    process = forks.start("run", lenet / "lenet.onnx", "--calibration", feeds, "-o", tmp_path / "r")
-    wait_until((tmp_path / "begun").exists)
+def stopped_by_ctrl_c(forks, folder, *arguments):
+    """What a command says that is stopped in the middle of its data, which stand at the end of its arguments."""
+    process = forks.start(*arguments, endless_feeds(folder, folder / "begun"))
+    wait_until((folder / "begun").exists)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130
-    assert "goes on" in err.splitlines()[-1]
     assert "Traceback" not in err
+    return err
+
+
+@pytest.mark.subprocess
+def test_ctrl_c_is_130_and_one_line(forks, lenet, tmp_path):
+    err = stopped_by_ctrl_c(forks, tmp_path, "run", lenet / "lenet.onnx", "-o", tmp_path / "r", "--calibration")
+    assert "goes on" in err.splitlines()[-1]
 
 
 def test_ctrl_c_where_nothing_is_kept_says_so(command, lenet, tmp_path, monkeypatch):
@@ -311,15 +299,8 @@ def test_worst_prints_and_saves(command, lenet, tmp_path):
 
 @pytest.mark.subprocess
 def test_worst_stopped_by_ctrl_c_keeps_what_it_saw(forks, lenet, tmp_path):
-    feeds = endless_feeds(tmp_path, tmp_path / "begun")
-    arguments = ["worst", str(lenet / "lenet.onnx"), "--calibration", str(lenet / "calibration.npz")]
-    arguments += ["--dataset", feeds, "-o", str(tmp_path / "w")]
-    process = forks.start(*arguments)
-    wait_until((tmp_path / "begun").exists)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate()
-    assert process.returncode == 130
-    assert "Traceback" not in err
+    arguments = ["worst", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "w"]
+    stopped_by_ctrl_c(forks, tmp_path, *arguments, "--dataset")
     record = json.loads((tmp_path / "w/worst.json").read_text())
     assert record["stopped"]
     assert len(record["values"]) > 10

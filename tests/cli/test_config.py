@@ -17,9 +17,8 @@ def folder(tmp_path, lenet):
 
 
 def written(folder, text):
-    path = folder / "options.toml"
-    path.write_text(text)
-    return path
+    (folder / "options.toml").write_text(text)
+    return folder / "options.toml"
 
 
 def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(command, folder, monkeypatch):
@@ -82,6 +81,7 @@ def test_a_file_has_a_table_for_each_command_and_each_panel(command, folder):
         folder,
         """
         calibration = "data.npz"
+        calibrator = "minmax"
         [judgement]
         threshold = 0.5
         samples = 2

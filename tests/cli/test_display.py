@@ -12,7 +12,7 @@ import pytest
 import rich.console
 from rich.console import Console
 
-from trt_bisect import format_cache, load_network
+from trt_bisect import format_cache, load_network, run
 from trt_bisect.cli import app as commands, runs as demo
 from trt_bisect.cli.runs import SAMPLE
 from trt_bisect.support import progress
@@ -29,13 +29,8 @@ def trt_bisect(command, monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def run_folder(lenet, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("done") / "run"
-    import trt_bisect as package
-
-    package.run(
-        lenet / "lenet.onnx", lenet / "calibration.npz", output=folder, engine="onnxruntime", explain="none",
-        history="beside", calibrator="minmax",
-    )  # fmt: skip
+    folder, how = tmp_path_factory.mktemp("done") / "run", {"calibrator": "minmax", "explain": "none"}
+    run(lenet / "lenet.onnx", lenet / "calibration.npz", output=folder, engine="onnxruntime", **how)
     return folder
 
 

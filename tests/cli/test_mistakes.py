@@ -11,11 +11,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.support.networks import Sketch
+from tests.support.networks import Sketch, model_of
 
 CHANNELS = 3
 
 
+BUILT_FROM = "the ONNX network that it was built from"
 RIGHT = "run net.onnx --calibration right.npz"
 MISTAKES = {
     "NHWC for NCHW": (
@@ -27,16 +28,8 @@ MISTAKES = {
     "no channel axis": ("run grey.onnx --calibration no_channel.npz", "shape [5, 8, 6]", "numpy.expand_dims(array, 1)"),
     "pixels in one row": ("run net.onnx --calibration one_row.npz", "shape [4, 144]", "array.reshape(-1, 3, 8, 6)"),
     "array of another name": ("run net.onnx --calibration other_name.npz", "no input 'y'", "'x' float32[1, 3, 8, 6]"),
-    "engine by its content": (
-        "run net.bin --calibration right.npz",
-        "a TensorRT engine",
-        "the ONNX network that it was built from",
-    ),
-    "engine by its name": (
-        "run net.plan --calibration right.npz",
-        "a TensorRT engine",
-        "the ONNX network that it was built from",
-    ),
+    "engine by its content": ("run net.bin --calibration right.npz", "a TensorRT engine", BUILT_FROM),
+    "engine by its name": ("run net.plan --calibration right.npz", "a TensorRT engine", BUILT_FROM),
     "PyTorch file": ("run net.pt --calibration right.npz", "a PyTorch file", "torch.onnx.export"),
     "TensorFlow Lite": ("run net.tflite --calibration right.npz", "TensorFlow Lite", "tf2onnx"),
     "Git LFS pointer": ("run pointer.onnx --calibration right.npz", "Git LFS pointer", "git lfs pull"),
@@ -105,14 +98,9 @@ def folder(tmp_path_factory):
 def _network(place, dims, kind=TensorProto.FLOAT, channels=CHANNELS):
     dtype = np.float16 if kind == TensorProto.FLOAT16 else np.float32
     weight = np.random.default_rng(0).normal(0, 0.3, (4, channels, 3, 3)).astype(dtype)
-    graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w"], ["conv_out"], name="conv", pads=[1] * 4)],
-        "g",
-        [helper.make_tensor_value_info("x", kind, dims)],
-        [helper.make_tensor_value_info("conv_out", kind, [dims[0], 4, *dims[2:]])],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), place)
+    conv = helper.make_node("Conv", ["x", "w"], ["conv_out"], name="conv", pads=[1] * 4)
+    ends, constants = ({"x": dims}, {"conv_out": [dims[0], 4, *dims[2:]]}), [numpy_helper.from_array(weight, "w")]
+    onnx.save(model_of([conv], *ends, constants, kind=kind), place)
 
 
 def _write_networks(place):
@@ -123,14 +111,9 @@ def _write_networks(place):
     node = helper.make_node("ConvInteger", ["q", "w"], ["conv_out"], name="conv", pads=[1] * 4)
     quantize = helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], name="quantize")
     weight = numpy_helper.from_array(np.ones((4, CHANNELS, 3, 3), np.int8), "w")
-    values = [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, CHANNELS, 8, 6]),
-        helper.make_tensor_value_info("conv_out", TensorProto.INT32, [1, 4, 8, 6]),
-    ]
-    graph = helper.make_graph([quantize, node], "g", values[:1], values[1:], [weight])
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), place / "integers.onnx"
-    )
+    model = model_of([quantize, node], {"x": [1, CHANNELS, 8, 6]}, {"conv_out": [1, 4, 8, 6]}, [weight])
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT32
+    onnx.save(model, place / "integers.onnx")
 
 
 def _write_data(place):
@@ -168,9 +151,8 @@ def test_recover_which_was_a_command_once_names_run_and_its_goals(command, rest)
     assert "--front" in remedy
     code, out, _ = command("recover", *rest, "--json")
     assert code == 2
-    assert json.loads(out)["error"] == {
-        "exit_code": 2, "problem": problem.removeprefix("trt-bisect: "), "remedy": remedy
-    }  # fmt: skip
+    told = {"exit_code": 2, "problem": problem.removeprefix("trt-bisect: "), "remedy": remedy}
+    assert json.loads(out)["error"] == told
 
 
 def test_the_right_command_for_all_of_these(folder, command, monkeypatch):
@@ -192,27 +174,28 @@ def two_networks(tmp_path):
     return tmp_path
 
 
+HOW = "--calibration x.npy --engine onnxruntime --history none --explain none --calibrator minmax".split()
+
+
 @pytest.mark.parametrize("goal", [(), ("--budget", "5%", "--front")], ids=["run", "run with a goal"])
 def test_a_folder_with_the_run_of_another_network_is_left_as_it_is(command, two_networks, monkeypatch, goal):
     monkeypatch.chdir(two_networks)
-    how = ["--calibration", "x.npy", "--engine", "onnxruntime", "--history", "none", "--explain", "none"]
-    assert command("run", "da/model.onnx", *how, *goal)[0] == 0
+    assert command("run", "da/model.onnx", *HOW, *goal)[0] == 0
     folder = two_networks / "trt-bisect-model"
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     for again in ((), ("--budget", "5%", "--front")):
-        code, _, err = command("run", "db/model.onnx", *how[:6], *again)
+        code, _, err = command("run", "db/model.onnx", *HOW[:6], *again)
         assert (code, "'da/model.onnx'" in err, "--output" in err) == (2, True, True)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     shutil.copy("db/model.onnx", "da/model.onnx")
-    assert command("run", two_networks / "da/model.onnx", *how, *goal)[0] == 0
+    assert command("run", two_networks / "da/model.onnx", *HOW, *goal)[0] == 0
 
 
 def test_a_network_that_was_moved_goes_on_in_its_folder(command, two_networks, monkeypatch):
     monkeypatch.chdir(two_networks)
-    how = ["--calibration", "x.npy", "--engine", "onnxruntime", "--history", "none", "--explain", "none", "-o", "out"]
-    assert command("run", "da/model.onnx", *how)[0] == 0
+    assert command("run", "da/model.onnx", *HOW, "-o", "out")[0] == 0
     (two_networks / "da/model.onnx").rename(two_networks / "moved.onnx")
-    assert command("run", "moved.onnx", *how)[0] == 0
+    assert command("run", "moved.onnx", *HOW, "-o", "out")[0] == 0
 
 
 def test_a_calibration_cache_goes_into_a_pipe(command, two_networks):
@@ -220,8 +203,7 @@ def test_a_calibration_cache_goes_into_a_pipe(command, two_networks):
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as other:
         read = other.submit(pipe.read_text)
-        code, _, _ = command(
-            "calibrate", two_networks / "da/model.onnx", "--calibration", two_networks / "x.npy", "-o", pipe
-        )
+        job = ["calibrate", two_networks / "da/model.onnx", "--calibration", two_networks / "x.npy", "-o", pipe]
+        code, _, _ = command(*job)
         assert (code, "Calibration" in read.result().splitlines()[0]) == (0, True)
     assert pipe.is_fifo()

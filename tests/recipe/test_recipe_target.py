@@ -105,9 +105,8 @@ def test_the_command_has_what_the_engine_was_measured_with(measured, version):
     level, dla = version != "8.5.3", version == "11.4.1"
     assert options.pop("--builderOptimizationLevel", None) == (["5"] if level else None)
     assert any("optimisation level 5" in clause for clause in unsaid) == (not level)
-    assert (options.pop("--useDLACore", None), options.pop("--allowGPUFallback", None)) == (
-        (["1"], [""]) if dla else (None, None)
-    )
+    found = (options.pop("--useDLACore", None), options.pop("--allowGPUFallback", None))
+    assert found == ((["1"], [""]) if dla else (None, None))
     assert any("DLA core 1" in clause for clause in unsaid) == (not dla)
     for clause in unsaid:
         assert clause in files.texts["README.md"]
@@ -200,14 +199,8 @@ def test_a_run_tells_the_shapes_of_all_its_data(tmp_path, monkeypatch):
         {"x": random.standard_normal((1, 8, width)).astype(np.float32), "bias": np.ones(8, np.float32)}
         for width in (20, 10, 30, 10)
     ]
-    given = {
-        "engine": "onnxruntime",
-        "explain": "none",
-        "validation": 0,
-        "output": "my run",
-        "history": "none",
-        "accept": True,
-    }
+    given = {"engine": "onnxruntime", "explain": "none", "validation": 0, "output": "my run", "history": "none"}
+    given["accept"] = True
     report = trt_bisect.run(path, data, **given)
     tool, *words = shlex.split(report.next.command)
     options, profile = read(words, "11.1", INPUTS)
@@ -217,9 +210,8 @@ def test_a_run_tells_the_shapes_of_all_its_data(tmp_path, monkeypatch):
     assert usual in {(1, 8, width) for width in (10, 20, 30)}
     page = page_data(report, recipe=recipe_texts(tmp_path / "my run/recipe"), folder="my run")
     assert page.commands == {"network.qdq.onnx": report.next.command}
-    assert report.next.command.replace("my run/recipe/", "").replace("'", "") in (
-        tmp_path / "my run/recipe/README.md"
-    ).read_text().replace("'", "")
+    readme = (tmp_path / "my run/recipe/README.md").read_text().replace("'", "")
+    assert report.next.command.replace("my run/recipe/", "").replace("'", "") in readme
     weak = trt_bisect.run(path, data, trt_version="8.6.1", **given)
     page = page_data(weak, recipe=recipe_texts(tmp_path / "my run/recipe"), folder="my run")
     assert page.commands.keys() == {"network.qdq.onnx", "trtexec.flags", "polygraphy_postprocess.py"}

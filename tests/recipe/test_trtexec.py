@@ -12,6 +12,8 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.fake_tensorrt import TRT, DataType, Definition, make_network, parsed
+from tests.support.flawed_pairs import pairs
+from tests.support.quantized import plain_run
 from tests.support.records import texts
 from tests.support.trtexec_rules import SHORT, STAND_IN, by_rules, documented, in_short, obeyed
 from trt_bisect.builder.base import BuildOptions
@@ -20,6 +22,7 @@ from trt_bisect.builder.tensorrt_weak import (
     WeakPlan,
     constrain,
     constraints,
+    scales_set,
     set_ranges,
     walk_steps,
     weak_plan,
@@ -123,6 +126,9 @@ class Recorder:
         self.types[slot] = kind
 
 
+NORM = {f"/ln/{part}" for part in "mean sub pow var eps sqrt div mul add".split()}
+
+
 def decomposed_norm():
     """A MatMul, a LayerNorm in its nine nodes, and a MatMul behind it; names have slashes, colons and spaces."""
     sketch = networks.Sketch(3)
@@ -163,25 +169,18 @@ def test_the_flags_of_a_network_that_tensorrt_parsed(high, tools, tmp_path):
     )
     argv = through_the_shell(told(seen, network, plan), tmp_path, tools, plan)
     constrain(trt, seen, walk_steps(seen, network.layers), network, plan)
-    set_by_builder = {
-        layer.name: (
-            layer.precision and SHORT[layer.precision.name],
-            {slot: SHORT[kind.name] for slot, kind in layer.types.items()},
-        )
-        for layer in layers
-        if layer.precision or layer.types
-    }
+    asked = {layer.name: layer for layer in layers if layer.precision or layer.types}
+    types = {name: {slot: SHORT[kind.name] for slot, kind in layer.types.items()} for name, layer in asked.items()}
+    set_by_builder = {name: (one.precision and SHORT[one.precision.name], types[name]) for name, one in asked.items()}
     assert obeyed(argv, seen) == set_by_builder
-    before_fc = {"/ln/mean", "/ln/sub", "/ln/pow", "/ln/var", "/ln/eps", "/ln/sqrt", "/ln/div", "/ln/mul", "/ln/add"}
+    NORM = {"/ln/mean", "/ln/sub", "/ln/pow", "/ln/var", "/ln/eps", "/ln/sqrt", "/ln/div", "/ln/mul", "/ln/add"}
     pinned = {name for name, (precision, _) in set_by_builder.items() if precision == "fp32"}
-    assert before_fc & pinned == (before_fc if high else set()), "free between two INT8 layers alone"
+    assert NORM & pinned == (NORM if high else set()), "free between two INT8 layers alone"
     assert not high or high in pinned
     nodes = weak_plan(builder, network, plan)
     of_nodes = {each.layer: each for each in nodes.constraints}
     assert not nodes.parser
-    assert {name for name, each in of_nodes.items() if each.precision} == pinned & {
-        layer.name for layer in network.layers
-    }
+    assert {name for name, each in of_nodes.items() if each.precision} == pinned & {one.name for one in network.layers}
 
 
 def test_nodes_of_shapes_and_integers_are_told_nothing(tmp_path):
@@ -269,9 +268,8 @@ def norm_run(tmp_path_factory):
     networks.scale_constant(model, "beta", lambda values: values * loud)
     networks.scale_constant(model, "w", lambda values: values / loud[:, None])
     path = networks.save(model, folder)
-    report = trt_bisect.run(
-        path, networks.samples(model), engine="onnxruntime", trt_version="10.3.0", output=folder / "run"
-    )
+    how = {"engine": "onnxruntime", "trt_version": "10.3.0", "explain": "none", "output": folder / "run"}
+    report = trt_bisect.run(path, networks.samples(model), **how)
     assert "/fc:0" in report.culprits
     return folder / "run/recipe", report, model
 
@@ -281,21 +279,15 @@ def test_a_recipe_pins_the_layers_around_a_culprit(norm_run, tools):
     done = documented(folder, tools)
     assert done.returncode == 0
     precisions, types = by_rules(json.loads(done.stdout))
-    norm = {"/ln/mean", "/ln/sub", "/ln/pow", "/ln/var", "/ln/eps", "/ln/sqrt", "/ln/div", "/ln/mul", "/ln/add"}
-    assert precisions.keys() == norm | {"/fc:0", "softmax"}
+    assert precisions.keys() == NORM | {"/fc:0", "softmax"}
     assert types.keys() == precisions.keys() | {"fc: first"}, "the INT8 MatMul puts out floats"
 
 
 def test_the_recipes_network_is_the_measured_one(norm_run):
     """ONNX Runtime runs it as it runs the user's file, and it has the layers that the flags name."""
-    import onnxruntime as ort
-
     folder, report, model = norm_run
     feeds = {"x": networks.samples(model)["x"][:1]}
-    ours, theirs = (
-        ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)[0]
-        for path in (folder / "network.onnx", report.model)
-    )
+    ours, theirs = (plain_run(path, feeds)[0] for path in (folder / "network.onnx", report.model))
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
     named = {node.name for node in onnx.load(folder / "network.onnx").graph.node}
     assert named == {row.name for row in report.layers}
@@ -316,8 +308,6 @@ def test_a_refused_layer_is_said_and_the_other_recipes_stand(tools, tmp_path):
 
 
 def test_a_network_with_pairs_has_no_flags_no_script_and_no_cache(tmp_path):
-    from tests.support.flawed_pairs import pairs
-
     for name in ("trtexec.flags", "calibration.cache", "network.onnx"):
         (tmp_path / "run/recipe").mkdir(parents=True, exist_ok=True)
         (tmp_path / "run/recipe" / name).write_text("of an earlier run")
@@ -336,14 +326,11 @@ def test_a_network_with_pairs_has_no_flags_no_script_and_no_cache(tmp_path):
 
 def test_the_weak_builder_exports_its_ranges_too(network):
     """A tensor that TensorRT's parser made, such as a Gemm's product before its bias, stands in no other cache."""
-    from trt_bisect.builder.tensorrt_weak import scales_set
-
     definition = parsed()
     scales = {name: np.float32(0.01 * (i + 1)) for i, name in enumerate(network.activations)}
     set_ranges(TRT, definition, walk_steps(definition, network.layers), network, scales)
     found = scales_set(definition)
     assert found["product"] == pytest.approx(float(scales["fc_out"]))
     assert found["w"] == pytest.approx(2.0 / 127)
-    assert {name: found[name] for name in scales if name != "x"} == pytest.approx(
-        {name: float(scale) for name, scale in scales.items() if name != "x"}
-    )
+    del scales["x"]
+    assert {name: found[name] for name in scales} == pytest.approx({k: float(scale) for k, scale in scales.items()})

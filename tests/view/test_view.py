@@ -52,14 +52,8 @@ def test_the_tag_changes_with_the_run(client, run):
     running(run)
     web = client(run)
     first = web.get("/data.json", params={"token": TOKEN})
-    assert first.json()["progress"] == {
-        "stage": "Measuring plans",
-        "done": 3,
-        "total": 9,
-        "seconds": 1.0,
-        "what": "ip1",
-        "left": None,
-    }
+    progress = {"stage": "Measuring plans", "done": 3, "total": 9, "seconds": 1.0, "what": "ip1", "left": None}
+    assert first.json()["progress"] == progress
     running(run, done=4)
     second = web.get("/data.json", headers={"If-None-Match": first.headers["etag"]})
     assert second.status_code == 200

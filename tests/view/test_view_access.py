@@ -10,31 +10,16 @@ import pytest
 from tests.support.view_server import QUERY, TOKEN, serving
 from trt_bisect.view.index import Runs
 
-PATHS = [
-    "/",
-    "/data.json",
-    "/rows",
-    "/run/lenet/",
-    "/run/lenet/data.json",
-    "/nothing",
-    "/favicon.ico",
-    "/../../etc/passwd",
-]
+PATHS = ["/", "/data.json", "/rows", "/run/lenet/", "/run/lenet/data.json"]
+PATHS += ["/nothing", "/favicon.ico", "/../../etc/passwd"]
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(
-    "shown",
-    [
-        {},
-        {"params": {"token": ""}},
-        {"params": {"token": "wrong"}},
-        {"params": {"token": TOKEN[:-1]}},
-        {"headers": {"Authorization": "token wrong"}},
-        {"headers": {"Authorization": "Basic b3BlbjpzZXNhbWU="}},
-        {"headers": {"Cookie": "trt-bisect-00000000=guess"}},
-    ],
-)
+@pytest.mark.parametrize("shown", [
+    {}, *({"params": {"token": token}} for token in ("", "wrong", TOKEN[:-1])),
+    *({"headers": {"Authorization": words}} for words in ("token wrong", "Basic b3BlbjpzZXNhbWU=")),
+    {"headers": {"Cookie": "trt-bisect-00000000=guess"}},
+])  # fmt: skip
 def test_without_the_right_token_there_is_403_and_nothing_else(client, finished, path, shown):
     for folder in (finished, finished.parent):
         web = client(folder)

@@ -60,11 +60,11 @@ class Grown:
 
 def before_the_answer(report: Report) -> Report:
     """The same where the curve comes first: engines are built for each plan."""
-    rows = [
-        replace(row, culprit=False, suspect="not decided yet" if row.culprit and row.drop else "")
-        for row in report.layers
-    ]
-    return replace(report, layers=tuple(rows), answer=None, culprits=(), recipe=RecipeLayers())
+
+    def undecided(row):
+        return replace(row, culprit=False, suspect="not decided yet" if row.culprit and row.drop else "")
+
+    return replace(report, layers=tuple(map(undecided, report.layers)), answer=None, culprits=(), recipe=RecipeLayers())
 
 
 def test_the_curve_grows_below_the_verdict(page, finished, under_way, tmp_path):

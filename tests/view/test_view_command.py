@@ -9,18 +9,18 @@ import ssl
 import stat
 import sys
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization as text
 
 from tests.support.view_server import QUERY, serving
 from tests.support.waiting import wait_until
 from trt_bisect.errors import BadInput
+from trt_bisect.view import server
 from trt_bisect.view.server import address, check_folder, given_certificate, listen, own_certificate, tunnel
-
-COMMAND = [str(Path(sys.executable).with_name("trt-bisect"))]
 
 
 def test_a_self_signed_certificate_is_made_kept_and_shown(finished, tmp_path):
@@ -51,12 +51,8 @@ def test_a_certificate_that_will_not_do_is_made_anew(tmp_path):
 
 
 def test_a_certificate_that_is_about_to_end_is_made_anew(tmp_path, monkeypatch):
-    from trt_bisect.view import server as certificate
-
-    monkeypatch.setattr(certificate, "_DAYS", 3)
+    monkeypatch.setattr(server, "_DAYS", 3)
     first = own_certificate("localhost", tmp_path)
-    from cryptography import x509
-
     ends = x509.load_pem_x509_certificate(first.path.read_bytes()).not_valid_after_utc
     assert ends < datetime.now(timezone.utc) + timedelta(days=4)
     assert own_certificate("localhost", tmp_path).fingerprint != first.fingerprint
@@ -84,8 +80,6 @@ def test_the_users_own_certificate(tmp_path):
 
 
 def test_a_key_with_a_passphrase_is_refused_and_asks_nothing(tmp_path):
-    from cryptography.hazmat.primitives import serialization as text
-
     made = own_certificate("localhost", tmp_path)
     key = text.load_pem_private_key(made.key.read_bytes(), None)
     locked = key.private_bytes(text.Encoding.PEM, text.PrivateFormat.PKCS8, text.BestAvailableEncryption(b"secret"))
@@ -98,13 +92,11 @@ def test_a_key_with_a_passphrase_is_refused_and_asks_nothing(tmp_path):
 
 
 def test_a_port_that_is_taken_is_refused_where_it_was_asked_for_and_passed_over_where_not(monkeypatch):
-    from trt_bisect.view import server as serve
-
     with listen("127.0.0.1", 0) as first:
         taken = first.getsockname()[1]
         with pytest.raises(BadInput, match=str(taken)):
             listen("127.0.0.1", taken)
-        monkeypatch.setattr(serve, "PORT", taken)
+        monkeypatch.setattr(server, "PORT", taken)
         with listen("127.0.0.1", None) as second:
             assert taken < second.getsockname()[1] <= taken + 50
 

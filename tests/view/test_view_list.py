@@ -17,15 +17,19 @@ from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
 from trt_bisect.view.index import Gone, Row, RunFolder, Runs
 
 
+def changed(folder, **facts):
+    """Writes other facts into the report of a run folder."""
+    report = json.loads((folder / REPORT).read_bytes())
+    (folder / REPORT).write_text(json.dumps({**report, **facts}))
+
+
 def test_the_list_has_every_run_and_escapes_its_names(client, finished, tmp_path):
     strange = '<script>alert(1)</script> & "q" ?#%2e'.replace("/", "|")
     for name in (strange, "lenet"):
         shutil.copytree(finished, tmp_path / name)
     (tmp_path / "no run").mkdir()
     (tmp_path / "file").write_text("")
-    record = json.loads((tmp_path / strange / REPORT).read_bytes())
-    record |= {"model": "<img src=x onerror=alert(2)>.onnx", "engine": "<b>", "culprits": ["<i>"]}
-    (tmp_path / strange / REPORT).write_text(json.dumps(record))
+    changed(tmp_path / strange, model="<img src=x onerror=alert(2)>.onnx", engine="<b>", culprits=["<i>"])
     web = client(tmp_path)
     page = web.get("/", params={"token": TOKEN}).text
     assert page.count("<script") == 1
@@ -49,12 +53,8 @@ def test_the_history_of_a_model_is_in_the_order_of_its_runs(client, finished, tm
     figures = {"b": (2.0, 0.5), "a": (1.0, 0.25), "c": (3.0, 0.75)}
     for name, (when, figure) in figures.items():
         folder = shutil.copytree(finished, tmp_path / name)
-        record = json.loads((folder / REPORT).read_bytes())
-        record["similarity"]["int8"] = figure
-        (folder / REPORT).write_text(json.dumps({**record, "started": when}))
-    other = shutil.copytree(finished, tmp_path / "other")
-    record = json.loads((other / REPORT).read_bytes())
-    (other / REPORT).write_text(json.dumps({**record, "model": "another.onnx"}))
+        changed(folder, started=when, similarity={"int8": figure, "recipe": 0.999})
+    changed(shutil.copytree(finished, tmp_path / "other"), model="another.onnx")
     entries = {entry.name: entry for entry in Runs(tmp_path).rows()}
     assert [name for name in entries if name != "other"] == ["c", "b", "a"]
     assert entries["c"].history == (0.25, 0.5, 0.75)
@@ -81,18 +81,10 @@ def test_runs_below_are_listed_with_their_folders(client, finished, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "tone"),
-    [
-        ({}, "bad"),
-        ({"verdict": PASSES}, "good"),
-        ({"verdict": UNMEASURED}, ""),
-        ({"verdict": WITH_DOUBTS}, "doubted"),
-        ({"verdict": FAILS}, "bad"),
-    ],
+    ("verdict", "tone"), [(PASSES, "good"), (UNMEASURED, ""), (WITH_DOUBTS, "doubted"), (FAILS, "bad")]
 )
-def test_the_verdict_has_a_colour(run, under_way, change, tone):
-    report = json.loads((run / REPORT).read_bytes())
-    (run / REPORT).write_text(json.dumps({**report, **change}))
+def test_the_verdict_has_a_colour(run, under_way, verdict, tone):
+    changed(run, verdict=verdict)
     [entry] = Runs(run.parent).rows()
     assert entry.tone == tone
     interrupted(run, under_way[-1])
@@ -104,8 +96,7 @@ def test_times_are_told_in_utc(run):
     [entry] = Runs(run.parent).rows()
     assert entry.took.endswith(" s")
     record = json.loads((run / REPORT).read_bytes())
-    record |= {"started": 86400.0 * 365, "seconds": {**record["seconds"], "total": 150.0}}
-    (run / REPORT).write_text(json.dumps(record))
+    changed(run, started=86400.0 * 365, seconds={**record["seconds"], "total": 150.0})
     [entry] = Runs(run.parent).rows()
     assert (entry.name, entry.command, entry.address) == ("lenet", "run", "run/lenet/")
     assert entry.value("recipe") == repr(record["similarity"]["recipe"])

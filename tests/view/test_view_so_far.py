@@ -60,8 +60,13 @@ def seen(network, folder, **options):
 
 @pytest.fixture(scope="module")
 def by_way(network, tmp_path_factory):
-    """Returns a function that makes a run in one of ``WAYS``, once."""
-    return cache(lambda way: seen(network, tmp_path_factory.mktemp("run"), explain="none", **WAYS[way]))
+    """Returns a function that makes a run in one of ``WAYS``, once; the exhaustive one explains its verdict."""
+
+    def make(way):
+        explain = {} if way == "exhaustive" else {"explain": "none"}
+        return seen(network, tmp_path_factory.mktemp("run"), **explain, **WAYS[way])
+
+    return cache(make)
 
 
 @pytest.fixture(scope="module", params=edition(("exhaustive", "bisect", "branch"), tuple(WAYS)))
@@ -70,9 +75,9 @@ def run(request, by_way):
 
 
 @pytest.fixture(scope="module")
-def swept(network, tmp_path_factory):
-    """A run that measures the boundaries one after the other and explains its verdict."""
-    return seen(network, tmp_path_factory.mktemp("swept"), **WAYS["exhaustive"])
+def swept(by_way):
+    """The run that measures the boundaries one after the other and explains its verdict."""
+    return by_way("exhaustive")
 
 
 def journal(folder, run):
@@ -129,9 +134,8 @@ def test_it_shows_what_is_measured_and_ends_as_the_report(run):
     assert (last.culprits, last.recipe, last.answer) == (final.culprits, final.recipe, final.answer)
     assert counts[0] == 0
     assert plans == sorted(plans)
-    assert [[getattr(row, name) for name in SHOWN] for row in last.layers] == [
-        [getattr(row, name) for name in SHOWN] for row in final.layers
-    ]
+    shown, expected = ([[getattr(row, name) for name in SHOWN] for row in one.layers] for one in (last, final))
+    assert shown == expected
     assert blamed(last) == set(final.culprits)
     assert len(final.culprits) == 2
     of_these_ranges = len(looking.kept[-1][1])
@@ -176,11 +180,11 @@ def test_a_bisection_shows_every_boundary_that_it_has_measured(by_way):
     """Also those that belong to no settled step; from the first suspect on, those with it in INT8 no longer count."""
     _, _, looking = by_way("bisect")
     step = looking.so_far.question.step
-    before = [
-        (report, known)
-        for report, known in looking.kept
-        if not any(row.drop is not None and row.drop >= step for row in report.layers)
-    ]
+
+    def has_a_suspect(report):
+        return any(row.drop is not None and row.drop >= step for row in report.layers)
+
+    before = [(report, known) for report, known in looking.kept if not has_a_suspect(report)]
     for report, known in before:
         curve = [int8_layers(key) for key in known if not key.startswith("inputs ")]
         assert set(measured(report)) == {max(layers) for layers in curve if layers}
