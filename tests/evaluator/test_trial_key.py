@@ -2,7 +2,7 @@
 
 import pytest
 
-from trt_bisect.evaluator.trial import PIECES, WHOLE, Cost, OutputFigures, Trial, TrialKey, of_a_pass
+from trt_bisect.evaluator.trial import MEASURED, PIECES, WHOLE, OutputFigures, Trial, TrialKey, of_a_pass
 from trt_bisect.precision import prefix
 
 PLAN = prefix(5, 2).key()
@@ -24,7 +24,7 @@ def test_a_key_has_the_text_of_earlier_journals(key, text):
 
 
 def judged(text):
-    return Trial.judged(text, {"y": OutputFigures({"cosine": 0.5})}, {}, Cost(0.0, 0.0, 1))
+    return Trial(text, MEASURED, inferences=1).judged({"y": OutputFigures({"cosine": 0.5})})
 
 
 @pytest.mark.parametrize("measured_in", [WHOLE, PIECES])

@@ -17,11 +17,13 @@ import onnx
 import onnxruntime as ort
 
 from trt_bisect.builder.base import EMULATED, BuildOptions, Outputs, precisions_in
+from trt_bisect.builder.pieces import OnnxRuntimePieces
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import TensorFacts, TensorTypes
 from trt_bisect.model.network import Network
+from trt_bisect.model.observe import FreeBatch
 from trt_bisect.model.operators import digests_of, use_libraries
 from trt_bisect.model.pieces import PIECE_LAYERS, Boundaries, Piece, cut
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, WrittenSwitch, write_switch
@@ -298,6 +300,10 @@ class OnnxRuntimeBuilder:
         """
         high, threads = self._options.high, threads or self._options.threads
         return SwitchSession(self._writer, self._scales, high, self.provider, threads, facts, memory)
+
+    def pieces(self, free: FreeBatch) -> OnnxRuntimePieces:
+        """Returns the builder of the network's pieces; ``free`` is the network with a free batch axis."""
+        return OnnxRuntimePieces(self._network, free, self._scales, self._options, self.provider)
 
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:
         """Returns by index the precision in which each layer of a plan runs."""

@@ -34,16 +34,8 @@ from trt_bisect.builder.isolation import Worker, WorkerProcess
 from trt_bisect.builder.tensorrt_build import timings_of
 from trt_bisect.cluster.address import AUTO, GOES_ON, local_processes
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, TrtBisectError, first_line, install
-from trt_bisect.evaluator.trial import LOST
-from trt_bisect.evaluator.workers import (
-    Attempt,
-    Cluster,
-    FailedAttempt,
-    LocalCluster,
-    TrialSpec,
-    attempt,
-    refuse_others,
-)
+from trt_bisect.evaluator.trial import LOST, Attempt, Trial
+from trt_bisect.evaluator.workers import Cluster, LocalCluster, TrialSpec, attempt, refuse_others
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.model import SO_FAR, Report
 from trt_bisect.runs.journal import JOURNAL, complete_lines
@@ -208,21 +200,21 @@ class RayWorkerPool:
         self._cluster.begin(plan.key(), content)
         self._cluster.holder = self
 
-    def ended(self) -> tuple[PrecisionPlan, Attempt]:
+    def ended(self) -> Attempt:
         """Waits for the next plan that was tried, or lost too often; raises as ``RayCluster.ended``, or as a worker."""
         key, result = self._cluster.ended()
-        plan = PrecisionPlan.from_key(key)
         if isinstance(result, EngineUnavailable):
-            return plan, FailedAttempt(LOST, result.problem)
+            return Attempt(PrecisionPlan.from_key(key), Trial(key, LOST, message=result.problem))
         if isinstance(result, TrtBisectError):
             raise result
+        tried: Attempt
         worker_name, tried, timings = result
         if timings and self._timing_cache is not None:
             file = timings_of(self._timing_cache, worker_name)
             with suppress(OSError):
                 if not file.exists() or len(timings) > file.stat().st_size:  # results of a worker may come out of order
                     file.write_bytes(timings)
-        return plan, tried
+        return tried
 
 
 class _Event(NamedTuple):
