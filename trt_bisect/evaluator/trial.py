@@ -220,16 +220,6 @@ class Attempt:
     outputs: Sequence[Outputs] = ()
 
 
-def of_a_pass(trials: Mapping[str, Trial], key: TrialKey) -> Trial | None:
-    """Returns the trial of a plan that was measured in a pass, or None if there is none.
-
-    Args:
-        trials: the trials by the text of their keys.
-        key: the key of the plan, and of the engines that the pass ran on.
-    """
-    return trials.get(key.text) or trials.get(key.in_rows.text)
-
-
 class TrialStore:
     """The trials under one fingerprint, in memory; a ``Journal`` also keeps them in a run folder.
 
