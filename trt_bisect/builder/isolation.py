@@ -38,9 +38,9 @@ BuiltEngine = tuple[int, tuple[str, ...], Mapping[int, str]]
 """The number of an engine in later requests, and its ``messages`` and ``ran``, see ``Engine``."""
 
 
-def outcome_of(request: tuple[Any, ...]) -> str:
-    """Returns the outcome of a trial whose ``request`` fails."""
-    return "build failed" if request[0] in ("build", "reference", "call") else "inference failed"
+def outcome_of(request: str) -> str:
+    """Returns the outcome of a trial for which a request of that name fails."""
+    return "build failed" if request in ("build", "reference", "call") else "inference failed"
 
 
 def serve(descriptor: int, parent: int, work: object | None = None) -> None:
@@ -225,10 +225,10 @@ class IsolatedBuilder:
 
     def _ask(self, request: str, *arguments: object) -> tuple[Worker, Any]:
         if not self._worker.alive:
-            self._restart((request, self._number, *arguments))
+            self._restart(request)
         return self._worker, self._worker.ask((request, self._number, *arguments), self._timeout)
 
-    def _restart(self, request: tuple[Any, ...]) -> None:
+    def _restart(self, request: str) -> None:
         """Starts the engine again for a request; raises TrialFailed if that lacks memory, on a GPU that is full."""
         try:
             self._start()
@@ -333,7 +333,7 @@ class Worker:
             TrialFailed: the work failed, the worker crashed, or it did not answer within ``limit`` seconds.
         """
         if not self.alive:
-            raise TrialFailed(outcome_of(request), "The worker process has ended.")
+            raise TrialFailed(outcome_of(request[0]), "The worker process has ended.")
         messages: list[str] = []
         try:
             answer = self._answer(request, limit, messages)
@@ -345,7 +345,7 @@ class Worker:
         except (EOFError, OSError) as error:
             message = self._crash_message(request, messages)
             killed = self._process.returncode == -signal.SIGKILL
-            raise TrialFailed(OUT_OF_MEMORY if killed else outcome_of(request), message) from error
+            raise TrialFailed(OUT_OF_MEMORY if killed else outcome_of(request[0]), message) from error
         except BaseException:
             self.end()
             raise

@@ -29,9 +29,7 @@ _LOOK_AGAIN = 0.1
 Result = TypeVar("Result")
 
 
-def tried(
-    key: str, build: Callable[[], Engine], use: Callable[[Engine], Result]
-) -> tuple[Trial, Result] | tuple[Trial, None]:
+def tried(key: str, build: Callable[[], Engine], use: Callable[[Engine], Result]) -> tuple[Trial, Result | None]:
     """Builds an engine and uses it; a failure is a trial, and is not raised.
 
     Returns:
@@ -69,7 +67,6 @@ class TrialSpec:
         make: makes a builder with options; it is pickled, with the network and the scales in it.
         options: the options of that builder.
         inputs: judged together.
-        timings: the bytes of a TensorRT timing cache to begin with; empty for none.
     """
 
     engine: str
@@ -77,7 +74,6 @@ class TrialSpec:
     make: Callable[[BuildOptions], Builder]
     options: BuildOptions
     inputs: Sequence[Feeds]
-    timings: bytes = b""
 
     def started(self, process: WorkerProcess) -> IsolatedBuilder:
         """Starts a builder in a process; raises EngineUnavailable if it does not start or its figures would differ."""
