@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.pieces import EnginePieces, MakeBuilder
+from trt_bisect.builder.pieces import EnginePieces, MakeBuilder, PieceBuilder
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.passes import MOST_ROWS, Learned, Pass, Stream, arrange
@@ -174,7 +174,8 @@ class BranchEvaluator:
         free = with_free_batch(network, inputs[0])
         if isinstance(builder, OnnxRuntimeBuilder):
             size = max(PIECE_LAYERS, len(network.quantizable) // _MOST_PIECES) if few_boundaries else PIECE_LAYERS
-            pieces, piece_builder = cut(network, facts[0], size), builder.pieces(free)
+            pieces = cut(network, facts[0], size)
+            piece_builder: PieceBuilder = builder.pieces(free)
         else:
             pieces = cut(network, facts[0], 1)
             piece_builder = EnginePieces(network, free, facts[0], MOST_ROWS, make_builder)
