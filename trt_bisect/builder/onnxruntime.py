@@ -119,10 +119,10 @@ class _SwitchPiece:
     """The session of a piece, with the tensors that are needed after it, or of the whole network, with none."""
 
     def __init__(self, written: WrittenSwitch, live: Collection[str], provider: str, threads: int | None) -> None:
-        self._session = make_session(written, provider, threads, one_of_many=True, level=SAME_SUMS)
-        self._names = [value.name for value in self._session.get_outputs()]
-        self._reads = [value.name for value in self._session.get_inputs()]
-        self._live = live or self._names
+        session = make_session(written, provider, threads, one_of_many=True, level=SAME_SUMS)
+        self._engine = OnnxRuntimeEngine(session, {})
+        self._reads = [value.name for value in session.get_inputs()]
+        self._live = live or [value.name for value in session.get_outputs()]
         self._written = replace(written, model=onnx.ModelProto(), weights={})
 
     def settings(self, writer: PlanWriter, plan: PrecisionPlan, scales: Scales) -> Feeds:
@@ -142,11 +142,7 @@ class _SwitchPiece:
     def run(self, tensors: Outputs, settings: Feeds) -> Outputs:
         """Returns the tensors that are needed after the piece, from those before it; raises TrialFailed."""
         inputs = {**tensors, **settings}
-        try:
-            made = self._session.run(self._names, {name: inputs[name] for name in self._reads})
-        except Exception as error:
-            raise TrialFailed("inference failed", first_line(error)) from error
-        after = {**tensors, **dict(zip(self._names, made, strict=True))}
+        after = {**tensors, **self._engine.infer({name: inputs[name] for name in self._reads})}
         return {name: after[name] for name in self._live}
 
 

@@ -11,12 +11,12 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.pieces import EnginePieces, MakeBuilder, PieceBuilder
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.passes import MOST_ROWS, Learned, Pass, Stream, arrange
+from trt_bisect.evaluator.passes import MOST_ROWS, Learned, OnPiece, Pass, Stream, arrange
 from trt_bisect.evaluator.trial import PIECES, WHOLE, Attempt, OutputFigures, Trial, TrialKey, TrialStore
 from trt_bisect.evaluator.workers import WorkerPool, attempt
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import facts_for, with_free_batch
-from trt_bisect.model.pieces import PIECE_LAYERS, Piece, cut
+from trt_bisect.model.pieces import PIECE_LAYERS, cut
 from trt_bisect.precision import Precision, PrecisionPlan
 
 Compare = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
@@ -84,14 +84,14 @@ class RebuildEvaluator:
             for plan in unknown:
                 on_plan(plan)
                 self.measure(plan)
-            return [self.measure(plan) for plan in plans]
-        try:
-            for plan in unknown:
-                self.begin(plan)
-            for _ in unknown:
-                on_plan(self.ended()[0])
-        finally:
-            self.abandon()
+        else:
+            try:
+                for plan in unknown:
+                    self.begin(plan)
+                for _ in unknown:
+                    on_plan(self.ended()[0])
+            finally:
+                self.abandon()
         return [self.measure(plan) for plan in plans]
 
     def begin(self, plan: PrecisionPlan) -> None:
@@ -129,9 +129,6 @@ class RebuildEvaluator:
 _MOST_PIECES = 125
 """A large network is cut into about so many pieces at most if few of its boundaries are measured: making two sessions
 for each piece takes a large part of the time then."""
-
-OnPiece = Callable[[str, int], None]
-"""Called before each piece with the name of its last layer and the number of rows that run through it."""
 
 
 class BranchEvaluator:
@@ -197,13 +194,9 @@ class BranchEvaluator:
 
         If a pass fails, the plans that it did not reach are left to whole engines.
         """
-
-        def tell(piece: Piece, rows: int) -> None:
-            on_piece(self.whole.network.layers[piece.stop - 1].name, rows)
-
         for one_pass in self._passes(plans):
             try:
-                for attempts in self._stream.run(one_pass, tell):
+                for attempts in self._stream.run(one_pass, on_piece):
                     self.whole.store.keep(*(self._trial(attempted, one_pass) for attempted in attempts))
             except TrialFailed as failure:
                 self.failures.append(failure.message)

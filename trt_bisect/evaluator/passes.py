@@ -63,8 +63,8 @@ Branch = tuple[int, PrecisionPlan]
 """A plan that leaves the trunk, with the number of the piece in which it does."""
 _Stack = tuple[int, dict[str, Any]]
 """The number of rows that ran through a piece together, and its outputs."""
-OnPiece = Callable[[Piece, int], None]
-"""Called with each piece before it runs, and with the number of rows in it."""
+OnPiece = Callable[[str, int], None]
+"""Called before each piece with the name of its last layer and the number of rows that run through it."""
 _SHARE_OF_TRUNK, _SHARE_OF_ROWS = 4, 2
 """The kept tensors of the trunk and the rows may take such a part of the memory. The allocators need the rest."""
 TILE_BYTES = 2 << 20
@@ -370,13 +370,6 @@ class PieceRows:
         return leaves
 
 
-def tile_rows(piece: Piece, rows: int, workers: int, facts: TensorFacts) -> int:
-    """Returns the number of rows in a stack: no more than fit into a tile, and so few that every worker has a tile."""
-    largest = max((facts.size(name) for name in (*piece.reads, *piece.makes)), default=0)
-    fitting = min(MOST_ROWS, TILE_BYTES // max(largest, 1))
-    return max(1, min(fitting, -(-rows // workers)))
-
-
 @dataclass(frozen=True)
 class _Engines:
     """The engines of one piece for one group.
@@ -500,7 +493,8 @@ class Stream:
         last_piece = len(self.pieces) - 1 if trunk_ends else branches[-1][0]
         first, samples = self._start(one_pass.trunk, branches[0][0] if branches else last_piece)
         for engines in self._engines(one_pass, branches, range(first, len(self.pieces)), last_piece, pool):
-            on_piece(self.pieces[engines.number], engines.before + engines.leaving)
+            last_layer = self._network.layers[self.pieces[engines.number].stop - 1]
+            on_piece(last_layer.name, engines.before + engines.leaving)
             for sample in samples:
                 self._run_piece(engines, sample, pool)
             if engines.trunk:
@@ -567,7 +561,10 @@ class Stream:
             yield engines
 
     def _height(self, piece: Piece, rows: int) -> int:
-        return tile_rows(piece, rows, self.builder.workers, self._facts[0])
+        """Returns the number of rows in a stack: no more than a tile holds, and so few that every worker has a tile."""
+        largest = max((self._facts[0].size(name) for name in (*piece.reads, *piece.makes)), default=0)
+        fitting = min(MOST_ROWS, TILE_BYTES // max(largest, 1))
+        return max(1, min(fitting, -(-rows // self.builder.workers)))
 
     def _start(self, trunk: PrecisionPlan, latest: int) -> tuple[int, list[Sample]]:
         """Returns the piece to begin at, and the samples there.
