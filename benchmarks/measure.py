@@ -159,23 +159,19 @@ def one_pass(network: str, data: str) -> dict[str, float]:
     from trt_bisect.builder.base import BuildOptions
     from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
     from trt_bisect.calibration.collect import calibrate
-    from trt_bisect.evaluator.evaluators import RebuildEvaluator, branch_evaluator
+    from trt_bisect.evaluator.evaluators import BranchEvaluator, RebuildEvaluator
+    from trt_bisect.evaluator.trial import TrialStore
     from trt_bisect.precision import int8_set
-    from trt_bisect.runs.journal import MemoryStore
 
     loaded, samples = read(network, data)
     scales = calibrate(loaded, samples[:2], "minmax").scales
-    feeds, options, store = samples[:1], BuildOptions(), MemoryStore()
-    builder = OnnxRuntimeBuilder(loaded, scales, options)
+    feeds, builder = samples[:1], OnnxRuntimeBuilder(loaded, scales, BuildOptions())
     with builder.reference() as engine:
         compare = comparison([engine.infer(feeds[0])])
-    rebuilding = RebuildEvaluator(loaded, builder, feeds, compare, store)
+    rebuilding = RebuildEvaluator(loaded, builder, feeds, compare, TrialStore())
     plans = [int8_set(len(loaded.layers), loaded.quantizable[:n]) for n in range(len(loaded.quantizable) + 1)]
     began = time.perf_counter()
-    evaluator = branch_evaluator(
-        loaded, builder, lambda *_: builder, scales, options, feeds, compare, store, rebuilding,
-        memory=512 << 20, few_boundaries=False,
-    )  # fmt: skip
+    evaluator = BranchEvaluator.of(rebuilding, lambda *_: builder, memory=512 << 20, few_boundaries=False)
     trials = evaluator.measure_all(plans, lambda *_: None)
     seconds = time.perf_counter() - began
     return {"seconds": seconds, "engines": sum(trial.builds for trial in trials), "peak_mb": peak_mb()}

@@ -77,9 +77,12 @@ class TrialFailed(Exception):
     """
 
     def __init__(self, outcome: str, message: str) -> None:
-        super().__init__(message)
+        super().__init__(outcome, message)
         self.outcome = OUT_OF_MEMORY if outcome in _FAILURES and _NO_MEMORY.search(message) else outcome
         self.message = message
+
+    def __str__(self) -> str:
+        return self.message
 
 
 def lacks_room(error: BaseException) -> bool:

@@ -13,7 +13,6 @@ from tests.support.editions import edition
 from tests.support.records import texts
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.builder.base import MEASURED
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.commands.run.build_report import RunTrials, blank_row, layer_rows, overruled
 from trt_bisect.commands.run.live import curve_so_far
@@ -22,14 +21,11 @@ from trt_bisect.driver.curves import CULPRITS, FULL
 from trt_bisect.driver.search import Question
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.evaluators import BranchEvaluator, RebuildEvaluator
-from trt_bisect.evaluator.passes import PassResult
-from trt_bisect.evaluator.trial import Cost, OutputFigures
+from trt_bisect.evaluator.trial import MEASURED, Attempt, OutputFigures, Trial, TrialStore
 from trt_bisect.model.network import load_network
 from trt_bisect.model.observe import facts_for
 from trt_bisect.model.pieces import cut
 from trt_bisect.options.concerns import BRANCH, MeasuringOptions
-from trt_bisect.precision import Precision
-from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.support.progress import Silent
 
 RULE = make_rule(find_metric("cosine"), 0.99)
@@ -83,11 +79,17 @@ class Pieces:
     """The stream, and the builder, of pieces whose similarity is ``invented``."""
 
     invented: object
+    pieces: object
+    is_exact = False
+
+    @property
+    def builder(self):
+        return self
 
     def run(self, job, tell):
         plans = [plan for _, plan in job.branches] + [job.trunk] * job.trunk_wanted
-        cost = Cost(0.0, 0.0, 1)
-        yield [PassResult(plan, [{"y": np.float64(self.invented(plan.int8))}], cost) for plan in plans]
+        trials = {plan: Trial(plan.key(), MEASURED, inferences=1) for plan in plans}
+        yield [Attempt(plan, trials[plan], [{"y": np.float64(self.invented(plan.int8))}]) for plan in plans]
 
     def ran(self, _):
         return {}
@@ -109,12 +111,9 @@ class Experiment:
 
     def report(self, in_pieces, wholes, curve=FULL):
         """The curve of ``branch`` on an NVIDIA engine, as the report shows it."""
-        network, store, builder = self.network, MemoryStore(), Wholes(wholes)
+        network, store, builder = self.network, TrialStore(), Wholes(wholes)
         whole = RebuildEvaluator(network, builder, [{}], compare, store)
-        fakes = Pieces(in_pieces)
-        evaluator = BranchEvaluator(
-            network, self.pieces, fakes, fakes, compare, store, whole, Precision.FP32, measured_in="pieces"
-        )
+        evaluator = BranchEvaluator(whole, Pieces(in_pieces, self.pieces))
         question = Question(len(network.layers), network.quantizable, RULE.budget, RULE.step)
         names = [layer.name for layer in network.layers]
         found = CurveSearch(question, RULE, names, Silent()).curve(curve, evaluator)

@@ -24,11 +24,11 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import RTX
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.evaluator.evaluators import RebuildEvaluator
-from trt_bisect.evaluator.trial import OutputFigures, Trial
+from trt_bisect.evaluator.trial import OutputFigures, Trial, TrialStore
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import prefix
 from trt_bisect.preparation import experiment as job
-from trt_bisect.runs.journal import Journal, MemoryStore
+from trt_bisect.runs.journal import Journal
 
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
 
@@ -240,7 +240,7 @@ def compare(outputs):
 def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(process, tmp_path):
     network = load_network(networks.save(networks.chain(3), tmp_path))
     plans = [prefix(len(network.layers), k) for k in network.quantizable[:5]]
-    store = MemoryStore()
+    store = TrialStore()
     faults = {
         1: {"build": fake_builders.say_and_segfault},
         2: {"infer": fake_builders.hang},

@@ -21,7 +21,7 @@ from trt_bisect.cluster import ray_cluster
 from trt_bisect.cluster.ray_cluster import TRIES, RayCluster, RayProcess
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator.trial import LOST
-from trt_bisect.evaluator.workers import Answers, FailedAttempt, TrialSpec
+from trt_bisect.evaluator.workers import TrialSpec
 from trt_bisect.precision import int8_set
 from trt_bisect.report.model import report_of
 
@@ -56,8 +56,13 @@ def tried(pool, *numbers):
     """Returns the attempts at plans, by number."""
     for number in numbers:
         pool.begin(plan(number))
-    found = dict(pool.ended() for _ in numbers)
+    found = ended(pool, len(numbers))
     return {number: found[plan(number)] for number in numbers}
+
+
+def ended(pool, count):
+    """Returns the next attempts that end, by plan."""
+    return {attempted.plan: attempted for attempted in (pool.ended() for _ in range(count))}
 
 
 def both_wait(tmp_path):
@@ -79,13 +84,13 @@ def test_every_plan_is_answered_and_both_nodes_work(cluster, tmp_path, monkeypat
         pool.begin(plan(number))
     wait_until(lambda: len(list(begun.iterdir())) == 2)
     go_on.touch()
-    found = dict(pool.ended() for _ in range(8))
+    found = ended(pool, 8)
     assert set(found) == {plan(number) for number in range(8)}
     for answers in found.values():
-        assert isinstance(answers, Answers)
+        assert not answers.trial.failed
         np.testing.assert_array_equal(answers.outputs[0]["y"], [0, 2, 4])
-        assert answers.ran == {0: "int8"}
-        assert answers.messages == (fake_builders.A_WARNING,)
+        assert answers.trial.ran == {0: "int8"}
+        assert answers.trial.message == fake_builders.A_WARNING
     assert len({int(answers.outputs[0]["pid"]) for answers in found.values()}) == 2
     assert sum(request == "begin" and bool(content) for request, *_, content in sent) == 1
 
@@ -94,9 +99,9 @@ def test_two_pools_take_turns(cluster):
     """Each one's plans are tried with its own engines, also after the other's."""
     doubled, refusing = faulty(), faulty(plan_0=fake_builders.refuse)
     first, second = cluster.pool(doubled, None), cluster.pool(refusing, None)
-    assert isinstance(tried(first, 0)[0], Answers)
-    assert tried(second, 0)[0].outcome == "build failed"
-    assert isinstance(tried(first, 0)[0], Answers)
+    assert not tried(first, 0)[0].trial.failed
+    assert tried(second, 0)[0].trial.outcome == "build failed"
+    assert not tried(first, 0)[0].trial.failed
 
 
 def test_a_worker_that_is_killed_costs_its_try_and_leaves_no_files(cluster, tmp_path, ray_nodes):
@@ -104,7 +109,7 @@ def test_a_worker_that_is_killed_costs_its_try_and_leaves_no_files(cluster, tmp_
     pool = cluster.pool(faulty(plan_3=partial(fake_builders.kill_once, tmp_path / "killed")), None)
     found = tried(pool, *range(6))
     assert (tmp_path / "killed").exists()
-    assert all(isinstance(answers, Answers) for answers in found.values())
+    assert not any(answers.trial.failed for answers in found.values())
     assert list(ray_nodes.scratch.glob("trt-bisect*")) == []
 
 
@@ -113,10 +118,9 @@ def test_a_plan_whose_worker_is_lost_every_time_is_lost(cluster, tmp_path):
     pool = cluster.pool(faulty(plan_1=partial(fake_builders.count_and_kill, tries)), None)
     found = tried(pool, *range(4))
     lost = found.pop(1)
-    assert isinstance(lost, FailedAttempt)
-    assert lost.outcome == LOST
+    assert lost.trial.outcome == LOST
     assert len(tries.read_text()) == TRIES
-    assert all(isinstance(answers, Answers) for answers in found.values())
+    assert not any(answers.trial.failed for answers in found.values())
 
 
 def test_a_node_that_dies_in_the_middle_costs_its_trial_only(cluster, ray_nodes, tmp_path):
@@ -128,7 +132,7 @@ def test_a_node_that_dies_in_the_middle_costs_its_trial_only(cluster, ray_nodes,
     wait_until(lambda: len(list(begun.iterdir())) == 2)
     ray_nodes.kill_that_of(int(next(begun.iterdir()).name))
     go_on.touch()
-    assert all(isinstance(pool.ended()[1], Answers) for _ in range(5))
+    assert not any(pool.ended().trial.failed for _ in range(5))
     wait_until(lambda: tried(pool, 6) and pool.size == 1)
     tried(pool, 7)
     assert len([text for text in cluster.said if "1 worker on 1 node" in text]) == 1
@@ -138,8 +142,8 @@ def test_a_node_with_other_figures_is_refused_and_its_plans_go_elsewhere(cluster
     """One of the two nodes has ``OTHER_FIGURES``."""
     pool = cluster.pool(subject(fake_builders.made_by_node), None)
     assert pool.size == 2
-    assert all(isinstance(answers, Answers) for answers in tried(pool, *range(6)).values())
-    wait_until(lambda: isinstance(tried(pool, 6)[6], Answers) and pool.size == 1)
+    assert not any(answers.trial.failed for answers in tried(pool, *range(6)).values())
+    wait_until(lambda: not tried(pool, 6)[6].trial.failed and pool.size == 1)
     assert len([text for text in cluster.said if "fake 2 instead of 1" in text]) == 1
 
 
@@ -168,10 +172,10 @@ def test_errors_for_the_user_come_back_as_themselves_and_bugs_as_bugs(cluster):
 def test_a_crash_and_a_hang_of_the_engine_are_outcomes_as_they_are_here(cluster):
     by_plan = {plan(0): {"build": fake_builders.segfault}, plan(1): {"build": fake_builders.hang}}
     found = tried(cluster.pool(subject(partial(fake_builders.made, by_plan), timeout=5.0), None), 0, 1, 2)
-    assert found[0].outcome == "build failed"
-    assert "SIGSEGV" in found[0].message
-    assert found[1].outcome == "timed out"
-    assert isinstance(found[2], Answers)
+    assert found[0].trial.outcome == "build failed"
+    assert "SIGSEGV" in found[0].trial.message
+    assert found[1].trial.outcome == "timed out"
+    assert not found[2].trial.failed
 
 
 def test_what_is_abandoned_frees_its_places(cluster, tmp_path):
@@ -188,7 +192,7 @@ def test_what_is_abandoned_frees_its_places(cluster, tmp_path):
     pool.begin(plan(9))
     wait_until(lambda: len(list(met.iterdir())) == 2)
     go_on.touch()
-    assert {pool.ended()[0], pool.ended()[0]} == {plan(8), plan(9)}
+    assert {pool.ended().plan, pool.ended().plan} == {plan(8), plan(9)}
     wait_until(lambda: not any(is_running(file.name) for file in begun.iterdir()))
 
 

@@ -12,10 +12,10 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.evaluators import RebuildEvaluator
+from trt_bisect.evaluator.trial import TrialStore
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
 from trt_bisect.preparation import experiment as job
-from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.support.text import MEMORY
 
 TOOK_TOO_LONG = "The build took over 5 s."
@@ -56,7 +56,7 @@ def test_onnxruntime_asked_for_more_than_there_is(tmp_path):
         ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)
     network = load_network(path)
     builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
-    evaluator = RebuildEvaluator(network, builder, [feeds], lambda _: {}, MemoryStore())
+    evaluator = RebuildEvaluator(network, builder, [feeds], lambda _: {}, TrialStore())
     trial = evaluator.measure(int8_set(len(network.layers), ()))
     assert trial.outcome == "out of memory"
     assert trial.failed

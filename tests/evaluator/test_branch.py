@@ -22,7 +22,8 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator import evaluators
-from trt_bisect.evaluator.evaluators import RebuildEvaluator, branch_evaluator
+from trt_bisect.evaluator.evaluators import BranchEvaluator, RebuildEvaluator
+from trt_bisect.evaluator.trial import TrialStore
 from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.observe import facts_for, with_free_batch
@@ -30,7 +31,6 @@ from trt_bisect.model.pieces import Boundaries, cut
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import Precision, all_but, int8_set, only
-from trt_bisect.runs.journal import MemoryStore
 
 PLENTY = 1 << 30
 
@@ -53,25 +53,13 @@ class Experiment:
         self.options = BuildOptions(high=high)
         self.builder = OnnxRuntimeBuilder(self.network, self.scales, self.options)
         self.reference = [self.builder.reference().infer(feed) for feed in self.feeds]
-        self.stores = {"whole": MemoryStore(), "branch": MemoryStore()}
+        self.stores = {"whole": TrialStore(), "branch": TrialStore()}
         compare = comparison(self.reference)
         self.whole, fallback = (
             RebuildEvaluator(self.network, self.builder, self.feeds, compare, store, high)
             for store in self.stores.values()
         )
-        self.branch = branch_evaluator(
-            self.network,
-            self.builder,
-            no_pieces,
-            self.scales,
-            self.options,
-            self.feeds,
-            compare,
-            self.stores["branch"],
-            fallback,
-            memory=memory,
-            few_boundaries=few,
-        )
+        self.branch = BranchEvaluator.of(fallback, no_pieces, memory=memory, few_boundaries=few)
 
     def curve(self):
         layers, quantizable = len(self.network.layers), self.network.quantizable
@@ -133,7 +121,7 @@ def test_where_few_boundaries_are_measured_pieces_are_larger_and_kept(tmp_path, 
     """Two passes with every other boundary: pieces behind the trunk are built in the first one only."""
     monkeypatch.setattr(evaluators, "_MOST_PIECES", 5)
     many, few = (Experiment(networks.chain(40), tmp_path, few=few) for few in (False, True))
-    pieces = [bench.branch._pieces for bench in (many, few)]
+    pieces = [bench.branch._stream.pieces for bench in (many, few)]
     assert len(pieces[0]) > len(pieces[1]) > 2
     assert [k for piece in pieces[1] for k in piece.layers] == list(range(len(few.network.layers)))
     first, second = (sum(trial.builds for trial in few.agree(few.curve()[start:-1:2])) for start in (0, 1))
@@ -155,11 +143,11 @@ def test_groups_and_kept_tensors_fit_into_their_shares_of_the_memory(memory, tmp
     bench = Experiment(networks.residual(), tmp_path, count=2, memory=memory)
     stream = bench.branch._stream
     bench.branch.measure_all(bench.curve(), lambda *_: None)
-    branches = [(number, plan) for number, plan in enumerate(bench.curve()[: len(stream._pieces)]) for _ in range(3)]
-    live, inside, threads = stream._bytes_live(), stream._bytes_inside(), stream._builder.workers
+    branches = [(number, plan) for number, plan in enumerate(bench.curve()[: len(stream.pieces)]) for _ in range(3)]
+    live, inside, threads = stream._bytes_live(), stream._bytes_inside(), stream.builder.workers
 
     def held(group):
-        for number in range(len(stream._pieces)):
+        for number in range(len(stream.pieces)):
             left, own = (sum(place < number for place, _ in group), sum(place == number for place, _ in group))
             yield (left + own) * live[number] + (own + min(left, threads)) * inside[number]
 
@@ -260,7 +248,7 @@ def test_control_flow_inside_goes_with_its_row(tmp_path):
             x = sketch.node("If", [flag], f"choice{i}", then_branch=sides[0], else_branch=sides[1])
     sketch.nodes.append(helper.make_node("GlobalAveragePool", [x], ["y"], name="pool"))
     bench = Experiment(fixed_batch(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 8, 1, 1]})), tmp_path)
-    assert len(bench.branch._pieces) > 2
+    assert len(bench.branch._stream.pieces) > 2
     bench.agree(bench.curve())
 
 
@@ -277,7 +265,7 @@ def test_a_piece_that_fails_leaves_the_plans_to_whole_engines(tmp_path, monkeypa
     def fail(*_):
         raise TrialFailed("build failed", "no")
 
-    monkeypatch.setattr(bench.branch._builder, "rows", fail)
+    monkeypatch.setattr(bench.branch._stream.builder, "rows", fail)
     bench.agree(bench.curve())
     assert bench.branch.failures == ["no"]
 

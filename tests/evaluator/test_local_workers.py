@@ -27,12 +27,12 @@ from trt_bisect.driver.speculative import GoodOrBad, LastRises, drive_concurrent
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator import workers as local
 from trt_bisect.evaluator.evaluators import RebuildEvaluator
-from trt_bisect.evaluator.trial import LOST, Cost, OutputFigures
-from trt_bisect.evaluator.workers import Answers, FailedAttempt, LocalCluster, TrialSpec
+from trt_bisect.evaluator.trial import LOST, MEASURED, Attempt, OutputFigures, Trial, TrialStore
+from trt_bisect.evaluator.workers import LocalCluster, TrialSpec
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set, prefix
 from trt_bisect.preparation.preparation import STAYS_HERE
-from trt_bisect.runs.journal import Journal, MemoryStore
+from trt_bisect.runs.journal import Journal
 from trt_bisect.support import machine
 
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
@@ -97,7 +97,7 @@ def test_any_order_gives_the_sequential_verdict(costs, failing, places, data, wa
         return loss(plan)
 
     expected = drive(search(), measure)
-    found, in_vain = drive_concurrently(search, shuffled, forecast, reach)
+    found, in_vain = drive_concurrently(search, shuffled, lambda _, loss: loss, forecast, reach)
     assert found == expected
     assert shuffled.most <= places
     assert shuffled.abandoned
@@ -110,7 +110,7 @@ def test_every_place_has_work_as_long_as_no_forecast_fails():
     """A healthy network: no plan is in vain, and all places are at work from first to last."""
     question = Question(40, tuple(range(40)), BUDGET, BUDGET / 2)
     places = Shuffled(lambda plan: 1e-6 * len(plan.int8), 4, lambda _: 0)
-    _, in_vain = drive_concurrently(lambda: exhaustive(question), places, LastRises(question), 4)
+    _, in_vain = drive_concurrently(lambda: exhaustive(question), places, lambda _, loss: loss, LastRises(question), 4)
     assert (in_vain, places.most, len(places.begun)) == (0, 4, 41)
 
 
@@ -135,13 +135,13 @@ def test_plans_are_measured_on_every_gpu_at_once_and_a_crash_on_one_costs_one(tm
     """The first two builds end only when both have begun, each in a process that sees another GPU."""
     network = load_network(networks.save(networks.chain(8), tmp_path))
     plans = [prefix(len(network.layers), k) for k in network.quantizable[:8]]
-    canonical = RebuildEvaluator(network, None, [], compare, MemoryStore()).canonical
+    canonical = RebuildEvaluator(network, None, [], compare, TrialStore()).canonical
     meeting = tmp_path / "meeting"
     meeting.mkdir()
     faults = {canonical(plan): {"build": partial(fake_builders.meet, meeting, 2)} for plan in plans[:2]}
     faults[canonical(plans[5])] = {"build": fake_builders.segfault}
     gpus("1", "0")
-    store, told = MemoryStore(), []
+    store, told = TrialStore(), []
     os.environ["CUDA_VISIBLE_DEVICES"] = "1"
     try:
         with LocalCluster() as cluster:
@@ -171,8 +171,8 @@ def test_a_gpu_of_another_kind_is_left_out(gpus):
             assert pool.size == 2
     finally:
         del os.environ["CUDA_VISIBLE_DEVICES"]
-    assert {plan for plan, _ in ended} == set(plans)
-    assert all(isinstance(found, Answers) for _, found in ended)
+    assert {attempted.plan for attempted in ended} == set(plans)
+    assert not any(attempted.trial.failed for attempted in ended)
 
 
 def test_where_no_place_can_be_used_it_says_so(gpus):
@@ -203,8 +203,8 @@ def test_what_is_abandoned_ends_at_once_and_the_places_go_on(tmp_path, gpus):
         workers = [int(file.name) for file in begun.iterdir()]
         assert not any(map(is_running, workers))
         pool.begin(int8_set(4, {3}))
-        plan, found = pool.ended()
-    assert plan == int8_set(4, {3})
+        found = pool.ended()
+    assert found.plan == int8_set(4, {3})
     np.testing.assert_array_equal(found.outputs[0]["y"], [0, 2, 4])
 
 
@@ -229,8 +229,8 @@ class Losing:
     def ended(self):
         plan = self.begun.pop()
         if plan == self.lost:
-            return plan, FailedAttempt(LOST, "the node is gone")
-        return plan, Answers([{"y": np.ones(2)}], {}, (), Cost(1.0, 1.0, 1))
+            return Attempt(plan, Trial(plan.key(), LOST, message="the node is gone"))
+        return Attempt(plan, Trial(plan.key(), MEASURED), [{"y": np.ones(2)}])
 
     def abandon(self):
         self.begun.clear()

@@ -10,9 +10,9 @@ import pytest
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.each_input import EachInput, GivenInputs
 from trt_bisect.evaluator.inferences import InputLoss
-from trt_bisect.evaluator.trial import OutputFigures
+from trt_bisect.evaluator.trial import OutputFigures, TrialStore
 from trt_bisect.precision import int8_set
-from trt_bisect.runs.journal import Journal, MemoryStore
+from trt_bisect.runs.journal import Journal
 
 BUDGET = 0.1
 GIVEN = GivenInputs(
@@ -51,7 +51,7 @@ def judge(_, outputs):
 
 
 def evaluator(runner, store=None, **how):
-    return EachInput(GIVEN, judge, BUDGET, runner, store or MemoryStore(), "ranges", "cosine", lambda plan: plan, **how)
+    return EachInput(GIVEN, judge, BUDGET, runner, store or TrialStore(), "ranges", "cosine", lambda plan: plan, **how)
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
@@ -82,7 +82,7 @@ def test_no_inference_is_done_twice():
 
 
 def test_a_plan_that_cannot_be_built_has_no_loss_and_is_not_tried_again():
-    store = MemoryStore()
+    store = TrialStore()
     each = evaluator(Invented(), store)
     assert each.losses([PLANS[3], PLANS[2]], range(4)) == [None, 0.09]
     assert [trial.outcome for key, trial in store.trials.items() if key.endswith(PLANS[3].key())] == ["build failed"]
@@ -128,7 +128,7 @@ def test_no_inference_is_under_way_after_an_error():
         return judge(place, outputs)
 
     each = EachInput(
-        GIVEN, fail_at_the_second_plan, BUDGET, runner, MemoryStore(), "ranges", "cosine", canonical=lambda plan: plan
+        GIVEN, fail_at_the_second_plan, BUDGET, runner, TrialStore(), "ranges", "cosine", canonical=lambda plan: plan
     )
     each.losses(PLANS[2:3], range(4))
     with pytest.raises(ValueError, match="metric"):
@@ -176,7 +176,7 @@ def test_a_resumed_search_asks_in_the_same_order_and_runs_nothing_again(tmp_path
 
 
 def test_what_an_engine_said_of_its_layers_is_kept():
-    store = MemoryStore()
+    store = TrialStore()
     evaluator(Invented(), store).losses(PLANS[:2], range(4))
     assert {trial.plan.split()[-1]: dict(trial.ran) for trial in store.trials.values()} == {
         PLANS[0].key(): {},
@@ -217,7 +217,7 @@ class InTurn(Invented):
 def test_no_inference_waits_for_a_slow_one_of_another_plan():
     """Those that differ late come one after another. The first one's second input ends only after the third has begun
     its second, which comes after the second plan's last."""
-    runner, store = InTurn({(PLANS[0], 1): (PLANS[1], 1)}), MemoryStore()
+    runner, store = InTurn({(PLANS[0], 1): (PLANS[1], 1)}), TrialStore()
     each = evaluator(runner, store)
     assert each.losses(PLANS[:3], range(4)) == [0, 0.2, 0.09]
     assert (runner.open, runner.most_open) == (0, 2)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from trt_bisect.evaluator.trial import PIECES, WHOLE, Cost, OutputFigures, Trial, TrialKey, of_a_pass
+from trt_bisect.commands.run.build_report import RunTrials
+from trt_bisect.evaluator.trial import MEASURED, PIECES, WHOLE, OutputFigures, Trial, TrialKey
 from trt_bisect.precision import prefix
 
 PLAN = prefix(5, 2).key()
@@ -24,15 +25,19 @@ def test_a_key_has_the_text_of_earlier_journals(key, text):
 
 
 def judged(text):
-    return Trial.judged(text, {"y": OutputFigures({"cosine": 0.5})}, {}, Cost(0.0, 0.0, 1))
+    return Trial(text, MEASURED, inferences=1).judged({"y": OutputFigures({"cosine": 0.5})})
 
 
 @pytest.mark.parametrize("measured_in", [WHOLE, PIECES])
 def test_a_trial_of_a_pass_is_found_beside_other_rows_too(measured_in):
-    key = TrialKey(PLAN, measured_in)
+    def found(*trials):
+        return RunTrials({trial.plan: trial for trial in trials}, measured_in, lambda plan: plan).in_a_pass(
+            prefix(5, 2)
+        )
+
     beside = judged(f"{measured_in} rows {PLAN}".strip())
     alone = judged(f"{measured_in} {PLAN}".strip())
     switch = judged(f"switch {PLAN}")
-    assert of_a_pass({trial.plan: trial for trial in (switch, beside)}, key) == beside
-    assert of_a_pass({trial.plan: trial for trial in (switch, beside, alone)}, key) == alone
-    assert of_a_pass({switch.plan: switch}, key) is None
+    assert found(switch, beside) == beside
+    assert found(switch, beside, alone) == alone
+    assert found(switch) is None

@@ -23,8 +23,9 @@ from trt_bisect.commands.run import live
 from trt_bisect.commands.run.live import Live, SoFar
 from trt_bisect.driver.curves import bisect, exhaustive
 from trt_bisect.driver.search import Findings, Question, drive
+from trt_bisect.evaluator.trial import TrialStore
 from trt_bisect.report.model import FAILS, NOT_TRIED, REPORT, SO_FAR, ByPlan, read_report
-from trt_bisect.runs.journal import JOURNAL, MemoryStore
+from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
 from trt_bisect.support.progress import TimeUp
 from trt_bisect.view.index import RunFolder
@@ -156,7 +157,7 @@ def test_the_exhaustive_curve_grows_by_a_layer_a_trial(swept):
 
 def so_far_with(so_far, trials) -> Report:
     """The report of the same search with these trials alone."""
-    store = MemoryStore()
+    store = TrialStore()
     store.keep(*trials)
     experiment = replace(so_far.experiment, store=store)
     blank = replace(so_far.without_curve, answer=None, similarity=ByPlan(None, None))

@@ -381,7 +381,7 @@ def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float
         NothingMeasured: FP32 does not run.
     """
     try:
-        return AccuracyEvaluator(accuracy, experiment.whole, experiment.store).reference()
+        return AccuracyEvaluator(accuracy, experiment.whole).reference()
     except TrialFailed as failure:
         raise NothingMeasured(
             f"The accuracy of the FP32 network cannot be measured: {failure.message}", "Check the data set."
@@ -400,7 +400,7 @@ def accuracies(
     """
     experiment = answer.experiment
     network, high = experiment.network, experiment.whole.high
-    evaluator = AccuracyEvaluator(accuracy, experiment.whole, experiment.store)
+    evaluator = AccuracyEvaluator(accuracy, experiment.whole)
 
     def measured(plan: PrecisionPlan) -> float | None:
         trial = evaluator.measure(plan) if measures else evaluator.known(plan)
@@ -420,7 +420,7 @@ def accuracies(
 def accuracy_of(accuracy: Accuracy, answer: Answer, plan: PrecisionPlan) -> float | None:
     """Returns the accuracy of a plan with the ranges of an answer; None if it cannot be run."""
     experiment = answer.experiment
-    return accuracy_in(AccuracyEvaluator(accuracy, experiment.whole, experiment.store).measure(plan))
+    return accuracy_in(AccuracyEvaluator(accuracy, experiment.whole).measure(plan))
 
 
 class AccuracyTarget:
@@ -473,5 +473,5 @@ class AccuracyTarget:
         key = ranges.digest()
         if key not in self._by_ranges:
             experiment = self._plans.with_ranges(ranges)
-            self._by_ranges[key] = AccuracyEvaluator(self._accuracy, experiment.whole, experiment.store)
+            self._by_ranges[key] = AccuracyEvaluator(self._accuracy, experiment.whole)
         return self._by_ranges[key]

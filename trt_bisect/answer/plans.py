@@ -23,10 +23,10 @@ from trt_bisect.data.datasets import FEWEST, digest_of_feeds
 from trt_bisect.data.feeds import Feeds, Spill
 from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import are_many
-from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, GivenInputs, Margin
 from trt_bisect.evaluator.inferences import InputLoss, Judged, Runner, SwitchRunner, WholeRunner, switch_session
-from trt_bisect.evaluator.trial import MEASURED, Cost, OutputFigures, Trial, TrialKey
+from trt_bisect.evaluator.trial import MEASURED, OutputFigures, Trial, TrialKey
+from trt_bisect.evaluator.workers import tried
 from trt_bisect.model.cost import Costs
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.observe import facts_for
@@ -341,17 +341,14 @@ class AnswerPlans:
         return TrialKey(plan.key(), f"inputs {inputs.digest[:12]} {experiment.ranges.digest()[:12]} {kind}").text
 
     def _measured(self, key: str, build: Callable[[], Engine], inputs: GivenInputs) -> Trial:
-        try:
-            with build() as engine:
-                outputs = _outputs(self.setup, engine, inputs.feeds, self.inputs.spill)
-                ran, messages = dict(engine.ran), "\n".join(engine.messages)
-        except TrialFailed as failure:
-            return Trial(key, failure.outcome, message=failure.message)
+        trial, outputs = tried(key, build, lambda engine: _outputs(self.setup, engine, inputs.feeds, self.inputs.spill))
+        if outputs is None:
+            return trial
         figures, task = self.experiment.comparison_with(inputs.references)(outputs), self.experiment.task
         if task is not None and self._nearby is not None and inputs is self.inputs.given and figures[task.entry].values:
             values = {**figures[task.entry].values, NEARBY: self._nearby(outputs)}
             figures[task.entry] = replace(figures[task.entry], values=values)
-        return Trial.judged(key, figures, ran, Cost(0.0, 0.0, len(outputs)), messages)
+        return replace(trial, inferences=len(outputs)).judged(figures)
 
     @cached_property
     def _nearby(self) -> Callable[[Sequence[Outputs]], float] | None:

@@ -37,7 +37,8 @@ from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 
-_NOT_COMPUTE = frozenset({"Reformat", "NoOp", "Constant", "Signal", "Wait", "Shape", "HostToDeviceCopy"})
+_NOTHING = frozenset({"NoOp", "Constant", "Shape", "Signal", "Wait"})
+_NOT_COMPUTE = _NOTHING | {"Reformat", "HostToDeviceCopy"}
 _FORMAT_KEYS = ("Format/Datatype", "DataType", "Datatype", "Format")
 _WORDS = {
     "int8": "int8",
@@ -271,7 +272,6 @@ def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict
     return ran
 
 
-_NOTHING = frozenset({"NoOp", "Constant", "Shape", "Signal", "Wait"})
 _REFORMATS = frozenset({"Reformat", "MyelinReformat", "Quantize", "Dequantize", "Cast"})
 _REGIONS = frozenset({"Myelin", "DLA"})
 _WIDTHS = {"two": 2, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32}

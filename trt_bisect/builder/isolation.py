@@ -18,7 +18,6 @@ import traceback
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -35,41 +34,19 @@ from trt_bisect.precision import PrecisionPlan
 _PR_SET_PDEATHSIG = 1
 
 
-@dataclass(frozen=True)
-class StartedBuilder:
-    """A builder that was started: its number in later requests, and the facts of a ``Builder``."""
-
-    number: int
-    engine: str
-    typing: str
-    arithmetic: str
-    versions: Mapping[str, str]
+BuiltEngine = tuple[int, tuple[str, ...], Mapping[int, str]]
+"""The number of an engine in later requests, and its ``messages`` and ``ran``, see ``Engine``."""
 
 
-@dataclass(frozen=True)
-class BuiltEngine:
-    """An engine that was built: its number in later requests, and the facts of an ``Engine``."""
-
-    number: int
-    messages: tuple[str, ...]
-    ran: Mapping[int, str]
-
-
-@dataclass(frozen=True)
-class FailedRequest:
-    """The answer to a request that raised ``TrialFailed``; the answer to one that raised another error is the error."""
-
-    outcome: str
-    message: str
-
-
-def outcome_of(request: tuple[Any, ...]) -> str:
-    """Returns the outcome of a trial whose ``request`` fails."""
-    return "build failed" if request[0] in ("build", "reference", "call") else "inference failed"
+def outcome_of(request: str) -> str:
+    """Returns the outcome of a trial for which a request of that name fails."""
+    return "build failed" if request in ("build", "reference", "call") else "inference failed"
 
 
 def serve(descriptor: int, parent: int, work: object | None = None) -> None:
     """Answers requests until the parent closes the connection; the engine's log messages are sent before an answer.
+
+    The answer to a request that raises an error is the error.
 
     Args:
         work: an object with one method for each request; None for one that builds and runs engines.
@@ -109,11 +86,9 @@ def _answer(work: object, request: tuple[Any, ...]) -> object:
     name, *arguments = request
     try:
         return getattr(work, name)(*arguments)
-    except TrialFailed as failure:
-        return FailedRequest(failure.outcome, failure.message)
     except MemoryError as error:
-        return FailedRequest(OUT_OF_MEMORY, f"Out of memory. {error}".strip())
-    except TrtBisectError as error:
+        return TrialFailed(OUT_OF_MEMORY, f"Out of memory. {error}".strip())
+    except (TrialFailed, TrtBisectError) as error:
         return error
     except Exception as error:
         return _broken(error)
@@ -132,11 +107,12 @@ class _Work:
         self._engines: dict[int, Engine] = {}
         self._made = 0
 
-    def start(self, make: Callable[[], Builder]) -> StartedBuilder:
+    def start(self, make: Callable[[], Builder]) -> tuple[int, str, str, str, Mapping[str, str]]:
+        """Returns the number of a builder in later requests, and the attributes that a ``Builder`` has."""
         builder = make()
         self._builders.append(builder)
         number = len(self._builders) - 1
-        return StartedBuilder(number, builder.engine, builder.typing, builder.arithmetic, dict(builder.versions))
+        return number, builder.engine, builder.typing, builder.arithmetic, dict(builder.versions)
 
     def call(self, function: Callable[[], object]) -> object:
         return function()
@@ -155,7 +131,7 @@ class _Work:
     def _keep(self, engine: Engine) -> BuiltEngine:
         self._made += 1
         self._engines[self._made] = engine.__enter__()
-        return BuiltEngine(self._made, engine.messages, dict(engine.ran))
+        return self._made, engine.messages, dict(engine.ran)
 
     def infer(self, number: int, feeds: Feeds) -> tuple[Outputs, dict[int, str]]:
         outputs = self._engines[number].infer(feeds)
@@ -202,13 +178,18 @@ class WorkerProcess:
         return self._worker
 
     def stop(self) -> None:
-        """Kills the process; a thread that waits for its answer gets TrialFailed."""
+        """Kills the process; a thread that waits for its answer gets TrialFailed. It is started again when needed."""
         if self._worker is not None:
             self._worker.kill()
 
 
 class IsolatedBuilder:
-    """A ``Builder`` whose engines are built, and run, in a worker process."""
+    """A ``Builder`` whose engines are built, and run, in a worker process, ``process``."""
+
+    engine: str
+    typing: str
+    arithmetic: str
+    versions: Mapping[str, str]
 
     def __init__(
         self, make: Callable[[], Builder], timeout: float | None = None, process: WorkerProcess | None = None
@@ -226,10 +207,8 @@ class IsolatedBuilder:
         """
         self._make = make
         self._timeout = timeout
-        self._process = process or WorkerProcess()
-        about = self._start()
-        self.engine, self.typing, self.arithmetic = about.engine, about.typing, about.arithmetic
-        self.versions: Mapping[str, str] = about.versions
+        self.process = process or WorkerProcess()
+        self._start()
 
     def build(self, plan: PrecisionPlan) -> IsolatedEngine:
         """Builds the engine of one plan in the worker; raises TrialFailed if that fails, crashes or takes too long."""
@@ -244,16 +223,12 @@ class IsolatedBuilder:
         constrained: WeakPlan = self._ask("weak_plan", plan)[1]
         return constrained
 
-    def stop(self) -> None:
-        """Kills the worker; a request that waits for it fails. It is started again when it is needed."""
-        self._process.stop()
-
     def _ask(self, request: str, *arguments: object) -> tuple[Worker, Any]:
         if not self._worker.alive:
-            self._restart((request, self._number, *arguments))
+            self._restart(request)
         return self._worker, self._worker.ask((request, self._number, *arguments), self._timeout)
 
-    def _restart(self, request: tuple[Any, ...]) -> None:
+    def _restart(self, request: str) -> None:
         """Starts the engine again for a request; raises TrialFailed if that lacks memory, on a GPU that is full."""
         try:
             self._start()
@@ -263,14 +238,13 @@ class IsolatedBuilder:
                 raise
             raise failure from error
 
-    def _start(self) -> StartedBuilder:
-        self._worker = self._process.worker()
+    def _start(self) -> None:
+        self._worker = self.process.worker()
         try:
-            about: StartedBuilder = self._worker.ask(("start", self._make), _START_SECONDS)
+            started = self._worker.ask(("start", self._make), _START_SECONDS)
         except TrialFailed as failure:
             raise EngineUnavailable(f"The engine does not start: {failure.message}") from failure
-        self._number = about.number
-        return about
+        self._number, self.engine, self.typing, self.arithmetic, self.versions = started
 
 
 class IsolatedEngine:
@@ -284,10 +258,7 @@ class IsolatedEngine:
     def __init__(self, make: Callable[[], tuple[Worker, BuiltEngine]], timeout: float | None) -> None:
         self._make = make
         self._timeout = timeout
-        self._worker, made = make()
-        self._number = made.number
-        self.ran = made.ran
-        self.messages = made.messages
+        self._worker, (self._number, self.messages, self.ran) = make()
 
     def infer(self, feeds: Feeds) -> Outputs:
         """Returns the outputs for one sample; raises TrialFailed if it fails, crashes or takes too long."""
@@ -301,8 +272,7 @@ class IsolatedEngine:
 
     def _ask(self, request: str, feeds: Feeds) -> Any:
         if not self._worker.alive:
-            self._worker, made = self._make()
-            self._number = made.number
+            self._worker, (self._number, *_) = self._make()
         return self._worker.ask((request, self._number, feeds), self._timeout)
 
     def __enter__(self) -> IsolatedEngine:
@@ -363,11 +333,11 @@ class Worker:
             TrialFailed: the work failed, the worker crashed, or it did not answer within ``limit`` seconds.
         """
         if not self.alive:
-            raise TrialFailed(outcome_of(request), "The worker process has ended.")
+            raise TrialFailed(outcome_of(request[0]), "The worker process has ended.")
         messages: list[str] = []
         try:
             answer = self._answer(request, limit, messages)
-            if isinstance(answer, FailedRequest):
+            if isinstance(answer, TrialFailed):
                 untold = (text for text in messages if text not in answer.message)
                 raise TrialFailed(answer.outcome, "\n".join([answer.message, *untold]))
             if isinstance(answer, Exception):
@@ -375,7 +345,7 @@ class Worker:
         except (EOFError, OSError) as error:
             message = self._crash_message(request, messages)
             killed = self._process.returncode == -signal.SIGKILL
-            raise TrialFailed(OUT_OF_MEMORY if killed else outcome_of(request), message) from error
+            raise TrialFailed(OUT_OF_MEMORY if killed else outcome_of(request[0]), message) from error
         except BaseException:
             self.end()
             raise

@@ -17,11 +17,13 @@ import onnx
 import onnxruntime as ort
 
 from trt_bisect.builder.base import EMULATED, BuildOptions, Outputs, precisions_in
+from trt_bisect.builder.pieces import OnnxRuntimePieces
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import TensorFacts, TensorTypes
 from trt_bisect.model.network import Network
+from trt_bisect.model.observe import FreeBatch
 from trt_bisect.model.operators import digests_of, use_libraries
 from trt_bisect.model.pieces import PIECE_LAYERS, Boundaries, Piece, cut
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, WrittenSwitch, write_switch
@@ -117,10 +119,10 @@ class _SwitchPiece:
     """The session of a piece, with the tensors that are needed after it, or of the whole network, with none."""
 
     def __init__(self, written: WrittenSwitch, live: Collection[str], provider: str, threads: int | None) -> None:
-        self._session = make_session(written, provider, threads, one_of_many=True, level=SAME_SUMS)
-        self._names = [value.name for value in self._session.get_outputs()]
-        self._reads = [value.name for value in self._session.get_inputs()]
-        self._live = live or self._names
+        session = make_session(written, provider, threads, one_of_many=True, level=SAME_SUMS)
+        self._engine = OnnxRuntimeEngine(session, {})
+        self._reads = [value.name for value in session.get_inputs()]
+        self._live = live or [value.name for value in session.get_outputs()]
         self._written = replace(written, model=onnx.ModelProto(), weights={})
 
     def settings(self, writer: PlanWriter, plan: PrecisionPlan, scales: Scales) -> Feeds:
@@ -140,11 +142,7 @@ class _SwitchPiece:
     def run(self, tensors: Outputs, settings: Feeds) -> Outputs:
         """Returns the tensors that are needed after the piece, from those before it; raises TrialFailed."""
         inputs = {**tensors, **settings}
-        try:
-            made = self._session.run(self._names, {name: inputs[name] for name in self._reads})
-        except Exception as error:
-            raise TrialFailed("inference failed", first_line(error)) from error
-        after = {**tensors, **dict(zip(self._names, made, strict=True))}
+        after = {**tensors, **self._engine.infer({name: inputs[name] for name in self._reads})}
         return {name: after[name] for name in self._live}
 
 
@@ -298,6 +296,10 @@ class OnnxRuntimeBuilder:
         """
         high, threads = self._options.high, threads or self._options.threads
         return SwitchSession(self._writer, self._scales, high, self.provider, threads, facts, memory)
+
+    def pieces(self, free: FreeBatch) -> OnnxRuntimePieces:
+        """Returns the builder of the network's pieces; ``free`` is the network with a free batch axis."""
+        return OnnxRuntimePieces(self._network, free, self._scales, self._options, self.provider)
 
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:
         """Returns by index the precision in which each layer of a plan runs."""

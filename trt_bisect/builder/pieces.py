@@ -7,7 +7,7 @@ The two builders of pieces have the same methods, which raise TrialFailed if a b
 of the trunk, and of the branches that leave it in this piece, for one sample or row; ``rows`` that of any number of
 stacked rows, if shape inference guessed its free batch right; ``ran`` has by layer index the precision that the layer
 runs in, as far as it is known. ``builds`` is the number of engines built, ``workers`` that of the threads that may run
-them at the same time.
+them at the same time; ``is_exact`` says that a piece computes exactly what it does in a whole engine.
 
 The engines of pieces have by leaf of the piece the name of the output that holds it: ``leaves`` that of the trunk, and
 ``branch_leaves`` that of each branch. ``run`` returns the outputs by name; those named in ``into`` are written to its
@@ -74,6 +74,8 @@ class OnnxRuntimePiece:
 class OnnxRuntimePieces:
     """Builds sessions of the pieces of one network, of one thread each."""
 
+    is_exact = True
+
     def __init__(
         self, network: Network, free: FreeBatch, scales: Scales, options: BuildOptions, provider: str = CPU
     ) -> None:
@@ -127,6 +129,8 @@ class EnginePiece:
 
 class EnginePieces:
     """Builds the engines of the pieces of one network, and keeps them."""
+
+    is_exact = False
 
     def __init__(
         self, network: Network, free: FreeBatch, facts: TensorFacts, most_rows: int, make_builder: MakeBuilder

@@ -519,9 +519,12 @@ class TensorRTWeakBuilder:
         return WeakPlan(tuple(constraint for _, constraint in constrained), layers, parser, scales_set(parsed))
 
     def serialize(self, plan: PrecisionPlan) -> tensorrt_build.Serialized:
-        """Builds the engine of one plan as bytes; raises TrialFailed."""
-        trt = self._rt.module
-        parsed_file = self.network_definition(plan)
+        """Builds the engine of one plan as bytes, that of FP32 alone without constraints; raises TrialFailed."""
+        trt, is_fp32 = self._rt.module, {*plan.precisions} == {Precision.FP32}
+        if is_fp32:
+            parsed_file = tensorrt_build.parse_file(self._rt, self._file, self._flags)
+        else:
+            parsed_file = self.network_definition(plan)
         config, profile = tensorrt_build.new_config(self._rt, self._options, self._shapes, parsed_file)
         used = self._network.used_precisions(plan)
         if plan.int8:
@@ -530,10 +533,10 @@ class TensorRTWeakBuilder:
             config.set_flag(trt.BuilderFlag.FP16)
         if Precision.BF16 in used:
             config.set_flag(trt.BuilderFlag.BF16)
-        if self._options.dla is not None:
+        if self._options.dla is not None and not is_fp32:
             tensorrt_build.use_dla(trt, self._rt.builder, config, self._options.dla)
         calibrator = None
-        if self._writer is None:
+        if self._writer is None and not is_fp32:
             config.set_flag(obey_flag(trt))
             if self._cache is not None:
                 config.int8_calibrator = calibrator = cache_calibrator(trt, self._cache)
@@ -545,12 +548,7 @@ class TensorRTWeakBuilder:
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
         """Builds the engine of one plan; raises TrialFailed."""
-        if {*plan.precisions} == {Precision.FP32}:
-            parsed_file = tensorrt_build.parse_file(self._rt, self._file, self._flags)
-            config, _ = tensorrt_build.new_config(self._rt, self._options, self._shapes, parsed_file)
-            serialized = tensorrt_build.serialize(self._rt, parsed_file, config, self._options)
-        else:
-            serialized = self.serialize(plan)
+        serialized = self.serialize(plan)
         rounded = None if self._writer is None else precisions_in(self._network, plan)
         names = {mine.name: layer.name for mine, layer in zip(self._network.layers, self._in_file.layers, strict=True)}
         return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options, rounded, names)

@@ -34,16 +34,8 @@ from trt_bisect.builder.isolation import Worker, WorkerProcess
 from trt_bisect.builder.tensorrt_build import timings_of
 from trt_bisect.cluster.address import AUTO, GOES_ON, local_processes
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, TrtBisectError, first_line, install
-from trt_bisect.evaluator.trial import LOST
-from trt_bisect.evaluator.workers import (
-    Attempt,
-    Cluster,
-    FailedAttempt,
-    LocalCluster,
-    TrialSpec,
-    attempt,
-    refuse_others,
-)
+from trt_bisect.evaluator.trial import LOST, Attempt, Trial
+from trt_bisect.evaluator.workers import Cluster, LocalCluster, TrialSpec, attempt, refuse_others
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.model import SO_FAR, Report
 from trt_bisect.runs.journal import JOURNAL, complete_lines
@@ -204,25 +196,25 @@ class RayWorkerPool:
         if self._cluster.holder is not self:
             cache = self._timing_cache
             timings = cache.read_bytes() if cache is not None and cache.is_file() else b""
-            content = pickle.dumps(replace(self._spec, timings=timings), protocol=5)
+            content = pickle.dumps((self._spec, timings), protocol=5)
         self._cluster.begin(plan.key(), content)
         self._cluster.holder = self
 
-    def ended(self) -> tuple[PrecisionPlan, Attempt]:
+    def ended(self) -> Attempt:
         """Waits for the next plan that was tried, or lost too often; raises as ``RayCluster.ended``, or as a worker."""
         key, result = self._cluster.ended()
-        plan = PrecisionPlan.from_key(key)
         if isinstance(result, EngineUnavailable):
-            return plan, FailedAttempt(LOST, result.problem)
+            return Attempt(PrecisionPlan.from_key(key), Trial(key, LOST, message=result.problem))
         if isinstance(result, TrtBisectError):
             raise result
+        tried: Attempt
         worker_name, tried, timings = result
         if timings and self._timing_cache is not None:
             file = timings_of(self._timing_cache, worker_name)
             with suppress(OSError):
                 if not file.exists() or len(timings) > file.stat().st_size:  # results of a worker may come out of order
                     file.write_bytes(timings)
-        return plan, tried
+        return tried
 
 
 class _Event(NamedTuple):
@@ -399,7 +391,7 @@ def _make_call() -> Callable[..., Any]:
 
 
 def try_plan(content: Any, plan: str) -> tuple[str, Attempt, bytes]:
-    """Tries the plan with this key, for the ``TrialSpec`` in ``content``.
+    """Tries the plan with this key, for the ``TrialSpec`` in ``content``, beside a timing cache to begin with.
 
     Returns:
         The worker's name, which no other of the cluster has, the attempt, and the bytes of the timing cache if that has
@@ -411,18 +403,22 @@ def try_plan(content: Any, plan: str) -> tuple[str, Attempt, bytes]:
     if key not in _kept:
         while _kept:
             _kept.popitem()[1].process.stop()
-        _kept[key] = _PlanWorker(pickle.loads(ray.get(content)))
+        _kept[key] = _PlanWorker(*pickle.loads(ray.get(content)))
     name = f"{ray.get_runtime_context().get_node_id()}-{os.getpid()}"
     return name, *_kept[key].tried(PrecisionPlan.from_key(plan))
 
 
 class _PlanWorker:
-    """A ``TrialSpec``, and its builder in a ``process`` of its own."""
+    """A ``TrialSpec``, and its builder in a ``process`` of its own.
 
-    def __init__(self, spec: TrialSpec) -> None:
+    Args:
+        timings: the bytes of a TensorRT timing cache to begin with; empty for none.
+    """
+
+    def __init__(self, spec: TrialSpec, timings: bytes) -> None:
         self._inputs = spec.inputs
         self._scratch = ScratchFolder()
-        self._timing_cache, self._timings = self._scratch.path / "timing.cache", spec.timings
+        self._timing_cache, self._timings = self._scratch.path / "timing.cache", timings
         self.process = WorkerProcess()
         options = replace(spec.options, timing_cache=self._timing_cache)
         self._builder = replace(spec, options=options).started(self.process)

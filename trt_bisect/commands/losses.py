@@ -18,9 +18,10 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.named import content_of
-from trt_bisect.errors import BadInput, TrialFailed
+from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.evaluators import BranchEvaluator
-from trt_bisect.evaluator.trial import Cost, Trial, TrialKey
+from trt_bisect.evaluator.trial import Trial, TrialKey
+from trt_bisect.evaluator.workers import tried
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import GivenModel, Network
@@ -161,13 +162,13 @@ def _holding(experiment: Experiment, plan: PrecisionPlan, tensors: frozenset[str
     if stored is not None:
         return stored
     writer = PlanWriter(experiment.network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME, held=tensors)
-    cost = Cost(0.0, 0.0, len(experiment.feeds))
-    try:
-        with OnnxRuntimeEngine(make_session(writer.write(plan)), {}) as engine:
-            outputs = [engine.infer(sample) for sample in experiment.feeds]
-        trial = Trial.judged(key, experiment.compare(outputs), {}, cost)
-    except TrialFailed as failure:
-        trial = Trial(key, failure.outcome, message=failure.message)
+    trial, outputs = tried(
+        key,
+        lambda: OnnxRuntimeEngine(make_session(writer.write(plan)), {}),
+        lambda engine: [engine.infer(sample) for sample in experiment.feeds],
+    )
+    if outputs is not None:
+        trial = replace(trial, inferences=len(outputs)).judged(experiment.compare(outputs))
     experiment.store.keep(trial)
     return trial
 

@@ -34,12 +34,13 @@ What was tried and dropped
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
 from trt_bisect.driver.search import Findings, Loss, LossSoFar, Question, Search, Step, added
+from trt_bisect.driver.search_space import Batches
 from trt_bisect.precision import PrecisionPlan
 
 STRIDE = 16
@@ -56,11 +57,8 @@ MANY = 500
 _AFTER_A_SUSPECT = 96
 """The number of plans asked for together after a suspect was found. It doubles until the next one is found."""
 
-BatchSearch = Generator[Sequence[PrecisionPlan], Sequence[Loss], Findings]
-"""A search that asks for several plans together."""
 
-
-def adaptive(question: Question, watched: list[Step] | None = None) -> BatchSearch:
+def adaptive(question: Question, watched: list[Step] | None = None) -> Batches[Findings]:
     """Finds the suspects of ``exhaustive`` with fewer plans; see above.
 
     A suspect was measured on both sides, with the suspects before it high. If full INT8 is good there is none, and no
@@ -197,7 +195,7 @@ class _Walk:
         return hidden >= self.question.step
 
 
-def one_at_a_time(search: BatchSearch) -> Search[Findings]:
+def one_at_a_time(search: Batches[Findings]) -> Search[Findings]:
     """Returns the search as one that asks for one plan after another."""
     try:
         plans = next(search)

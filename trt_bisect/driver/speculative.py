@@ -9,12 +9,13 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from trt_bisect.driver.search import Loss, Question, Result, Search, drive
 from trt_bisect.precision import PrecisionPlan
 
 Losses = Mapping[PrecisionPlan, Loss]
+Measured = TypeVar("Measured", covariant=True)
 _BAD = 1e9
 MeasureAll = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
 _AFTER_A_SURPRISE, _FEWEST = 12, 3
@@ -119,7 +120,7 @@ def foreseen(
     return list(plans)
 
 
-class ConcurrentMeasurer(Protocol):
+class ConcurrentMeasurer(Protocol[Measured]):
     """Measures several plans at the same time."""
 
     @property
@@ -129,8 +130,8 @@ class ConcurrentMeasurer(Protocol):
     def begin(self, plan: PrecisionPlan) -> None:
         """Begins to measure a plan."""
 
-    def ended(self) -> tuple[PrecisionPlan, Loss]:
-        """Waits for the next plan to be measured, of those begun; returns it and its loss."""
+    def ended(self) -> tuple[PrecisionPlan, Measured]:
+        """Waits for the next plan to be measured, of those begun; returns it and what was measured."""
 
     def abandon(self) -> None:
         """Gives up the plans that were begun and have not ended."""
@@ -170,12 +171,17 @@ def drive_speculatively(
 
 
 def drive_concurrently(
-    start: Callable[[], Search[Result]], measurer: ConcurrentMeasurer, forecast: LossForecast, reach: int = 1
+    start: Callable[[], Search[Result]],
+    measurer: ConcurrentMeasurer[Measured],
+    loss_of: Callable[[PrecisionPlan, Measured], Loss],
+    forecast: LossForecast,
+    reach: int = 1,
 ) -> tuple[Result, int]:
     """Runs a search to its end, with every worker on the plan that it asks for or on one that it may ask for next.
 
     Args:
         start: begins the search anew; it must ask for the same plans if it is sent the same losses.
+        loss_of: called with each plan that was measured; returns its loss.
         reach: the number of plans foreseen at once for each worker. More costs less time here. Where a forecast names
             several losses, only the first plans are worth measuring.
 
@@ -198,7 +204,8 @@ def drive_concurrently(
             while waiting and (len(under_way) < measurer.workers or not under_way):
                 under_way.add(waiting[0])
                 measurer.begin(waiting.popleft())
-            ended, losses[ended] = measurer.ended()
+            ended, result = measurer.ended()
+            losses[ended] = loss_of(ended, result)
             under_way.discard(ended)
             forecast.learn(losses)
         return losses[plan]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,9 @@ from trt_bisect.builder.base import Engine
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.feeds import DAMAGED, Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
-from trt_bisect.evaluator.evaluators import RebuildEvaluator, TrialStore
-from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial, TrialKey
+from trt_bisect.evaluator.evaluators import RebuildEvaluator
+from trt_bisect.evaluator.trial import OutputFigures, Trial, TrialKey
+from trt_bisect.evaluator.workers import tried
 from trt_bisect.precision import PrecisionPlan
 
 RunNetwork = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
@@ -217,10 +217,10 @@ def _named_labels(path: Path) -> Labels | None:
 class AccuracyEvaluator:
     """Measures plans by the user's accuracy, each once, on whole engines."""
 
-    def __init__(self, accuracy: Accuracy, whole: RebuildEvaluator, store: TrialStore) -> None:
+    def __init__(self, accuracy: Accuracy, whole: RebuildEvaluator) -> None:
         self._accuracy = accuracy
         self._whole = whole
-        self._store = store
+        self._store = whole.store
         self._measured_in = f"accuracy {accuracy.code[:16]}"
 
     def reference(self) -> dict[str, float]:
@@ -256,23 +256,18 @@ class AccuracyEvaluator:
         return TrialKey(plan.key(), self._measured_in).text
 
     def _tried(self, key: str, build: Callable[[], Engine]) -> Trial:
-        began = perf_counter()
         count = 0
-        try:
-            with build() as engine:
-                built = perf_counter()
 
-                def infer(feeds: Mapping[str, Any]) -> Feeds:
-                    nonlocal count
-                    count += 1
-                    return engine.infer(dict(feeds))
+        def accuracy(engine: Engine) -> dict[str, float]:
+            def infer(feeds: Mapping[str, Any]) -> Feeds:
+                nonlocal count
+                count += 1
+                return engine.infer(dict(feeds))
 
-                values = self._accuracy.of(infer)
-                ran, messages = engine.ran, engine.messages
-        except TrialFailed as failure:
-            return Trial(key, failure.outcome, message=failure.message, build_seconds=perf_counter() - began)
-        cost = Cost(built - began, perf_counter() - built, count)
-        return Trial.judged(key, {ACCURACY: OutputFigures(values)}, ran, cost, "\n".join(messages))
+            return self._accuracy.of(infer)
+
+        trial, values = tried(key, build, accuracy)
+        return trial if values is None else replace(trial, inferences=count).judged({ACCURACY: OutputFigures(values)})
 
 
 def accuracy_in(trial: Trial) -> float | None:

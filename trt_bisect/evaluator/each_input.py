@@ -15,9 +15,8 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.evaluators import TrialStore
 from trt_bisect.evaluator.inferences import Inferences, InputLoss, JudgeAt, Measuring, Runner
-from trt_bisect.evaluator.trial import MEASURED, Cost, Trial, TrialKey
+from trt_bisect.evaluator.trial import MEASURED, Trial, TrialKey, TrialStore
 from trt_bisect.precision import PrecisionPlan
 
 INPUTS = "inputs"
@@ -248,11 +247,15 @@ class EachInput:
         self._losses[measuring.plan] = measuring.losses
         if measuring.inferences:
             self._ran(measuring.inferences, seconds)
-            before = self._store.find(key) or Trial(key, MEASURED)
-            cost = Cost(0.0, before.infer_seconds + seconds, before.inferences + measuring.inferences, 0)
-            ran = self._runner.ran(measuring.plan) or before.ran
-            trial = Trial.judged(key, measuring.outputs or before.outputs, ran, cost)
+            before = self._store.find(key) or Trial(key, MEASURED, builds=0)
             all_losses = {str(index): loss for index, loss in {**measuring.stored, **measuring.losses}.items()}
             items = {} if self._together is None else {index: loss.items for index, loss in all_losses.items()}
-            losses = {index: loss.share for index, loss in all_losses.items()}
-            self._store.keep(replace(trial, losses=losses, items=items))
+            trial = replace(
+                before,
+                ran=self._runner.ran(measuring.plan) or before.ran,
+                infer_seconds=before.infer_seconds + seconds,
+                inferences=before.inferences + measuring.inferences,
+                losses={index: loss.share for index, loss in all_losses.items()},
+                items=items,
+            )
+            self._store.keep(trial.judged(measuring.outputs or before.outputs))

@@ -128,7 +128,7 @@ JudgeAt = Callable[[int, Outputs], Judged]
 
 @dataclass
 class Measuring:
-    """A plan that is being measured.
+    """A plan that is being measured. The first inference opens its engine.
 
     Attributes:
         left: the places of the inputs to run it on, in their order.
@@ -137,6 +137,7 @@ class Measuring:
         outputs: the figures for the input on which it loses most.
         failure: the reason why it cannot be run; None if it can.
         inferences: the number of inputs that it was run on here.
+        results: by place the results of inferences that were begun, for the first inputs that are left.
     """
 
     plan: PrecisionPlan
@@ -146,6 +147,55 @@ class Measuring:
     outputs: Mapping[str, OutputFigures] = field(default_factory=dict)
     failure: TrialFailed | None = None
     inferences: int = 0
+    results: dict[int, Future[Outputs | TrialFailed]] = field(default_factory=dict)
+    _infer: Infer | None = None
+    _engine: ExitStack = field(default_factory=ExitStack)
+    _opening: Lock = field(default_factory=Lock)
+
+    @property
+    def done(self) -> bool:
+        """True if there is nothing more to run, and nothing is running."""
+        return not self.left and not self.results
+
+    @property
+    def waiting(self) -> list[Future[Outputs | TrialFailed]]:
+        """The results that are not there yet."""
+        return [result for result in self.results.values() if not result.done()]
+
+    @property
+    def following(self) -> list[int]:
+        """The places of the inputs that are left and were not begun."""
+        return self.left[len(self.results) :]
+
+    @property
+    def first(self) -> Outputs | TrialFailed | None:
+        """The result for the first input that is left; None if it is not there yet."""
+        result = self.results.get(self.left[0]) if self.left else None
+        return result.result() if result is not None and result.done() else None
+
+    def result(self, index: int, feeds: Sequence[Feeds], runner: Runner) -> Outputs | TrialFailed:
+        """Returns the outputs for an input, none if its loss is stored; or the failure."""
+        if index in self.stored:
+            return {}
+        try:
+            with self._opening:
+                if self._infer is None:
+                    self._infer = self._engine.enter_context(runner.opened(self.plan))
+            return self._infer(feeds[index])
+        except TrialFailed as failure:
+            return failure
+
+    def let_go(self) -> None:
+        """Forgets results that nobody needs, and closes the engine if nothing is running or left."""
+        if not self.left:
+            self.results = {index: result for index, result in self.results.items() if not result.done()}
+        if self.done:
+            self._engine.close()
+
+    def close(self) -> None:
+        """Waits for what is running, and closes the engine."""
+        wait(self.waiting)
+        self._engine.close()
 
 
 class Inferences:
@@ -168,7 +218,7 @@ class Inferences:
             plans: the plans; one is asked for as soon as it can be run.
             ends: asked after each input of a plan: true if it is run on no more.
         """
-        coming, begun = iter(plans), deque[_OpenPlan]()
+        coming, begun = iter(plans), deque[Measuring]()
         try:
             while self._begin(coming, begun):
                 waiting = [result for run in begun for result in run.waiting]
@@ -177,12 +227,12 @@ class Inferences:
                 for run in begun:
                     self._take(run, ends)
                 while begun and begun[0].done:
-                    yield begun.popleft().measuring
+                    yield begun.popleft()
         finally:
             for run in begun:
                 run.close()
 
-    def _begin(self, coming: Iterator[Measuring], begun: deque[_OpenPlan]) -> bool:
+    def _begin(self, coming: Iterator[Measuring], begun: deque[Measuring]) -> bool:
         """Begins inferences, up to as many as may run at a time; returns false if all plans are done.
 
         An input is begun before the one before it is judged only if no other plan can be run.
@@ -192,23 +242,22 @@ class Inferences:
             if sum(len(run.waiting) for run in begun) >= at_once:
                 return True
             if sum(not run.done for run in begun) < at_once and (measuring := next(coming, None)) is not None:
-                begun.append(_OpenPlan(measuring, self._runner))
+                begun.append(measuring)
                 continue
             ready = [run for run in begun if run.following]
             if not ready:
                 return bool(begun)
             run = min(ready, key=lambda run: len(run.results))
             index = run.following[0]
-            run.results[index] = self._executor.submit(run.result, index, self._feeds)
+            run.results[index] = self._executor.submit(run.result, index, self._feeds, self._runner)
             if run.results[index].done():
                 return True
 
-    def _take(self, run: _OpenPlan, ends: Callable[[Measuring], bool]) -> None:
+    def _take(self, measuring: Measuring, ends: Callable[[Measuring], bool]) -> None:
         """Takes the results that are there, up to a miss; the engine of a plan that is done is closed."""
-        measuring = run.measuring
-        while (result := run.first) is not None:
+        while (result := measuring.first) is not None:
             index = measuring.left.pop(0)
-            del run.results[index]
+            del measuring.results[index]
             stored = measuring.stored.get(index)
             measuring.inferences += stored is None
             try:
@@ -223,65 +272,4 @@ class Inferences:
                     measuring.outputs = figures
             if measuring.failure is not None or ends(measuring):
                 measuring.left.clear()
-        run.let_go()
-
-
-class _OpenPlan:
-    """A plan with its engine, which the first inference opens.
-
-    Attributes:
-        results: by place the results of inferences that were begun, for the first inputs that are left.
-    """
-
-    def __init__(self, measuring: Measuring, runner: Runner) -> None:
-        self.measuring = measuring
-        self.results: dict[int, Future[Outputs | TrialFailed]] = {}
-        self._runner = runner
-        self._infer: Infer | None = None
-        self._stack = ExitStack()
-        self._lock = Lock()
-
-    @property
-    def done(self) -> bool:
-        """True if there is nothing more to run, and nothing is running."""
-        return not self.measuring.left and not self.results
-
-    @property
-    def waiting(self) -> list[Future[Outputs | TrialFailed]]:
-        """The results that are not there yet."""
-        return [result for result in self.results.values() if not result.done()]
-
-    @property
-    def following(self) -> list[int]:
-        """The places of the inputs that are left and were not begun."""
-        return self.measuring.left[len(self.results) :]
-
-    @property
-    def first(self) -> Outputs | TrialFailed | None:
-        """The result for the first input that is left; None if it is not there yet."""
-        result = self.results.get(self.measuring.left[0]) if self.measuring.left else None
-        return result.result() if result is not None and result.done() else None
-
-    def result(self, index: int, feeds: Sequence[Feeds]) -> Outputs | TrialFailed:
-        """Returns the outputs for an input, none if its loss is stored; or the failure."""
-        if index in self.measuring.stored:
-            return {}
-        try:
-            with self._lock:
-                if self._infer is None:
-                    self._infer = self._stack.enter_context(self._runner.opened(self.measuring.plan))
-            return self._infer(feeds[index])
-        except TrialFailed as failure:
-            return failure
-
-    def let_go(self) -> None:
-        """Forgets results that nobody needs, and closes the engine if nothing is running or left."""
-        if not self.measuring.left:
-            self.results = {index: result for index, result in self.results.items() if not result.done()}
-        if self.done:
-            self._stack.close()
-
-    def close(self) -> None:
-        """Waits for what is running, and closes the engine."""
-        wait(self.waiting)
-        self._stack.close()
+        measuring.let_go()

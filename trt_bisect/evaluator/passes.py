@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
@@ -51,7 +51,7 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.builder.pieces import PieceBuilder, PieceEngine
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.trial import Cost
+from trt_bisect.evaluator.trial import MEASURED, Attempt, Trial
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Boundaries, Piece
@@ -63,8 +63,8 @@ Branch = tuple[int, PrecisionPlan]
 """A plan that leaves the trunk, with the number of the piece in which it does."""
 _Stack = tuple[int, dict[str, Any]]
 """The number of rows that ran through a piece together, and its outputs."""
-OnPiece = Callable[[Piece, int], None]
-"""Called with each piece before it runs, and with the number of rows in it."""
+OnPiece = Callable[[str, int], None]
+"""Called before each piece with the name of its last layer and the number of rows that run through it."""
 _SHARE_OF_TRUNK, _SHARE_OF_ROWS = 4, 2
 """The kept tensors of the trunk and the rows may take such a part of the memory. The allocators need the rest."""
 TILE_BYTES = 2 << 20
@@ -238,22 +238,29 @@ class Learned:
     stackable: dict[tuple[int, str], bool] = field(default_factory=dict)
 
 
+@dataclass
+class Sample:
+    """One sample at a boundary: the live tensors of a group of rows there, and the outputs made so far."""
+
+    feeds: Feeds
+    facts: TensorFacts
+    live: dict[str, Leaf]
+    results: dict[str, Leaf]
+
+
 @dataclass(frozen=True)
 class Rows:
-    """The rows that run through a piece on one sample.
+    """The rows that run through a piece on one sample, which is at the boundary before it.
 
     Attributes:
-        live: the tensors at the boundary before it.
         count: the number of rows; ``more`` rows leave the trunk in the piece itself.
         height: the number of rows in a stack, if they can be stacked.
-        facts: the facts about the tensors on that sample.
     """
 
-    live: Mapping[str, Leaf]
+    sample: Sample
     count: int
     more: int
     height: int
-    facts: TensorFacts
 
 
 class PieceRows:
@@ -295,7 +302,9 @@ class PieceRows:
 
     def _run_stacked(self, rows: Rows, pool: Executor) -> dict[str, Leaf] | None:
         """Runs rows in stacks; returns None if they cannot be stacked, or if nothing proves yet that they can."""
-        if not self._learned.stackable.get(self._key, True) or not stackable(rows.live, self._piece.reads, rows.count):
+        if not self._learned.stackable.get(self._key, True) or not stackable(
+            rows.sample.live, self._piece.reads, rows.count
+        ):
             return None
         try:
             if self._key in self._learned.stackable:
@@ -314,12 +323,12 @@ class PieceRows:
             The leaves; None if nothing can be proved with these rows, or if the outputs are no stacks of rows.
         """
         last = min(rows.height, rows.count) - 1
-        read = [rows.live[name] for name in self._piece.reads]
-        if last < 1 or all(_equal(leaf.row(0), leaf.row(last)) for leaf in read):
+        read = {name: rows.sample.live[name] for name in self._piece.reads}
+        if last < 1 or all(_equal(leaf.row(0), leaf.row(last)) for leaf in read.values()):
             return None
         unchanged = self._learned.repaired.isdisjoint(self._piece.layers)
         engine = self._stacked() if unchanged else self._one_row()
-        run_alone = pool.submit(engine.run, {name: rows.live[name].row(last) for name in self._piece.reads})
+        run_alone = pool.submit(engine.run, {name: leaf.row(last) for name, leaf in read.items()})
         stacks, buffers = self._run_tiles(self._stacked(), rows.height, rows, pool)
         stacked, alone = stacks[0][1], run_alone.result()
         axes = {name: stacked_axis(stacked[name], alone[name], last + 1) for name in self._piece.leaves}
@@ -337,16 +346,16 @@ class PieceRows:
 
         A leaf of known size that grows along the first axis is written into a buffer, which has room for rows to come.
         """
-        room, facts, buffers = rows.count + rows.more, rows.facts, dict[str, np.ndarray]()
+        room, sample, buffers = rows.count + rows.more, rows.sample, dict[str, np.ndarray]()
         for name in self._piece.leaves if buffered else ():
-            if facts.shapes.get(name) and self._learned.axes.get(name) == 0:
-                first, *others = facts.shapes[name]
-                buffers[name] = np.empty((room * first, *others), facts.dtypes[name])
+            if sample.facts.shapes.get(name) and self._learned.axes.get(name) == 0:
+                first, *others = sample.facts.shapes[name]
+                buffers[name] = np.empty((room * first, *others), sample.facts.dtypes[name])
 
         def run(start: int) -> _Stack:
             stop = min(start + height, rows.count)
             into = {name: buffer_rows(buffer, room, start, stop) for name, buffer in buffers.items()}
-            tensors = {name: rows.live[name].tile(start, stop) for name in self._piece.reads}
+            tensors = {name: sample.live[name].tile(start, stop) for name in self._piece.reads}
             return stop - start, engine.run(tensors, into)
 
         return list(pool.map(run, range(0, rows.count, height))), buffers
@@ -359,36 +368,6 @@ class PieceRows:
             rows = [row for count, outputs in stacks for row in split_rows(outputs[name], axis, count)]
             leaves[name] = Leaf(axis, rows, buffers.get(name))
         return leaves
-
-
-def tile_rows(piece: Piece, rows: int, workers: int, facts: TensorFacts) -> int:
-    """Returns the number of rows in a stack: no more than fit into a tile, and so few that every worker has a tile."""
-    largest = max((facts.size(name) for name in (*piece.reads, *piece.makes)), default=0)
-    fitting = min(MOST_ROWS, TILE_BYTES // max(largest, 1))
-    return max(1, min(fitting, -(-rows // workers)))
-
-
-@dataclass(frozen=True)
-class PassResult:
-    """The outputs of one plan of a pass.
-
-    Attributes:
-        outputs: the network's outputs, one dictionary for each sample.
-        cost: an equal share of the time of the rows that ran together; their build time is the time that they waited
-            for engines.
-    """
-
-    plan: PrecisionPlan
-    outputs: list[Outputs]
-    cost: Cost
-
-
-@dataclass
-class _Sample:
-    """One sample at a boundary: the live tensors of a group of rows there, and the outputs made so far."""
-
-    live: dict[str, Leaf]
-    results: dict[str, Leaf]
 
 
 @dataclass(frozen=True)
@@ -434,8 +413,8 @@ class Stream:
             keeps_engines: keeps the engines of rows for later passes, if weights are at most a quarter of ``memory``.
         """
         self._network = network
-        self._pieces = pieces
-        self._builder = builder
+        self.pieces = pieces
+        self.builder = builder
         self._learned = learned
         self._samples = samples
         self._facts = facts
@@ -451,14 +430,14 @@ class Stream:
         self._keeps = keeps_engines and 4 * sum(array.nbytes for array in network.weights.values()) <= memory
         self._waited = 0.0
 
-    def run(self, one_pass: Pass, on_piece: OnPiece) -> Iterator[list[PassResult]]:
+    def run(self, one_pass: Pass, on_piece: OnPiece) -> Iterator[list[Attempt]]:
         """Measures the plans of a pass, in groups whose rows fit into the memory together.
 
         Raises:
             TrialFailed: a piece could not be built, or its inference failed.
         """
         groups = self._parts(one_pass.branches) or [[]]
-        with ThreadsIfLong(self._builder.workers) if self._builder.workers > 1 else InThisThread() as pool:
+        with ThreadsIfLong(self.builder.workers) if self.builder.workers > 1 else InThisThread() as pool:
             for k, branches in enumerate(groups):
                 trunk_ends = one_pass.trunk_wanted and k == len(groups) - 1
                 give_back_arena()
@@ -473,11 +452,11 @@ class Stream:
         """
         live, inside = np.array(self._bytes_live()), np.array(self._bytes_inside())
         groups: list[list[Branch]] = []
-        leaving = np.zeros(len(self._pieces), np.int64)  # by piece, the number of branches of a group that leave there
+        leaving = np.zeros(len(self.pieces), np.int64)  # by piece, the number of branches of a group that leave there
         for branch in branches:
             leaving[branch[0]] += 1
             rows = np.cumsum(leaving)
-            running = leaving + np.minimum(rows - leaving, self._builder.workers)
+            running = leaving + np.minimum(rows - leaving, self.builder.workers)
             if groups and (rows * live + running * inside).max() <= self._memory // _SHARE_OF_ROWS:
                 groups[-1].append(branch)
             else:
@@ -490,56 +469,59 @@ class Stream:
         """The bytes that one row holds while each piece runs: the live tensors before and behind it, on all samples."""
         size, made = self._facts[0].size, self._boundaries.made
         held = [0]
-        for piece in self._pieces:
+        for piece in self.pieces:
             outputs = {name for name in self._outputs if made.get(name, piece.stop) < piece.stop}
             held.append(sum(size(name) for name in {*self._boundaries.live[piece.stop - 1], *outputs}))
         return [len(self._samples) * (before + behind) for before, behind in pairwise(held)]
 
     def _bytes_inside(self) -> list[int]:
         """The bytes of the tensors that each piece makes, on one sample."""
-        return [sum(map(self._facts[0].size, piece.makes)) for piece in self._pieces]
+        return [sum(map(self._facts[0].size, piece.makes)) for piece in self.pieces]
 
     def _run_group(
         self, one_pass: Pass, branches: Sequence[Branch], trunk_ends: bool, pool: Executor, on_piece: OnPiece
-    ) -> list[PassResult]:
-        """Runs branches of a pass through all their pieces; returns their results in the order of rows.
+    ) -> list[Attempt]:
+        """Runs branches of a pass through all their pieces; returns their plans in the order of rows.
 
-        The plans have equal shares of the time, and the first has all builds.
+        The plans have equal shares of the time, and the first has all builds. The build time is that for which rows
+        waited for engines.
 
         Args:
             trunk_ends: true if the trunk runs to the end with them and is measured too.
         """
-        began, self._waited, builds = perf_counter(), 0.0, self._builder.builds
-        last_piece = len(self._pieces) - 1 if trunk_ends else branches[-1][0]
+        began, self._waited, builds = perf_counter(), 0.0, self.builder.builds
+        last_piece = len(self.pieces) - 1 if trunk_ends else branches[-1][0]
         first, samples = self._start(one_pass.trunk, branches[0][0] if branches else last_piece)
-        for engines in self._engines(one_pass, branches, range(first, len(self._pieces)), last_piece, pool):
-            on_piece(self._pieces[engines.number], engines.before + engines.leaving)
-            for sample, facts in zip(samples, self._facts, strict=True):
-                self._run_piece(engines, sample, facts, pool)
+        for engines in self._engines(one_pass, branches, range(first, len(self.pieces)), last_piece, pool):
+            last_layer = self._network.layers[self.pieces[engines.number].stop - 1]
+            on_piece(last_layer.name, engines.before + engines.leaving)
+            for sample in samples:
+                self._run_piece(engines, sample, pool)
             if engines.trunk:
                 self._remember(engines.number + 1, one_pass.trunk, samples)
         plans = [plan for _, plan in branches] + [one_pass.trunk] * trunk_ends
         build = self._waited / len(plans)
-        cost = Cost(build, (perf_counter() - began) / len(plans) - build, len(samples), 0)
-        first_cost = replace(cost, builds=self._builder.builds - builds)
-        sample_feeds = list(zip(samples, self._samples, strict=True))
-        return [
-            PassResult(plan, [self._outputs_of(*pair, row) for pair in sample_feeds], cost if row else first_cost)
-            for row, plan in enumerate(plans)
-        ]
+        infer = (perf_counter() - began) / len(plans) - build
+        attempts = []
+        for row, plan in enumerate(plans):
+            outputs = [self._outputs_of(sample, row) for sample in samples]
+            built = 0 if row else self.builder.builds - builds
+            trial = Trial(plan.key(), MEASURED, {}, {}, "", build, infer, len(samples), built)
+            attempts.append(Attempt(plan, trial, outputs))
+        return attempts
 
-    def _run_piece(self, engines: _Engines, sample: _Sample, facts: TensorFacts, pool: Executor) -> None:
+    def _run_piece(self, engines: _Engines, sample: Sample, pool: Executor) -> None:
         """Runs one piece on one sample: the trunk in the pool, and beside it the rows that left it before.
 
         The branches of this piece become new rows. Tensors that are read no more are dropped.
         """
-        piece, trunk = self._pieces[engines.number], engines.trunk
+        piece, trunk = self.pieces[engines.number], engines.trunk
         trunk_inputs = {name: sample.live[name].trunk for name in piece.reads}
         trunk_run = pool.submit(trunk.run, trunk_inputs) if trunk else None
         leaves: dict[str, Leaf] = {}
         if engines.rows:
             height = self._height(piece, engines.before)
-            leaves = engines.rows.run(Rows(sample.live, engines.before, engines.leaving, height, facts), pool)
+            leaves = engines.rows.run(Rows(sample, engines.before, engines.leaving, height), pool)
         if trunk and trunk_run:
             outputs = trunk_run.result()
             for name in piece.leaves:
@@ -556,14 +538,14 @@ class Stream:
         """Yields the engines of pieces, each built while the piece before it runs."""
 
         def build(number: int) -> _Engines:
-            piece, trunk, rows = self._pieces[number], None, None
+            piece, trunk, rows = self.pieces[number], None, None
             leaving = [plan for leaves_in, plan in branches if leaves_in == number]
             before = sum(leaves_in < number for leaves_in, _ in branches)
             if number <= last_trunk:
-                trunk = self._builder.trunk(piece, one_pass.trunk, leaving)
+                trunk = self.builder.trunk(piece, one_pass.trunk, leaving)
             if before:
                 key = (piece.start, one_pass.after)
-                rows = self._kept.get(key) or PieceRows(piece, one_pass.after, self._builder, self._learned)
+                rows = self._kept.get(key) or PieceRows(piece, one_pass.after, self.builder, self._learned)
                 if self._keeps:
                     self._kept[key] = rows
                 rows.prepare(self._height(piece, before))
@@ -579,27 +561,31 @@ class Stream:
             yield engines
 
     def _height(self, piece: Piece, rows: int) -> int:
-        return tile_rows(piece, rows, self._builder.workers, self._facts[0])
+        """Returns the number of rows in a stack: no more than a tile holds, and so few that every worker has a tile."""
+        largest = max((self._facts[0].size(name) for name in (*piece.reads, *piece.makes)), default=0)
+        fitting = min(MOST_ROWS, TILE_BYTES // max(largest, 1))
+        return max(1, min(fitting, -(-rows // self.builder.workers)))
 
-    def _start(self, trunk: PrecisionPlan, latest: int) -> tuple[int, list[_Sample]]:
+    def _start(self, trunk: PrecisionPlan, latest: int) -> tuple[int, list[Sample]]:
         """Returns the piece to begin at, and the samples there.
 
         It is the last piece up to ``latest``, that of the first branch, for which the trunk is kept; else the first.
         """
         number = next((n for n in range(latest, 0, -1) if n in self._trunks and self._is_kept(n, trunk)), 0)
-        samples = []
-        for tensors in self._trunks[number][1] if number else self._samples:
+        samples, kept = [], self._trunks[number][1] if number else self._samples
+        for feeds, facts, tensors in zip(self._samples, self._facts, kept, strict=True):
             leaves = {name: Leaf(self._learned.axes.get(name), [], trunk=value) for name, value in tensors.items()}
-            samples.append(_Sample(leaves, {name: leaves[name] for name in self._outputs if name in leaves}))
+            results = {name: leaves[name] for name in self._outputs if name in leaves}
+            samples.append(Sample(feeds, facts, leaves, results))
         return number, samples
 
-    def _remember(self, number: int, trunk: PrecisionPlan, samples: Sequence[_Sample]) -> None:
+    def _remember(self, number: int, trunk: PrecisionPlan, samples: Sequence[Sample]) -> None:
         """Keeps the tensors of the latest trunk before a piece, for passes that begin there.
 
         If all that is kept exceeds the trunk's share of the memory, the tensors of other trunks are dropped first, then
         those at the earliest pieces.
         """
-        if number < len(self._pieces):
+        if number < len(self.pieces):
             tensors = [
                 {name: leaf.trunk for name, leaf in {**sample.live, **sample.results}.items()} for sample in samples
             ]
@@ -619,15 +605,15 @@ class Stream:
 
     def _is_kept(self, number: int, trunk: PrecisionPlan) -> bool:
         """Returns true if the tensors kept before a piece are those of a trunk."""
-        start = self._pieces[number].start
+        start = self.pieces[number].start
         return self._trunks[number][0].precisions[:start] == trunk.precisions[:start]
 
-    def _outputs_of(self, sample: _Sample, feeds: Feeds, row: int) -> Outputs:
+    def _outputs_of(self, sample: Sample, row: int) -> Outputs:
         return {
             name: sample.results[name].row(row)
             if name in sample.results
-            else feeds[name]
-            if name in feeds
+            else sample.feeds[name]
+            if name in sample.feeds
             else self._network.constant(name)
             for name in self._outputs
         }

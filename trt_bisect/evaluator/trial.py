@@ -6,15 +6,18 @@ The precision that each layer ran in is most of a trial's bytes, so that journal
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.precision import MOST_LAYERS, WORDS, PrecisionPlan
+
+if TYPE_CHECKING:
+    from trt_bisect.builder.base import Outputs
 
 MEASURED = "measured"
 BUILD_FAILED = "build failed"
@@ -148,16 +151,6 @@ class OutputFigures:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """The time, the inferences and the builds of a trial; see ``Trial``."""
-
-    build_seconds: float
-    infer_seconds: float
-    inferences: int
-    builds: int = 1
-
-
-@dataclass(frozen=True)
 class Trial:
     """One plan tried.
 
@@ -188,18 +181,10 @@ class Trial:
     losses: Mapping[str, float] = field(default_factory=dict)
     items: Mapping[str, float] = field(default_factory=dict)
 
-    @classmethod
-    def judged(
-        cls, plan: str, figures: Mapping[str, OutputFigures], ran: Mapping[int, str], cost: Cost, message: str = ""
-    ) -> Trial:
-        """Makes the trial of a plan that ran.
-
-        Args:
-            ran: by layer index, the precision that each layer ran in.
-        """
+    def judged(self, figures: Mapping[str, OutputFigures]) -> Trial:
+        """Returns the trial of a plan that ran, with the figures of its outputs."""
         finite = all(output.finite for output in figures.values())
-        outcome = MEASURED if finite else NOT_FINITE
-        return cls(plan, outcome, figures, dict(ran), message, **vars(cost))
+        return replace(self, outcome=MEASURED if finite else NOT_FINITE, outputs=figures)
 
     @property
     def failed(self) -> bool:
@@ -221,14 +206,53 @@ class Trial:
         return msgspec.convert({**record, "ran": restored(record["ran"], record["plan"])}, cls)
 
 
-def of_a_pass(trials: Mapping[str, Trial], key: TrialKey) -> Trial | None:
-    """Returns the trial of a plan that was measured in a pass, or None if there is none.
+@dataclass(frozen=True)
+class Attempt:
+    """A plan that was tried.
 
-    Args:
-        trials: the trials by the text of their keys.
-        key: the key of the plan, and of the engines that the pass ran on.
+    Attributes:
+        trial: without the figures of its outputs, under the key of a whole engine.
+        outputs: the network's outputs for each input; none if the trial failed.
     """
-    return trials.get(key.text) or trials.get(key.in_rows.text)
+
+    plan: PrecisionPlan
+    trial: Trial
+    outputs: Sequence[Outputs] = ()
+
+
+class TrialStore:
+    """The trials under one fingerprint, in memory; a ``Journal`` also keeps them in a run folder.
+
+    Attributes:
+        trials: by the text of their keys.
+        resumed: the number of those that an earlier run has left.
+    """
+
+    resumed = 0
+
+    def __init__(self) -> None:
+        self.trials: dict[str, Trial] = {}
+        self._others: dict[str, TrialStore] = {}
+
+    def find(self, plan: str) -> Trial | None:
+        """Returns the trial with this key, or None if the plan was never tried so."""
+        return self.trials.get(plan)
+
+    def recall(self, plan: str) -> Trial | None:
+        """Returns the trial with this key if it was found or kept since the store was opened, else None.
+
+        A trial that an earlier run has left in the journal, and that this run has not reached yet, does not count: the
+        choice between two evaluators must not depend on when a run was stopped.
+        """
+        return self.trials.get(plan)
+
+    def keep(self, *trials: Trial) -> None:
+        """Keeps trials for good, before the next ones begin."""
+        self.trials.update({trial.plan: trial for trial in trials})
+
+    def under(self, fingerprint: str, about: Mapping[str, Any]) -> TrialStore:  # noqa: ARG002
+        """Returns the store of the trials with another fingerprint, whose parts are ``about``."""
+        return self._others.setdefault(fingerprint, TrialStore())
 
 
 UNTRIED = Trial("", "not tried", builds=0)

@@ -13,62 +13,48 @@ from dataclasses import dataclass, replace
 from functools import partial
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from trt_bisect._version import versions
-from trt_bisect.builder.base import Builder, BuildOptions, Outputs
+from trt_bisect.builder.base import Builder, BuildOptions, Engine
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import OUT_OF_MEMORY, EngineUnavailable, TrialFailed, first_line
-from trt_bisect.evaluator.trial import Cost
+from trt_bisect.evaluator.trial import MEASURED, Attempt, Trial
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.machine import cores, visible_gpus
 
 _LOOK_AGAIN = 0.1
+Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Answers:
-    """The outputs of the engine of a plan for every input.
+def tried(key: str, build: Callable[[], Engine], use: Callable[[Engine], Result]) -> tuple[Trial, Result | None]:
+    """Builds an engine and uses it; a failure is a trial, and is not raised.
 
-    Attributes:
-        ran: by layer index, the precision in which the layer ran, as the engine reports it.
-        messages: the builder's warnings.
+    Returns:
+        The trial under ``key``, without figures, and what ``use`` returned; None if the trial failed.
     """
-
-    outputs: Sequence[Outputs]
-    ran: Mapping[int, str]
-    messages: tuple[str, ...]
-    cost: Cost
-
-
-@dataclass(frozen=True)
-class FailedAttempt:
-    """The reason why a plan has no answers; see ``Trial``."""
-
-    outcome: str
-    message: str
-    build_seconds: float = 0.0
-
-
-Attempt = Answers | FailedAttempt
+    began = built = perf_counter()
+    try:
+        with build() as engine:
+            built = perf_counter()
+            result = use(engine)
+            ran, message = dict(engine.ran), "\n".join(engine.messages)
+    except TrialFailed as failure:
+        built = perf_counter() if built == began else built
+        return Trial(key, failure.outcome, message=failure.message, build_seconds=built - began), None
+    except MemoryError as error:
+        return Trial(key, OUT_OF_MEMORY, message=first_line(error), build_seconds=perf_counter() - began), None
+    return Trial(key, MEASURED, {}, ran, message, built - began, perf_counter() - built), result
 
 
 def attempt(plan: PrecisionPlan, builder: Builder, inputs: Sequence[Feeds]) -> Attempt:
     """Builds the engine of a plan and runs the inputs through it; a failure is returned, not raised."""
-    began = built = perf_counter()
-    try:
-        with builder.build(plan) as engine:
-            built = perf_counter()
-            outputs = [engine.infer(feeds) for feeds in inputs]
-            ran, messages = dict(engine.ran), tuple(engine.messages)
-    except TrialFailed as failure:
-        built = perf_counter() if built == began else built
-        return FailedAttempt(failure.outcome, failure.message, built - began)
-    except MemoryError as error:
-        return FailedAttempt(OUT_OF_MEMORY, first_line(error), perf_counter() - began)
-    return Answers(outputs, ran, messages, Cost(built - began, perf_counter() - built, len(outputs)))
+    trial, outputs = tried(
+        plan.key(), lambda: builder.build(plan), lambda engine: [engine.infer(feeds) for feeds in inputs]
+    )
+    return Attempt(plan, trial) if outputs is None else Attempt(plan, replace(trial, inferences=len(outputs)), outputs)
 
 
 @dataclass(frozen=True)
@@ -81,7 +67,6 @@ class TrialSpec:
         make: makes a builder with options; it is pickled, with the network and the scales in it.
         options: the options of that builder.
         inputs: judged together.
-        timings: the bytes of a TensorRT timing cache to begin with; empty for none.
     """
 
     engine: str
@@ -89,7 +74,6 @@ class TrialSpec:
     make: Callable[[BuildOptions], Builder]
     options: BuildOptions
     inputs: Sequence[Feeds]
-    timings: bytes = b""
 
     def started(self, process: WorkerProcess) -> IsolatedBuilder:
         """Starts a builder in a process; raises EngineUnavailable if it does not start or its figures would differ."""
@@ -115,8 +99,8 @@ class WorkerPool(Protocol):
     def begin(self, plan: PrecisionPlan) -> None:
         """Begins to try a plan; it waits until a worker is free."""
 
-    def ended(self) -> tuple[PrecisionPlan, Attempt]:
-        """Waits for the next plan to be tried, of those begun; returns it and its attempt.
+    def ended(self) -> Attempt:
+        """Waits for the next plan to be tried, of those begun.
 
         Raises:
             EngineUnavailable: no worker is left.
@@ -147,7 +131,7 @@ class LocalCluster(AbstractContextManager["LocalCluster"]):
         self._threads: ThreadPoolExecutor | None = None
 
     def pool(self, spec: TrialSpec, builder: Builder) -> LocalWorkerPool | None:
-        """Returns the workers for ``spec``; that of the first GPU is ``builder``, which has been started already."""
+        """Returns the workers for ``spec``; on the first GPU that of ``builder``, which has been started already."""
         if self._threads is None:
             devices = [None] * (self._count or 0) if spec.engine == ONNXRUNTIME else visible_gpus()[: self._count]
             self._processes = [WorkerProcess(device) for device in devices]
@@ -157,8 +141,10 @@ class LocalCluster(AbstractContextManager["LocalCluster"]):
         if spec.engine == ONNXRUNTIME:
             threads = max(1, cores() // len(self._processes))
             spec = replace(spec, options=replace(spec.options, threads=threads))
-            return LocalWorkerPool(self._threads, self._processes, spec)
-        return LocalWorkerPool(self._threads, self._processes, spec, builder)
+        if not isinstance(builder, IsolatedBuilder):
+            return LocalWorkerPool(self._threads, self._processes, spec, {})
+        processes = [builder.process, *self._processes[1:]]
+        return LocalWorkerPool(self._threads, processes, spec, {builder.process: builder})
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes:
@@ -175,21 +161,25 @@ class LocalWorkerPool:
     """
 
     def __init__(
-        self, threads: ThreadPoolExecutor, processes: list[WorkerProcess], spec: TrialSpec, first: Builder | None = None
+        self,
+        threads: ThreadPoolExecutor,
+        processes: list[WorkerProcess],
+        spec: TrialSpec,
+        started: dict[WorkerProcess, IsolatedBuilder],
     ) -> None:
         """Starts nothing yet.
 
         Args:
             threads: as many as processes.
-            first: a builder that takes the place of the first of ``processes``.
+            started: the builders of ``spec`` that have been started, by their process.
         """
         self._threads = threads
         self._spec = spec
-        self._builders = {} if first is None else {processes[0]: first}
+        self._builders = started
         self._usable = set(processes)
         self._busy: set[WorkerProcess] = set()
         self._abandoning = False
-        self._under_way: dict[Future[Attempt], PrecisionPlan] = {}
+        self._under_way: set[Future[Attempt]] = set()
         self._idle: SimpleQueue[WorkerProcess | None] = SimpleQueue()
         for process in processes:
             self._idle.put(process)
@@ -201,12 +191,13 @@ class LocalWorkerPool:
 
     def begin(self, plan: PrecisionPlan) -> None:
         """Begins to try a plan in the next process that is idle."""
-        self._under_way[self._threads.submit(self._try, plan)] = plan
+        self._under_way.add(self._threads.submit(self._try, plan))
 
-    def ended(self) -> tuple[PrecisionPlan, Attempt]:
+    def ended(self) -> Attempt:
         """Waits for the next plan to be tried; raises EngineUnavailable if no process can be used."""
         done = next(iter(wait(self._under_way, return_when=FIRST_COMPLETED).done))
-        return self._under_way.pop(done), done.result()
+        self._under_way.remove(done)
+        return done.result()
 
     def abandon(self) -> None:
         """Ends the busy processes; they are started again when they are needed."""
@@ -215,9 +206,6 @@ class LocalWorkerPool:
             future.cancel()
         while wait(self._under_way, _LOOK_AGAIN).not_done:
             for process in tuple(self._busy):
-                builder = self._builders.get(process)
-                if isinstance(builder, IsolatedBuilder):
-                    builder.stop()
                 process.stop()
         self._under_way.clear()
         self._abandoning = False

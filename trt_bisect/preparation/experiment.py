@@ -25,8 +25,8 @@ from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, pro
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
 from trt_bisect.driver.curves import FULL
-from trt_bisect.evaluator.evaluators import BranchEvaluator, Compare, RebuildEvaluator, TrialStore, branch_evaluator
-from trt_bisect.evaluator.trial import Trial
+from trt_bisect.evaluator.evaluators import BranchEvaluator, Compare, RebuildEvaluator
+from trt_bisect.evaluator.trial import Trial, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import FLOAT_TYPES, FP8
@@ -37,7 +37,6 @@ from trt_bisect.preparation.judgement import Judgement, Reference, other_referen
 from trt_bisect.preparation.workspace import TIMING_CACHE, refuse_another_network
 from trt_bisect.report.model import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint
-from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.support.progress import Forecast, Progress
 from trt_bisect.support.text import JUDGED_BY, NETWORK, Note, noted
 
@@ -68,7 +67,7 @@ class Experiment:
     about: JudgedInputs
     builder: Builder
     rule: Rule
-    store: Journal | MemoryStore
+    store: TrialStore
     whole: RebuildEvaluator
     evaluator: RebuildEvaluator | BranchEvaluator
     key: str
@@ -242,16 +241,9 @@ class Setup:
         def make(part: Network, profile: ProfileShapes) -> Builder:
             return open_builder(builder.engine, builder.typing, part, scales, options, profile, worker)
 
-        evaluator = branch_evaluator(
-            network,
-            builder,
-            make,
-            scales,
-            options,
-            experiment.feeds,
-            experiment.compare,
-            experiment.store,
+        evaluator = BranchEvaluator.of(
             experiment.whole,
+            make,
             memory=self.options.memory_bytes,
             few_boundaries=self.options.curve_of(BRANCH, len(network.movable)) != FULL,
         )

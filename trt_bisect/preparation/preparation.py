@@ -28,7 +28,7 @@ from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.data.statistics import Sketch
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.evaluators import Compare
-from trt_bisect.evaluator.trial import Cost, Trial
+from trt_bisect.evaluator.trial import MEASURED, Trial, TrialStore
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import facts_for
 from trt_bisect.model.reading import compare_with_file
@@ -39,7 +39,7 @@ from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.preparation.given_data import faint_note
 from trt_bisect.report.model import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
-from trt_bisect.runs.journal import Journal, MemoryStore
+from trt_bisect.runs.journal import Journal
 from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.text import FILE, OUTPUTS, RANGES, SHAPES, TASK, Note, noted
 
@@ -303,10 +303,10 @@ def _finite_outputs(setup: Setup, network: Network, references: Sequence[Outputs
     return judged
 
 
-def _store(setup: Setup, open_files: ExitStack, key: str, parts: dict[str, Any]) -> Journal | MemoryStore:
+def _store(setup: Setup, open_files: ExitStack, key: str, parts: dict[str, Any]) -> TrialStore:
     """Returns the journal in the run folder, as long as ``open_files`` is open; without a folder a store in memory."""
     if setup.folder is None:
-        return MemoryStore()
+        return TrialStore()
     store = open_files.enter_context(Journal(setup.folder, key, parts))
     if store.resumed:
         setup.progress.say(f"Continuing with {store.resumed} trials already measured in {setup.folder}")
@@ -328,7 +328,7 @@ def file_figure_noted(
             figures = compare([engine.infer(sample) for sample in feeds])
     except TrialFailed:
         return []
-    value = rule.similarity(Trial.judged(plan.key(), figures, {}, Cost(0.0, 0.0, len(feeds))))
+    value = rule.similarity(Trial(plan.key(), MEASURED).judged(figures))
     figure = "no figure (not finite)" if value is None else rule.text(value)
     return [f"the file with its asymmetric pairs measures {figure} ({rule.metric.name}) in ONNX Runtime"]
 

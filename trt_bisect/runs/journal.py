@@ -18,39 +18,15 @@ from typing import Any
 from uuid import uuid4
 
 from trt_bisect.errors import NoRoom
-from trt_bisect.evaluator.trial import PASSING, Trial
+from trt_bisect.evaluator.trial import PASSING, Trial, TrialStore
 from trt_bisect.support.codec import Malformed
 from trt_bisect.support.files import unwritable
 
 JOURNAL = "journal.jsonl"
 
 
-class MemoryStore:
-    """The trials of a run without a folder."""
-
-    resumed = 0
-
-    def __init__(self) -> None:
-        self.trials: dict[str, Trial] = {}
-        self._others: dict[str, MemoryStore] = {}
-
-    def find(self, plan: str) -> Trial | None:
-        """Returns the trial of a plan, or None."""
-        return self.trials.get(plan)
-
-    recall = find
-
-    def keep(self, *trials: Trial) -> None:
-        """Stores trials."""
-        self.trials.update({trial.plan: trial for trial in trials})
-
-    def under(self, fingerprint: str, _about: Mapping[str, Any]) -> MemoryStore:
-        """Returns the store of the trials with another fingerprint."""
-        return self._others.setdefault(fingerprint, MemoryStore())
-
-
-class Journal:
-    """The trials of one fingerprint in a run folder. The folder must be locked by ``working_in``.
+class Journal(TrialStore):
+    """The trials under one fingerprint in a run folder. The folder must be locked by ``working_in``.
 
     Args:
         about: the parts of the fingerprint, in JSON types.
@@ -58,20 +34,17 @@ class Journal:
 
     Attributes:
         path: the path of the file.
-        trials: the trials by plan.
-        resumed: the number of trials read from the file.
 
     Raises:
         BadInput: the folder cannot be written.
     """
 
     def __init__(self, folder: Path, fingerprint: str, about: Mapping[str, Any], file: FileIO | None = None) -> None:
+        super().__init__()
         self.path = folder / JOURNAL
         self._fingerprint = fingerprint
         self._file = opened(self.path) if file is None else file
-        self._others: dict[str, Journal] = {}
         self._wanted: set[str] = set()
-        self.trials: dict[str, Trial] = {}
         self._file.seek(0)
         content = self._file.read()
         whole = complete_lines(content)
@@ -88,7 +61,7 @@ class Journal:
         if file is None and self._head:
             self.keep()
 
-    def under(self, fingerprint: str, about: Mapping[str, Any]) -> Journal:
+    def under(self, fingerprint: str, about: Mapping[str, Any]) -> TrialStore:
         """Returns the journal of another fingerprint in the same file. It is usable while this journal is open.
 
         Nothing is written until it keeps a trial, so that what was measured can be looked up on a full disk.
@@ -100,22 +73,22 @@ class Journal:
         return self._others[fingerprint]
 
     def find(self, plan: str) -> Trial | None:
-        """Returns the trial of a plan, or None."""
-        trial = self.trials.get(plan)
+        """Returns the trial with this key, or None; from now on it can be recalled."""
+        trial = super().find(plan)
         if trial is not None:
             self._wanted.add(plan)
         return trial
 
     def recall(self, plan: str) -> Trial | None:
-        """Returns the trial of a plan if it was found or stored since the journal was opened, else None."""
-        return self.trials.get(plan) if plan in self._wanted else None
+        """Returns the trial with this key if it was found or kept since the journal was opened, else None."""
+        return super().recall(plan) if plan in self._wanted else None
 
     def keep(self, *trials: Trial) -> None:
         """Appends trials, before the first ones the parts of the fingerprint, and waits until they are on disk."""
         records = [*self._head, *({"run": self._fingerprint, "trial": trial.to_json()} for trial in trials)]
         append(self._file, self.path, b"".join(json.dumps(record).encode() + b"\n" for record in records))
         self._head = []
-        self.trials.update({trial.plan: trial for trial in trials})
+        super().keep(*trials)
         self._wanted.update(trial.plan for trial in trials)
 
     def __enter__(self) -> Journal:

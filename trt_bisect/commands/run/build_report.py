@@ -18,7 +18,7 @@ from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.commands.run.search import Curve
 from trt_bisect.driver.search import Question, Step
 from trt_bisect.evaluator.speed import Latencies
-from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial, TrialKey, of_a_pass
+from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial, TrialKey
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -97,7 +97,8 @@ class RunTrials:
 
     def in_a_pass(self, plan: PrecisionPlan) -> Trial | None:
         """Returns the trial of a plan in a pass, or else on a whole engine; None if there is none."""
-        return of_a_pass(self.trials, TrialKey(self.canonical(plan).key(), self.measured_in)) or self.whole(plan)
+        key = TrialKey(self.canonical(plan).key(), self.measured_in)
+        return self.trials.get(key.text) or self.trials.get(key.in_rows.text) or self.whole(plan)
 
     def that_ran(self, plan: PrecisionPlan) -> Trial | None:
         """Returns a trial of a plan that says what ran, on whatever engines; None if there is none."""

@@ -21,14 +21,13 @@ from trt_bisect.driver.curves import CULPRITS, bisect, search_for
 from trt_bisect.driver.search import Findings, Loss, Question, Search, Step
 from trt_bisect.errors import NoRoom, lacks_room
 from trt_bisect.evaluator.evaluators import BranchEvaluator
-from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial
+from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial, TrialStore
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report import summary
 from trt_bisect.report.explanation import EXPLANATION, PICTURES
 from trt_bisect.report.model import LAYERS, REPORT, SO_FAR, UNMEASURED, ByPlan, Report, read_report
 from trt_bisect.report.network_graph import NETWORK
-from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.runs.progress_file import FINISHED, RUNNING
 from trt_bisect.support.codec import encode, write
 from trt_bisect.support.files import write_whole
@@ -62,7 +61,7 @@ class SoFar:
         """Returns the number of trials: with more of them the report is another one."""
         return sum(len(store.trials) for store in self._stores())
 
-    def _stores(self) -> set[Journal | MemoryStore]:
+    def _stores(self) -> set[TrialStore]:
         return {self.first.store, self.experiment.store}
 
     def report(self) -> Report:

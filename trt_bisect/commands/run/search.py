@@ -117,11 +117,15 @@ class CurveSearch:
                 return self.rule.loss(whole.measure(plan))
 
             return drive(start(), measure)
-        measurer = _Measurer(self, whole)
+
+        def loss_of(plan: PrecisionPlan, trial: Trial) -> Loss:
+            self.progress.step(f"{self.last_low(plan)} ({whole.workers} workers)")
+            return self.rule.loss(trial)
+
         if every_boundary:
-            findings, in_vain = drive_concurrently(start, measurer, LastRises(question), _REACH)
+            findings, in_vain = drive_concurrently(start, whole, loss_of, LastRises(question), _REACH)
         else:
-            findings, in_vain = drive_concurrently(start, measurer, GoodOrBad(question))
+            findings, in_vain = drive_concurrently(start, whole, loss_of, GoodOrBad(question))
         if in_vain:
             self.progress.say(f"{in_vain} plans measured ahead were not needed; the journal keeps them")
         return findings
@@ -130,30 +134,3 @@ class CurveSearch:
         """Returns the name of the last low layer."""
         last = max(plan.lowered, default=-1)
         return self.names[last] if last >= 0 else "FP32"
-
-
-@dataclass
-class _Measurer:
-    """Measures plans with the workers of an evaluator, for a driver; see ``ConcurrentMeasurer``."""
-
-    search: CurveSearch
-    evaluator: RebuildEvaluator
-
-    @property
-    def workers(self) -> int:
-        """The number of plans that can be measured at the same time now."""
-        return self.evaluator.workers
-
-    def begin(self, plan: PrecisionPlan) -> None:
-        """Begins to measure a plan."""
-        self.evaluator.begin(plan)
-
-    def ended(self) -> tuple[PrecisionPlan, Loss]:
-        """Waits for the next plan to be measured; returns it and its loss."""
-        plan, trial = self.evaluator.ended()
-        self.search.progress.step(f"{self.search.last_low(plan)} ({self.workers} workers)")
-        return plan, self.search.rule.loss(trial)
-
-    def abandon(self) -> None:
-        """Gives up the plans that have not ended."""
-        self.evaluator.abandon()
