@@ -40,7 +40,7 @@ def case(tmp_path_factory):
     network = trt_bisect.load_network(networks.save(model, tmp_path_factory.mktemp("rounding")))
     waves = [np.cumsum(np.cumsum(random.normal(0, 1, (1, 2, 18, 12)), 2), 3) for _ in range(24)]
     samples = [{"x": (wave / np.abs(wave).max()).astype(np.float32)} for wave in waves]
-    return network, samples, round_weights(network, samples)
+    return network, samples, *round_weights(network, samples)
 
 
 def plan_of_weights(network):
@@ -56,9 +56,9 @@ def outputs(network, samples, plan, target=GraphTarget.ONNXRUNTIME):
 
 @pytest.mark.parametrize("layer", GRIDS)
 def test_the_new_weights_are_on_the_grid_of_the_old_ones(case, layer):
-    network, _, rounded = case
+    network, _, rounded, _ = case
     name, axis = f"{layer}.weight", GRIDS[layer]
-    old, new = network.constant(name), rounded.network.on_grid[name]
+    old, new = network.constant(name), rounded.on_grid[name]
     others = tuple(k for k in range(old.ndim) if k != axis)
     levels = new / (np.abs(old).max(axis=others, keepdims=True) / 127)
     np.testing.assert_allclose(levels, np.rint(levels), atol=1e-3)
@@ -67,46 +67,42 @@ def test_the_new_weights_are_on_the_grid_of_the_old_ones(case, layer):
 
 
 def test_weights_in_int8_lose_less_at_the_outputs(case):
-    network, samples, rounded = case
+    network, samples, rounded, shares = case
     reference = outputs(network, samples, network.free_plan())
-    before, after = (outputs(each, samples, plan_of_weights(each)) for each in (network, rounded.network))
+    before, after = (outputs(each, samples, plan_of_weights(each)) for each in (network, rounded))
     assert np.linalg.norm(after - reference) < 0.7 * np.linalg.norm(before - reference)
-    assert set(rounded.error_shares) == {f"{layer}.weight" for layer in GRIDS}
-    assert all(share < 1.0 for share in rounded.error_shares.values())
+    assert set(shares) == {f"{layer}.weight" for layer in GRIDS}
+    assert all(share < 1.0 for share in shares.values())
 
 
 def test_layers_that_stay_high_have_the_weights_of_the_file(case):
-    network, samples, rounded = case
-    np.testing.assert_array_equal(
-        *(outputs(each, samples[:2], each.free_plan()) for each in (network, rounded.network))
-    )
+    network, samples, rounded, _ = case
+    np.testing.assert_array_equal(*(outputs(each, samples[:2], each.free_plan()) for each in (network, rounded)))
 
 
 def test_the_recipes_file_rounds_the_new_weights_to_themselves(case):
-    network, samples, rounded = case
+    network, samples, rounded, _ = case
     plan = int8_set(len(network.layers), network.quantizable)
-    ours, files = (outputs(rounded.network, samples, plan, target) for target in GraphTarget)
+    ours, files = (outputs(rounded, samples, plan, target) for target in GraphTarget)
     np.testing.assert_allclose(ours, files, rtol=1e-5, atol=1e-5)
-    written = PlanWriter(rounded.network, calibrate(network, samples, "minmax").scales, GraphTarget.TENSORRT).write(
-        plan
-    )
+    written = PlanWriter(rounded, calibrate(network, samples, "minmax").scales, GraphTarget.TENSORRT).write(plan)
     graph = attached(written.model, written.weights).graph
     sources = {each.input[0] for each in graph.node if each.op_type == "QuantizeLinear"}
     constants = {each.name: each for each in graph.initializer}
     held = [numpy_helper.to_array(constants[name]) for name in sources if name in constants]
     for name in ("depthwise.weight", "matmul.weight"):
-        assert any(np.array_equal(rounded.network.on_grid[name], each) for each in held)
+        assert any(np.array_equal(rounded.on_grid[name], each) for each in held)
 
 
 def test_another_rounding_is_another_network(case):
-    network, _, rounded = case
-    assert network.digest() != rounded.network.digest()
+    network, _, rounded, _ = case
+    assert network.digest() != rounded.digest()
 
 
 def test_the_largest_weight_of_each_output_keeps_the_last_level(case):
     """So whoever takes the steps from the new weights gets those of the old ones."""
-    network, _, rounded = case
+    network, _, rounded, _ = case
     for layer, axis in GRIDS.items():
-        old, new = network.constant(f"{layer}.weight"), rounded.network.on_grid[f"{layer}.weight"]
+        old, new = network.constant(f"{layer}.weight"), rounded.on_grid[f"{layer}.weight"]
         others = tuple(k for k in range(old.ndim) if k != axis)
         np.testing.assert_allclose(np.abs(new).max(axis=others), np.abs(old).max(axis=others), rtol=1e-6)

@@ -11,7 +11,7 @@ from onnx import helper
 
 import trt_bisect
 from tests.support import networks
-from trt_bisect.model.prepare import Exported, exported_from
+from trt_bisect.model.prepare import exported_from
 from trt_bisect.report.network_graph import graph_of
 
 TRACE = """File "/nets/model.py", line 12, in forward
@@ -43,7 +43,7 @@ def found(metadata):
 
 
 def test_the_module_with_its_class_and_the_innermost_line_of_ones_own():
-    assert found(USUAL) == Exported("features.0.conv (Conv2d)", "/nets/blocks.py:7")
+    assert found(USUAL) == ("features.0.conv (Conv2d)", "/nets/blocks.py:7")
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,16 @@ def test_the_module_with_its_class_and_the_innermost_line_of_ones_own():
         ({}, None),
         ({"namespace": "anything"}, None),
         ({"pkg.torch.onnx.name_scopes": "['', 'add']"}, None),  # the network itself, whose name is not told
-        ({"pkg.torch.onnx.class_hierarchy": "['nets.Net', 'aten.add.Tensor']"}, Exported("Net", "")),
-        ({"pkg.torch.onnx.name_scopes": "['', 'head', 'linear']"}, Exported("head", "")),
+        ({"pkg.torch.onnx.class_hierarchy": "['nets.Net', 'aten.add.Tensor']"}, ("Net", "")),
+        ({"pkg.torch.onnx.name_scopes": "['', 'head', 'linear']"}, ("head", "")),
         ({"pkg.torch.onnx.name_scopes": "no list"}, None),
         ({"pkg.torch.onnx.stack_trace": "nothing"}, None),
-        ({"pkg.torch.onnx.stack_trace": 'File "C:\\me\\a b.py", line 3, in f\n  x'}, Exported("", "C:\\me\\a b.py:3")),
+        ({"pkg.torch.onnx.stack_trace": 'File "C:\\me\\a b.py", line 3, in f\n  x'}, ("", "C:\\me\\a b.py:3")),
         (
             {"pkg.torch.onnx.stack_trace": 'File "/tmp/1.py", line 17, in f\n  x\nFile "<eval_with_key>.785", line 40'},
-            Exported("", "/tmp/1.py:17"),
+            ("", "/tmp/1.py:17"),
         ),
-        ({"pkg.torch.onnx.stack_trace": 'File "<stdin>", line 1, in f'}, Exported("", "<stdin>:1")),
+        ({"pkg.torch.onnx.stack_trace": 'File "<stdin>", line 1, in f'}, ("", "<stdin>:1")),
     ],
 )
 def test_a_part_of_it_or_something_else(changed, expected):

@@ -44,7 +44,6 @@ from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.model.observe import groups_within, observe_in_parts
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import LowPrecision, Quantizer, Scales
-from trt_bisect.model.reading import as_in_file
 from trt_bisect.options.commands import CompareOptions, ProfileOptions
 from trt_bisect.options.concerns import FIXING
 from trt_bisect.options.declare import takes
@@ -426,7 +425,7 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
     how = options.calibrating()
     folder = None if options.output is None else Path(content_of(options.output))
     board = open_board(options.tensorboard, options.tensorboard_detail)
-    network = as_in_file(asked_network(options, model, options.shapes))
+    network = asked_network(options, model, options.shapes).as_in_file()
     layers = _chosen(network, options.prefix, options.op_types)
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         gives_scales = options.calibration is not None or network.has_pairs

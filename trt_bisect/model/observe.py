@@ -17,9 +17,9 @@ from onnx import helper, numpy_helper
 from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.file import refill, tensors_read
-from trt_bisect.model.layers import TensorFacts, TensorTypes, int_attribute
+from trt_bisect.model.layers import TensorFacts, TensorTypes, attribute
 from trt_bisect.model.network import Network
-from trt_bisect.model.prepare import infer_shapes
+from trt_bisect.model.prepare import infer_shapes, unused_name
 from trt_bisect.model.qdq import Written
 from trt_bisect.model.session import make_session
 from trt_bisect.support.machine import ThreadsIfLong
@@ -292,7 +292,7 @@ def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
     model = _without_shapes(network)
     for value in model.graph.input:
         dtype = value.type.tensor_type.elem_type
-        value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, dtype, np.shape(feeds[value.name])))
+        value.CopyFrom(helper.make_tensor_value_info(value.name, dtype, np.shape(feeds[value.name])))
     inferred = {
         name: tuple(size for size in shape if isinstance(size, int))
         for name, shape in TensorTypes.of(infer_shapes(model).graph).shapes.items()
@@ -327,14 +327,13 @@ def _observed(
     written = Written(network.skeleton, dict(network.weights))
     types = Observer(written, [names], network.source).types
     dtypes = {name: _DTYPES[types[name]] for name in names if types.get(name) in _DTYPES}
-    tag = "__shape"
-    while any(out.endswith(tag) for node in network.skeleton.graph.node for out in node.output):
-        tag += "_"
+    taken = {out for node in network.skeleton.graph.node for out in node.output}
+    shape_of = {name: unused_name(f"{name}__shape", taken) for name in dtypes}
     model = deepcopy(network.skeleton)
-    model.graph.node.extend(onnx.helper.make_node("Shape", [name], [f"{name}{tag}"]) for name in dtypes)
-    observer = Observer(Written(model, written.weights), [[f"{name}{tag}" for name in dtypes]], network.source)
+    model.graph.node.extend(helper.make_node("Shape", [name], [shape]) for name, shape in shape_of.items())
+    observer = Observer(Written(model, written.weights), [[*shape_of.values()]], network.source)
     shapes = next(observer.run(feeds, 0))
-    return {name: (tuple(int(n) for n in shapes[f"{name}{tag}"]), dtype) for name, dtype in dtypes.items()}
+    return {name: (tuple(int(n) for n in shapes[shape_of[name]]), dtype) for name, dtype in dtypes.items()}
 
 
 def with_free_batch(network: Network, feeds: Feeds) -> FreeBatch:
@@ -342,9 +341,8 @@ def with_free_batch(network: Network, feeds: Feeds) -> FreeBatch:
     model = _without_shapes(network)
     first = next((np.shape(feeds[spec.name]) for spec in network.inputs if np.ndim(feeds[spec.name])), ())
     batch = first[0] if first else 1
-    symbol = "batch"
-    while any(symbol == dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim):
-        symbol += "_"
+    taken = {dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim}
+    symbol = unused_name("batch", taken)
     for value in model.graph.input:
         dims = value.type.tensor_type.shape.dim
         if len(dims) and np.shape(feeds[value.name])[0] == batch:
@@ -358,7 +356,7 @@ def _without_shapes(network: Network) -> onnx.ModelProto:
     """Returns a copy of the skeleton without the shapes of inner tensors and of outputs."""
     model = deepcopy(network.skeleton)
     types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
-    infos = [onnx.helper.make_tensor_value_info(name, dtype, None) for name, dtype in types.items() if dtype]
+    infos = [helper.make_tensor_value_info(name, dtype, None) for name, dtype in types.items() if dtype]
     refill(model.graph.value_info, infos)
     for value in model.graph.output:
         if value.type.HasField("tensor_type"):
@@ -378,13 +376,11 @@ def _repair_reshapes(graph: onnx.GraphProto, batch: int) -> frozenset[int]:
             continue
         if -1 not in shape:
             shape[0] = -1
-        elif shape[0] == batch and not int_attribute(node, "allowzero", 0):
+        elif shape[0] == batch and not attribute(node, "allowzero", 0):
             shape[0] = 0
         else:
             continue
-        name = f"{node.output[0]}_free_shape"
-        while name in constants:
-            name += "_"
+        name = unused_name(f"{node.output[0]}_free_shape", set(constants))
         node.input[1], constants[name] = name, numpy_helper.from_array(shape, name)
         graph.initializer.append(constants[name])
         repaired.append(index)
