@@ -486,7 +486,7 @@ class _Profiling:
         """Adds the figures of the tensors that are no constants, over the samples."""
         progress.stage("Profiling", samples.length)
         uses = (use for layer in layers for use in self.uses(layer))
-        varying = {use.pair: use for use in uses if not self.writer.context.is_constant(use.tensor)}.values()
+        varying = {use.pair: use for use in uses if not self.network.has_constant(use.tensor)}.values()
         names = list(dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs)))
         statistics: dict[_Pair, TensorStatistics] = {}
         first, every = _opened(samples)
@@ -509,7 +509,7 @@ class _Profiling:
         """The layer's inputs, weights, biases and outputs, as its node has them."""
         for use in self.uses(layer):
             name, first = use.tensor, use.quantizers[0] if use.quantizers else None
-            is_constant = self.writer.context.is_constant(name)
+            is_constant = self.network.has_constant(name)
             figures = self.figures.get(use.pair)
             if is_constant and (values := self.network.constant(name)).dtype.kind in _NUMBERS:
                 statistics = TensorStatistics(use.quantizers)

@@ -192,7 +192,7 @@ class _Finder:
                     yield (index, second), first.outputs
 
     def _can_be_scaled(self, node: onnx.NodeProto) -> bool:
-        if node.op_type not in _WEIGHTED or node.domain not in ("", "ai.onnx"):
+        if node.op_type not in _WEIGHTED or node.domain:
             return False
         if self._reads_computed(node) or self._network.uses[node.input[1]] != 1:
             return False
@@ -224,7 +224,7 @@ class _Finder:
 
     def _commutes(self, node: onnx.NodeProto) -> bool:
         """Returns true for a node that works on each channel by itself and commutes with positive factors."""
-        if node.domain not in ("", "ai.onnx") or any(self._network.uses[name] for name in node.output[1:] if name):
+        if node.domain or any(self._network.uses[name] for name in node.output[1:] if name):
             return False
         if self._reads_computed(node):
             return False

@@ -200,7 +200,7 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
     allows it for Conv and others from opset 22 on. None for a node that has bodies, no float32 output, or a float32
     output that must stay float32.
     """
-    schema = _newest_schema(node.op_type) if node.domain in ("", "ai.onnx") else None
+    schema = _newest_schema(node.op_type) if not node.domain else None
     if schema is None or any(True for attribute in node.attribute for _ in subgraphs_of_attribute(attribute)):
         return None
     constraints, name = schema.type_constraints, f"tensor({kind.name})"
@@ -441,7 +441,7 @@ def _typed_roundings(
 def _low_roundings(
     node: onnx.NodeProto, types: TensorTypes, wiring: Wiring, low: LowPrecision
 ) -> tuple[tuple[Rounding, ...], str]:
-    slots = low.slots.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    slots = low.slots.get(node.op_type) if not node.domain else None
     if slots is None:
         return (), f"{node.op_type} follows the layers around it"
     if slots == (EVERY_INPUT,):

@@ -30,7 +30,7 @@ from trt_bisect.model.layers import Layer, Rounding, Shape, TensorTypes, layers_
 from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import (
     NAME_IN_FILE,
-    OPSET as NORM_OPSET,
+    NORM_OPSET,
     UNNOTED_OPSET,
     Shapes,
     detached_in,

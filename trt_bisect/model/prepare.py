@@ -25,9 +25,8 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.file import Weights, detached_tensor, refill, subgraphs_of_attribute
 from trt_bisect.model.operators import Cut, add_types, cut_around
 
-OPSET = 17
+NORM_OPSET = 17
 """The opset that has LayerNormalization."""
-OPERATOR = "LayerNormalization"
 
 
 Decomposed = tuple[list[gs.Node], int, float, "np.ndarray | None", "np.ndarray | None"]
@@ -64,7 +63,7 @@ def fuse_normalizations(graph: gs.Graph) -> int:
         arrays = {"scale": scale} if bias is None else {"scale": scale, "bias": bias}
         constants = [gs.Constant(f"{last.name}.{name}", np.ascontiguousarray(array)) for name, array in arrays.items()]
         attributes = {"axis": axis, "epsilon": epsilon}
-        fused = gs.Node(OPERATOR, last.name, attributes, [x, *constants], list(last.outputs))
+        fused = gs.Node("LayerNormalization", last.name, attributes, [x, *constants], list(last.outputs))
         graph.nodes.insert(graph.nodes.index(last), fused)
         for node in nodes:
             node.inputs.clear()

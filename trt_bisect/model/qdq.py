@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from trt_bisect.model.file import Weights
+from trt_bisect.model.file import Written
 from trt_bisect.model.layers import Layer, Rounding, TensorFacts
 from trt_bisect.model.network import Network, spec_of
 from trt_bisect.model.pieces import Piece
@@ -41,20 +41,6 @@ class GraphTarget(Enum):
 
     ONNXRUNTIME = "onnxruntime"
     TENSORRT = "tensorrt"
-
-
-@dataclass
-class Written:
-    """A graph without its weights, and the weights.
-
-    Attributes:
-        weights: those of the network that the graph uses, and the rounded ones.
-        pairs: by layer index, the tensors that are rounded for the layer.
-    """
-
-    model: onnx.ModelProto
-    weights: Weights
-    pairs: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass

@@ -13,13 +13,13 @@ from onnx import helper
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
-from trt_bisect.model.file import INLINE_UNTIL_BYTES, read_model
+from trt_bisect.model.file import INLINE_UNTIL_BYTES, Written, read_model, with_outputs
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import facts_for, groups_of, with_outputs
+from trt_bisect.model.observe import facts_for, groups_of
 from trt_bisect.model.pieces import Boundaries, Piece
 from trt_bisect.model.prepare import inline_functions, name_nodes, use_default_domain
-from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import UNOPTIMISED, make_session
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.text import percent

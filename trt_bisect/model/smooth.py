@@ -258,7 +258,7 @@ class _Finder:
         divided: list[_Divided] = []
         while (maker := self._network.producers.get(tensor)) is not None:
             index, node = maker.index, self._nodes[maker.index]
-            op = node.op_type if node.domain in ("", "ai.onnx") else ""
+            op = node.op_type if not node.domain else ""
             constants = [slot for slot, name in enumerate(node.input) if name and self._network.has_constant(name)]
             slot = constants[0] if len(constants) == 1 and self._fits(node, constants[0], axis) else None
             before = node.input[0] if node.input else ""
@@ -301,7 +301,7 @@ class _Finder:
 
     def _commutes(self, node: onnx.NodeProto, tensor: str, axis: int, constants: Sequence[int]) -> bool:
         """Returns true for a node that works on each channel by itself and commutes with positive factors."""
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain:
             return False
         shape, before = (self._shapes.get(name, ()) for name in (tensor, node.input[0]))
         if node.op_type == "Resize":

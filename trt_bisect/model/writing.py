@@ -47,7 +47,7 @@ def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], li
 
     A node of one TensorRT layer is returned as it is. ``final`` begins the names of new tensors, and is none of them.
     """
-    if node.op_type not in _PARTS or node.domain not in ("", "ai.onnx"):
+    if node.op_type not in _PARTS or node.domain:
         return [node], []
     parts, attributes = _PARTS[node.op_type], {attribute.name: attribute for attribute in node.attribute}
     axes, constants = list(node.input[1:]), list[onnx.TensorProto]()
@@ -156,10 +156,6 @@ class WritingContext:
         tensors = followed_tensors(self.network, int8)
         return frozenset(name for name in tensors & self.float_tensors if name in self._scales)
 
-    def is_constant(self, name: str) -> bool:
-        """Returns true if a tensor is a constant of the network."""
-        return name in self.initializers
-
     def typed_slots(self, layer: Layer, precision: Precision) -> TypedSlots | None:
         """Returns the inputs and outputs that a layer in FP16 or BF16 has in that type; None if it has to be float32.
 
@@ -174,7 +170,7 @@ class WritingContext:
         kind, node = FLOAT_TYPES[precision], self.network.skeleton.graph.node[layer.index]
 
         def exact(name: str) -> bool:
-            return not self.is_constant(name) or kind.holds(self.network.constant(name))
+            return not self.network.has_constant(name) or kind.holds(self.network.constant(name))
 
         return carries(node, slots, exact)
 
@@ -331,7 +327,7 @@ class GraphWriting:
         key = (name, kind, *(quantizer.key() for quantizer in quantizers))
         if key not in self._rounded_names:
             final = self._rounded_names[key] = self._numbered(name, "fp8" if quantizers[-1].in_fp8 else "int8")
-            if self._context.emulates and self._context.is_constant(name):
+            if self._context.emulates and self._network.has_constant(name):
                 self._add_constant(final, self._context.rounded(rounding.tensor, quantizers, kind))
             else:
                 if rounding.is_weight and name in self._network.on_grid:
@@ -438,7 +434,7 @@ class GraphWriting:
         kind, slots = low.float_type, self._context.typed_slots(layer, low.precision)
         if kind is None or slots is None or layer.quantizable or not self._context.carries(layer, low.precision, slots):
             return False
-        read = [node.input[slot] for slot in slots.inputs if not self._context.is_constant(node.input[slot])]
+        read = [node.input[slot] for slot in slots.inputs if not self._network.has_constant(node.input[slot])]
         if not read or any((name, kind.name) not in self._typed_names for name in read):
             return False
         if self._context.emulates:
@@ -455,7 +451,7 @@ class GraphWriting:
             return typed_name
         emulated = self._context.emulates
         final = self._cast_names[name, kind.name] = self._numbered(name, _WORDS[kind.name])
-        if self._context.is_constant(name):
+        if self._network.has_constant(name):
             rounded = kind.rounded(self._network.constant(name))
             self._add_constant(final, rounded if emulated else rounded.astype(kind.dtype))
         elif emulated:
