@@ -14,9 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
-from trt_bisect.model.file import DETACH_FROM_BYTES, detached_tensor, refill, subgraphs_of_attribute, tensors_read
+from trt_bisect.model.file import constant_tensor, refill, subgraphs_of_attribute, tensors_read
 from trt_bisect.model.layers import attribute
 from trt_bisect.model.network import Network, Slot
 from trt_bisect.model.prepare import unused_name
@@ -36,7 +35,7 @@ def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Netw
     graph = skeleton.graph
     taken = {name for node in graph.node for name in (*node.output, *tensors_read(node), *_names_inside(node))}
     taken |= {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
-    weights, small = dict(network.weights), {tensor.name: tensor for tensor in graph.initializer}
+    weights, constants = dict(network.weights), {tensor.name: tensor for tensor in graph.initializer}
     for (index, slot), values in changed.items():
         node = graph.node[index]
         if slot == len(node.input):
@@ -46,12 +45,8 @@ def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Netw
             name = unused_name(f"{node.name}.{'bias' if slot == BIAS_SLOT else 'weight'}", taken)
             node.input[slot] = name
         weights.pop(name, None)
-        if values.nbytes >= DETACH_FROM_BYTES:
-            weights[name] = values
-            small[name] = detached_tensor(name, values)
-        else:
-            small[name] = numpy_helper.from_array(values, name)
-    refill(graph.initializer, small.values())
+        constants[name] = constant_tensor(name, values, weights)
+    refill(graph.initializer, constants.values())
     return replace(network, skeleton=skeleton, weights=weights, rounded=RoundedWeights())
 
 

@@ -439,6 +439,14 @@ def detached_tensor(name: str, array: np.ndarray) -> TensorProto:
     return tensor
 
 
+def constant_tensor(name: str, values: np.ndarray, weights: Weights) -> TensorProto:
+    """Returns the initializer of a constant; the values of a large one go into ``weights`` instead."""
+    if values.nbytes < DETACH_FROM_BYTES:
+        return numpy_helper.from_array(values, name)
+    weights[name] = values
+    return detached_tensor(name, values)
+
+
 def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
     """Makes the detached weights of ``model`` references to a file of ``save_model``; it then needs no copy of them."""
     detached = [tensor for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
