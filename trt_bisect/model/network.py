@@ -70,7 +70,8 @@ class Network:
         changes: those by which it loses less in INT8 than the user's network, in words; empty without any.
         on_grid: by weight, what layers in INT8 round instead of it: values near those of their grid, by another way
             than to the nearest one.
-        rounded: what is known of the weights; shared by the copies of a network with the same weights.
+        rounded: the digest and the quantizers of weights, and the weights after them as long as anything uses these;
+            shared by the copies of a network with the same weights.
     """
 
     source: str

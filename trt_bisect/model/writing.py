@@ -481,7 +481,7 @@ class GraphWriting:
         return name
 
     def _constant(self, name: str, values: np.ndarray) -> str:
-        """Does the same; the values of a large constant are detached."""
+        """Adds a constant, whose values are detached if it is large; returns its name."""
         self._constants.append(constant_tensor(name, values, self._large))
         return name
 
