@@ -32,9 +32,7 @@ from benchmarks.answer.published import NETWORKS, make_networks
 from benchmarks.measure import ROOT, WORK, command_line, environment
 from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.calibration.cache import open_cache
-from trt_bisect.model.file import read_model
-from trt_bisect.model.observe import with_outputs
-from trt_bisect.model.qdq import Written
+from trt_bisect.model.file import Written, read_model, with_outputs
 from trt_bisect.model.session import make_session
 from trt_bisect.report.structure import Migration
 

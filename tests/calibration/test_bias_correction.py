@@ -51,7 +51,7 @@ def corrected(tmp_path_factory):
     samples = [{"x": random.normal(0.3, 1, (1, 3, 10, 10)).astype(np.float32)} for _ in range(COUNT)]
     ranges = calibrate(network, samples, "percentile", 98.0)
     plan = int8_set(len(network.layers), network.quantizable)
-    return network, samples, ranges, plan, correct_biases(network, ranges.scales, plan, samples)
+    return network, samples, ranges, plan, *correct_biases(network, ranges.scales, plan, samples)
 
 
 def in_int8(network, ranges, plan, samples):
@@ -60,11 +60,10 @@ def in_int8(network, ranges, plan, samples):
 
 
 def test_the_mean_error_of_each_channel_goes(corrected):
-    network, samples, ranges, plan, found = corrected
-    assert found.samples == COUNT
-    assert list(found.errors) == list(MEASURED)
+    network, samples, ranges, plan, better, errors = corrected
+    assert list(errors) == list(MEASURED)
     fp32 = plain_tensors(attached(network.skeleton, network.weights), [name for name, _ in MEASURED.values()], samples)
-    before, after = (in_int8(each, ranges, plan, samples) for each in (network, found.network))
+    before, after = (in_int8(each, ranges, plan, samples) for each in (network, better))
     for layer, (name, axis) in MEASURED.items():
         others = tuple(k for k in range(fp32[name].ndim) if k != axis)
         spread = fp32[name].std()
@@ -75,12 +74,11 @@ def test_the_mean_error_of_each_channel_goes(corrected):
 
 
 def test_only_biases_change_and_missing_ones_are_added(corrected, tmp_path):
-    network, _, _, _, found = corrected
-    save_model(found.network.skeleton, found.network.weights, tmp_path / "corrected.onnx")
+    network, _, _, _, better, errors = corrected
+    save_model(better.skeleton, better.weights, tmp_path / "corrected.onnx")
     onnx.checker.check_model(str(tmp_path / "corrected.onnx"), full_check=True)
     again = trt_bisect.load_network(tmp_path / "corrected.onnx")
     assert [layer.name for layer in again.layers] == [layer.name for layer in network.layers]
-    errors = found.errors
     for node in again.skeleton.graph.node:
         if node.name in ("a", "b", "t", "g", "m"):
             weight = again.constant(node.input[1])
@@ -94,7 +92,7 @@ def test_only_biases_change_and_missing_ones_are_added(corrected, tmp_path):
 
 def test_the_first_layers_error_is_that_of_numpy(corrected):
     """Its input and weight rounded by hand, the convolution by ONNX's reference evaluator."""
-    network, samples, ranges, _, found = corrected
+    network, samples, ranges, _, _, errors = corrected
     weight, bias = network.constant("a.weight"), network.constant("a.bias")
     step = np.abs(weight).max(axis=(1, 2, 3), keepdims=True) / np.float32(127)
     rounded_weight = (np.rint(weight / step) * step).astype(np.float32)
@@ -110,31 +108,38 @@ def test_the_first_layers_error_is_that_of_numpy(corrected):
         (int8,) = run(None, {"x": rounded, "w": rounded_weight, "b": bias})
         differences.append(int8.astype(np.float64) - fp32)
     expected = np.mean(differences, axis=(0, 1, 3, 4))
-    assert next(iter(found.errors.values())) == pytest.approx(expected, abs=1e-5)
+    assert next(iter(errors.values())) == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_layer_left_high_keeps_its_bias(corrected):
-    network, samples, ranges, plan, _ = corrected
+    network, samples, ranges, plan, _, _ = corrected
     (index,) = [layer.index for layer in network.layers if layer.name == "a"]
-    found = correct_biases(network, ranges.scales, plan.keeping({index}), samples[:2])
-    assert list(found.errors) == ["b", "t", "g", "m"]
-    assert np.array_equal(found.network.constant("a.bias"), network.constant("a.bias"))
-    none = correct_biases(network, ranges.scales, int8_set(len(network.layers), ()), samples[:2])
-    assert none.errors == {}
-    assert none.network is network
+    better, errors = correct_biases(network, ranges.scales, plan.keeping({index}), samples[:2])
+    assert list(errors) == ["b", "t", "g", "m"]
+    assert np.array_equal(better.constant("a.bias"), network.constant("a.bias"))
+    same, none = correct_biases(network, ranges.scales, int8_set(len(network.layers), ()), samples[:2])
+    assert none == {}
+    assert same is network
 
 
 def test_memory_limits_the_samples(corrected, monkeypatch):
     """Live in both runs: at most two tensors of 8 x 10 x 10 floats after layer b, beside the input of 3 x 10 x 10."""
-    network, samples, ranges, plan, _ = corrected
+    network, samples, ranges, plan, _, _ = corrected
     largest = 2 * 2 * 8 * 10 * 10 * 4 + 3 * 10 * 10 * 4
-    assert correct_biases(network, ranges.scales, plan, samples, memory=2 * 5 * largest).samples == 5
-    assert correct_biases(network, ranges.scales, plan, samples, memory=1).samples == 1
+
+    def samples_read(**options):
+        remaining = iter(samples)
+        correct_biases(network, ranges.scales, plan, remaining, **options)
+        return COUNT - len(list(remaining))
+
+    assert samples_read() == COUNT
+    assert samples_read(memory=2 * 5 * largest) == 5
+    assert samples_read(memory=1) == 1
     monkeypatch.setattr(bias_correction, "SAMPLES", 3)
-    assert correct_biases(network, ranges.scales, plan, samples).samples == 3
+    assert samples_read() == 3
 
 
 def test_no_samples_are_refused(corrected):
-    network, _, ranges, plan, _ = corrected
+    network, _, ranges, plan, _, _ = corrected
     with pytest.raises(BadInput, match="no samples"):
         correct_biases(network, ranges.scales, plan, [])

@@ -15,8 +15,8 @@ from trt_bisect import load_network
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.calibration.histogram import BINS, METHODS, AbsHistogram, Calibrator
 from trt_bisect.errors import BadInput
+from trt_bisect.model.file import with_outputs
 from trt_bisect.model.layers import tensors_in_low
-from trt_bisect.model.observe import with_outputs
 
 
 def counted(values: np.ndarray, width: float) -> np.ndarray:

@@ -35,7 +35,7 @@ def case(tmp_path_factory):
     network = trt_bisect.load_network(networks.save(model, tmp_path_factory.mktemp("rounding")))
     waves = [np.cumsum(np.cumsum(random.normal(0, 1, (1, 2, 18, 12)), 2), 3) for _ in range(24)]
     samples = [{"x": (wave / np.abs(wave).max()).astype(np.float32)} for wave in waves]
-    return network, samples, round_weights(network, samples)
+    return network, samples, *round_weights(network, samples)
 
 
 def plan_of_weights(network):
@@ -52,10 +52,10 @@ def outputs(network, samples, plan, target=GraphTarget.ONNXRUNTIME):
 @pytest.mark.parametrize("layer", GRIDS)
 def test_the_new_weights_are_on_the_grid_of_the_old_ones(case, layer):
     """The largest of each output keeps its last level: whoever takes steps from the new ones gets those of the old."""
-    network, _, rounded = case
-    assert network.digest() != rounded.network.digest()
+    network, _, rounded, _ = case
+    assert network.digest() != rounded.digest()
     name, axis = f"{layer}.weight", GRIDS[layer]
-    old, new = network.constant(name), rounded.network.on_grid[name]
+    old, new = network.constant(name), rounded.on_grid[name]
     others = tuple(k for k in range(old.ndim) if k != axis)
     largest = np.abs(old).max(axis=others, keepdims=True)
     levels = new / (largest / 127)
@@ -66,30 +66,30 @@ def test_the_new_weights_are_on_the_grid_of_the_old_ones(case, layer):
 
 
 def test_weights_in_int8_lose_less_at_the_outputs(case):
-    network, samples, rounded = case
+    network, samples, rounded, shares = case
     reference = outputs(network, samples, network.free_plan())
-    before, after = (outputs(each, samples, plan_of_weights(each)) for each in (network, rounded.network))
+    before, after = (outputs(each, samples, plan_of_weights(each)) for each in (network, rounded))
     assert np.linalg.norm(after - reference) < 0.7 * np.linalg.norm(before - reference)
-    assert set(rounded.error_shares) == {f"{layer}.weight" for layer in GRIDS}
-    assert all(share < 1.0 for share in rounded.error_shares.values())
+    assert set(shares) == {f"{layer}.weight" for layer in GRIDS}
+    assert all(share < 1.0 for share in shares.values())
 
 
 def test_layers_that_stay_high_have_the_weights_of_the_file(case):
-    network, samples, rounded = case
-    both = (outputs(each, samples[:2], each.free_plan()) for each in (network, rounded.network))
+    network, samples, rounded, _ = case
+    both = (outputs(each, samples[:2], each.free_plan()) for each in (network, rounded))
     np.testing.assert_array_equal(*both)
 
 
 def test_the_recipes_file_rounds_the_new_weights_to_themselves(case):
-    network, samples, rounded = case
+    network, samples, rounded, _ = case
     plan = int8_set(len(network.layers), network.quantizable)
-    ours, files = (outputs(rounded.network, samples, plan, target) for target in GraphTarget)
+    ours, files = (outputs(rounded, samples, plan, target) for target in GraphTarget)
     np.testing.assert_allclose(ours, files, rtol=1e-5, atol=1e-5)
     scales = calibrate(network, samples, "minmax").scales
-    written = PlanWriter(rounded.network, scales, GraphTarget.TENSORRT).write(plan)
+    written = PlanWriter(rounded, scales, GraphTarget.TENSORRT).write(plan)
     graph = attached(written.model, written.weights).graph
     sources = {each.input[0] for each in graph.node if each.op_type == "QuantizeLinear"}
     constants = {each.name: each for each in graph.initializer}
     held = [numpy_helper.to_array(constants[name]) for name in sources if name in constants]
     for name in ("depthwise.weight", "matmul.weight"):
-        assert any(np.array_equal(rounded.network.on_grid[name], each) for each in held)
+        assert any(np.array_equal(rounded.on_grid[name], each) for each in held)

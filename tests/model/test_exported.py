@@ -11,7 +11,7 @@ from onnx import helper
 
 import trt_bisect
 from tests.support import networks
-from trt_bisect.model.prepare import Exported, exported_from
+from trt_bisect.model.prepare import exported_from
 from trt_bisect.report.network_graph import graph_of
 
 TRACE = """File "/nets/model.py", line 12, in forward
@@ -41,20 +41,20 @@ def node(metadata, name="n"):
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
-        (USUAL, Exported("features.0.conv (Conv2d)", "/nets/blocks.py:7")),  # the innermost line of one's own
+        (USUAL, ("features.0.conv (Conv2d)", "/nets/blocks.py:7")),  # the innermost line of one's own
         ({}, None),
         ({"namespace": "anything"}, None),
         ({"pkg.torch.onnx.name_scopes": "['', 'add']"}, None),  # the network itself, whose name is not told
-        ({"pkg.torch.onnx.class_hierarchy": "['nets.Net', 'aten.add.Tensor']"}, Exported("Net", "")),
-        ({"pkg.torch.onnx.name_scopes": "['', 'head', 'linear']"}, Exported("head", "")),
+        ({"pkg.torch.onnx.class_hierarchy": "['nets.Net', 'aten.add.Tensor']"}, ("Net", "")),
+        ({"pkg.torch.onnx.name_scopes": "['', 'head', 'linear']"}, ("head", "")),
         ({"pkg.torch.onnx.name_scopes": "no list"}, None),
         ({"pkg.torch.onnx.stack_trace": "nothing"}, None),
-        ({"pkg.torch.onnx.stack_trace": 'File "C:\\me\\a b.py", line 3, in f\n  x'}, Exported("", "C:\\me\\a b.py:3")),
+        ({"pkg.torch.onnx.stack_trace": 'File "C:\\me\\a b.py", line 3, in f\n  x'}, ("", "C:\\me\\a b.py:3")),
         (
             {"pkg.torch.onnx.stack_trace": 'File "/tmp/1.py", line 17, in f\n  x\nFile "<eval_with_key>.785", line 40'},
-            Exported("", "/tmp/1.py:17"),
+            ("", "/tmp/1.py:17"),
         ),
-        ({"pkg.torch.onnx.stack_trace": 'File "<stdin>", line 1, in f'}, Exported("", "<stdin>:1")),
+        ({"pkg.torch.onnx.stack_trace": 'File "<stdin>", line 1, in f'}, ("", "<stdin>:1")),
     ],
 )
 def test_the_module_and_the_line_are_told_as_far_as_they_are_there(metadata, expected):

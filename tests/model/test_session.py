@@ -11,8 +11,8 @@ from onnx import helper
 from tests.support.networks import chain, model_of, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import engine_status, make_builder
+from trt_bisect.model.file import Written
 from trt_bisect.model.network import load_network
-from trt_bisect.model.qdq import Written
 from trt_bisect.model.session import CPU, CUDA, give_back_arena, make_session, usable_provider
 from trt_bisect.support import memory
 

@@ -92,19 +92,19 @@ def error_in_int8(network, samples, reference):
 @pytest.mark.parametrize("kind", KINDS)
 def test_computes_the_same_in_fp32_and_loses_less_in_int8(kind, tmp_path):
     network, samples = opened(kind, tmp_path)
-    smoothed = smooth(network, samples)
-    before, after = (in_fp32(each, samples[0], tmp_path) for each in (network, smoothed.network))
+    smoothed, _ = smooth(network, samples)
+    before, after = (in_fp32(each, samples[0], tmp_path) for each in (network, smoothed))
     assert np.linalg.norm(before - after) <= 1e-5 * np.linalg.norm(before)
     known = {layer.name for layer in network.layers}
-    names = [layer.name for layer in smoothed.network.layers]
+    names = [layer.name for layer in smoothed.layers]
     assert [name for name in names if name in known] == [layer.name for layer in network.layers]
-    assert error_in_int8(smoothed.network, samples, before) < 0.5 * error_in_int8(network, samples, before)
+    assert error_in_int8(smoothed, samples, before) < 0.5 * error_in_int8(network, samples, before)
 
 
 def test_the_channels_of_a_depthwise_convolution_become_equal(tmp_path):
     network, samples = opened("depthwise", tmp_path)
-    smoothed = smooth(network, samples)
-    kernel, bias = (smoothed.network.constant(f"m.{part}") for part in ("weight", "bias"))
+    smoothed, _ = smooth(network, samples)
+    kernel, bias = (smoothed.constant(f"m.{part}") for part in ("weight", "bias"))
     maps = [np.tensordot(kernel[:, :, 0, 0], each["x"][0], 1) + bias[:, None, None] for each in samples]
     largest = np.abs(maps).max(axis=(0, 2, 3))
     np.testing.assert_allclose(largest, largest[0], rtol=1e-4)
@@ -118,16 +118,16 @@ def test_the_inputs_of_a_concat_come_to_one_range(tmp_path):
         joined = plain_tensors(networks.save(each.skeleton, tmp_path), ["join_out"], samples[:1])["join_out"]
         return np.abs(joined[:, :8]).max() / np.abs(joined[:, 8:]).max()
 
-    smoothed = smooth(network, samples)
-    assert set(smoothed.tensors) == {"join_out"}
+    smoothed, shares = smooth(network, samples)
+    assert set(shares) == {"join_out"}
     assert ratio(network) > 100
-    assert ratio(smoothed.network) < 10
+    assert ratio(smoothed) < 10
 
 
 def test_a_residual_sum_reads_the_product_of_a_mul(tmp_path):
     network, samples = opened("residual", tmp_path)
     network = network.fixing({network.layer_named("c").index: Precision.FP32}).with_one_scale_a_weight({2})
-    smoothed = smooth(network, samples).network
+    smoothed, _ = smooth(network, samples)
     by_name = {node.name: node for node in smoothed.skeleton.graph.node}
     (added,) = by_name.keys() - {layer.name for layer in network.layers}
     assert by_name[added].op_type == "Mul"
@@ -163,13 +163,13 @@ def test_what_cannot_be_divided_is_shared_or_is_an_output_is_left(kind, change, 
     model = planted(kind)
     change(model)
     network = trt_bisect.load_network(networks.save(model, tmp_path))
-    found = smooth(network, [{"x": np.ones((1, *shape), np.float32)}]).tensors
-    assert "norm_out" not in found
-    assert found == {} or kind == "residual"
+    _, shares = smooth(network, [{"x": np.ones((1, *shape), np.float32)}])
+    assert "norm_out" not in shares
+    assert shares == {} or kind == "residual"
 
 
 def test_a_tensor_of_convolutions_that_others_read_is_left(tmp_path):
     network, samples = opened("read elsewhere", tmp_path)
-    smoothed = smooth(network, samples)
-    assert smoothed.tensors == {}
-    assert smoothed.network is network
+    smoothed, shares = smooth(network, samples)
+    assert shares == {}
+    assert smoothed is network

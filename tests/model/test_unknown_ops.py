@@ -19,7 +19,7 @@ from tests.support.records import texts
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import BadInput
-from trt_bisect.model import operators
+from trt_bisect.model import operators, session as sessions
 from trt_bisect.model.network import load_network
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.report.answer import RecipeLayers
@@ -116,9 +116,9 @@ def test_a_library_that_is_none_is_refused(tmp_path):
     library = tmp_path / "ops.so"
     library.write_bytes(b"no library")
     with pytest.raises(BadInput, match=r"ops\.so"):
-        operators.use_libraries([library])
+        sessions.use_libraries([library])
     with pytest.raises(BadInput, match=r"gone\.so"):
-        operators.digests_of([tmp_path / "gone.so"])
+        sessions.digests_of([tmp_path / "gone.so"])
 
 
 @pytest.mark.subprocess
@@ -153,7 +153,7 @@ def test_an_operator_from_a_library_leaves_the_shape_open_where_nobody_knows_it(
     """ONNX Runtime gives the type of what it makes, and an empty shape: that is no scalar."""
     made = SimpleNamespace(name="wobbled", type="tensor(float)", shape=[])
     session = SimpleNamespace(get_outputs=lambda: [made])
-    monkeypatch.setattr(operators, "open_unoptimised", lambda *_: session)
+    monkeypatch.setattr(operators, "make_session", lambda *_, **__: session)
     model = with_unknown(typed=False)
     operators.add_types(model, {})
     (value,) = [value for value in model.graph.value_info if value.name == "wobbled"]
@@ -166,6 +166,6 @@ def test_a_network_runs_whole_with_the_operators_of_a_real_library(tmp_path):
     extensions = pytest.importorskip("onnxruntime_extensions")
     model = with_unknown("ai.onnx.contrib", "NegPos", typed=False)
     next(node for node in model.graph.node if node.op_type == "NegPos").output.append("positive")
-    operators.use_libraries([extensions.get_library_path()])
+    sessions.use_libraries([extensions.get_library_path()])
     network = load_network(saved(model, tmp_path))
     assert [layer.name for layer in network.layers if layer.quantizable] == ["conv1", "conv2", "conv3", "add"]

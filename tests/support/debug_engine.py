@@ -3,8 +3,8 @@
 import numpy as np
 from onnx import helper
 
-from trt_bisect.model.observe import with_outputs
-from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
+from trt_bisect.model.file import Written, with_outputs
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import UNOPTIMISED, make_session
 
 _POINTWISE = ("Relu", "Sigmoid", "Tanh", "Div")

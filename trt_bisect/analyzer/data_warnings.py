@@ -15,9 +15,9 @@ import onnx
 from trt_bisect.calibration.collect import Magnitudes
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.statistics import Drift, FedInput, Moments
+from trt_bisect.model.file import Written
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import Segments
-from trt_bisect.model.qdq import Written
+from trt_bisect.model.observe import Observer
 from trt_bisect.model.quantizer import INT8_MAX
 from trt_bisect.support.text import counted, percent
 
@@ -82,13 +82,14 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
     """
     outputs = [_biased(network, node) for node in layer.convolutions]
     made = [name for name in dict.fromkeys((layer.reads, *outputs)) if name in network.producers]
-    segments = Segments(Written(network.skeleton, dict(network.weights)), [made])
+    written = Written(network.skeleton, dict(network.weights))
+    observer = Observer(written, [made], network.source, in_segments=True)
     channels = {n: len(network.constant(node.input[1])) for n, node in zip(outputs, layer.convolutions, strict=True)}
     moments: dict[str, Moments] = {}
     reach = 0.0
     try:
-        for feeds in islice(samples, _SAMPLES):
-            for tensors in segments.run(feeds):
+        for position, feeds in enumerate(islice(samples, _SAMPLES)):
+            for tensors in observer.run(feeds, position):
                 seen = {**feeds, **tensors}
                 reach = max(reach, float(np.abs(seen[layer.reads]).max(initial=0.0)))
                 for name in outputs:

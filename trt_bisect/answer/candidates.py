@@ -146,21 +146,18 @@ def losses_in_words(losses: Mapping[str, float]) -> str:
 
 
 def _equalised(network: Network, _: Dataset) -> tuple[Network, str] | None:
-    changed = equalise(network)
-    words = f"channels of {counted(len(changed.pairs), 'pair')} of layers equalised"
-    return (changed.network, words) if changed.pairs else None
+    changed, factors = equalise(network)
+    return (changed, f"channels of {counted(len(factors), 'pair')} of layers equalised") if factors else None
 
 
 def _smoothed(network: Network, data: Dataset) -> tuple[Network, str] | None:
-    changed = smooth(network, islice(data, 0, None, _EVERY))
-    words = f"channels of {counted(len(changed.tensors), 'tensor')} smoothed"
-    return (changed.network, words) if changed.tensors else None
+    changed, shares = smooth(network, islice(data, 0, None, _EVERY))
+    return (changed, f"channels of {counted(len(shares), 'tensor')} smoothed") if shares else None
 
 
 def _rounded(network: Network, data: Dataset) -> tuple[Network, str] | None:
-    changed = round_weights(network, islice(data, 0, None, _EVERY))
-    words = f"{counted(len(changed.error_shares), 'weight')} rounded for the outputs"
-    return (changed.network, words) if changed.error_shares else None
+    changed, shares = round_weights(network, islice(data, 0, None, _EVERY))
+    return (changed, f"{counted(len(shares), 'weight')} rounded for the outputs") if shares else None
 
 
 _CHANGES: tuple[Callable[[Network, Dataset], tuple[Network, str] | None], ...] = (_equalised, _smoothed, _rounded)

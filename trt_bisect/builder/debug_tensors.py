@@ -27,9 +27,9 @@ from trt_bisect.builder.inspector import onnx_layers_in
 from trt_bisect.builder.tensorrt_build import Definition
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
-from trt_bisect.model.file import tensors_read
-from trt_bisect.model.observe import Observer, with_outputs
-from trt_bisect.model.qdq import PlanWriter, Written
+from trt_bisect.model.file import Written, tensors_read, with_outputs
+from trt_bisect.model.observe import Observer
+from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.model.writing import Names, rename_reads
 from trt_bisect.precision import Precision, PrecisionPlan

@@ -24,11 +24,18 @@ from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import TensorFacts, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import FreeBatch
-from trt_bisect.model.operators import digests_of, use_libraries
 from trt_bisect.model.pieces import PIECE_LAYERS, Boundaries, Piece, cut
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, WrittenSwitch, write_switch
 from trt_bisect.model.quantizer import Scales, scale_in
-from trt_bisect.model.session import CPU, SAME_SUMS, integer_sums_are_exact, make_session, usable_provider
+from trt_bisect.model.session import (
+    CPU,
+    SAME_SUMS,
+    digests_of,
+    integer_sums_are_exact,
+    make_session,
+    usable_provider,
+    use_libraries,
+)
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.machine import processor
 from trt_bisect.support.memory import give_back_memory

@@ -25,7 +25,7 @@ from trt_bisect.builder.inspector import LOGGED, EngineLayer, logged_layers
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, install
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
-from trt_bisect.model.operators import digests_of
+from trt_bisect.model.session import digests_of
 from trt_bisect.support.files import ScratchFolder
 from trt_bisect.support.machine import find_gpu
 

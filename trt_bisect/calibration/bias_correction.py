@@ -10,8 +10,7 @@ measured from FP32 inputs, and 0.151 if all errors are measured in the uncorrect
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -21,8 +20,8 @@ from onnx import helper
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.equalise import BIAS_SLOT, with_constants
-from trt_bisect.model.file import tensor_uses
-from trt_bisect.model.network import Network
+from trt_bisect.model.layers import attribute
+from trt_bisect.model.network import Network, Slot
 from trt_bisect.model.observe import can_be_cut, facts_for
 from trt_bisect.model.pieces import Boundaries, Piece
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -38,24 +37,9 @@ SAMPLES = 32
 """The samples that a mean is taken over, if memory holds the live tensors of so many."""
 
 
-@dataclass(frozen=True)
-class BiasCorrected:
-    """A network with corrected biases.
-
-    Attributes:
-        errors: by corrected layer, in execution order, the mean error of its output in INT8, by channel, float64, which
-            was subtracted from the bias.
-        samples: the number of samples that the means are taken over.
-    """
-
-    network: Network
-    errors: Mapping[str, np.ndarray]
-    samples: int
-
-
 def correct_biases(
     network: Network, scales: Scales, plan: PrecisionPlan, samples: Iterable[Feeds], *, memory: int = MEMORY
-) -> BiasCorrected:
+) -> tuple[Network, dict[str, np.ndarray]]:
     """Returns ``network`` with corrected biases for a plan.
 
     The network runs once, piece by piece, in FP32 and under the plan, on all samples at the same time. After each layer
@@ -67,6 +51,10 @@ def correct_biases(
     Args:
         network: without Q/DQ pairs of its own.
 
+    Returns:
+        The network, and by corrected layer, in execution order, the mean error of its output in INT8, by channel,
+        float64, which was subtracted from the bias.
+
     Raises:
         BadInput: there are no samples, or ONNX Runtime refuses one.
         TrialFailed: ONNX Runtime refuses a piece, or the network cannot be cut into pieces.
@@ -77,7 +65,7 @@ def correct_biases(
     fp32 = [dict(feeds) for feeds in _samples_held(network, boundaries, samples, memory)]
     int8 = [dict(feeds) for feeds in fp32]
     writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
-    changed: dict[tuple[int, int], np.ndarray] = {}
+    changed: dict[Slot, np.ndarray] = {}
     errors: dict[str, np.ndarray] = {}
     start = 0
     for index, lowered, slot, axis, factor in sorted(_bias_inputs(network, plan)):
@@ -97,7 +85,7 @@ def correct_biases(
         for tensors in (*fp32, *int8):
             for name in [name for name in tensors if boundaries.last_read.get(name, -1) < start]:
                 del tensors[name]
-    return BiasCorrected(with_constants(network, changed) if changed else network, errors, len(fp32))
+    return (with_constants(network, changed) if changed else network), errors
 
 
 def _samples_held(network: Network, boundaries: Boundaries, samples: Iterable[Feeds], memory: int) -> Iterator[Feeds]:
@@ -121,25 +109,23 @@ def _bias_inputs(network: Network, plan: PrecisionPlan) -> Iterator[tuple[int, i
     Each is the index of the layer that reads it, of the layer in INT8 (another one for a MatMul before an Add), the
     bias's slot, the channel axis of the output, and a Gemm's ``beta``, by which it multiplies its bias.
     """
-    graph = network.skeleton.graph
-    constants, uses = {tensor.name for tensor in graph.initializer}, tensor_uses(graph)
-    readers = {name: index for index, node in enumerate(graph.node) for name in node.input}
+    nodes = network.skeleton.graph.node
     for k in sorted(plan.lowered & set(network.quantizable)):
-        node = graph.node[k]
-        if len(node.input) < 2 or node.input[1] not in constants:
+        node = nodes[k]
+        if len(node.input) < 2 or not network.has_constant(node.input[1]):
             continue
         if node.op_type in ("Conv", "ConvTranspose", "Gemm"):
             bias = node.input[BIAS_SLOT] if len(node.input) > BIAS_SLOT else ""
-            factor = next((entry.f for entry in node.attribute if entry.name == "beta"), 1.0)
-            if (not bias or bias in constants) and factor:
+            factor = attribute(node, "beta", 1.0)
+            if (not bias or network.has_constant(bias)) and factor:
                 yield k, k, BIAS_SLOT, 1, factor
-        elif node.op_type == "MatMul" and uses[node.output[0]] == 1 and node.output[0] in readers:
-            reader = graph.node[readers[node.output[0]]]
-            slot = 1 if reader.input[0] == node.output[0] else 0
-            if reader.op_type == "Add" and reader.input[slot] in constants:
-                shape = network.constant(reader.input[slot]).shape
-                if shape and math.prod(shape) == shape[-1]:
-                    yield readers[node.output[0]], k, slot, -1, 1.0
+        elif node.op_type == "MatMul" and network.uses[node.output[0]] == 1:
+            for reader, slot in network.readers.get(node.output[0], ()):
+                beside = 1 - slot
+                if nodes[reader].op_type == "Add" and network.has_constant(nodes[reader].input[beside]):
+                    shape = network.constant(nodes[reader].input[beside]).shape
+                    if shape and math.prod(shape) == shape[-1]:
+                        yield reader, k, beside, -1, 1.0
 
 
 def _run(writer: PlanWriter, piece: Piece, plan: PrecisionPlan, held: Sequence[_Tensors]) -> None:

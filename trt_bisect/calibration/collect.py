@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -18,7 +17,6 @@ from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.errors import BadInput
-from trt_bisect.model.file import tensors_read
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import groups_within, observe_ahead
 from trt_bisect.model.quantizer import INT8_MAX
@@ -148,13 +146,11 @@ def _origins(network: Network, counted: Collection[str] | None) -> dict[str, str
             origins[node.output[0]] = origins[node.input[0]]
     if counted is None:
         return origins
-    uses = Counter(name for node in graph.node for name in tensors_read(node))
-    uses.update(value.name for value in graph.output)
     for node in graph.node:
         if node.op_type in _BOUNDING and not node.domain and node.output[0] in counted:
             before = node.input[0]
             is_origin = before in network.producers and origins.get(before) == before
-            if is_origin and before not in counted and uses[before] == 1:
+            if is_origin and before not in counted and network.uses[before] == 1:
                 origins[before] = origins[node.output[0]]
     return origins
 

@@ -18,8 +18,8 @@ and the largest weight of an output keeps the last level: whoever takes steps fr
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -28,8 +28,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.equalise import with_constants
-from trt_bisect.model.file import tensor_uses
-from trt_bisect.model.layers import int_attribute
+from trt_bisect.model.layers import attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8_MAX, RoundedWeights, weight_quantizer
@@ -44,22 +43,15 @@ _DAMPING = 0.01
 _BLOCK = 64
 
 
-@dataclass(frozen=True, eq=False)
-class WeightsRounded:
-    """A network with weights rounded for the outputs, and by weight the share that is left of its error there."""
-
-    network: Network
-    error_shares: Mapping[str, float]
-
-
-def round_weights(network: Network, samples: Iterable[Feeds]) -> WeightsRounded:
+def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[str, float]]:
     """Returns a network whose layers in INT8 have weights rounded for their outputs (``Network.on_grid``).
 
-    ``network`` has no Q/DQ pairs of its own; the samples are of the calibration data.
+    Also by weight the share that is left of its error there. ``network`` has no Q/DQ pairs of its own; the samples are
+    of the calibration data.
     """
     feeds, layers = list(islice(samples, SAMPLES)), list(_roundable(network))
     if not layers or not feeds:
-        return WeightsRounded(network, {})
+        return network, {}
     count = max(_PLACES // len(feeds), 1)
     moments: dict[str, np.ndarray] = {}
     random = np.random.default_rng(0)
@@ -68,7 +60,7 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> WeightsRounded:
             tensor, name = node.input[:2]
             vectors = _vectors(node, tensors[tensor], network.constant(name).shape, count, random)
             moments[name] = moments.get(name, 0.0) + np.matmul(vectors.transpose(0, 2, 1), vectors)
-    on_grid, error_shares = dict(network.on_grid), {}
+    on_grid, error_shares = dict(network.on_grid), dict[str, float]()
     for node, axis in layers:
         name = node.input[1]
         weight, h = network.constant(name), moments[name].astype(np.float64)
@@ -82,11 +74,11 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> WeightsRounded:
             for change in (rows - nearest, rows - rounded)
         )
         if after < before:
-            keeps_order = node.op_type == "Conv" or int_attribute(node, "transB", 0)
+            keeps_order = node.op_type == "Conv" or attribute(node, "transB", 0)
             new = rounded.reshape(weight.shape) if keeps_order else rounded[0].T
             on_grid[name] = np.ascontiguousarray(new, np.float32)
             error_shares[name] = after / before
-    return WeightsRounded(replace(network, on_grid=on_grid, rounded=RoundedWeights()), error_shares)
+    return replace(network, on_grid=on_grid, rounded=RoundedWeights()), error_shares
 
 
 def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
@@ -106,15 +98,14 @@ def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
 def _roundable(network: Network) -> Iterator[tuple[onnx.NodeProto, int]]:
     """Yields the layers whose one weight can be seen as rows of few inputs, each with the axis of its steps."""
     graph = network.skeleton.graph
-    uses = tensor_uses(graph)
     for k in network.movable:
         layer, node = network.layers[k], graph.node[k]
         rounding = next((entry for entry in layer.roundings if entry.is_weight and entry.slot == 1), None)
-        if rounding is None or rounding.fixed or uses[node.input[1]] != 1 or rounding.axis is None:
+        if rounding is None or rounding.fixed or network.uses[node.input[1]] != 1 or rounding.axis is None:
             continue
         weight = network.constant(node.input[1])
-        groups = int_attribute(node, "group", 1)
-        fits = weight.dtype == np.float32 and np.isfinite(weight).all() and not int_attribute(node, "transA", 0)
+        groups = attribute(node, "group", 1)
+        fits = weight.dtype == np.float32 and np.isfinite(weight).all() and not attribute(node, "transA", 0)
         if node.op_type == "Conv":
             fits = fits and weight.ndim in (3, 4) and groups in (1, weight.shape[0])
             fits = fits and (groups == 1 or weight.shape[1] == 1)
@@ -128,9 +119,9 @@ def _rows(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
     """A weight as [groups, outputs of a group, inputs of a group], float64."""
     values = np.asarray(weight, np.float64)
     if node.op_type == "Conv":
-        groups = int_attribute(node, "group", 1)
+        groups = attribute(node, "group", 1)
         return values.reshape(groups, len(values) // groups, -1)
-    return (values if node.op_type == "Gemm" and int_attribute(node, "transB", 0) else values.T)[None]
+    return (values if node.op_type == "Gemm" and attribute(node, "transB", 0) else values.T)[None]
 
 
 def _vectors(
@@ -141,12 +132,11 @@ def _vectors(
         flat = values.reshape(-1, values.shape[-1])
         places = random.permutation(len(flat))[:count]
         return np.asarray(flat[places], np.float64)[None]
-    kernel, rank, groups = weight[2:], values.ndim - 2, int_attribute(node, "group", 1)
-    ints = {entry.name: list(entry.ints) for entry in node.attribute if entry.type == onnx.AttributeProto.INTS}
-    pads = ints.get("pads", [0] * 2 * rank)
-    if any(entry.name == "auto_pad" and entry.s not in (b"", b"NOTSET", b"VALID") for entry in node.attribute):
+    kernel, rank, groups = weight[2:], values.ndim - 2, attribute(node, "group", 1)
+    pads = attribute(node, "pads", [0] * 2 * rank)
+    if attribute(node, "auto_pad", b"") not in (b"", b"NOTSET", b"VALID"):
         pads = [(size - 1) // 2 for size in kernel] * 2
-    strides, dilations = ints.get("strides", [1] * rank), ints.get("dilations", [1] * rank)
+    strides, dilations = (attribute(node, name, [1] * rank) for name in ("strides", "dilations"))
     padded = np.pad(values, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
     reach = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
     if any(have < need for have, need in zip(padded.shape[2:], reach, strict=True)):

@@ -44,7 +44,6 @@ from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.model.observe import groups_within, observe_in_parts
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import LowPrecision, Quantizer, Scales
-from trt_bisect.model.reading import as_in_file
 from trt_bisect.options.commands import CompareOptions, ProfileOptions
 from trt_bisect.options.concerns import FIXING
 from trt_bisect.options.declare import takes
@@ -426,7 +425,7 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
     how = options.calibrating()
     folder = None if options.output is None else Path(content_of(options.output))
     board = open_board(options.tensorboard, options.tensorboard_detail)
-    network = as_in_file(asked_network(options, model, options.shapes))
+    network = asked_network(options, model, options.shapes).as_in_file()
     layers = _chosen(network, options.prefix, options.op_types)
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         gives_scales = options.calibration is not None or network.has_pairs
@@ -487,7 +486,7 @@ class _Profiling:
         """Adds the figures of the tensors that are no constants, over the samples."""
         progress.stage("Profiling", samples.length)
         uses = (use for layer in layers for use in self.uses(layer))
-        varying = {use.pair: use for use in uses if not self.writer.context.is_constant(use.tensor)}.values()
+        varying = {use.pair: use for use in uses if not self.network.has_constant(use.tensor)}.values()
         names = list(dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs)))
         statistics: dict[_Pair, TensorStatistics] = {}
         first, every = _opened(samples)
@@ -510,7 +509,7 @@ class _Profiling:
         """The layer's inputs, weights, biases and outputs, as its node has them."""
         for use in self.uses(layer):
             name, first = use.tensor, use.quantizers[0] if use.quantizers else None
-            is_constant = self.writer.context.is_constant(name)
+            is_constant = self.network.has_constant(name)
             figures = self.figures.get(use.pair)
             if is_constant and (values := self.network.constant(name)).dtype.kind in _NUMBERS:
                 statistics = TensorStatistics(use.quantizers)

@@ -38,9 +38,9 @@ from trt_bisect.data.datasets import open_dataset, profile_shapes
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of, name_of
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.model.file import read_model
+from trt_bisect.model.file import Written, read_model
 from trt_bisect.model.network import GivenModel, Network, load_network
-from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.options.commands import MigrateOptions
 from trt_bisect.options.concerns import EXPLAIN_NOTHING, NONE, RunOptions

@@ -65,7 +65,7 @@ from pathlib import Path
 
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.gpu_time import BYTES, Gpu, Kernel, Kind, Predicted, Product, ranged, seconds
-from trt_bisect.model.layers import CONVOLUTIONS, POINTWISE, Layer, TensorFacts, int_attribute
+from trt_bisect.model.layers import CONVOLUTIONS, POINTWISE, Layer, TensorFacts, attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision, PrecisionPlan
@@ -317,14 +317,14 @@ class EngineModel:
         first, second, out = (shapes.get(name) for name in (node.input[0], node.input[1], node.output[0]))
         if not first or second is None or out is None:
             return None
-        groups = int_attribute(node, "group", 1)
+        groups = attribute(node, "group", 1)
         if node.op_type == "Conv":
             rows = out[0] * math.prod(out[2:])
             return Product(rows, second[0] // groups, second[1], math.prod(second[2:]), precision, groups)
         if node.op_type == "ConvTranspose":
             columns = second[1] * math.prod(second[2:])
             return Product(first[0] * math.prod(first[2:]), columns, first[1] // groups, 1, precision, groups)
-        depth = first[-2 if int_attribute(node, "transA", 0) else -1]
+        depth = first[-2 if attribute(node, "transA", 0) else -1]
         batch = 1 if self._has_weight(k) else max(math.prod(out[:-2]), 1)
         return Product(math.prod(out[:-1]) // batch, out[-1] if out else 1, depth, 1, precision, batch)
 

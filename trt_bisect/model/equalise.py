@@ -10,30 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
-from trt_bisect.model.file import (
-    DETACH_FROM_BYTES,
-    detached_tensor,
-    refill,
-    subgraphs_of_attribute,
-    tensor_uses,
-    tensors_read,
-)
-from trt_bisect.model.layers import int_attribute
-from trt_bisect.model.network import Network
+from trt_bisect.model.file import constant_tensor, refill, subgraphs_of_attribute, tensors_read
+from trt_bisect.model.layers import attribute
+from trt_bisect.model.network import Network, Slot
 from trt_bisect.model.prepare import unused_name
 from trt_bisect.model.quantizer import RoundedWeights
 
 BIAS_SLOT = 2
 """The input of Conv, ConvTranspose and Gemm that is the bias."""
-
-Slot = tuple[int, int]
-"""The index of a layer and the position of one of its inputs."""
 
 
 def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Network:
@@ -43,26 +32,22 @@ def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Netw
     layer. An input right after a layer's last one can be added.
     """
     skeleton = deepcopy(network.skeleton)
-    graph, uses = skeleton.graph, tensor_uses(skeleton.graph)
+    graph = skeleton.graph
     taken = {name for node in graph.node for name in (*node.output, *tensors_read(node), *_names_inside(node))}
     taken |= {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
-    weights, small = dict(network.weights), {tensor.name: tensor for tensor in graph.initializer}
+    weights, constants = dict(network.weights), {tensor.name: tensor for tensor in graph.initializer}
     for (index, slot), values in changed.items():
         node = graph.node[index]
         if slot == len(node.input):
             node.input.append("")
         name = node.input[slot]
-        if uses[name] != 1:
+        if network.uses[name] != 1:
             name = unused_name(f"{node.name}.{'bias' if slot == BIAS_SLOT else 'weight'}", taken)
             node.input[slot] = name
         weights.pop(name, None)
-        if values.nbytes >= DETACH_FROM_BYTES:
-            weights[name] = values
-            small[name] = detached_tensor(name, values)
-        else:
-            small[name] = numpy_helper.from_array(values, name)
-    refill(graph.initializer, small.values())
-    return replace(network, skeleton=skeleton, weights=weights, memo={}, rounded=RoundedWeights())
+        constants[name] = constant_tensor(name, values, weights)
+    refill(graph.initializer, constants.values())
+    return replace(network, skeleton=skeleton, weights=weights, rounded=RoundedWeights())
 
 
 def _names_inside(node: onnx.NodeProto) -> set[str]:
@@ -86,42 +71,17 @@ _WORTH = 1e-3
 """A pair whose factors are all this near to 1, relatively, is left as it is."""
 
 
-@dataclass(frozen=True, eq=False)
-class EqualisedPair:
-    """Two layers between which factors were moved.
-
-    Attributes:
-        first: the name of the layer whose output channels are divided by the factors.
-        second: the name of the layer whose weights are multiplied by them.
-        factors: positive, float64, one for each channel between the two.
-    """
-
-    first: str
-    second: str
-    factors: np.ndarray
-
-    @property
-    def largest(self) -> float:
-        """The largest of the factors and of their inverses."""
-        return float(np.max(np.maximum(self.factors, 1 / self.factors)))
-
-
-@dataclass(frozen=True)
-class Equalised:
-    """A network whose channels are equalised, and the pairs of layers that were changed, in execution order."""
-
-    network: Network
-    pairs: tuple[EqualisedPair, ...]
-
-
-def equalise(network: Network) -> Equalised:
-    """Returns a network that computes the same in FP32, up to float noise, with equalised channels.
+def equalise(network: Network) -> tuple[Network, dict[tuple[str, str], np.ndarray]]:
+    """Returns a network that computes the same in FP32, up to float noise, with equalised channels; and the factors.
 
     A pair is a Conv, ConvTranspose or Gemm and the next such layer. Between the two there are only operators that
     commute with positive factors (Relu, LeakyRelu, PRelu, pooling, zero padding, flattening), and each tensor there has
     a single reader. Clip (ReLU6) does not commute. A layer with a computed, shared, or not finite weight, or one that
     is not float32, is in no pair. The factors are computed again and again for all pairs until they settle, since a
     layer can be in two of them. The network has no Q/DQ pairs of its own: their scales would not fit the new channels.
+
+    The factors are positive, float64, one for each channel, by the names of the layer whose outputs they divide and of
+    the layer whose weights they multiply, in execution order.
     """
     pairs = dict(_Finder(network).pairs())
     channels_before = {second: channels for (_, second), channels in pairs.items()}
@@ -129,15 +89,14 @@ def equalise(network: Network) -> Equalised:
     factors = _settle(pairs, {k: layer.magnitudes() for k, layer in layers.items()})
     changed = {pair: s for pair, s in factors.items() if np.max(np.abs(np.log(s))) > _WORTH}
     if not changed:
-        return Equalised(network, ())
+        return network, {}
     before = {second: s for (_, second), s in changed.items()}
     after = {first: s for (first, _), s in changed.items()}
     constants: dict[Slot, np.ndarray] = {}
     for k in sorted({*before, *after}):
         constants.update(layers[k].scaled(before.get(k), after.get(k)))
     names = [layer.name for layer in network.layers]
-    equalised = (EqualisedPair(names[first], names[second], s) for (first, second), s in changed.items())
-    return Equalised(with_constants(network, constants), tuple(equalised))
+    return with_constants(network, constants), {(names[k], names[j]): s for (k, j), s in changed.items()}
 
 
 _Pair = tuple[int, int]
@@ -197,9 +156,9 @@ class _Weighted:
         return changed
 
     def _grid(self) -> np.ndarray:
-        weight, groups = self._weight, int_attribute(self._node, "group", 1)
+        weight, groups = self._weight, attribute(self._node, "group", 1)
         if self._node.op_type == "Gemm":
-            rows: np.ndarray = weight if int_attribute(self._node, "transB", 0) else weight.T
+            rows: np.ndarray = weight if attribute(self._node, "transB", 0) else weight.T
             return rows.reshape(1, rows.shape[0], -1, self._per_channel)
         grid = np.reshape(weight, (groups, weight.shape[0] // groups, weight.shape[1], -1))
         return grid if self._node.op_type == "Conv" else np.transpose(grid, (0, 2, 1, 3))
@@ -209,17 +168,14 @@ class _Weighted:
             grid = grid if self._node.op_type == "Conv" else grid.transpose(0, 2, 1, 3)
             return grid.reshape(self._weight.shape)
         rows: np.ndarray = grid.reshape(grid.shape[1], -1)
-        return rows if int_attribute(self._node, "transB", 0) else rows.T
+        return rows if attribute(self._node, "transB", 0) else rows.T
 
 
 class _Finder:
     """Finds the pairs of a network."""
 
     def __init__(self, network: Network) -> None:
-        graph = network.skeleton.graph
-        self._network, self._nodes, self._uses = network, graph.node, tensor_uses(graph)
-        self._constants = {tensor.name for tensor in graph.initializer}
-        self._readers = {name: index for index, node in enumerate(graph.node) for name in node.input}
+        self._network, self._nodes = network, network.skeleton.graph.node
 
     def pairs(self) -> Iterator[tuple[_Pair, int]]:
         """Yields the pairs in execution order, each with the number of channels between the layers."""
@@ -231,23 +187,28 @@ class _Finder:
                     yield (index, second), first.outputs
 
     def _can_be_scaled(self, node: onnx.NodeProto) -> bool:
-        if node.op_type not in _WEIGHTED or node.domain not in ("", "ai.onnx"):
+        if node.op_type not in _WEIGHTED or node.domain:
             return False
-        if any(name and name not in self._constants for name in node.input[1:]) or self._uses[node.input[1]] != 1:
+        if self._reads_computed(node) or self._network.uses[node.input[1]] != 1:
             return False
         weight = self._network.constant(node.input[1])
         return weight.dtype == np.float32 and weight.size > 0 and bool(np.isfinite(weight).all())
+
+    def _reads_computed(self, node: onnx.NodeProto) -> bool:
+        """Returns true if an input of a node after the first one is no constant."""
+        return any(name and not self._network.has_constant(name) for name in node.input[1:])
 
     def _next(self, tensor: str, channels: int) -> int | None:
         """The layer that reads a tensor with this number of channels and can be the second of a pair; or None."""
         is_flat = False
         while True:
-            index = self._readers.get(tensor)
-            if index is None or self._uses[tensor] != 1 or self._nodes[index].input[0] != tensor:
+            reads = self._network.readers.get(tensor, ())
+            if self._network.uses[tensor] != 1 or [slot for _, slot in reads] != [0]:
                 return None
+            ((index, _),) = reads
             node = self._nodes[index]
             if node.op_type in _WEIGHTED:
-                if not self._can_be_scaled(node) or int_attribute(node, "transA", 0):
+                if not self._can_be_scaled(node) or attribute(node, "transA", 0):
                     return None
                 inputs = _Weighted(self._network, index).inputs
                 return index if inputs == channels or (is_flat and inputs % channels == 0) else None
@@ -258,15 +219,15 @@ class _Finder:
 
     def _commutes(self, node: onnx.NodeProto) -> bool:
         """Returns true for a node that works on each channel by itself and commutes with positive factors."""
-        if node.domain not in ("", "ai.onnx") or any(self._uses[name] for name in node.output[1:] if name):
+        if node.domain or any(self._network.uses[name] for name in node.output[1:] if name):
             return False
-        if any(name and name not in self._constants for name in node.input[1:]):
+        if self._reads_computed(node):
             return False
         return node.op_type in BY_CHANNEL or (node.op_type == "Pad" and self._pads_with_zeros(node))
 
     def _pads_with_zeros(self, node: onnx.NodeProto) -> bool:
         """Returns true for a Pad that adds zeros, or copies of values, and adds no channels."""
-        mode = next((attribute.s for attribute in node.attribute if attribute.name == "mode"), b"constant")
+        mode = attribute(node, "mode", b"constant")
         pads, value, axes = (node.input[slot] if slot < len(node.input) else "" for slot in (1, 2, 3))
         if axes or (mode == b"constant" and value and np.any(self._network.constant(value))):
             return False
@@ -277,7 +238,7 @@ class _Finder:
         """Returns true for a node that turns [batch, channels, ...] into [batch, channels x the rest]."""
         node, layer = self._nodes[index], self._network.layers[index]
         if node.op_type == "Flatten":
-            return int_attribute(node, "axis", 1) == 1
+            return attribute(node, "axis", 1) == 1
         maker = self._network.producers.get(node.input[0])
         if node.op_type not in _TO_ROWS or maker is None:
             return False

@@ -31,7 +31,7 @@ import onnx_graphsurgeon as gs
 from onnx import TensorProto, helper
 
 from trt_bisect.errors import BadInput
-from trt_bisect.model.prepare import bodies_of, redirect, tensor_names, unused_name
+from trt_bisect.model.prepare import redirect, tensor_names, unused_name
 from trt_bisect.model.quantizer import FLOAT_TYPES, FP8, FP8_DTYPE, INT8, FloatType, LowPrecision, Quantizer
 from trt_bisect.precision import Precision
 
@@ -439,7 +439,7 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
             raise BadInput(
                 f"'{source}' is in {precision.upper()} and cannot be measured in {low.title}.", f"{remedy} in FP32."
             )
-    if any(has_type(body, kind) for body in bodies_of(graph)):
+    if any(has_type(body, kind) for body in graph.subgraphs(recursive=True)):
         raise BadInput(
             f"'{source}' has {low.title} tensors inside If, Loop or Scan.",
             "Give the network in FP32, or without such tensors.",

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -36,7 +37,7 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support.memory import mapped_if_large
 
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
-_GRAPH_IN_MODEL, _INITIALIZER_IN_GRAPH, _NAME_IN_TENSOR, _RAW_DATA_IN_TENSOR = 7, 5, 8, 9
+_GRAPH_IN_MODEL, _INITIALIZER_IN_GRAPH, _RAW_DATA_IN_TENSOR = 7, 5, 9
 _FIXED_SIZES = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
 
 
@@ -66,23 +67,16 @@ def read_without_weights(
     if sys.byteorder != "little":
         raise ValueError("raw_data is little-endian")
     model, weights = onnx.ModelProto(), dict[str, np.ndarray]()
-    of_model, of_graph = [], []
-    tensors: list[memoryview] = []
-    for field in _fields(np.memmap(path, np.uint8, "r").data):
-        if field.number != _GRAPH_IN_MODEL:
-            of_model.append(field.encoded)
-            continue
-        for inner in _fields(field.content):
-            if inner.number == _INITIALIZER_IN_GRAPH:
-                tensors.append(inner.content)
-            else:
-                of_graph.append(inner.encoded)
-    model.MergeFromString(b"".join(of_model))
-    model.graph.MergeFromString(b"".join(of_graph))
-    for content in tensors:
-        array = _read_tensor(content, model.graph.initializer.add(), least, types)
-        if array is not None:
-            weights[model.graph.initializer[-1].name] = array
+    for content in _read_but_initializers(model, np.memmap(path, np.uint8, "r").data):
+        tensor = model.graph.initializer.add()
+        raw = _read_but_raw_data(tensor, content)
+        if raw.nbytes >= least and tensor.data_type in types and tensor.data_location != TensorProto.EXTERNAL:
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            if math.prod(tensor.dims) * dtype.itemsize == raw.nbytes:
+                weights[tensor.name] = np.frombuffer(raw, dtype).reshape(tensor.dims).copy()
+                continue
+        if raw.nbytes:
+            tensor.raw_data = raw.tobytes()
     return model, weights
 
 
@@ -90,31 +84,37 @@ def places_of_weights(path: Path) -> dict[str, tuple[int, int]]:
     """Returns by name the offset and the size in ``path``, in bytes, of each weight in ``raw_data``."""
     content = np.memmap(path, np.uint8, "r")
     places = dict[str, tuple[int, int]]()
-    for field in _fields(content.data):
-        for inner in _fields(field.content) if field.number == _GRAPH_IN_MODEL else ():
-            if inner.number != _INITIALIZER_IN_GRAPH:
-                continue
-            fields = {part.number: part.content for part in _fields(inner.content)}
-            raw = fields.get(_RAW_DATA_IN_TENSOR)
-            if raw:
-                offset = np.frombuffer(raw, np.uint8).ctypes.data - content.ctypes.data
-                places[bytes(fields[_NAME_IN_TENSOR]).decode()] = offset, raw.nbytes
+    for initializer in _read_but_initializers(onnx.ModelProto(), content.data):
+        tensor = TensorProto()
+        raw = _read_but_raw_data(tensor, initializer)
+        if raw:
+            offset = np.frombuffer(raw, np.uint8).ctypes.data - content.ctypes.data
+            places[tensor.name] = offset, raw.nbytes
     return places
 
 
-def _read_tensor(content: memoryview, tensor: TensorProto, least: int, types: frozenset[int]) -> np.ndarray | None:
-    """Fills ``tensor``; returns its values where they are left out of it."""
-    fields = list(_fields(content))
-    raw = {field.number: field.content for field in fields}.get(_RAW_DATA_IN_TENSOR, memoryview(b""))
-    tensor.MergeFromString(b"".join(field.encoded for field in fields if field.number != _RAW_DATA_IN_TENSOR))
-    if raw.nbytes >= least and tensor.data_type in types and tensor.data_location != TensorProto.EXTERNAL:
-        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        if math.prod(tensor.dims) * dtype.itemsize == raw.nbytes:
-            values: np.ndarray = np.frombuffer(raw, dtype).reshape(tensor.dims).copy()
-            return values
-    if raw.nbytes:
-        tensor.raw_data = raw.tobytes()
-    return None
+def _read_but_initializers(model: onnx.ModelProto, content: memoryview) -> list[memoryview]:
+    """Reads a file into ``model`` except the initializers; returns the bytes of each."""
+    of_model, of_graph, initializers = list[memoryview](), list[memoryview](), list[memoryview]()
+    for part in _fields(content):
+        if part.number != _GRAPH_IN_MODEL:
+            of_model.append(part.encoded)
+            continue
+        for inner in _fields(part.content):
+            if inner.number == _INITIALIZER_IN_GRAPH:
+                initializers.append(inner.content)
+            else:
+                of_graph.append(inner.encoded)
+    model.MergeFromString(b"".join(of_model))
+    model.graph.MergeFromString(b"".join(of_graph))
+    return initializers
+
+
+def _read_but_raw_data(tensor: TensorProto, content: memoryview) -> memoryview:
+    """Reads a tensor except its ``raw_data``; returns these bytes."""
+    parts = list(_fields(content))
+    tensor.MergeFromString(b"".join(part.encoded for part in parts if part.number != _RAW_DATA_IN_TENSOR))
+    return {part.number: part.content for part in parts}.get(_RAW_DATA_IN_TENSOR, memoryview(b""))
 
 
 def _fields(message: memoryview) -> Iterator[_Field]:
@@ -202,6 +202,20 @@ Weights = dict[str, np.ndarray]
 ONNX_TYPES = (str, Path, onnx.ModelProto)
 """The forms of a network that Python takes, besides one that is read already."""
 _saved: dict[str, Path] = {}
+
+
+@dataclass
+class Written:
+    """A graph without its weights, and the weights.
+
+    Attributes:
+        weights: those of the network that the graph uses, and the rounded ones.
+        pairs: by layer index, the tensors that are rounded for the layer.
+    """
+
+    model: onnx.ModelProto
+    weights: Weights
+    pairs: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 def saved_model(model: str | Path | onnx.ModelProto) -> Path:
@@ -332,8 +346,8 @@ _TENSOR_FIELDS = frozenset(
 
 def _tensors(message: Message) -> Iterator[TensorProto]:
     """Every constant in a file: of the graph, of the bodies of its nodes, of functions and of training graphs."""
-    for field, value in message.ListFields():
-        if field.name in _TENSOR_FIELDS:
+    for descriptor, value in message.ListFields():
+        if descriptor.name in _TENSOR_FIELDS:
             for inner in [value] if isinstance(value, Message) else value:
                 yield from [inner] if isinstance(inner, TensorProto) else _tensors(inner)
 
@@ -371,6 +385,14 @@ def tensor_uses(graph: onnx.GraphProto) -> Counter[str]:
     return uses
 
 
+def with_outputs(skeleton: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
+    """Returns a copy of ``skeleton`` with the tensors ``names`` as outputs, too."""
+    model = deepcopy(skeleton)
+    outputs = {value.name for value in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in outputs)
+    return model
+
+
 def detach_weights(model: onnx.ModelProto) -> Weights:
     """Removes the large weights of the main graph from ``model``, in place, and returns them by name."""
     weights: Weights = {}
@@ -401,8 +423,8 @@ def _bytes_to_detach(tensor: TensorProto) -> int:
 
 def set_external(tensor: TensorProto, size: int, location: str = MEMORY, offset: int = 0) -> None:
     """Turns ``tensor`` into a reference to ``size`` bytes at ``offset`` of the file ``location``."""
-    for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
-        tensor.ClearField(field)
+    for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data"):
+        tensor.ClearField(name)
     del tensor.external_data[:]
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in (("location", location), ("offset", str(offset)), ("length", str(size))):
@@ -415,6 +437,14 @@ def detached_tensor(name: str, array: np.ndarray) -> TensorProto:
     tensor = TensorProto(name=name, dims=array.shape, data_type=onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
     set_external(tensor, array.nbytes)
     return tensor
+
+
+def constant_tensor(name: str, values: np.ndarray, weights: Weights) -> TensorProto:
+    """Returns the initializer of a constant; the values of a large one go into ``weights`` instead."""
+    if values.nbytes < DETACH_FROM_BYTES:
+        return numpy_helper.from_array(values, name)
+    weights[name] = values
+    return detached_tensor(name, values)
 
 
 def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:

@@ -28,11 +28,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import numpy as np
 import onnx
-from onnx import defs, numpy_helper
+from onnx import defs, helper, numpy_helper
 
 from trt_bisect.model.existing import ExistingPairs
 from trt_bisect.model.file import Weights, subgraphs_of_attribute, tensor_uses, tensors_read
@@ -51,6 +51,7 @@ POINTWISE = frozenset(
 """The operators that TensorRT computes element by element; BatchNormalization as a scale."""
 _PAIRS = ("QuantizeLinear", "DequantizeLinear")
 
+_Value = TypeVar("_Value")
 Shape = tuple[int | str | None, ...]
 
 
@@ -160,9 +161,9 @@ def tensors_in_low(network: Network) -> frozenset[str]:
 
 def _inside_kernels(network: Network, int8: Collection[int]) -> set[str]:
     """The tensors between a layer and the only reader that it is fused with."""
-    uses, makers = tensor_uses(network.skeleton.graph), network.producers
+    makers = network.producers
     reads = ((tensor, layer) for layer in network.layers for tensor in layer.inputs if tensor in makers)
-    return {name for name, layer in reads if uses[name] == 1 and _is_fused(makers[name], layer, name, int8)}
+    return {name for name, layer in reads if network.uses[name] == 1 and _is_fused(makers[name], layer, name, int8)}
 
 
 def _is_fused(maker: Layer, reader: Layer, tensor: str, int8: Collection[int]) -> bool:
@@ -199,7 +200,7 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
     allows it for Conv and others from opset 22 on. None for a node that has bodies, no float32 output, or a float32
     output that must stay float32.
     """
-    schema = _newest_schema(node.op_type) if node.domain in ("", "ai.onnx") else None
+    schema = _newest_schema(node.op_type) if not node.domain else None
     if schema is None or any(True for attribute in node.attribute for _ in subgraphs_of_attribute(attribute)):
         return None
     constraints, name = schema.type_constraints, f"tensor({kind.name})"
@@ -440,7 +441,7 @@ def _typed_roundings(
 def _low_roundings(
     node: onnx.NodeProto, types: TensorTypes, wiring: Wiring, low: LowPrecision
 ) -> tuple[tuple[Rounding, ...], str]:
-    slots = low.slots.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    slots = low.slots.get(node.op_type) if not node.domain else None
     if slots is None:
         return (), f"{node.op_type} follows the layers around it"
     if slots == (EVERY_INPUT,):
@@ -464,11 +465,11 @@ def _low_roundings(
 def weight_axis(node: onnx.NodeProto, slot: int, types: TensorTypes) -> int | None:
     """The output-channel axis of a weight; None for one scale for the whole tensor."""
     rank = len(types.shapes.get(node.input[slot], ()))
-    of_gemm = 0 if int_attribute(node, "transB", 0) else 1
+    of_gemm = 0 if attribute(node, "transB", 0) else 1
     axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": of_gemm, "MatMul": rank - 1}
     return axes.get(node.op_type) if slot == 1 and rank >= 2 else None
 
 
-def int_attribute(node: onnx.NodeProto, name: str, default: int) -> int:
-    """Returns the integer attribute ``name`` of a node, or ``default`` if the node does not have it."""
-    return next((attribute.i for attribute in node.attribute if attribute.name == name), default)
+def attribute(node: onnx.NodeProto, name: str, default: _Value) -> _Value:
+    """Returns the attribute ``name`` of a node, a text as bytes, or ``default`` if the node does not have it."""
+    return next((helper.get_attribute_value(entry) for entry in node.attribute if entry.name == name), default)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,14 +17,21 @@ from onnx import numpy_helper
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.model import existing
-from trt_bisect.model.file import ONNX_TYPES, Weights, detach_weights, read_model, saved_model, weights_digest
+from trt_bisect.model.file import (
+    ONNX_TYPES,
+    Weights,
+    detach_weights,
+    read_model,
+    saved_model,
+    tensor_uses,
+    weights_digest,
+)
 from trt_bisect.model.layers import Layer, Rounding, Shape, TensorTypes, layers_of
 from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import (
     NAME_IN_FILE,
-    OPSET as NORM_OPSET,
+    NORM_OPSET,
     UNNOTED_OPSET,
-    Exported,
     Shapes,
     detached_in,
     drop_odd_outputs,
@@ -36,6 +44,9 @@ from trt_bisect.model.prepare import (
 from trt_bisect.model.quantizer import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision, RoundedWeights
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
 from trt_bisect.support.memory import mapped_if_large
+
+Slot = tuple[int, int]
+"""The index of a layer and the position of one of its inputs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +70,8 @@ class Network:
         changes: those by which it loses less in INT8 than the user's network, in words; empty without any.
         on_grid: by weight, what layers in INT8 round instead of it: values near those of their grid, by another way
             than to the nearest one.
-        memo: cached digests, shared by the copies of a network with the same weights.
-        rounded: the quantizers of weights, and the weights after them as long as anything uses these; shared likewise.
+        rounded: the digest and the quantizers of weights, and the weights after them as long as anything uses these;
+            shared by the copies of a network with the same weights.
     """
 
     source: str
@@ -81,7 +92,6 @@ class Network:
     properties: Mapping[str, str] = field(default_factory=dict)
     changes: str = ""
     on_grid: Weights = field(default_factory=dict)
-    memo: dict[str, str] = field(default_factory=dict, repr=False)
     rounded: RoundedWeights = field(default_factory=RoundedWeights, repr=False)
 
     @property
@@ -207,6 +217,20 @@ class Network:
         """The layer that computes each tensor."""
         return {out: layer for layer in self.layers for out in layer.outputs}
 
+    @cached_property
+    def uses(self) -> Counter[str]:
+        """The number of inputs that read each tensor, see ``model.file.tensor_uses``."""
+        return tensor_uses(self.skeleton.graph)
+
+    @cached_property
+    def readers(self) -> Mapping[str, Sequence[Slot]]:
+        """The inputs of layers that read each tensor, in execution order; not those of bodies."""
+        slots: defaultdict[str, list[Slot]] = defaultdict(list)
+        for index, node in enumerate(self.skeleton.graph.node):
+            for slot, name in enumerate(node.input):
+                slots[name].append((index, slot))
+        return dict(slots)
+
     def layer_named(self, name: str) -> Layer:
         """The layer with this name; raises BadInput, with similar names, if no layer has it."""
         for layer in self.layers:
@@ -251,8 +275,21 @@ class Network:
         return tuple(rounding for layer in self.layers for rounding in layer.roundings if rounding.asymmetric)
 
     def as_in_file(self) -> Network:
-        """Returns this network with the quantizers of its file, including asymmetric ones, and without a base."""
-        layers = (replace(layer, roundings=tuple(r.as_in_file() for r in layer.roundings)) for layer in self.layers)
+        """Returns this network as its file has it, if that has Q/DQ pairs.
+
+        It has the quantizers of the file, including asymmetric ones, no base, and every layer with a pair is
+        quantizable.
+        """
+        if not self.has_pairs:
+            return self
+        layers = (
+            replace(
+                layer,
+                roundings=tuple(rounding.as_in_file() for rounding in layer.roundings),
+                why_not="" if layer.roundings else layer.why_not,
+            )
+            for layer in self.layers
+        )
         return replace(self, layers=tuple(layers), base=None)
 
     def with_one_scale_a_weight(self, chosen: Iterable[int] | None = None) -> Network:
@@ -271,10 +308,9 @@ class Network:
 
         The precision of a quantizable layer is no part: it is in each plan.
         """
-        if "weights" not in self.memo:
-            self.memo["weights"] = weights_digest(self.weights)
+        self.rounded.digest = self.rounded.digest or weights_digest(self.weights)
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
-        sha.update(self.memo["weights"].encode())
+        sha.update(self.rounded.digest.encode())
         if self.low is not INT8:
             sha.update(self.low.title.encode())
         if self.base_type is not None:
@@ -356,7 +392,8 @@ def _prepared(
     weights = mapped_if_large(detached_in(graph) | detach_weights(skeleton))
     skeleton = infer_shapes(skeleton)
     layers = layers_of(skeleton.graph, weights, pairs, low)
-    layers = tuple(replace(layer, **vars(exported.get(layer.name, Exported()))) for layer in layers)
+    places = [(layer, exported.get(layer.name, ("", ""))) for layer in layers]
+    layers = tuple(replace(layer, module=module, code=code) for layer, (module, code) in places)
     if in_type is not None:
         why = "the network has it in float32"
         layers = tuple(layer if layer.name in in_type else layer.kept_high(why) for layer in layers)

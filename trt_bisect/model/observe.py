@@ -16,12 +16,11 @@ from onnx import helper, numpy_helper
 
 from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.errors import BadInput, TrialFailed, first_line
-from trt_bisect.model.file import refill, tensors_read
-from trt_bisect.model.layers import TensorFacts, TensorTypes, int_attribute
+from trt_bisect.model.file import Written, refill, tensors_read, with_outputs
+from trt_bisect.model.layers import TensorFacts, TensorTypes, attribute
 from trt_bisect.model.network import Network
-from trt_bisect.model.prepare import infer_shapes
-from trt_bisect.model.qdq import Written
-from trt_bisect.model.session import make_session
+from trt_bisect.model.prepare import infer_shapes, unused_name
+from trt_bisect.model.session import element_type, make_session
 from trt_bisect.support.machine import ThreadsIfLong
 from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.text import shape_text
@@ -31,12 +30,6 @@ SHARE_OF_GROUP = 4
 """A group's tensors may take one such part of the memory; the rest is for tensors that later segments read."""
 _NO_TENSORS = ("Sequence", "Optional", "ZipMap", "DictVectorizer", "CastMap", "StringSplit")
 """Parts of the names of operators that may make other values than tensors, which a session cannot take as inputs."""
-_KINDS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "double", "bool")
-_DTYPES = {f"tensor({kind})": np.dtype(kind) for kind in _KINDS} | {
-    "tensor(float)": np.dtype(np.float32),
-    "tensor(string)": np.dtype(object),
-}
-"""By ONNX Runtime's name of a tensor's type, the dtype of the array that holds it."""
 
 
 @dataclass(frozen=True)
@@ -56,55 +49,6 @@ class _Cut:
     gives: tuple[str, ...]
     group: tuple[str, ...]
     let_go: tuple[str, ...]
-
-
-class Segments:
-    """Computes groups of tensors, one group after another. A segment has the nodes that earlier groups did not need.
-
-    Sessions are made on the first sample, from the types of its tensors. They have no arena, so that the memory of an
-    inference is freed after it. The graph's nodes make the tensors, and all values between them are tensors (see
-    ``can_be_cut``).
-    """
-
-    def __init__(self, written: Written, groups: Sequence[Sequence[str]]) -> None:
-        self._written = written
-        self._cuts = _cut(written, groups)
-        self._sessions: dict[int, ort.InferenceSession] = {}
-
-    def run(self, feeds: Feeds) -> Iterator[dict[str, Any]]:
-        """Yields the tensors of each group by name for one sample.
-
-        Raises:
-            TrialFailed: ONNX Runtime refuses a segment.
-            Exception: ONNX Runtime's, if the inference fails.
-        """
-        live: dict[str, Any] = dict(feeds)
-        for number, cut in enumerate(self._cuts):
-            if cut.nodes:
-                if number not in self._sessions:
-                    self._sessions[number] = self._session(cut, live)
-                inputs = {name: live[name] for name in cut.reads}
-                live.update(zip(cut.gives, self._sessions[number].run(list(cut.gives), inputs), strict=True))
-            tensors = {name: live[name] for name in cut.group}
-            for name in cut.let_go:
-                live.pop(name, None)
-            yield tensors
-            del tensors
-            give_back_memory()
-
-    def _session(self, cut: _Cut, live: Mapping[str, Any]) -> ort.InferenceSession:
-        model, graph = deepcopy(self._written.model), self._written.model.graph
-        nodes = [graph.node[node_index] for node_index in cut.nodes]
-        read = {name for node in nodes for name in tensors_read(node)}
-        constants = [tensor for tensor in graph.initializer if tensor.name in read]
-        detached = [tensor.name for tensor in constants if tensor.data_location == onnx.TensorProto.EXTERNAL]
-        types = {name: helper.np_dtype_to_tensor_dtype(live[name].dtype) for name in cut.reads}
-        inputs = [helper.make_tensor_value_info(name, types[name], [None] * live[name].ndim) for name in cut.reads]
-        outputs = [onnx.ValueInfoProto(name=name) for name in cut.gives]
-        sparse = graph.sparse_initializer
-        segment = helper.make_graph(nodes, graph.name, inputs, outputs, constants, sparse_initializer=sparse)
-        model.graph.CopyFrom(segment)
-        return make_session(Written(model, {name: self._written.weights[name] for name in detached}), arena=False)
 
 
 def groups_of(items: Iterable[_Item], size: Callable[[_Item], int], memory: int) -> list[tuple[_Item, ...]]:
@@ -207,41 +151,81 @@ def observe_ahead(
 
 
 class Observer:
-    """Runs a written graph, in one session or in segments, and returns tensors inside it that its nodes make.
+    """Runs a written graph and returns tensors inside it that its nodes make, one group after another.
 
-    ``groups`` of them are read one after another. ``types`` has by tensor ONNX Runtime's name of its type; it is empty
-    if the graph runs in segments. Raises BadInput if ONNX Runtime refuses the graph.
+    One group comes from one session of the whole graph. Of several, each has a segment of it: the nodes that this group
+    needs and no earlier one. Sessions of segments are made on the first sample, from the types of its tensors. They
+    have no arena, so that the memory of an inference is freed after it. All values between the nodes are tensors (see
+    ``can_be_cut``).
+
+    Args:
+        in_segments: a single group has a segment too: what it does not need is not computed.
+
+    Attributes:
+        types: by tensor, ONNX Runtime's name of its type; empty if the graph runs in segments.
+
+    Raises:
+        BadInput: ONNX Runtime refuses the whole graph.
     """
 
-    def __init__(self, written: Written, groups: Sequence[Sequence[str]], source: str) -> None:
-        self._groups, self._source = [list(names) for names in groups], source
+    def __init__(
+        self, written: Written, groups: Sequence[Sequence[str]], source: str, *, in_segments: bool = False
+    ) -> None:
+        self._written, self._groups, self._source = written, [list(names) for names in groups], source
         self._shapes = [[d.dim_value for d in value.type.tensor_type.shape.dim] for value in written.model.graph.input]
-        self._segments = Segments(written, groups) if len(groups) > 1 else None
+        self._cuts = _cut(written, groups) if in_segments or len(groups) > 1 else []
+        self._sessions: dict[int, ort.InferenceSession] = {}
         self.types: dict[str, str] = {}
-        if self._segments is None:
+        if not self._cuts:
             outputs = with_outputs(written.model, self._groups[0])
             with self._errors_named(""):
-                self._session = make_session(Written(outputs, written.weights))
-            self.types = {output.name: output.type for output in self._session.get_outputs()}
+                self._sessions[0] = make_session(Written(outputs, written.weights))
+            self.types = {output.name: output.type for output in self._sessions[0].get_outputs()}
 
     def run(self, feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
         """Yields the tensors of each group by name for sample ``position``; sequences and optional values are left out.
 
-        Raises BadInput if ONNX Runtime refuses the sample.
+        Raises BadInput if ONNX Runtime refuses a segment or the sample.
         """
         shapes = ", ".join(f"'{name}' {shape_text(array.shape)}" for name, array in feeds.items())
-        seen = self._at_once(feeds) if self._segments is None else self._segments.run(feeds)
-        while True:
+        live: dict[str, Any] = dict(feeds)
+        for number in range(len(self._groups)):
             with self._errors_named(f" on sample {position} ({shapes})"):
-                values = next(seen, None)
-            if values is None:
-                return
+                values = self._infer(number, live)
             yield {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
             del values
+            if self._cuts:
+                give_back_memory()
 
-    def _at_once(self, feeds: Feeds) -> Iterator[dict[str, Any]]:
-        (names,) = self._groups
-        yield dict(zip(names, self._session.run(names, feeds), strict=True)) if names else {}
+    def _infer(self, number: int, live: dict[str, Any]) -> dict[str, Any]:
+        """Returns the tensors of a group; ``live`` has those that later segments need, and is changed."""
+        if not self._cuts:
+            names = self._groups[0]
+            return dict(zip(names, self._sessions[0].run(names, live), strict=True)) if names else {}
+        cut = self._cuts[number]
+        if cut.nodes:
+            if number not in self._sessions:
+                self._sessions[number] = self._session(cut, live)
+            inputs = {name: live[name] for name in cut.reads}
+            live.update(zip(cut.gives, self._sessions[number].run(list(cut.gives), inputs), strict=True))
+        tensors = {name: live[name] for name in cut.group}
+        for name in cut.let_go:
+            live.pop(name, None)
+        return tensors
+
+    def _session(self, cut: _Cut, live: Mapping[str, Any]) -> ort.InferenceSession:
+        model, graph = deepcopy(self._written.model), self._written.model.graph
+        nodes = [graph.node[node_index] for node_index in cut.nodes]
+        read = {name for node in nodes for name in tensors_read(node)}
+        constants = [tensor for tensor in graph.initializer if tensor.name in read]
+        detached = [tensor.name for tensor in constants if tensor.data_location == onnx.TensorProto.EXTERNAL]
+        types = {name: helper.np_dtype_to_tensor_dtype(live[name].dtype) for name in cut.reads}
+        inputs = [helper.make_tensor_value_info(name, types[name], [None] * live[name].ndim) for name in cut.reads]
+        outputs = [onnx.ValueInfoProto(name=name) for name in cut.gives]
+        sparse = graph.sparse_initializer
+        segment = helper.make_graph(nodes, graph.name, inputs, outputs, constants, sparse_initializer=sparse)
+        model.graph.CopyFrom(segment)
+        return make_session(Written(model, {name: self._written.weights[name] for name in detached}), arena=False)
 
     @contextmanager
     def _errors_named(self, where: str) -> Iterator[None]:
@@ -257,14 +241,6 @@ class Observer:
                 f"ONNX Runtime cannot run '{self._source}'{where}: {first_line(error)}",
                 size_remedy(self._shapes, "Check the sample's shapes and values."),
             ) from error
-
-
-def with_outputs(skeleton: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """Returns a copy of ``skeleton`` with the tensors ``names`` as outputs, too."""
-    model = deepcopy(skeleton)
-    outputs = {value.name for value in model.graph.output}
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in outputs)
-    return model
 
 
 @dataclass(frozen=True)
@@ -292,7 +268,7 @@ def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
     model = _without_shapes(network)
     for value in model.graph.input:
         dtype = value.type.tensor_type.elem_type
-        value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, dtype, np.shape(feeds[value.name])))
+        value.CopyFrom(helper.make_tensor_value_info(value.name, dtype, np.shape(feeds[value.name])))
     inferred = {
         name: tuple(size for size in shape if isinstance(size, int))
         for name, shape in TensorTypes.of(infer_shapes(model).graph).shapes.items()
@@ -326,15 +302,15 @@ def _observed(
     """Returns the shapes and dtypes of tensors for ``feeds``. A Shape node reads each, so that no tensor is held."""
     written = Written(network.skeleton, dict(network.weights))
     types = Observer(written, [names], network.source).types
-    dtypes = {name: _DTYPES[types[name]] for name in names if types.get(name) in _DTYPES}
-    tag = "__shape"
-    while any(out.endswith(tag) for node in network.skeleton.graph.node for out in node.output):
-        tag += "_"
+    elements = {name: element_type(types[name]) for name in names if name in types}
+    dtypes = {name: np.dtype(helper.tensor_dtype_to_np_dtype(kind)) for name, kind in elements.items() if kind}
+    taken = {out for node in network.skeleton.graph.node for out in node.output}
+    shape_of = {name: unused_name(f"{name}__shape", taken) for name in dtypes}
     model = deepcopy(network.skeleton)
-    model.graph.node.extend(onnx.helper.make_node("Shape", [name], [f"{name}{tag}"]) for name in dtypes)
-    observer = Observer(Written(model, written.weights), [[f"{name}{tag}" for name in dtypes]], network.source)
+    model.graph.node.extend(helper.make_node("Shape", [name], [shape]) for name, shape in shape_of.items())
+    observer = Observer(Written(model, written.weights), [[*shape_of.values()]], network.source)
     shapes = next(observer.run(feeds, 0))
-    return {name: (tuple(int(n) for n in shapes[f"{name}{tag}"]), dtype) for name, dtype in dtypes.items()}
+    return {name: (tuple(int(n) for n in shapes[shape_of[name]]), dtype) for name, dtype in dtypes.items()}
 
 
 def with_free_batch(network: Network, feeds: Feeds) -> FreeBatch:
@@ -342,9 +318,8 @@ def with_free_batch(network: Network, feeds: Feeds) -> FreeBatch:
     model = _without_shapes(network)
     first = next((np.shape(feeds[spec.name]) for spec in network.inputs if np.ndim(feeds[spec.name])), ())
     batch = first[0] if first else 1
-    symbol = "batch"
-    while any(symbol == dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim):
-        symbol += "_"
+    taken = {dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim}
+    symbol = unused_name("batch", taken)
     for value in model.graph.input:
         dims = value.type.tensor_type.shape.dim
         if len(dims) and np.shape(feeds[value.name])[0] == batch:
@@ -358,7 +333,7 @@ def _without_shapes(network: Network) -> onnx.ModelProto:
     """Returns a copy of the skeleton without the shapes of inner tensors and of outputs."""
     model = deepcopy(network.skeleton)
     types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
-    infos = [onnx.helper.make_tensor_value_info(name, dtype, None) for name, dtype in types.items() if dtype]
+    infos = [helper.make_tensor_value_info(name, dtype, None) for name, dtype in types.items() if dtype]
     refill(model.graph.value_info, infos)
     for value in model.graph.output:
         if value.type.HasField("tensor_type"):
@@ -378,13 +353,11 @@ def _repair_reshapes(graph: onnx.GraphProto, batch: int) -> frozenset[int]:
             continue
         if -1 not in shape:
             shape[0] = -1
-        elif shape[0] == batch and not int_attribute(node, "allowzero", 0):
+        elif shape[0] == batch and not attribute(node, "allowzero", 0):
             shape[0] = 0
         else:
             continue
-        name = f"{node.output[0]}_free_shape"
-        while name in constants:
-            name += "_"
+        name = unused_name(f"{node.output[0]}_free_shape", set(constants))
         node.input[1], constants[name] = name, numpy_helper.from_array(shape, name)
         graph.initializer.append(constants[name])
         repaired.append(index)

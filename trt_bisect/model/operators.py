@@ -1,4 +1,4 @@
-"""Operators that ONNX Runtime cannot run: libraries of them, networks cut around unknown ones, and invalid files.
+"""Operators that ONNX Runtime cannot run: networks cut around unknown ones, and invalid files.
 
 TensorRT's plugins are nodes of operators that ONNX does not have. Ranges, the emulation and FP32's tensors come from
 ONNX Runtime, which knows such an operator only from a library. Without one, the part of the network before these nodes
@@ -7,12 +7,10 @@ is kept.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,64 +18,12 @@ import onnx
 import onnxruntime as ort
 from onnx import helper
 
-from trt_bisect.errors import BadInput, TrtBisectError, first_line
-from trt_bisect.model.file import refill, subgraphs_of_attribute, tensors_read
+from trt_bisect.errors import BadInput, TrialFailed, TrtBisectError, first_line
+from trt_bisect.model.file import Written, refill, subgraphs_of_attribute, tensors_read, with_outputs
+from trt_bisect.model.session import CPU, UNOPTIMISED, element_type, make_session, new_options
 from trt_bisect.support.text import counted, listed
 
-_libraries: list[Path] = []
-
-
-def use_libraries(paths: Iterable[str | Path]) -> None:
-    """Gives the operators of shared libraries to every session that ``new_options`` is used for from now on.
-
-    Each library has the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput if one cannot be
-    loaded; it is not used.
-    """
-    for path in paths:
-        library = Path(path).resolve()
-        if library in _libraries:
-            continue
-        try:
-            ort.SessionOptions().register_custom_ops_library(str(library))
-        except Exception as error:
-            raise BadInput(
-                f"ONNX Runtime cannot load the operators in '{path}': {first_line(error)}",
-                f"Give a library that was built for ONNX Runtime {ort.__version__} on this kind of machine.",
-            ) from error
-        _libraries.append(library)
-
-
-def new_options() -> ort.SessionOptions:
-    """Returns options for a session that says nothing and knows the operators of all libraries."""
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    for library in _libraries:
-        options.register_custom_ops_library(str(library))
-    return options
-
-
-@cache
-def for_onnx_runtime(library: str | Path) -> bool:
-    """True for a library with ONNX Runtime's entry point, false for TensorRT's plugins; BadInput for no file."""
-    return _ENTRY_POINT in _content(library)
-
-
-def digests_of(paths: Sequence[str | Path]) -> str:
-    """The start of the SHA-256 of each library, for a fingerprint; raises BadInput if a file cannot be read."""
-    return " ".join(hashlib.sha256(_content(path)).hexdigest()[:16] for path in paths)
-
-
-def _content(library: str | Path) -> bytes:
-    try:
-        return Path(library).read_bytes()
-    except OSError as error:
-        raise BadInput(f"The library '{library}' cannot be read: {error.strerror}.", "Check the path.") from error
-
-
-_ENTRY_POINT = b"RegisterCustomOps"
 _NAMED = 3
-_TENSOR = re.compile(r"tensor\((\w+)\)")
-_TYPES = {"float": onnx.TensorProto.FLOAT, "double": onnx.TensorProto.DOUBLE}
 
 Operator = tuple[str, str]
 """The domain and the name of an operator."""
@@ -105,10 +51,10 @@ def cut_around(
     typed = onnx.shape_inference.infer_shapes(model) if doubted else model
     while doubted - unknown:
         try:
-            open_unoptimised(kept, weights)
+            _opened(kept, weights)
             break
-        except Exception as error:
-            refusal = str(error)
+        except TrialFailed as error:
+            refusal = str(error.__cause__)
         named = {kind for kind in doubted - unknown if _is_named(kind, refusal)}
         if not named:
             break
@@ -135,21 +81,12 @@ def _is_named(kind: Operator, refusal: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", refusal) is not None or (domain != "" and f"domain {domain}" in refusal)
 
 
-def open_unoptimised(
+def _opened(
     model: onnx.ModelProto, weights: Mapping[str, np.ndarray], more: Iterable[str] = ()
 ) -> ort.InferenceSession:
     """Opens a session of a model without optimisations; ``more`` names tensors that are outputs besides its own."""
-    options = new_options()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    names = {tensor.name for tensor in model.graph.initializer}
-    used = {name: np.ascontiguousarray(array) for name, array in weights.items() if name in names}
-    if used:
-        values = [ort.OrtValue.ortvalue_from_numpy(array) for array in used.values()]
-        options.add_external_initializers(list(used), values)
-    copied = deepcopy(model)
-    outputs = {value.name for value in copied.graph.output}
-    copied.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more if name not in outputs)
-    return ort.InferenceSession(copied.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    used = {tensor.name: weights[tensor.name] for tensor in model.graph.initializer if tensor.name in weights}
+    return make_session(Written(with_outputs(model, more), used), level=UNOPTIMISED)
 
 
 class _Split:
@@ -226,14 +163,13 @@ def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None
     if not made:
         return
     try:
-        session = open_unoptimised(model, weights, made)
-    except Exception:
+        session = _opened(model, weights, made)
+    except TrialFailed:
         return
     for output in session.get_outputs():
-        kind = _TENSOR.fullmatch(output.type)
-        if output.name in made and kind:
+        element = element_type(output.type)
+        if output.name in made and element is not None:
             shape = output.shape or None  # ONNX Runtime gives an empty shape where it knows none
-            element = _TYPES.get(kind[1]) or onnx.TensorProto.DataType.Value(kind[1].upper())
             model.graph.value_info.append(helper.make_tensor_value_info(output.name, element, shape))
 
 
@@ -264,8 +200,8 @@ def refusal_of(path: Path) -> str | None:
     try:
         onnx.checker.check_model(str(path), full_check=True)
         options = new_options()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        options.graph_optimization_level = UNOPTIMISED
+        ort.InferenceSession(str(path), options, providers=[CPU])
     except Exception as error:
         return first_line(error)
     return None

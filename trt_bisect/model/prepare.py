@@ -11,7 +11,6 @@ import logging
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,8 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.file import Weights, detached_tensor, refill, subgraphs_of_attribute
 from trt_bisect.model.operators import Cut, add_types, cut_around
 
-OPSET = 17
+NORM_OPSET = 17
 """The opset that has LayerNormalization."""
-OPERATOR = "LayerNormalization"
 
 
 Decomposed = tuple[list[gs.Node], int, float, "np.ndarray | None", "np.ndarray | None"]
@@ -65,7 +63,7 @@ def fuse_normalizations(graph: gs.Graph) -> int:
         arrays = {"scale": scale} if bias is None else {"scale": scale, "bias": bias}
         constants = [gs.Constant(f"{last.name}.{name}", np.ascontiguousarray(array)) for name, array in arrays.items()]
         attributes = {"axis": axis, "epsilon": epsilon}
-        fused = gs.Node(OPERATOR, last.name, attributes, [x, *constants], list(last.outputs))
+        fused = gs.Node("LayerNormalization", last.name, attributes, [x, *constants], list(last.outputs))
         graph.nodes.insert(graph.nodes.index(last), fused)
         for node in nodes:
             node.inputs.clear()
@@ -149,17 +147,9 @@ _NOT_OWN = re.compile(r"[/\\](site|dist)-packages[/\\]torch[/\\]|^<")
 _LONGEST = 300
 
 
-@dataclass(frozen=True)
-class Exported:
-    """The place of a layer in the user's program.
-
-    Attributes:
-        module: the path of the module that has it, and its class: ``layer1.0.conv1 (Conv2d)``; empty if not known.
-        code: the innermost line that is no line of PyTorch: ``/nets/model.py:12``; empty if not known.
-    """
-
-    module: str = ""
-    code: str = ""
+Exported = tuple[str, str]
+"""The place of a layer in the user's program: the path of the module that has it, and its class, as in ``layer1.0.conv1
+(Conv2d)``; and the innermost line that is no line of PyTorch, as in ``/nets/model.py:12``. Empty if not known."""
 
 
 def exported_from(nodes: Iterable[onnx.NodeProto]) -> dict[str, Exported]:
@@ -175,7 +165,7 @@ def exported_from(nodes: Iterable[onnx.NodeProto]) -> dict[str, Exported]:
         users = [frame for frame in frames if not _NOT_OWN.search(frame[0])]
         code = ":".join((users or frames)[-1]) if frames else ""
         if module or code:
-            exported[node.name] = Exported(module[:_LONGEST], code[:_LONGEST])
+            exported[node.name] = module[:_LONGEST], code[:_LONGEST]
     return exported
 
 
@@ -489,7 +479,7 @@ def bypass_identities(graph: gs.Graph) -> None:
     """Removes Identity and inference-time Dropout; their consumers then read their inputs."""
     for node in list(graph.nodes):
         out = node.outputs[0] if node.outputs else None
-        if out is None or not _is_identity(node) or any(out in scope.outputs for scope in (graph, *bodies_of(graph))):
+        if out is None or not _is_identity(node) or any(out in scope.outputs for scope in scopes_of(graph)):
             continue
         redirect(out, node.inputs[0])
         node.outputs.clear()
@@ -513,7 +503,7 @@ def _is_identity(node: gs.Node) -> bool:
 
 def tensor_names(graph: gs.Graph) -> set[str]:
     """The names of all tensors of a graph and of the bodies inside it."""
-    return {name for scope in (graph, *bodies_of(graph)) for name in scope.tensors(check_duplicates=False)}
+    return {name for scope in scopes_of(graph) for name in scope.tensors(check_duplicates=False)}
 
 
 def unused_name(stem: str, taken: set[str]) -> str:
@@ -655,7 +645,7 @@ def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -
     """
     graph = gs.import_onnx(model)
     fixed, outputs = _not_foldable(graph), {id(tensor) for tensor in graph.outputs}
-    for scope in (graph, *bodies_of(graph)):
+    for scope in scopes_of(graph):
         for tensor in scope.tensors(check_duplicates=False).values():
             values: Any = tensor._values if isinstance(tensor, gs.Constant) else None
             if type(values) is LazyValues and values.tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -666,10 +656,9 @@ def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -
     return graph
 
 
-def bodies_of(graph: gs.Graph) -> list[gs.Graph]:
-    """The bodies inside a graph, those inside them too."""
-    inside = [value for node in graph.nodes for value in node.attrs.values() if isinstance(value, gs.Graph)]
-    return inside + [deeper for body in inside for deeper in bodies_of(body)]
+def scopes_of(graph: gs.Graph) -> list[gs.Graph]:
+    """A graph and the bodies inside it, those inside them too."""
+    return [graph, *graph.subgraphs(recursive=True)]
 
 
 def _not_foldable(graph: gs.Graph) -> set[int]:

@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from trt_bisect.model.file import Weights
+from trt_bisect.model.file import Written
 from trt_bisect.model.layers import Layer, Rounding, TensorFacts
 from trt_bisect.model.network import Network, spec_of
 from trt_bisect.model.pieces import Piece
@@ -41,20 +41,6 @@ class GraphTarget(Enum):
 
     ONNXRUNTIME = "onnxruntime"
     TENSORRT = "tensorrt"
-
-
-@dataclass
-class Written:
-    """A graph without its weights, and the weights.
-
-    Attributes:
-        weights: those of the network that the graph uses, and the rounded ones.
-        pairs: by layer index, the tensors that are rounded for the layer.
-    """
-
-    model: onnx.ModelProto
-    weights: Weights
-    pairs: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -243,7 +229,8 @@ def _choice(
     bodies = []
     for name, precision in zip(("then_branch", "else_branch"), precisions, strict=True):
         inside = names.copy(f"{tag}switch{layer.index}{name[0]}")
-        nodes = writing.body(layer, precision, inside)
+        with writing.body() as nodes:
+            writing.layer(layer, precision, inside)
         results = []
         for tensor in layer.outputs:
             results.append(inside.final[tensor])
@@ -265,9 +252,8 @@ def _choice(
 def _held(writing: GraphWriting, layer: Layer, tensor: str, names: Names, gate: str, tag: str) -> onnx.NodeProto:
     """The If that rounds a tensor where it is made, or leaves it; layers read its output from there on."""
     name, outside, unrounded = names.read.get(tensor, tensor), f"{tensor}{tag}heldswitch", f"{tensor}{tag}heldleft"
-    around, writing.nodes = writing.nodes, []
-    rounded = writing.rounded_where_made(layer, tensor, name)
-    nodes, writing.nodes = writing.nodes, around
+    with writing.body() as nodes:
+        rounded = writing.rounded_where_made(layer, tensor, name)
     then = onnx.GraphProto(name="then", node=nodes, output=[onnx.ValueInfoProto(name=rounded)])
     identity, output = helper.make_node("Identity", [name], [unrounded]), onnx.ValueInfoProto(name=unrounded)
     otherwise = onnx.GraphProto(name="else", node=[identity], output=[output])

@@ -260,11 +260,13 @@ class RoundedWeights(WeakValueDictionary[tuple[object, ...], np.ndarray]):
     A copy for another process begins empty.
 
     Attributes:
+        digest: that of the weights as they are; empty until it was asked for.
         quantizers: the quantizers of weights by name, axis and low precision; they depend on nothing else.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.digest = ""
         self.quantizers: dict[tuple[str, int | None, LowPrecision], Quantizer] = {}
 
     def __reduce__(self) -> tuple[type[RoundedWeights], tuple[()]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,13 +13,13 @@ from onnx import helper
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
-from trt_bisect.model.file import INLINE_UNTIL_BYTES, read_model
+from trt_bisect.model.file import INLINE_UNTIL_BYTES, Written, read_model, with_outputs
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import facts_for, groups_of, with_outputs
+from trt_bisect.model.observe import facts_for, groups_of
 from trt_bisect.model.pieces import Boundaries, Piece
 from trt_bisect.model.prepare import inline_functions, name_nodes, use_default_domain
-from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import UNOPTIMISED, make_session
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.text import percent
@@ -33,19 +32,6 @@ _DRAWS = 3
 _NOISE = {np.dtype(np.float16): 2.0**-10, np.dtype(np.float32): 2.0**-20, np.dtype(np.float64): 2.0**-20}
 _HELD_BYTES = 1 << 28
 _NUMBERS = "biuf"
-
-
-@dataclass(frozen=True)
-class _Comparison:
-    """A plan of the network, and the graph from the file that must compute the same.
-
-    Attributes:
-        words: the plan in messages.
-    """
-
-    words: str
-    plan: PrecisionPlan
-    file: Written
 
 
 def compare_with_file(
@@ -70,28 +56,29 @@ def compare_with_file(
         BadInput: the network computes something else than the file; the message names the first tensor that differs.
     """
     notes = []
-    network = as_in_file(network)
-    for comparison in _comparisons(network):
-        theirs = _run_file(comparison.file, outputs, feeds)
+    network = network.as_in_file()
+    for plan, file in _comparisons(network):
+        words = f"in full {network.low.title}" if plan.lowered else "in FP32"
+        theirs = _run_file(file, outputs, feeds)
         if theirs is None:
             continue
         ours = prepared
-        if ours is None or comparison.plan.lowered:
-            ours = _run_prepared(network, comparison, feeds, outputs)
+        if ours is None or plan.lowered:
+            ours = _run_prepared(network, plan, words, feeds, outputs)
         apart = max((relative_difference(theirs[name], ours[name]) for name in theirs), default=0.0)
         if apart <= FLOAT_NOISE:
             continue
-        difference, skipped = _first_difference(network, comparison, feeds)
+        difference, skipped = _first_difference(network, plan, file, feeds)
         if difference:
             raise BadInput(
-                f"'{network.source}' as prepared for measuring gives another output than the file: {comparison.words}, "
+                f"'{network.source}' as prepared for measuring gives another output than the file: {words}, "
                 f"{difference}, from the same inputs.",
                 "trt-bisect would judge another network. Please report it with the network; simplifying it first "
                 "(onnx-simplifier, Polygraphy) may help.",
             )
         if not skipped:
             notes.append(
-                f"{comparison.words}, the prepared network and the file differ by {apart:.2g} of the output's norm on "
+                f"{words}, the prepared network and the file differ by {apart:.2g} of the output's norm on "
                 "the first input, although each layer alone is equal: roundings flip because of float noise, or the "
                 "output is almost zero. Differences smaller than that mean nothing"
             )
@@ -114,17 +101,11 @@ def relative_difference(original: np.ndarray, other: np.ndarray) -> float:
     return float(np.linalg.norm(first - second)) / norm if norm else float(np.any(second))
 
 
-def as_in_file(network: Network) -> Network:
-    """Returns the network with the file's quantizers and with every layer quantizable that has any."""
-    if not network.has_pairs:
-        return network
-    network = network.as_in_file()
-    layers = (replace(layer, why_not="") if layer.roundings else layer for layer in network.layers)
-    return replace(network, layers=tuple(layers))
+def _comparisons(network: Network) -> Iterator[tuple[PrecisionPlan, Written]]:
+    """The plans of a network as in its file, each with the graph from the file that must compute the same.
 
-
-def _comparisons(network: Network) -> Iterator[_Comparison]:
-    """The comparisons of a network as in its file (see ``compare_with_file``); none if the file cannot be used."""
+    See ``compare_with_file``. There are none if the file cannot be used.
+    """
     weights = sum(array.nbytes for array in network.weights.values())
     there = network.has_file and Path(network.source).is_file()
     if weights > INLINE_UNTIL_BYTES or network.typed_in_file or not there:
@@ -134,10 +115,10 @@ def _comparisons(network: Network) -> Iterator[_Comparison]:
     model = inline_functions(model)
     name_nodes(model.graph)
     if network.has_pairs:
-        yield _Comparison(f"in full {network.low.title}", network.free_plan(network.quantizable), Written(model, apart))
+        yield network.free_plan(network.quantizable), Written(model, apart)
     kept = {layer.name for layer in network.layers}
     floats = without_pairs(model, kept) if network.has_pairs else model
-    yield _Comparison("in FP32", network.free_plan(), Written(floats, apart))
+    yield network.free_plan(), Written(floats, apart)
 
 
 def without_pairs(model: onnx.ModelProto, kept: Container[str]) -> onnx.ModelProto:
@@ -151,15 +132,15 @@ def without_pairs(model: onnx.ModelProto, kept: Container[str]) -> onnx.ModelPro
 
 
 def _run_prepared(
-    network: Network, comparison: _Comparison, feeds: Feeds, outputs: Sequence[str]
+    network: Network, plan: PrecisionPlan, words: str, feeds: Feeds, outputs: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    written = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME).write(comparison.plan)
+    written = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME).write(plan)
     try:
         return dict(zip(outputs, make_session(written).run(list(outputs), feeds), strict=True))
     except Exception as error:
         why = error.message if isinstance(error, TrialFailed) else first_line(error)
         raise BadInput(
-            f"'{network.source}' as prepared for measuring does not run {comparison.words}, where the file does: {why}",
+            f"'{network.source}' as prepared for measuring does not run {words}, where the file does: {why}",
             "Please report it with the network; simplifying it first (onnx-simplifier, Polygraphy) may help.",
         ) from error
 
@@ -181,7 +162,7 @@ def _is_numeric(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in _NUMBERS
 
 
-def _first_difference(network: Network, comparison: _Comparison, feeds: Feeds) -> tuple[str, bool]:
+def _first_difference(network: Network, plan: PrecisionPlan, file: Written, feeds: Feeds) -> tuple[str, bool]:
     """Compares each piece of the network with the file, from the file's tensors.
 
     In FP32, pieces with a restored activation (see ``model.existing``) are skipped: the file without pairs lacks it.
@@ -190,9 +171,9 @@ def _first_difference(network: Network, comparison: _Comparison, feeds: Feeds) -
         The first difference in words, empty if there is none; and true if pieces were skipped.
     """
     facts = facts_for(network, feeds)
-    made = {name for node in comparison.file.model.graph.node for name in node.output}
+    made = {name for node in file.model.graph.node for name in node.output}
     pieces = _pieces(network, facts, made)
-    layers = () if comparison.plan.lowered else network.layers
+    layers = () if plan.lowered else network.layers
     restored = {k.index for k in layers if k.op_type in ("Clip", "Relu") and not made & set(k.outputs)}
     compared = [piece for piece in pieces if restored.isdisjoint(piece.layers)]
     skipped = len(compared) < len(pieces)
@@ -203,9 +184,9 @@ def _first_difference(network: Network, comparison: _Comparison, feeds: Feeds) -
 
     for group in filter(None, groups_of(compared, size, _HELD_BYTES)):
         names = dict.fromkeys(name for piece in group for name in (*piece.reads, *piece.leaves))
-        tensors = {**feeds, **(_run_file(comparison.file, list(names), feeds) or {})}
+        tensors = {**feeds, **(_run_file(file, list(names), feeds) or {})}
         for piece in group:
-            difference = _piece_difference(network, writer, comparison.plan, piece, tensors, facts)
+            difference = _piece_difference(network, writer, plan, piece, tensors, facts)
             if difference:
                 return difference, skipped
     return "", skipped

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions of written graphs.
+"""ONNX Runtime sessions of written graphs, and libraries with operators that ONNX Runtime does not have.
 
 Q/DQ fusion is off. With it on, a layer left high between INT8 neighbours is quantized silently, and x86 INT8 kernels
 without VNNI saturate 16-bit sums. All other optimisations are on: they keep the float arithmetic.
@@ -6,17 +6,19 @@ without VNNI saturate 16-bit sums. All other optimisations are on: they keep the
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import numpy_helper, parser
+from onnx import TensorProto, numpy_helper, parser
 
-from trt_bisect.errors import TrialFailed, first_line
-from trt_bisect.model.file import set_external
-from trt_bisect.model.operators import new_options
-from trt_bisect.model.qdq import Written
+from trt_bisect.errors import BadInput, TrialFailed, first_line
+from trt_bisect.model.file import Written, set_external
 from trt_bisect.support.machine import session_threads
 from trt_bisect.support.memory import file_of, give_back_memory
 
@@ -43,6 +45,65 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 SAME_SUMS = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
 """The highest level of optimisations at which float sums are added in the order of the graph."""
 UNOPTIMISED = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+_TENSOR = re.compile(r"tensor\((\w+)\)")
+_ENTRY_POINT = b"RegisterCustomOps"
+_libraries: list[Path] = []
+
+
+def use_libraries(paths: Iterable[str | Path]) -> None:
+    """Gives the operators of shared libraries to every session that ``new_options`` is used for from now on.
+
+    Each library has the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput if one cannot be
+    loaded; it is not used.
+    """
+    for path in paths:
+        library = Path(path).resolve()
+        if library in _libraries:
+            continue
+        try:
+            ort.SessionOptions().register_custom_ops_library(str(library))
+        except Exception as error:
+            raise BadInput(
+                f"ONNX Runtime cannot load the operators in '{path}': {first_line(error)}",
+                f"Give a library that was built for ONNX Runtime {ort.__version__} on this kind of machine.",
+            ) from error
+        _libraries.append(library)
+
+
+def new_options() -> ort.SessionOptions:
+    """Returns options for a session that says nothing and knows the operators of all libraries."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    for library in _libraries:
+        options.register_custom_ops_library(str(library))
+    return options
+
+
+@cache
+def for_onnx_runtime(library: str | Path) -> bool:
+    """True for a library with ONNX Runtime's entry point, false for TensorRT's plugins; BadInput for no file."""
+    return _ENTRY_POINT in _content(library)
+
+
+def digests_of(paths: Sequence[str | Path]) -> str:
+    """The start of the SHA-256 of each library, for a fingerprint; raises BadInput if a file cannot be read."""
+    return " ".join(hashlib.sha256(_content(path)).hexdigest()[:16] for path in paths)
+
+
+def _content(library: str | Path) -> bytes:
+    try:
+        return Path(library).read_bytes()
+    except OSError as error:
+        raise BadInput(f"The library '{library}' cannot be read: {error.strerror}.", "Check the path.") from error
+
+
+def element_type(name: str) -> int | None:
+    """Returns the ``TensorProto.DataType`` of ONNX Runtime's name of a type, such as ``tensor(float)``.
+
+    None if it is no tensor's.
+    """
+    kind = _TENSOR.fullmatch(name)
+    return TensorProto.DataType.Value(kind[1].upper()) if kind else None
 
 
 def make_session(

@@ -43,14 +43,13 @@ import onnx
 from onnx import helper, numpy_helper
 
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.model.equalise import BIAS_SLOT, BY_CHANNEL, Slot, with_constants
+from trt_bisect.model.equalise import BIAS_SLOT, BY_CHANNEL, with_constants
 from trt_bisect.model.existing import ExistingPairs
-from trt_bisect.model.file import refill, tensor_uses
-from trt_bisect.model.layers import int_attribute, layers_of
-from trt_bisect.model.network import Network
+from trt_bisect.model.file import refill
+from trt_bisect.model.layers import attribute, layers_of
+from trt_bisect.model.network import Network, Slot
 from trt_bisect.model.observe import observe
 from trt_bisect.model.prepare import unused_name
-from trt_bisect.model.quantizer import RoundedWeights
 
 _PRODUCTS = ("MatMul", "Gemm")
 _POWERS = tuple((p / 4, q / 4) for p in range(5) for q in range(5) if p + q)
@@ -63,14 +62,6 @@ _LEAST = 1e-3
 elsewhere."""
 _SAMPLES = 64
 """The samples over which the channels' magnitudes are taken."""
-
-
-@dataclass(frozen=True, eq=False)
-class Smoothed:
-    """A network whose channels are alike, and by tensor the share of the error to expect that is left."""
-
-    network: Network
-    tensors: Mapping[str, float]
 
 
 _Divided = tuple[Slot, int, slice, bool]
@@ -94,14 +85,15 @@ class _Smoothable:
     others: Sequence[Slot] = ()
 
 
-def smooth(network: Network, samples: Iterable[Feeds]) -> Smoothed:
+def smooth(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[str, float]]:
     """Returns a network that computes the same in FP32, up to float noise, with channels that are alike.
 
-    The network has no Q/DQ pairs of its own, and its shapes are known; the samples are calibration data.
+    Also by tensor the share of the error to expect that is left. The network has no Q/DQ pairs of its own, and its
+    shapes are known; the samples are calibration data.
     """
     nodes, smoothable = network.skeleton.graph.node, dict(_Finder(network).smoothable())
     constants: dict[Slot, np.ndarray] = {}
-    shares, brought_back = {}, dict[str, tuple[np.ndarray, Sequence[Slot]]]()
+    shares, brought_back = dict[str, float](), dict[str, tuple[np.ndarray, Sequence[Slot]]]()
 
     def scale(slot: Slot, axis: int, factors: np.ndarray) -> None:
         values = constants.get(slot)
@@ -121,9 +113,9 @@ def smooth(network: Network, samples: Iterable[Feeds]) -> Smoothed:
             for slot, axis, channels, divides in use.taken_by:
                 scale(slot, axis, factors[channels] if divides else 1.0 / factors[channels])
     if not shares:
-        return Smoothed(network, shares)
+        return network, {}
     changed = {slot: np.ascontiguousarray(values, np.float32) for slot, values in constants.items()}
-    return Smoothed(_with_products(with_constants(network, changed), brought_back), shares)
+    return _with_products(with_constants(network, changed), brought_back), shares
 
 
 def _with_products(network: Network, products: Mapping[str, tuple[np.ndarray, Sequence[Slot]]]) -> Network:
@@ -155,8 +147,7 @@ def _with_products(network: Network, products: Mapping[str, tuple[np.ndarray, Se
         old = before.get(layer.name, layer)
         layer = replace(layer, fixed=old.fixed, module=old.module, code=old.code)
         layers.append(layer if old.quantizable else layer.kept_high(old.why_not))
-    with_muls = replace(network, skeleton=skeleton, layers=tuple(layers), one_scale=frozenset(), memo={})
-    with_muls = replace(with_muls, rounded=RoundedWeights())
+    with_muls = replace(network, skeleton=skeleton, layers=tuple(layers), one_scale=frozenset())
     indices = {layer.name: layer.index for layer in layers}
     return with_muls.with_one_scale_a_weight(indices[network.layers[k].name] for k in network.one_scale)
 
@@ -203,14 +194,14 @@ def _factors(largest: np.ndarray, squares: np.ndarray, weights: Sequence[np.ndar
 
 
 def _is_depthwise(node: onnx.NodeProto) -> bool:
-    return int_attribute(node, "group", 1) > 1
+    return attribute(node, "group", 1) > 1
 
 
 def _read_axis(node: onnx.NodeProto, weight: np.ndarray) -> int:
     """The axis of a weight that has the channels that are read, from the end."""
     if node.op_type == "Conv":
         return -weight.ndim if _is_depthwise(node) else 1 - weight.ndim
-    return -1 if int_attribute(node, "transB", 0) else -2
+    return -1 if attribute(node, "transB", 0) else -2
 
 
 def _magnitudes_read(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
@@ -218,7 +209,7 @@ def _magnitudes_read(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
     if node.op_type == "Conv":
         values: np.ndarray = np.abs(weight).reshape(*weight.shape[:2], -1).max(axis=2)
         return values.T if _is_depthwise(node) else values
-    rows: np.ndarray = np.abs(weight if int_attribute(node, "transB", 0) else weight.T)
+    rows: np.ndarray = np.abs(weight if attribute(node, "transB", 0) else weight.T)
     return rows
 
 
@@ -226,20 +217,14 @@ class _Finder:
     """Finds the tensors that can be smoothed, and the constants that take the division."""
 
     def __init__(self, network: Network) -> None:
-        graph = network.skeleton.graph
-        self._network, self._nodes, self._uses = network, graph.node, tensor_uses(graph)
-        self._makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-        self._reads: dict[str, list[Slot]] = {}
-        for index, node in enumerate(graph.node):
-            for slot, name in enumerate(node.input):
-                self._reads.setdefault(name, []).append((index, slot))
+        self._network, self._nodes = network, network.skeleton.graph.node
         layers = [layer for layer in network.layers if layer.shape is not None]
         self._shapes = {layer.outputs[0]: layer.shape or () for layer in layers if layer.outputs}
 
     def smoothable(self) -> Iterator[tuple[str, _Smoothable]]:
         for tensor in self._network.rounded_activations:
-            reads, shape = self._reads.get(tensor, []), self._shapes.get(tensor)
-            if shape is None or len(reads) != self._uses[tensor]:
+            reads, shape = self._network.readers.get(tensor, ()), self._shapes.get(tensor)
+            if shape is None or len(reads) != self._network.uses[tensor]:
                 continue
             kinds = {self._nodes[k].op_type for k, _ in reads}
             all_convs, rank = kinds == {"Conv"}, len(shape)
@@ -256,14 +241,14 @@ class _Finder:
         """Returns true for a layer whose weight is a constant of its own, with a scale for each output."""
         node, network = self._nodes[index], self._network
         names = [name for name in node.input[1:] if name]
-        if not all(map(network.has_constant, names)) or self._uses[names[0]] != 1 or index in network.one_scale:
+        if not all(map(network.has_constant, names)) or network.uses[names[0]] != 1 or index in network.one_scale:
             return False
         weight = network.constant(names[0])
         if weight.dtype != np.float32 or not weight.size or not np.isfinite(weight).all():
             return False
         if node.op_type == "Conv":
-            return not _is_depthwise(node) or weight.shape[:2] == (int_attribute(node, "group", 1), 1)
-        return weight.ndim == 2 and not int_attribute(node, "transA", 0)
+            return not _is_depthwise(node) or weight.shape[:2] == (attribute(node, "group", 1), 1)
+        return weight.ndim == 2 and not attribute(node, "transA", 0)
 
     def _taken_by(self, tensor: str, axis: int, rank: int, channels: slice) -> list[_Divided]:
         """The constants before a tensor that take a division of its channels; none if it cannot be taken.
@@ -271,9 +256,9 @@ class _Finder:
         The axis is that of the channels, from the end; ``channels`` are those of the smoothed tensor in this one.
         """
         divided: list[_Divided] = []
-        while (index := self._makers.get(tensor)) is not None:
-            node = self._nodes[index]
-            op = node.op_type if node.domain in ("", "ai.onnx") else ""
+        while (maker := self._network.producers.get(tensor)) is not None:
+            index, node = maker.index, self._nodes[maker.index]
+            op = node.op_type if not node.domain else ""
             constants = [slot for slot, name in enumerate(node.input) if name and self._network.has_constant(name)]
             slot = constants[0] if len(constants) == 1 and self._fits(node, constants[0], axis) else None
             before = node.input[0] if node.input else ""
@@ -287,7 +272,7 @@ class _Finder:
                 divided.append(((index, slot), axis, channels, False))
                 before = node.input[1 - slot]
             elif op == "Transpose":
-                order = next((a.ints for a in node.attribute if a.name == "perm"), range(rank)[::-1])
+                order = attribute(node, "perm", list(range(rank))[::-1])
                 axis = order[axis] - rank
             elif not self._commutes(node, tensor, axis, constants):
                 return []
@@ -298,11 +283,11 @@ class _Finder:
 
     def _is_divided(self, tensor: str, rank: int) -> bool:
         """Returns true if a division may go through a tensor: it has one reader and its rank is as before."""
-        return self._uses[tensor] == 1 and len(self._shapes.get(tensor, ())) == rank
+        return self._network.uses[tensor] == 1 and len(self._shapes.get(tensor, ())) == rank
 
     def _in_parts(self, index: int, axis: int, rank: int, channels: slice) -> list[_Divided]:
         """The constants before the inputs of a Concat of channels; none if an input cannot take its part."""
-        if int_attribute(self._nodes[index], "axis", 0) % rank != axis % rank:
+        if attribute(self._nodes[index], "axis", 0) % rank != axis % rank:
             return []
         divided, start = list[_Divided](), channels.start
         for name in self._nodes[index].input:
@@ -316,12 +301,12 @@ class _Finder:
 
     def _commutes(self, node: onnx.NodeProto, tensor: str, axis: int, constants: Sequence[int]) -> bool:
         """Returns true for a node that works on each channel by itself and commutes with positive factors."""
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain:
             return False
         shape, before = (self._shapes.get(name, ()) for name in (tensor, node.input[0]))
         if node.op_type == "Resize":
             sizes = [sizes[axis] for sizes in (shape, before) if len(sizes) >= -axis]
-            mode = next((a.s for a in node.attribute if a.name == "coordinate_transformation_mode"), b"")
+            mode = attribute(node, "coordinate_transformation_mode", b"")
             return mode != b"tf_crop_and_resize" and len(sizes) == 2 and sizes[0] == sizes[1] and sizes[0] is not None
         by_channel = node.op_type in BY_CHANNEL and axis == 1 - len(shape) and not constants
         return node.op_type in ("Relu", "LeakyRelu") or by_channel
@@ -331,12 +316,12 @@ class _Finder:
         node = self._nodes[index]
         slots = [slot for slot in (1, BIAS_SLOT) if slot < len(node.input) and node.input[slot]]
         if node.op_type == "LayerNormalization":
-            fits = axis == -1 and int_attribute(node, "axis", -1) in (-1, rank - 1)
+            fits = axis == -1 and attribute(node, "axis", -1) in (-1, rank - 1)
             fits = fits and all(self._network.has_constant(node.input[slot]) for slot in slots)
             return [((index, slot), -1, channels, False) for slot in slots] if fits else []
         if not self._can_be_scaled(index) or axis != (1 - rank if node.op_type == "Conv" else -1):
             return []
-        of_conv, is_transposed = node.op_type == "Conv", int_attribute(node, "transB", 0)
+        of_conv, is_transposed = node.op_type == "Conv", attribute(node, "transB", 0)
         weight_axis = -self._network.constant(node.input[1]).ndim if of_conv else -2 if is_transposed else -1
         return [((index, slot), weight_axis if slot == 1 else -1, channels, False) for slot in slots]
 

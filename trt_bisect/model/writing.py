@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from trt_bisect.model.file import DETACH_FROM_BYTES, Weights, detached_tensor, subgraphs_of_attribute, tensors_read
+from trt_bisect.model.file import Weights, constant_tensor, subgraphs_of_attribute, tensors_read
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, TypedSlots, carries, followed_tensors, typed_slots
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import (
@@ -47,7 +48,7 @@ def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], li
 
     A node of one TensorRT layer is returned as it is. ``final`` begins the names of new tensors, and is none of them.
     """
-    if node.op_type not in _PARTS or node.domain not in ("", "ai.onnx"):
+    if node.op_type not in _PARTS or node.domain:
         return [node], []
     parts, attributes = _PARTS[node.op_type], {attribute.name: attribute for attribute in node.attribute}
     axes, constants = list(node.input[1:]), list[onnx.TensorProto]()
@@ -156,10 +157,6 @@ class WritingContext:
         tensors = followed_tensors(self.network, int8)
         return frozenset(name for name in tensors & self.float_tensors if name in self._scales)
 
-    def is_constant(self, name: str) -> bool:
-        """Returns true if a tensor is a constant of the network."""
-        return name in self.initializers
-
     def typed_slots(self, layer: Layer, precision: Precision) -> TypedSlots | None:
         """Returns the inputs and outputs that a layer in FP16 or BF16 has in that type; None if it has to be float32.
 
@@ -174,7 +171,7 @@ class WritingContext:
         kind, node = FLOAT_TYPES[precision], self.network.skeleton.graph.node[layer.index]
 
         def exact(name: str) -> bool:
-            return not self.is_constant(name) or kind.holds(self.network.constant(name))
+            return not self.network.has_constant(name) or kind.holds(self.network.constant(name))
 
         return carries(node, slots, exact)
 
@@ -230,7 +227,7 @@ class GraphWriting:
         self._context, self._network, self._scales_are_inputs = context, context.network, scales_are_inputs
         self.scale_inputs: dict[str, str] = {}
         self.nodes: list[onnx.NodeProto] = []
-        self._small: list[onnx.TensorProto] = []
+        self._constants: list[onnx.TensorProto] = []
         self._large: Weights = {}
         self._shapes: list[onnx.ValueInfoProto] = []
         self._rounded_names: dict[tuple[object, ...], str] = {}
@@ -283,14 +280,13 @@ class GraphWriting:
             self.nodes.append(node)
         return ()
 
-    def body(self, layer: Layer, precision: Precision, names: Names) -> list[onnx.NodeProto]:
-        """Returns the nodes of one layer for the body of an If; they share no rounded tensor with other layers."""
+    @contextmanager
+    def body(self) -> Iterator[list[onnx.NodeProto]]:
+        """Gives the list that nodes go into meanwhile: the body of an If. It shares no rounded tensor with others."""
         outside = self.nodes, self._rounded_names, self._typed_names, self._cast_names
         self.nodes, self._rounded_names, self._typed_names, self._cast_names = [], {}, {}, {}
-        self.layer(layer, precision, names)
-        inside = self.nodes
+        yield self.nodes
         self.nodes, self._rounded_names, self._typed_names, self._cast_names = outside
-        return inside
 
     def _write_quantized(
         self, layer: Layer, roundings: list[Rounding], node: onnx.NodeProto, names: Names, *, wide: bool
@@ -331,12 +327,11 @@ class GraphWriting:
         key = (name, kind, *(quantizer.key() for quantizer in quantizers))
         if key not in self._rounded_names:
             final = self._rounded_names[key] = self._numbered(name, "fp8" if quantizers[-1].in_fp8 else "int8")
-            if self._context.emulates and self._context.is_constant(name):
-                self._add_constant(final, self._context.rounded(rounding.tensor, quantizers, kind))
+            if self._context.emulates and self._network.has_constant(name):
+                self._constant(final, self._context.rounded(rounding.tensor, quantizers, kind))
             else:
                 if rounding.is_weight and name in self._network.on_grid:
-                    self._add_constant(f"{final}_on_grid", self._network.on_grid[name])
-                    name = f"{final}_on_grid"
+                    name = self._constant(f"{final}_on_grid", self._network.on_grid[name])
                 source = name if kind is None else self._typed(name, kind, rounding.tensor)
                 self._chain(source, quantizers, final, rounding)
         return self._rounded_names[key]
@@ -354,8 +349,8 @@ class GraphWriting:
         like = rounding.tensor
         steps = [*(f"{final}_step{step}" for step in range(len(quantizers) - 1)), final]
         for quantizer, out in zip(quantizers, steps, strict=False):
-            parameters = [self._scale(quantizer, rounding, out), f"{out}_zero_point"]
-            self._small.append(numpy_helper.from_array(quantizer.zero_point, parameters[1]))
+            scale = self._scale(quantizer, rounding, out)
+            parameters = [scale, self.small_constant(f"{out}_zero_point", quantizer.zero_point)]
             axis = {} if quantizer.axis is None else {"axis": quantizer.axis}
             self._add("QuantizeLinear", [name, *parameters], f"{out}_q", **axis)
             self._add("DequantizeLinear", [f"{out}_q", *parameters], out, **axis)
@@ -388,8 +383,7 @@ class GraphWriting:
         """The name of a quantizer's scale: an input of the graph, or a constant for the pair that makes ``out``."""
         if self._scales_are_inputs and not rounding.fixed and not rounding.is_weight:
             return self.scale_inputs.setdefault(rounding.tensor, self._new(rounding.tensor, "scale"))
-        self._small.append(numpy_helper.from_array(quantizer.scale.astype(quantizer.dtype), f"{out}_scale"))
-        return f"{out}_scale"
+        return self.small_constant(f"{out}_scale", quantizer.scale.astype(quantizer.dtype))
 
     def _write_typed(
         self, layer: Layer, kind: FloatType, slots: TypedSlots, node: onnx.NodeProto, carries: bool = False
@@ -424,7 +418,7 @@ class GraphWriting:
     def _add_rounded_parts(self, node: onnx.NodeProto, kind: FloatType) -> None:
         """Adds a node; emulated, as the layers that TensorRT makes of it, with a rounding after each but the last."""
         parts, constants = parts_of(node, node.output[0]) if self._context.emulates else ([node], [])
-        self._small += constants
+        self._constants += constants
         for part in parts[:-1]:
             final = part.output[0]
             part.output[0] = f"{final}_unrounded"
@@ -438,7 +432,7 @@ class GraphWriting:
         kind, slots = low.float_type, self._context.typed_slots(layer, low.precision)
         if kind is None or slots is None or layer.quantizable or not self._context.carries(layer, low.precision, slots):
             return False
-        read = [node.input[slot] for slot in slots.inputs if not self._context.is_constant(node.input[slot])]
+        read = [node.input[slot] for slot in slots.inputs if not self._network.has_constant(node.input[slot])]
         if not read or any((name, kind.name) not in self._typed_names for name in read):
             return False
         if self._context.emulates:
@@ -455,9 +449,9 @@ class GraphWriting:
             return typed_name
         emulated = self._context.emulates
         final = self._cast_names[name, kind.name] = self._numbered(name, _WORDS[kind.name])
-        if self._context.is_constant(name):
+        if self._network.has_constant(name):
             rounded = kind.rounded(self._network.constant(name))
-            self._add_constant(final, rounded if emulated else rounded.astype(kind.dtype))
+            self._constant(final, rounded if emulated else rounded.astype(kind.dtype))
         elif emulated:
             self._round_trip(name, kind, final)
             self._give_shape(final, TensorProto.FLOAT, like)
@@ -483,15 +477,13 @@ class GraphWriting:
 
     def small_constant(self, name: str, values: np.ndarray) -> str:
         """Adds a constant to the graph; returns its name."""
-        self._small.append(numpy_helper.from_array(values, name))
+        self._constants.append(numpy_helper.from_array(values, name))
         return name
 
-    def _add_constant(self, name: str, values: np.ndarray) -> None:
-        if values.nbytes >= DETACH_FROM_BYTES:
-            self._large[name] = values
-            self._small.append(detached_tensor(name, values))
-        else:
-            self._small.append(numpy_helper.from_array(values, name))
+    def _constant(self, name: str, values: np.ndarray) -> str:
+        """Adds a constant, whose values are detached if it is large; returns its name."""
+        self._constants.append(constant_tensor(name, values, self._large))
+        return name
 
     def assemble(
         self, inputs: Iterable[onnx.ValueInfoProto], outputs: Iterable[onnx.ValueInfoProto]
@@ -509,7 +501,7 @@ class GraphWriting:
             self.nodes = [node for node in self.nodes if not (node.output and node.output[0] in self._spare - read)]
         model.graph.node.extend(self.nodes)
         used = dict.fromkeys([*(name for node in self.nodes for name in tensors_read(node)), *results])
-        constants = {tensor.name: tensor for tensor in self._small} | self._context.initializers
+        constants = {tensor.name: tensor for tensor in self._constants} | self._context.initializers
         model.graph.initializer.extend(constants[name] for name in used if name in constants)
         inner = dict.fromkeys(name for node in self.nodes for name in node.output if name not in results)
         types = self._context.types

@@ -196,7 +196,7 @@ class NetworkOptions(Options):
 
     def libraries(self, *, onnxruntime: bool) -> tuple[str, ...]:
         """The libraries with operators for ONNX Runtime, or those with TensorRT's plugins."""
-        from trt_bisect.model.operators import for_onnx_runtime
+        from trt_bisect.model.session import for_onnx_runtime
 
         return tuple(name for name in self.plugins if for_onnx_runtime(name) is onnxruntime)
 

@@ -27,8 +27,8 @@ from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import GivenModel, Network, load_network
-from trt_bisect.model.operators import use_libraries
 from trt_bisect.model.quantizer import INT8, LowPrecision, int8_scale
+from trt_bisect.model.session import use_libraries
 from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import FIXING, INT16, FixedLayerOptions, NetworkOptions
 from trt_bisect.options.declare import read_toml, refuse_unknown

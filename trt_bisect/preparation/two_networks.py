@@ -29,7 +29,6 @@ from trt_bisect.model.observe import facts_for, groups_within
 from trt_bisect.model.prepare import is_integer_layer
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
-from trt_bisect.model.reading import as_in_file
 from trt_bisect.model.session import CPU
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.comparison import MatchedLayer
@@ -245,7 +244,7 @@ class AsInFile:
     @classmethod
     def of(cls, network: Network) -> AsInFile:
         """Returns ``network`` with all pairs of its file, asymmetric ones too."""
-        in_file = as_in_file(network)
+        in_file = network.as_in_file()
         plan = in_file.free_plan(in_file.quantizable if in_file.has_pairs else ())
         return cls(in_file, PlanWriter(in_file, {}, GraphTarget.ONNXRUNTIME), plan)
 

@@ -22,9 +22,9 @@ from trt_bisect.builder.tensorrt_weak import WeakPlan
 from trt_bisect.calibration.cache import format_cache
 from trt_bisect.calibration.weight_rounding import with_weights_on_grid
 from trt_bisect.errors import NoRoom
-from trt_bisect.model.file import Weights, save_model
+from trt_bisect.model.file import Weights, Written, save_model
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import FLOAT_TYPES, FP8, INT8, LOWS, Scales, scale_in
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.recipe import trtexec

@@ -392,7 +392,7 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
         biases = bias_names(network, layer, types)
         for slot, name in enumerate(node.input):
             rounding = roundings.get(slot)
-            if not writer.context.is_constant(name) or types.dtypes[name].kind != "f":
+            if not network.has_constant(name) or types.dtypes[name].kind != "f":
                 continue
             if rounding is None and (len(types.shapes[name]) < 2 or name in biases):
                 continue

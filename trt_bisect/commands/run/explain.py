@@ -206,16 +206,16 @@ class Remedies:
         experiment, progress = self.answer.experiment, self.plans.setup.progress
         progress.stage("Moving weights and biases", 5)
         progress.step("equalised")
-        changed = equalise(experiment.network)
-        apart = self._apart(changed.network) if changed.pairs else 0.0
+        changed, factors = equalise(experiment.network)
+        apart = self._apart(changed) if factors else 0.0
         equalised = None
-        if not changed.pairs:
+        if not factors:
             self._not_tried("equalisation", "no two adjacent convolutions or Gemms allow it")
         elif apart > FLOAT_NOISE:
             self._not_tried("equalisation", f"float noise is too large in FP32, {apart:.2g} of the output's norm")
         else:
-            ranges = self._calibrated(changed.network)
-            equalised = ChangedNetwork("equalised", EQUALISATION, "cross-layer equalisation", changed.network, ranges)
+            ranges = self._calibrated(changed)
+            equalised = ChangedNetwork("equalised", EQUALISATION, "cross-layer equalisation", changed, ranges)
             yield equalised
         yield from self._corrected("corrected", "bias correction", experiment.network, experiment.ranges)
         if equalised is not None:
@@ -228,16 +228,16 @@ class Remedies:
         assert data is not None
         progress, words = self.plans.setup.progress, "weights rounded for the outputs"
         progress.step("smoothed")
-        changed = smooth(network, data)
-        if changed.tensors and self._apart(changed.network) <= FLOAT_NOISE:
-            network, words = changed.network, f"smoothed channels, then {words}"
+        changed, shares = smooth(network, data)
+        if shares and self._apart(changed) <= FLOAT_NOISE:
+            network, words = changed, f"smoothed channels, then {words}"
             yield ChangedNetwork("smoothed", SMOOTHING, "smoothed channels", network, self._calibrated(network))
         else:
             self._not_tried("channel smoothing", "no tensor allows it")
         progress.step("rounded")
-        rounded = round_weights(network, data)
-        if rounded.error_shares:
-            network = with_weights_on_grid(rounded.network, network.quantizable)
+        rounded, shares = round_weights(network, data)
+        if shares:
+            network = with_weights_on_grid(rounded, network.quantizable)
             yield ChangedNetwork("rounded", ROUNDING, words, network, self._calibrated(network))
 
     def _apart(self, changed: Network) -> float:
@@ -254,9 +254,9 @@ class Remedies:
         try:
             network, _ = keeping_unusable_high(network, ranges)
             plan, memory = network.full(experiment.whole.high), setup.options.memory_bytes
-            changed = correct_biases(network, ranges.scales, plan, experiment.data, memory=memory)
-            if changed.errors:
-                yield ChangedNetwork(name, BIAS_CORRECTION, words, changed.network, self._calibrated(changed.network))
+            changed, errors = correct_biases(network, ranges.scales, plan, experiment.data, memory=memory)
+            if errors:
+                yield ChangedNetwork(name, BIAS_CORRECTION, words, changed, self._calibrated(changed))
             else:
                 self._not_tried("bias correction", "no layer in INT8 has a bias")
         except (BadInput, TrialFailed) as error:
