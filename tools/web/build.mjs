@@ -15,6 +15,7 @@ const modules = join(here, "node_modules");
 const bundles = [
   ["main.js", "page.js"],
   ["tables.js", "tables.js"],
+  ["index.js", "index.js"],
   ["layout_worker.js", "layout.js"],
   ["page.css", "page.css"],
 ];

@@ -405,8 +405,8 @@ def _folders_in(folder: Path) -> list[str]:
 def render_index(runs: Runs, nonce: str) -> str:
     """Returns the page with the list of runs; its script and style have ``nonce``."""
     template = _templates().get_template("index.html.j2")
-    title, style = runs.folder.resolve().name, Markup(asset("page.css"))
-    return template.render(icon=icon(), title=title, entries=runs.rows(), nonce=nonce, style=style)
+    title, style, script = runs.folder.resolve().name, Markup(asset("page.css")), Markup(asset("index.js"))
+    return template.render(icon=icon(), title=title, entries=runs.rows(), nonce=nonce, style=style, script=script)
 
 
 def render_rows(runs: Runs) -> str:

@@ -1,8 +1,8 @@
 // The answer: the verdict's lines, the culprits, the calibrators, the recipe on all inputs.
 
 import { byId, h, show } from "./dom.js";
-import { LOW, capital, count, isNumber, percent, plural } from "./format.js";
-import { layerLink, plainTable } from "./plain_table.js";
+import { LOW, capital, count, percent, plural } from "./format.js";
+import { folded, layerLink, plainTable } from "./parts.js";
 
 const LISTED = 50;
 const EQUALS = 5;
@@ -12,37 +12,39 @@ const DOUBTING = new Set(["doubted", "data", "part", "few inputs"]);
 const ELSEWHERE = new Set(["fails", "passes", "passes with doubts", "culprits"]);
 
 export function showAnswer(store) {
-  const { report } = store.model;
-  const lines = report.answer ? (report.lines ?? []) : [];
-  const doubts = lines.filter((line) => DOUBTING.has(line.kind));
-  const inBrief = (line) => labelled(line.text);
-  show(byId("doubts"), doubts.map(inBrief));
+  const { model } = store;
+  const { answer, lines } = model.report;
+  const inBrief = (wanted) =>
+    (answer ? lines : []).filter(({ kind }) => wanted(kind)).map(({ text }) => labelled(text));
+  const doubts = inBrief((kind) => DOUBTING.has(kind));
+  show(byId("doubts"), doubts);
   show(byId("answer"), [
-    lines.filter((line) => !DOUBTING.has(line.kind) && !ELSEWHERE.has(line.kind)).map(inBrief),
+    inBrief((kind) => !DOUBTING.has(kind) && !ELSEWHERE.has(kind)),
     culprits(store),
-    report.answer ? [calibrators(store.model), recipeOn(store.model), equals(report.answer)] : null,
+    answer && [calibrators(answer, model.metric), recipeOn(answer, model.metric), equals(answer)],
   ]);
 }
 
 // "RECIPE: with 2 layers ..." with the word before the colon in bold.
 function labelled(line) {
   const [, label, rest] = /^([A-Z][A-Z ]+): (.*)$/.exec(line) ?? [null, "", line];
-  return h("p", {}, label && h("strong", {}, `${label[0]}${label.slice(1).toLowerCase()}: `), rest);
+  return h("p", label && h("strong", `${capital(label.toLowerCase())}: `), rest);
 }
 
 function culprits(store) {
   const { model } = store;
-  if (!model.culprits.length) return null;
-  const advice = new Map((model.data.explanation?.advice ?? []).map((each) => [each.culprit, each]));
-  const text = (value, how) => (isNumber(value) ? how(value) : "\u2013");
-  const line = (row) => [
-    layerLink(store, row.name),
-    text(row.taken_back, model.figure.text),
-    text(row.drop, model.metric.drop),
-    text(row.gain, model.metric.drop),
-    row.op_type,
-    cause(advice.get(row.name)),
-  ];
+  const { metric, figure, adviceOn } = model;
+  const line = (row) => {
+    const { blame, reasons = [] } = adviceOn.get(row.name) ?? {};
+    return [
+      layerLink(store, row.name),
+      figure.text(row.taken_back),
+      metric.drop(row.drop),
+      metric.drop(row.gain),
+      row.op_type,
+      [blame, reasons[0]].filter(Boolean).join(": "),
+    ];
+  };
   const titles = [
     [`if put back in ${LOW}`, `What the recipe measures if this layer is put back in ${LOW}, on an input that misses`],
     ["loss here", "Loss that this layer adds on the curve"],
@@ -61,7 +63,7 @@ function culprits(store) {
 // The culprits but for the weak ones, and these; those first that lose most when they are taken back. In older reports
 // all of them in execution order.
 function ranked({ culprits: rows, report }) {
-  const { ranked: names = [], weak = [] } = report.answer ?? {};
+  const { ranked: names, weak } = report.answer ?? { ranked: [], weak: [] };
   const places = new Map(names.map((name, place) => [name, place]));
   const place = ({ name }) => places.get(name) ?? 0;
   const sorted = [...rows].sort((one, other) => place(one) - place(other));
@@ -69,21 +71,16 @@ function ranked({ culprits: rows, report }) {
   return [sorted.filter((row) => !isWeak(row)), sorted.filter(isWeak)];
 }
 
-function cause(advice) {
-  return [advice?.blame, advice?.reasons?.[0]].filter(Boolean).join(": ");
-}
-
-function calibrators({ report, metric }) {
-  const rows = report.answer.calibrators;
+function calibrators({ calibrators: rows, given }, metric) {
   if (rows.length < 2) return null;
   const line = (row) => [
     row.calibrator,
-    metric.text(row.similarity) + (row.inputs < report.answer.given?.inputs ? " or worse" : ""),
+    metric.text(row.similarity) + (row.inputs < given?.inputs ? " or worse" : ""),
     count(row.inputs),
     row.meets ? "yes" : "no",
-    isNumber(row.cost) ? percent(row.cost) : "\u2013",
-    isNumber(row.high) ? count(row.high) : "\u2013",
-    isNumber(row.mean_loss) ? metric.drop(row.mean_loss) : "\u2013",
+    percent(row.cost),
+    count(row.high),
+    metric.drop(row.mean_loss),
     row.chosen ? "chosen" : "",
   ];
   const titles = [
@@ -96,24 +93,20 @@ function calibrators({ report, metric }) {
     ["mean loss", "Mean loss of this recipe over the inputs used in the search"],
     "",
   ];
-  return [h("h3", {}, "Calibrators"), plainTable("calibrators", titles, 1, rows.map(line))];
+  return [h("h3", "Calibrators"), plainTable("calibrators", titles, 1, rows.map(line))];
 }
 
-function recipeOn({ report, metric }) {
-  const { given, unseen, settings } = report.answer;
-  const line = ([name, held]) => [
+function recipeOn({ given, unseen, settings }, metric) {
+  const held = Object.entries({ "your inputs": given, "held-out inputs": unseen }).filter(([, inputs]) => inputs);
+  if (!held.length) return null;
+  const line = ([name, { holds, inputs, mean, fifth, worst, worst_input: worstInput }]) => [
     name,
-    `${count(held.holds)} of ${count(held.inputs)}`,
-    metric.text(held.mean),
-    metric.text(held.fifth),
-    metric.text(held.worst),
-    held.worst_input,
+    `${count(holds)} of ${count(inputs)}`,
+    metric.text(mean),
+    metric.text(fifth),
+    metric.text(worst),
+    worstInput,
   ];
-  const rows = [
-    ["your inputs", given],
-    ["held-out inputs", unseen],
-  ].filter(([, held]) => held);
-  if (!rows.length) return null;
   const setting = (name) => (name === FOLLOWERS ? "unquantized layers in INT8 too" : name);
   const elsewhere = Object.entries(settings).map(([name, value]) => `${setting(name)} ${metric.text(value)}`);
   const titles = [
@@ -125,15 +118,16 @@ function recipeOn({ report, metric }) {
     ["which", "The worst input"],
   ];
   return [
-    h("h3", {}, "The recipe on all inputs"),
-    plainTable("held", titles, [1, 5], rows.map(line)),
-    elsewhere.length > 1 ? h("p", { class: "under" }, `Worst input in other settings: ${elsewhere.join(", ")}.`) : null,
+    h("h3", "The recipe on all inputs"),
+    plainTable("held", titles, [1, 5], held.map(line)),
+    elsewhere.length > 1 ? h("p.under", `Worst input in other settings: ${elsewhere.join(", ")}.`) : null,
   ];
 }
 
 function equals({ equals: sets }) {
   if (!sets.length) return null;
-  const items = sets.slice(0, EQUALS).map((names) => h("li", {}, names.join(", ")));
-  const words = `${plural(sets.length, "other set")} of layers ${sets.length === 1 ? "costs" : "cost"} the same and also ${sets.length === 1 ? "passes" : "pass"}`;
-  return h("details", {}, h("summary", {}, words), h("ul", { class: "under" }, items));
+  const items = sets.slice(0, EQUALS).map((names) => h("li", names.join(", ")));
+  const [costs, passes] = sets.length === 1 ? ["costs", "passes"] : ["cost", "pass"];
+  const words = `${plural(sets.length, "other set")} of layers ${costs} the same and also ${passes}`;
+  return folded(words, h("ul.under", items));
 }

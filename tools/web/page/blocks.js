@@ -14,10 +14,10 @@ export function inBlocks(siblings, id, group) {
   if (period === 1 && times === siblings.length) return siblings;
   const blocks = Array.from({ length: times }, (_, turn) => {
     const parts = siblings.slice(from + turn * period, from + (turn + 1) * period);
-    return period === 1 ? parts[0] : group(`${id}*${parts[0].first}`, `block ${turn + 1} of ${times}`, parts);
+    return period === 1 ? parts[0] : group(`${id}*${parts[0].rows[0].index}`, `block ${turn + 1} of ${times}`, parts);
   });
   const label = `${times} × ${kinds(siblings.slice(from, from + period))}`;
-  const folded = times > SEVERAL ? [group(`${id}**${blocks[0].first}`, label, blocks)] : blocks;
+  const folded = times > SEVERAL ? [group(`${id}**${blocks[0].rows[0].index}`, label, blocks)] : blocks;
   const [before, after] = [siblings.slice(0, from), siblings.slice(from + times * period)];
   return [...inBlocks(before, id, group), ...folded, ...inBlocks(after, id, group)];
 }
@@ -37,7 +37,7 @@ function largestRepeat(siblings, signs) {
       while (end < siblings.length && signs[end] === signs[end - period]) end += 1;
       const times = Math.floor((end - from) / period);
       if (times < 2 || (period === 1 && (times <= SEVERAL || siblings[from].layer))) continue;
-      const size = siblings.slice(from, from + times * period).reduce((sum, node) => sum + node.size, 0);
+      const size = siblings.slice(from, from + times * period).reduce((sum, node) => sum + node.rows.length, 0);
       if (!best || size > best.size) best = { from, period, times, size };
       from = Math.max(from, end - period - 1);
     }

@@ -1,43 +1,67 @@
-// The columns of the table of layers: those that the report describes, and what explanation and engine add.
+// The columns of tables: those that Python describes, and of layers those that explanation and engine add.
 
 import { LOW, NOTHING, fixed, isNumber, number, percent, shapeText } from "./format.js";
 import { filled, widthFor } from "./grid.js";
 import { rankOf, verdictWord } from "./model.js";
 
-const WIDTHS = { index: 56, name: 0, shape: 132, decibels: 84, figure: 112, deciding: 112 };
+const INDEX = 56;
+const WIDTHS = { index: INDEX, name: 0, shape: 132, decibels: 84, figure: 112, deciding: 112 };
 const LONGEST = 240;
+const LONGEST_IN_TABLES = 340;
 const FIGURE = 8;
+const OWN_CLASS = new Set(["index", "name", "text"]);
 
-// Of the described ones, by kind: how a value is written.
+// By kind of a column how a value is written, where not as it is.
 const writers = ({ metric, figure }) => ({
-  index: String,
-  name: String,
-  text: String,
   shape: shapeText,
   decibels: (value) => fixed(value, 1),
   figure: metric.text,
   loss: metric.drop,
   deciding: figure.text,
   number,
+  percent: (share) => percent(share),
+  flag: (value) => (value ? "yes" : ""),
 });
 
-function described(about, model) {
-  const { key, title, kind } = about;
-  if (key === "verdict") return { ...about, width: 108, value: rankOf, text: verdictWord, kind: key, numeric: true };
-  const isText = kind === "text";
-  const longest = () => model.rows.reduce((most, row) => Math.max(most, row[key]?.length ?? 0), 0);
-  const write = writers(model)[kind];
+// `about` is a described column, `cell` gives a row's value, `empty` the text of a row without one.
+function columnOf(about, cell, write = String, empty = () => "") {
+  const { kind } = about;
   return {
     ...about,
-    width: WIDTHS[kind] ?? widthFor(title, isText ? longest() : FIGURE, LONGEST),
-    value: (row) => (kind === "shape" ? values(row[key]) : row[key]),
-    text: (row) => {
-      if (![null, undefined, ""].includes(row[key])) return write(row[key]);
-      return isText || row.outcome === "follows" ? "" : NOTHING;
-    },
-    kind: isText || kind === "name" || kind === "index" ? kind : "number",
-    numeric: !isText && kind !== "name",
+    value: (row) => valueOf(kind, cell(row)),
+    text: (row) => ([null, undefined, ""].includes(cell(row)) ? empty(row) : write(cell(row))),
+    unit: kind,
+    kind: OWN_CLASS.has(kind) ? kind : "number",
   };
+}
+
+// Shapes are sorted by the number of values.
+function valueOf(kind, value) {
+  if (kind === "shape") return value?.filter(isNumber).reduce((product, size) => product * size, 1) ?? null;
+  return typeof value === "boolean" ? String(value) : value;
+}
+
+// Of a page of tables; the cells of a row stand in the order of the columns.
+export function columnsOfTable(described, rows, metric) {
+  const write = { ...writers({ metric, figure: metric }), decibels: number };
+  const longest = (column) => rows.reduce((most, row) => Math.max(most, column.text(row).length), 0);
+  return described.map((about, place) => {
+    const { kind, title } = about;
+    const column = columnOf(about, (row) => row.cells[place], write[kind]);
+    const width = kind === "name" ? 0 : kind === "index" ? INDEX : widthFor(title, longest(column), LONGEST_IN_TABLES);
+    return { ...column, place, width };
+  });
+}
+
+function columnOfLayers(about, model) {
+  const { key, title, kind } = about;
+  if (key === "verdict") return { ...about, width: 108, value: rankOf, text: verdictWord, kind: key };
+  const cell = (row) => row[key];
+  const isText = kind === "text";
+  const empty = (row) => (isText || row.outcome === "follows" ? "" : NOTHING);
+  const longest = () => model.rows.reduce((most, row) => Math.max(most, cell(row)?.length ?? 0), 0);
+  const width = WIDTHS[kind] ?? widthFor(title, isText ? longest() : FIGURE, LONGEST);
+  return { ...columnOf(about, cell, writers(model)[kind], empty), width };
 }
 
 const added = (key, title, help, text = number) => ({
@@ -47,7 +71,6 @@ const added = (key, title, help, text = number) => ({
   width: widthFor(title, FIGURE, LONGEST),
   value: (row) => row[key],
   text: (row) => text(row[key]),
-  numeric: true,
   kind: "number",
 });
 
@@ -65,16 +88,13 @@ const ADDED = [
   added("recipeMilliseconds", "ms recipe", "Time of the engine layers with it, in the recipe"),
 ];
 
-// A column that no row fills is left out, but for those of a phone; so is the output where there is one only.
-export function columnsFor(model) {
+// Of a run's layers. A column that no row fills is left out, but for those of a phone; so is the output where there is
+// one only.
+export function columnsOfLayers(model) {
   const { rows, report, data } = model;
   const several = new Set(rows.map((row) => row.output).filter(Boolean)).size > 1;
-  return [...(data.columns ?? []).map((about) => described(about, model)), ...ADDED].filter(
+  return [...data.columns.map((about) => columnOfLayers(about, model)), ...ADDED].filter(
     ({ key, phone, value }) =>
       key !== report.metric && (key !== "output" || several) && (phone || rows.some((row) => filled(value(row)))),
   );
-}
-
-function values(sizes) {
-  return sizes ? sizes.filter(isNumber).reduce((product, size) => product * size, 1) : null;
 }

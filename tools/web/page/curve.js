@@ -1,8 +1,9 @@
 // Similarity over k. The line is the network with the suspects ruled out; each suspect hangs from it by what it costs.
 
-import { byId, h, offerSection, show } from "./dom.js";
+import { byId, offerSection, show } from "./dom.js";
 import { LOW, capital, count, isNumber, plural } from "./format.js";
-import { axis, draw, plain, targetLine } from "./plot.js";
+import { legendItem } from "./parts.js";
+import { axis, draw, label, plain, points, targetLine, upright } from "./plot.js";
 import { scaleOf } from "./scale.js";
 import { colour } from "./theme.js";
 
@@ -13,56 +14,49 @@ const ROOMY = 640;
 
 export function startCurve(store) {
   const element = byId("curve-plot");
-  const view = { logarithmic: true, bound: false };
-  const redraw = () => drawCurve(element, store, view);
+  const redraw = () => drawCurve(element, store);
   for (const what of ["model", "theme"]) store.on(what, redraw);
   store.on("selection", () => requestAnimationFrame(() => markSelected(element, store)));
-  byId("curve-log").addEventListener("change", (event) => {
-    view.logarithmic = event.target.checked;
-    redraw();
-  });
+  byId("curve-log").addEventListener("change", redraw);
   redraw();
 }
 
-function drawCurve(element, store, view) {
+function drawCurve(element, store) {
   const { model } = store;
   const { metric } = model;
-  const logarithmic = view.logarithmic && metric.loss !== null;
-  byId("curve-log").closest("label").hidden = metric.loss === null;
+  const switched = byId("curve-log");
+  switched.closest("label").hidden = !metric.loss;
   const figures = [...model.rows.map((row) => row.similarity), ...levelsOf(model).map(({ value }) => value)];
-  const scale = scaleOf(figures, metric, logarithmic);
+  const scale = scaleOf(figures, metric, switched.checked && metric.loss);
   const groups = groupsOf(model.rows);
-  byId("curve-empty").hidden = groups.measured.length + groups.failed.length > 0;
-  element.hidden = !byId("curve-empty").hidden;
+  const isEmpty = groups.measured.length + groups.failed.length === 0;
+  byId("curve-empty").hidden = !isEmpty;
+  element.hidden = isEmpty;
   offerSection("curve", true);
   byId("curve-title").textContent =
-    `${capital(metric.label)} of the final outputs, with layers 0 to k in ${LOW}${judgedOn(model.report)}`;
+    `${capital(metric.label)} of the final outputs, with layers 0 to k in ${LOW}; on ${judgedOn(model.report)}`;
   const roomy = element.clientWidth >= ROOMY;
   legend(groups, model, roomy);
-  if (element.hidden) return;
-  draw(element, tracesOf(groups, scale, model), layoutOf(model, scale, store, groups.failed.length > 0, roomy));
-  if (!view.bound) {
-    view.bound = true;
-    element.on("plotly_click", (event) => store.select(event.points[0].customdata));
-  }
+  if (isEmpty) return;
+  const settings = layoutOf(model, scale, store, groups.failed.length > 0, roomy);
+  draw(element, tracesOf(groups, scale, model), settings, store.select);
 }
 
 // The curve is measured on the judged inputs, and without the suspects: its end is not the figure of full INT8.
 function judgedOn({ inputs }) {
-  return isNumber(inputs?.judged)
-    ? `; on ${plural(inputs.judged, "input")} used in the search, suspects in high precision`
-    : "";
+  return `${plural(inputs.judged, "input")} used in the search, suspects in high precision`;
 }
 
 function groupsOf(rows) {
   const tried = rows.filter((row) => row.quantizable);
+  const measured = tried.filter((row) => isNumber(row.similarity));
   return {
     tried,
-    measured: tried.filter((row) => isNumber(row.similarity)),
-    standing: tried.filter((row) => isNumber(row.similarity) && !row.culprit && !row.added && !row.setAside),
-    suspects: tried.filter((row) => isNumber(row.similarity) && row.setAside && !row.culprit),
+    measured,
+    standing: measured.filter((row) => !row.culprit && !row.added && !row.setAside),
+    suspects: measured.filter((row) => row.setAside && !row.culprit),
     culprits: tried.filter((row) => row.culprit),
-    added: tried.filter((row) => isNumber(row.similarity) && row.added && !row.culprit),
+    added: measured.filter((row) => row.added && !row.culprit),
     failed: tried.filter((row) => row.failed && !isNumber(row.similarity)),
   };
 }
@@ -99,70 +93,47 @@ function stems({ tried }, scale) {
   return { x, y, mode: "lines", line: { color: colour("culprit"), width: 1.5, dash: "dot" }, hoverinfo: "skip" };
 }
 
-function markers(groups, scale, model) {
+function markers({ standing, suspects, added, culprits }, scale, model) {
+  const rim = { color: colour("background"), width: 1 };
   const marks = [
-    [groups.standing, { size: 6, color: colour("int8"), symbol: "circle" }],
-    [groups.suspects, { size: 10, color: colour("warn"), symbol: "diamond-open", line: { width: 2 } }],
-    [groups.added, { size: 8, color: colour("high"), symbol: "square" }],
-    [
-      groups.culprits.filter((row) => isNumber(row.similarity)),
-      { size: 12, color: colour("culprit"), symbol: "diamond", line: { color: colour("background"), width: 1 } },
-    ],
+    [standing, { size: 6, color: colour("int8"), symbol: "circle" }],
+    [suspects, { size: 10, color: colour("warn"), symbol: "diamond-open", line: { width: 2 } }],
+    [added, { size: 8, color: colour("high"), symbol: "square" }],
+    [culprits, { size: 12, color: colour("culprit"), symbol: "diamond", line: rim }],
   ];
-  return marks.map(([rows, marker]) =>
-    points(
-      rows,
-      rows.map((row) => scale.at(row.similarity)),
-      marker,
-      model,
-    ),
-  );
+  return marks.map(([rows, marker]) => {
+    const measured = rows.filter((row) => isNumber(row.similarity));
+    return layerPoints(measured, (row) => scale.at(row.similarity), model, { marker });
+  });
 }
 
 function rug({ failed }, model) {
-  const marker = {
-    size: 10,
-    symbol: "x",
-    color: failed.map((row) => colour(row.culprit ? "culprit" : "warn")),
-  };
-  return {
-    ...points(
-      failed,
-      failed.map(() => 0),
-      marker,
-      model,
-    ),
-    yaxis: "y2",
-    cliponaxis: false,
-  };
+  const marker = { size: 10, symbol: "x", color: failed.map((row) => colour(row.culprit ? "culprit" : "warn")) };
+  return layerPoints(failed, () => 0, model, { marker, yaxis: "y2", cliponaxis: false });
 }
 
-function points(rows, y, marker, model) {
-  return {
-    x: rows.map((row) => row.index),
-    y,
-    mode: "markers",
-    marker,
-    customdata: rows.map((row) => row.name),
-    text: rows.map((row) => hover(row, model)),
-    hovertemplate: "%{text}<extra></extra>",
-  };
+function layerPoints(rows, height, model, settings) {
+  return points(
+    rows.map((row) => row.index),
+    rows.map(height),
+    rows.map((row) => hover(row, model)),
+    { customdata: rows.map((row) => row.name), ...settings },
+  );
 }
 
 function hover(row, { metric, figure }) {
   const lines = [
-    `<b>${plain(row.name)}</b>`,
-    plain(`${row.index} · ${row.op_type} · ${row.shapeText}`),
-    isNumber(row.similarity) ? plain(`${metric.label} ${metric.text(row.similarity)}`) : plain(row.outcome),
+    `${row.index} · ${row.op_type} · ${row.shapeText}`,
+    isNumber(row.similarity) ? `${metric.label} ${metric.text(row.similarity)}` : row.outcome,
+    isNumber(row.drop) && `loss here ${metric.drop(row.drop)}`,
+    row.culprit && "culprit",
+    isNumber(row.taken_back) && `if put back in ${LOW}: ${figure.text(row.taken_back)}`,
+    row.setAside && "in high precision for the layers after it",
+    row.suspect && `suspect: ${row.suspect.split(":")[0]}`,
+    row.added && "in high precision in the recipe too",
+    row.message.slice(0, 160),
   ];
-  if (isNumber(row.drop)) lines.push(plain(`loss here ${metric.drop(row.drop)}`));
-  if (row.culprit) lines.push("culprit");
-  if (isNumber(row.taken_back)) lines.push(plain(`if put back in ${LOW}: ${figure.text(row.taken_back)}`));
-  if (row.setAside) lines.push("in high precision for the layers after it");
-  if (row.suspect) lines.push(plain(`suspect: ${row.suspect.split(":")[0]}`));
-  if (row.added) lines.push("in high precision in the recipe too");
-  if (row.message) lines.push(plain(row.message.slice(0, 160)));
-  return lines.join("<br>");
+  return [`<b>${plain(row.name)}</b>`, ...lines.filter(Boolean).map(plain)].join("<br>");
 }
 
 // Where layers failed, a strip under the curve marks them.
@@ -186,14 +157,13 @@ function layoutOf(model, scale, store, strip, roomy) {
 }
 
 // Lines across: what has to be reached, and what full INT8 and the recipe measure on all inputs.
-function levelsOf({ report }) {
-  const whole = report.answer ? report.similarity : {};
-  const inputs = report.answer?.given?.inputs;
+function levelsOf({ report: { answer, similarity, threshold } }) {
+  const inputs = answer?.given?.inputs;
   const on = inputs > 1 ? `, ${count(inputs)} inputs` : "";
   return [
-    { name: "threshold", value: report.threshold, tone: "good" },
-    { name: `full ${LOW}${on}`, value: whole?.int8, tone: "culprit", dash: "dot" },
-    { name: `recipe${on}`, value: whole?.recipe, tone: "high", dash: "dot" },
+    { name: "threshold", value: threshold, tone: "good" },
+    { name: `full ${LOW}${on}`, value: answer && similarity.int8, tone: "culprit", dash: "dot" },
+    { name: `recipe${on}`, value: answer && similarity.recipe, tone: "high", dash: "dot" },
   ].filter(({ value }) => isNumber(value));
 }
 
@@ -204,34 +174,21 @@ function levelLabels(levels, metric, scale, strip) {
     .map((level) => ({ ...level, y: (1 - scale.part(level.value)) * room }))
     .sort((one, other) => one.y - other.y);
   let above = -Infinity;
-  for (const label of placed) {
-    label.shown = Math.max(label.y, above + MARGIN.label);
-    above = label.shown;
+  for (const level of placed) {
+    level.shown = Math.max(level.y, above + MARGIN.label);
+    above = level.shown;
   }
   const over = Math.max(0, above - room);
-  return placed.map(({ name, value, tone, shown }, place) => ({
-    xref: "paper",
-    x: 1,
-    xanchor: "left",
-    xshift: 8,
-    yref: "paper",
-    y: 1,
-    yanchor: "middle",
-    yshift: -(over && place === placed.length - 1 ? shown - over : shown),
-    text: plain(`${name} ${metric.text(value)}`),
-    showarrow: false,
-    font: { size: 12, color: colour(tone) },
-  }));
+  if (over) placed.at(-1).shown -= over;
+  const beside = { xref: "paper", x: 1, xanchor: "left", xshift: 8, yref: "paper", y: 1, yanchor: "middle" };
+  return placed.map(({ name, value, tone, shown }) =>
+    label(`${name} ${metric.text(value)}`, tone, { ...beside, yshift: -shown }),
+  );
 }
 
 function shapesOf(model, store, levels, scale) {
-  const shapes = gaps(model.rows);
-  shapes.push(...levels.map(({ value, tone, dash }) => targetLine(scale.at(value), tone, dash)));
-  const row = store.row();
-  if (row) {
-    shapes.push(selected(row));
-  }
-  return shapes;
+  const lines = levels.map(({ value, tone, dash }) => targetLine(scale.at(value), tone, dash));
+  return [...gaps(model.rows), ...lines, ...selected(store)];
 }
 
 // Layers that could not be measured, neighbours together, as bands.
@@ -250,39 +207,32 @@ function gaps(rows) {
 function markSelected(element, store) {
   if (element.hidden || !element.layout) return;
   const others = element.layout.shapes.filter((shape) => shape.name !== "selected");
-  const row = store.row();
-  window.Plotly.relayout(element, { shapes: row ? [...others, selected(row)] : others });
+  window.Plotly.relayout(element, { shapes: [...others, ...selected(store)] });
 }
 
-function selected({ index }) {
-  const place = { yref: "paper", y0: 0, y1: 1, x0: index, x1: index };
-  return {
-    type: "line",
-    ...place,
-    layer: "below",
-    line: { color: colour("accent"), width: 4 },
-    opacity: 0.55,
-    name: "selected",
-  };
+function selected(store) {
+  const row = store.row();
+  const look = { layer: "below", opacity: 0.55, name: "selected" };
+  return row ? [{ ...upright(row.index, { color: colour("accent"), width: 4 }), ...look }] : [];
 }
 
 function legend(groups, model, roomy) {
-  const { report, metric } = model;
-  const high = (report.precision ?? "fp32").toUpperCase();
-  const { answer } = model.report;
-  const decided = model.data.status === "finished" || Boolean(answer && !answer.not_done?.length);
-  const untried = groups.tried.filter((row) => row.outcome === "not tried").length;
+  const { report, metric, data } = model;
+  const high = report.precision.toUpperCase();
+  const decided = data.status === "finished" || report.answer?.not_done.length === 0;
+  const untried = groups.tried.filter((row) => row.outcome === "not tried");
   const entries = [
-    ["dot int8", `this layer and all before it in ${LOW}, suspects in ${high}`, groups.standing.length],
-    ["diamond culprit", "culprit", groups.culprits.length],
-    ["diamond suspect", `suspect: a large loss, ${decided ? "no culprit" : "not decided yet"}`, groups.suspects.length],
-    ["line stem", "dotted: the loss of one suspect or culprit", groups.tried.filter((row) => row.setAside).length],
-    ["square high", `no culprit, in ${high} too`, groups.added.length],
-    ["cross warn", "not measured: hover for the message", groups.failed.length],
+    ["dot int8", `this layer and all before it in ${LOW}, suspects in ${high}`, groups.standing],
+    ["diamond culprit", "culprit", groups.culprits],
+    ["diamond suspect", `suspect: a large loss, ${decided ? "no culprit" : "not decided yet"}`, groups.suspects],
+    ["line stem", "dotted: the loss of one suspect or culprit", groups.tried.filter((row) => row.setAside)],
+    ["square high", `no culprit, in ${high} too`, groups.added],
+    ["cross warn", "not measured: hover for the message", groups.failed],
     ["none", "not tried", untried],
-  ].filter(([, , size]) => size > 0);
-  const item = ([mark, words, size]) => h("li", {}, h("i", { class: mark, "aria-hidden": true }), `${words} (${size})`);
-  const line = ({ name, value, tone }) =>
-    h("li", {}, h("i", { class: `line ${tone}`, "aria-hidden": true }), `${name} ${metric.text(value)}`);
-  show(byId("curve-legend"), [...(roomy ? [] : levelsOf(model).map(line)), ...entries.map(item)]);
+  ].filter(([, , rows]) => rows.length > 0);
+  const lines = levelsOf(model).map(({ name, value, tone }) => [`line ${tone}`, `${name} ${metric.text(value)}`]);
+  show(byId("curve-legend"), [
+    roomy ? [] : lines.map(([mark, words]) => legendItem(mark, words)),
+    entries.map(([mark, words, rows]) => legendItem(mark, `${words} (${rows.length})`)),
+  ]);
 }

@@ -1,30 +1,33 @@
-// Elements made from text: nothing here, or anywhere in the page, is ever parsed as HTML.
+// Elements made from text: nothing here, or anywhere in the page of a run, is ever parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-function fill(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes ?? {})) {
-    if (value === null || value === undefined || value === false) continue;
-    if (name === "on") {
-      for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
-    } else if (name === "style") {
-      for (const [property, text] of Object.entries(value)) element.style.setProperty(property, text);
-    } else {
-      element.setAttribute(name, value === true ? "" : value);
-    }
+const isSomething = (value) => value !== null && value !== undefined && value !== false;
+
+// `name` is a tag with its classes, such as "p.under". An object after it has the attributes, `on` listeners and `style`
+// properties among them. Attributes and children without a value are left out.
+function made(create, name, [first, ...others]) {
+  const [tag, ...classes] = name.split(".");
+  const [attributes, children] = first?.constructor === Object ? [first, others] : [{}, [first, ...others]];
+  const { class: more, on, style, ...plain } = attributes;
+  const element = create(tag);
+  const all = [...classes, more].filter(Boolean).join(" ");
+  if (all) element.setAttribute("class", all);
+  for (const [attribute, value] of Object.entries(plain)) {
+    if (isSomething(value)) element.setAttribute(attribute, value === true ? "" : value);
   }
-  element.append(
-    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
-  );
+  for (const [event, listener] of Object.entries(on ?? {})) element.addEventListener(event, listener);
+  for (const [property, text] of Object.entries(style ?? {})) element.style.setProperty(property, text);
+  element.append(...children.flat(Infinity).filter(isSomething));
   return element;
 }
 
-export function h(tag, attributes, ...children) {
-  return fill(document.createElement(tag), attributes, children);
+export function h(name, ...content) {
+  return made((tag) => document.createElement(tag), name, content);
 }
 
-export function svg(tag, attributes, ...children) {
-  return fill(document.createElementNS(SVG, tag), attributes, children);
+export function svg(name, ...content) {
+  return made((tag) => document.createElementNS(SVG, tag), name, content);
 }
 
 export function byId(id) {
@@ -35,14 +38,10 @@ export function show(element, children) {
   element.replaceChildren(...[children].flat(Infinity).filter(Boolean));
 }
 
-// Facts beside each other; those without a value are left out.
-export function facts(pairs) {
-  const known = pairs.filter(([, value]) => value);
-  return h(
-    "dl",
-    { class: "facts" },
-    known.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
-  );
+// A section and the link to it, or neither.
+export function offerSection(id, wanted) {
+  byId(id).hidden = !wanted;
+  document.querySelector(`nav a[href="#${id}"]`).hidden = !wanted;
 }
 
 // After what is on its way to the screen.
@@ -51,34 +50,20 @@ export function whenIdle(work) {
   else setTimeout(work, 50);
 }
 
-// A section and the link to it, or neither.
-export function offerSection(id, wanted) {
-  byId(id).hidden = !wanted;
-  document.querySelector(`nav a[href="#${id}"]`).hidden = !wanted;
+// One after another, so that a click meanwhile is not kept waiting. One that gives false ends it.
+export function inTurn([first, ...others], done = () => {}) {
+  if (first) whenIdle(() => first() !== false && inTurn(others, done));
+  else done();
 }
 
-// A button that copies a text and says so.
-export function copyButton(text, label = "Copy") {
-  const button = h("button", { type: "button", class: "copy", on: { click: copy } }, label);
-  async function copy() {
-    button.textContent = (await copied(text)) ? "Copied" : "Select it and press Ctrl+C";
-    setTimeout(() => (button.textContent = label), 1600);
-  }
-  return button;
+export function onPrint(before, after) {
+  window.addEventListener("beforeprint", before);
+  window.addEventListener("afterprint", after);
 }
 
-// The clipboard's own interface needs a secure origin, which a plain-HTTP server on a board is not.
-async function copied(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    const area = h("textarea", { class: "offscreen", readonly: true });
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    const done = document.execCommand("copy");
-    area.remove();
-    return done;
-  }
+// Plotly's script stands behind that of the page; by the time of a second frame it has run.
+export function afterPaint(work) {
+  const ready = () => requestAnimationFrame(() => setTimeout(work));
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", ready);
+  else ready();
 }

@@ -5,7 +5,20 @@ export const LOW = document.documentElement.dataset.low;
 
 export const NOTHING = "–";
 
-const FRACTIONS = { cosine: "cosine similarity", top1: "top-1 agreement", agreement: "agreement with FP32" };
+// The plans that are shown side by side.
+export const PLANS = { fp32: "FP32", int8: `Full ${LOW}`, recipe: "Recipe" };
+
+const ACCURACY = "accuracy";
+const SHARES = new Set(["cosine", "top1", "agreement", ACCURACY]);
+const DECIBELS = new Set(["sqnr", "centered_sqnr"]);
+const ERRORS = new Set(["mse", "l1", "kl", "max_abs", "max_rel"]);
+const LABELS = new Map([
+  ["cosine", "cosine similarity"],
+  ["top1", "top-1 agreement"],
+  ["agreement", "agreement with FP32"],
+  ["sqnr", "SQNR"],
+  ["centered_sqnr", "SQNR, mean taken out"],
+]);
 
 // What a percentage of these is; said once on a page.
 export const EXPLAINED = {
@@ -15,11 +28,10 @@ export const EXPLAINED = {
   top1: "Percentages are the share of positions whose most probable class is FP32's. They are not accuracies.",
   agreement: "Percentages are the share of results that agree with FP32's. They are not accuracies.",
 };
-const ACCURACY = "accuracy";
-const DECIBELS = new Set(["sqnr", "centered_sqnr"]);
 const DECIMALS = 4;
 const TELLING = 6;
-const ERRORS = new Set(["mse", "l1", "kl", "max_abs", "max_rel"]);
+
+export const clamp = (value, least, most) => Math.max(least, Math.min(most, value));
 
 export function isNumber(value) {
   return typeof value === "number" && Number.isFinite(value);
@@ -46,7 +58,7 @@ export function percent(share, threshold) {
   const value = 100 * share;
   if (value !== 0 && Math.abs(value) < 0.5 * 10 ** -DECIMALS) return `${value < 0 ? "-" : ""}<0.0001%`;
   const distance = Math.min(Math.abs(value), Math.abs(100 - value));
-  let decimals = distance ? Math.min(DECIMALS, Math.max(2, 1 - Math.floor(Math.log10(distance)))) : 0;
+  let decimals = distance ? clamp(1 - Math.floor(Math.log10(distance)), 2, DECIMALS) : 0;
   const least = Number((100 * threshold).toFixed(9));
   const isTold = () => !isNumber(threshold) || Number(value.toFixed(decimals)) >= least === share >= threshold;
   while (decimals < TELLING && !isTold()) decimals += 1;
@@ -90,38 +102,19 @@ export function duration(seconds) {
   return seconds < 5400 ? `${(seconds / 60).toFixed(1)} min` : `${(seconds / 3600).toFixed(1)} h`;
 }
 
-// How a metric is written and drawn: `loss` is what a logarithmic axis shows, null where the metric has no such axis.
+// How a metric, or the accuracy, is written and drawn: `loss` is what a logarithmic axis shows, of what has such an axis.
 export function metricOf(name, threshold) {
-  if (Object.hasOwn(FRACTIONS, name)) {
-    return {
-      name,
-      label: FRACTIONS[name],
-      fraction: true,
-      text: (value) => percent(value, threshold),
-      drop: (loss) => percent(loss),
-      loss: (value) => 1 - value,
-      value: (loss) => 1 - loss,
-      perfect: 1,
-    };
-  }
-  if (DECIBELS.has(name)) {
-    const label = name === "sqnr" ? "SQNR" : "SQNR, mean taken out";
-    return { name, label, text: (value) => decibels(value, 2), drop: number, loss: null };
-  }
-  if (ERRORS.has(name)) {
-    return {
-      name,
-      label: name,
-      text: number,
-      drop: number,
-      loss: (value) => value,
-      value: (loss) => loss,
-      perfect: 0,
-    };
-  }
-  if (name === ACCURACY) {
-    const text = (value) => percent(value, threshold);
-    return { name, label: name, fraction: true, text, drop: (loss) => percent(loss), loss: null };
-  }
-  return { name: name ?? "", label: name ?? "similarity", text: number, drop: number, loss: null };
+  const isShare = SHARES.has(name);
+  const inDecibels = (value) => decibels(value, 2);
+  const inPercent = (value) => percent(value, threshold);
+  return {
+    name,
+    label: LABELS.get(name) ?? name,
+    isAccuracy: name === ACCURACY,
+    tickformat: isShare ? ".1%" : "",
+    text: isShare ? inPercent : DECIBELS.has(name) ? inDecibels : number,
+    drop: isShare ? (loss) => percent(loss) : number,
+    ...(ERRORS.has(name) && { loss: (value) => value, perfect: 0 }),
+    ...(isShare && name !== ACCURACY && { loss: (value) => 1 - value, perfect: 1 }),
+  };
 }

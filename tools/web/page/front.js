@@ -1,44 +1,127 @@
-// The front as a plot: the figure over the cost, better is higher, as in the curve.
+// The front of accuracy against cost as a plot and a list, a plan of it that was clicked, and the scales of other
+// calibrators.
 
-import { LOW, isNumber, percent, plural } from "./format.js";
-import { axis, draw, plain, targetLabel, targetLine } from "./plot.js";
+import { byId, h, offerSection, show } from "./dom.js";
+import { LOW, count, isNumber, number, percent, plural } from "./format.js";
+import { facts, folded, layerLink, plainTable } from "./parts.js";
+import { axis, draw, label, plain, points, targetLine } from "./plot.js";
 import { scaleOf } from "./scale.js";
 import { colour } from "./theme.js";
 
+const LISTED = 200;
+const NAMED = 60;
 const HOVERED = 5;
+const COSTS = { macs: "multiply-adds", measured: "the times measured" };
 
-export function frontPlot(element, { front, chosen, metric, least }, choose) {
-  const scale = scaleOf([...front.map((plan) => plan.figure), least], metric, metric.loss !== null);
-  const shown = front.map((plan, place) => ({ ...plan, place })).filter((plan) => isNumber(plan.figure));
+export function startFront(store) {
+  const view = { store, chosen: null };
+  const redraw = () => showFront(view);
+  store.on("model", redraw);
+  store.on("theme", () => plot(view));
+  store.on("selection", () => markSelected(store));
+  redraw();
+}
+
+function showFront(view) {
+  const { report, figure } = view.store.model;
+  const { front, moves, goal, engine, arithmetic } = report;
+  offerSection("front", front.length + moves.length > 0);
+  byId("front-plot").hidden = front.length === 0;
+  const basis = [
+    ["Cost by", COSTS[goal.costs] ?? goal.costs],
+    ["Measured with", `${engine} ${arithmetic && `(${arithmetic})`}`.trim()],
+  ];
+  show(byId("front-words"), facts(basis));
+  show(byId("front-body"), [movesTable(moves), front.length ? plans(front, figure, view) : null]);
+  if (!front.length) return;
+  const recipe = front.findIndex(({ names }) => names.includes("recipe"));
+  choose(view, front[view.chosen] ? view.chosen : Math.max(0, recipe));
+}
+
+function choose(view, place) {
+  view.chosen = place;
+  plot(view);
+  show(byId("front-point"), point(view));
+  for (const button of document.querySelectorAll("#front-plans button")) {
+    button.setAttribute("aria-pressed", String(Number(button.dataset.place) === place));
+  }
+  markSelected(view.store);
+}
+
+// The plan that was clicked: what it costs and gives, and all that it leaves high.
+function point({ store, chosen }) {
+  const { report, figure } = store.model;
+  const plan = report.front[chosen];
+  const high = Object.entries(plan.high);
+  const more = high.length - NAMED;
+  return h(
+    "div.plan",
+    h(
+      "p",
+      h("strong", plan.names.join(", ") || "A plan of the front"),
+      `: gives up ${percent(plan.cost)}, ${figure.label} ${figure.text(plan.figure)}, `,
+      high.length ? `${plural(high.length, "layer")} in high precision:` : `every layer in ${LOW}.`,
+    ),
+    h(
+      "ul.chips",
+      high.slice(0, NAMED).map(([name, precision]) => h("li", layerLink(store, name), ` ${precision}`)),
+      more > 0 ? h("li", `and ${count(more)} more, in front.csv`) : null,
+    ),
+  );
+}
+
+function markSelected({ selected }) {
+  for (const button of document.querySelectorAll("#front [data-layer]")) {
+    button.closest("li, tr").classList.toggle("chosen", button.dataset.layer === selected);
+  }
+}
+
+function movesTable(moves) {
+  if (!moves.length) return null;
+  const line = (move) => [h("code", move.tensor), move.calibrator, number(move.scale_before), number(move.scale)];
+  const titles = ["Scale of another calibrator", "by", "scale before", "scale"];
+  return plainTable("front-moves", titles, 2, moves.slice(0, LISTED).map(line), moves.length - LISTED);
+}
+
+// What the plot shows, for the keyboard and for print.
+function plans(front, figure, view) {
+  const button = (plan, place) => {
+    const on = { click: () => choose(view, place) };
+    return h("button.link", { type: "button", "data-place": place, "aria-pressed": "false", on }, percent(plan.cost));
+  };
+  const line = (plan, place) => [
+    button(plan, place),
+    figure.text(plan.figure),
+    count(Object.keys(plan.high).length),
+    plan.names.join(", "),
+  ];
+  const table = plainTable("front-table", ["Gives up", figure.label, "layers high", ""], 0, front.map(line));
+  return folded(`All ${plural(front.length, "plan")} of the front`, table, { id: "front-plans" });
+}
+
+// The figure over the cost: better is higher, as in the curve.
+function plot(view) {
+  const { report, figure, least } = view.store.model;
+  const element = byId("front-plot");
+  const shown = report.front.map((plan, place) => ({ ...plan, place })).filter((plan) => isNumber(plan.figure));
   element.hidden = shown.length === 0;
   if (element.hidden) return;
-  const height = isNumber(least) ? scale.at(least) : null;
-  draw(element, [line(shown, scale), points(shown, scale, chosen, metric)], {
+  const scale = scaleOf([...shown.map((plan) => plan.figure), least], figure, figure.loss);
+  const target = { xref: "paper", x: 1, xanchor: "right", y: scale.label(least), yanchor: "bottom" };
+  const traces = [line(shown, scale), plansDrawn(shown, scale, view.chosen, figure)];
+  const settings = {
     height: 340,
     margin: { l: 104 },
     hovermode: "closest",
     xaxis: axis(`given up of ${LOW}'s gain in speed`, { ticksuffix: "%", zeroline: false, range: [-3, 103] }),
-    yaxis: axis(metric.label, {
-      ...scale.axis,
-      zeroline: false,
-      ...(metric.loss ? {} : { tickformat: metric.fraction ? ".1%" : "" }),
-    }),
-    shapes: height === null ? [] : [targetLine(height)],
+    yaxis: axis(figure.label, { ...scale.axis, zeroline: false, tickformat: figure.tickformat }),
+    shapes: isNumber(least) ? [targetLine(scale.at(least))] : [],
     annotations: [
-      ...(height === null ? [] : [targetLabel(`target ${metric.text(least)}`, height, scale)]),
-      ...shown.filter((plan) => plan.names?.length).map((plan) => label(plan, scale)),
+      ...(isNumber(least) ? [label(`target ${figure.text(least)}`, "good", target)] : []),
+      ...shown.filter(({ names }) => names.length).map((plan) => nameOf(plan, scale)),
     ],
-  });
-  listen(element, choose);
-}
-
-// Plotly keeps listeners when it draws again.
-function listen(element, choose) {
-  element.removeAllListeners("plotly_click");
-  element.on("plotly_click", (event) => {
-    const place = event.points[0].customdata;
-    if (isNumber(place)) choose(place);
-  });
+  };
+  draw(element, traces, settings, (place) => isNumber(place) && choose(view, place));
 }
 
 // Between two plans there is none: the figure of the cheaper one holds up to the next.
@@ -52,62 +135,52 @@ function line(shown, scale) {
   };
 }
 
-function points(front, scale, chosen, metric) {
-  const shown = [...front].sort((one, other) => rank(one) - rank(other));
-  return {
-    x: shown.map((plan) => 100 * plan.cost),
-    y: shown.map((plan) => scale.at(plan.figure)),
-    mode: "markers",
-    cliponaxis: false,
-    marker: {
-      opacity: 1,
-      size: shown.map((plan) => (plan.names?.length ? 12 : 8)),
-      symbol: shown.map((plan) => (plan.names?.length ? "diamond" : "circle")),
-      color: shown.map((plan) => colour(plan.names?.includes("recipe") ? "good" : "int8")),
-      line: {
-        width: shown.map((plan) => (plan.place === chosen ? 3 : 1)),
-        color: shown.map((plan) => colour(plan.place === chosen ? "accent" : "background")),
-      },
-    },
-    customdata: shown.map((plan) => plan.place),
-    text: shown.map((plan) => hover(plan, metric)),
-    hovertemplate: "%{text}<extra></extra>",
-  };
-}
-
 // Plans with a name are drawn over those without.
-function rank({ names }) {
-  return names?.length ? 1 : 0;
+function plansDrawn(front, scale, chosen, figure) {
+  const shown = [...front.filter(({ names }) => !names.length), ...front.filter(({ names }) => names.length)];
+  const marker = {
+    opacity: 1,
+    size: shown.map(({ names }) => (names.length ? 12 : 8)),
+    symbol: shown.map(({ names }) => (names.length ? "diamond" : "circle")),
+    color: shown.map(({ names }) => colour(names.includes("recipe") ? "good" : "int8")),
+    line: {
+      width: shown.map(({ place }) => (place === chosen ? 3 : 1)),
+      color: shown.map(({ place }) => colour(place === chosen ? "accent" : "background")),
+    },
+  };
+  return points(
+    shown.map((plan) => 100 * plan.cost),
+    shown.map((plan) => scale.at(plan.figure)),
+    shown.map((plan) => hover(plan, figure)),
+    { marker, cliponaxis: false, customdata: shown.map(({ place }) => place) },
+  );
 }
 
-function hover({ names, cost, figure, high }, metric) {
-  const left = Object.keys(high ?? {});
+function hover({ names, cost, figure: value, high }, figure) {
+  const left = Object.keys(high);
+  const more = left.length - HOVERED;
   const lines = [
+    names.length && `<b>${plain(names.join(", "))}</b>`,
     `gives up ${percent(cost)}`,
-    plain(`${metric.label} ${metric.text(figure)}`),
+    plain(`${figure.label} ${figure.text(value)}`),
     left.length ? `${plural(left.length, "layer")} left high` : `every layer in ${LOW}`,
     ...left.slice(0, HOVERED).map((name) => plain(name.slice(0, 60))),
+    more > 0 && `and ${more} more`,
   ];
-  if (left.length > HOVERED) lines.push(`and ${left.length - HOVERED} more`);
-  if (names?.length) lines.unshift(`<b>${plain(names.join(", "))}</b>`);
-  return lines.join("<br>");
+  return lines.filter(Boolean).join("<br>");
 }
 
 // Nothing of the front is lower at the right of a plan, or higher at its left; the words stand over the target's line.
-function label({ names, cost, figure }, scale) {
-  const left = cost > 0.5;
-  const y = scale.at(figure);
-  return {
+function nameOf({ names, cost, figure }, scale) {
+  const isLeft = cost > 0.5;
+  return label(names.join(", "), "text", {
     x: 100 * cost,
-    y: scale.axis.type === "log" ? Math.log10(y) : y,
-    xanchor: left ? "right" : "left",
-    yanchor: left ? "middle" : "top",
-    xshift: left ? -10 : 6,
-    yshift: left ? 0 : -4,
+    y: scale.label(figure),
+    xanchor: isLeft ? "right" : "left",
+    yanchor: isLeft ? "middle" : "top",
+    xshift: isLeft ? -10 : 6,
+    yshift: isLeft ? 0 : -4,
     bgcolor: colour("background"),
     borderpad: 1,
-    showarrow: false,
-    text: plain(names.join(", ")),
-    font: { size: 12, color: colour("text") },
-  };
+  });
 }

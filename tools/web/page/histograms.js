@@ -1,7 +1,7 @@
 // Histograms of a tensor in FP32 and INT8 over each other, and a weight's channels with the outlier marked.
 
 import { LOW, isNumber } from "./format.js";
-import { axis, draw } from "./plot.js";
+import { LEGEND, axis, bars, draw, drawCounts, label, upright } from "./plot.js";
 import { colour } from "./theme.js";
 
 const LEVELS = 127;
@@ -10,28 +10,20 @@ export function drawHistogram(element, tensor) {
   const { low, high, fp32, int8 } = tensor.histogram;
   const width = (high - low) / Math.max(1, fp32.length);
   const x = fp32.map((_, place) => low + (place + 0.5) * width);
-  const steps = (y, name, paint) => ({
-    x,
-    y: y.map((size) => size || null),
-    name,
-    type: "bar",
-    width,
-    marker: { color: paint, line: { width: 0 } },
-    opacity: 0.6,
-    hovertemplate: `%{x:.4g}: %{y} values<extra>${name}</extra>`,
-  });
-  const rounded = int8.length
-    ? [steps(int8, tensor.scale === null ? `${LOW}` : `${LOW}, rounded`, colour("int8"))]
-    : [];
-  draw(element, [steps(fp32, "FP32", colour("high")), ...rounded], {
+  const steps = (sizes, name, tone) =>
+    bars(
+      x,
+      sizes.map((size) => size || null),
+      colour(tone),
+      { name, width, opacity: 0.6, hovertemplate: `%{x:.4g}: %{y} values<extra>${name}</extra>` },
+    );
+  const rounded = int8.length ? [steps(int8, tensor.scale === null ? LOW : `${LOW}, rounded`, "int8")] : [];
+  drawCounts(element, [steps(fp32, "FP32", "high"), ...rounded], "value", {
     height: 190,
     barmode: "overlay",
-    bargap: 0,
-    margin: { l: 58, t: 26, b: 34, r: 8 },
+    margin: { t: 26 },
     showlegend: true,
-    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
-    xaxis: axis("value", { nticks: 6 }),
-    yaxis: axis("count", { type: "log", dtick: 1, exponentformat: "SI" }),
+    legend: { ...LEGEND, y: 1.02, font: { size: 12 } },
     shapes: limits(tensor),
   });
 }
@@ -40,40 +32,25 @@ export function drawHistogram(element, tensor) {
 function limits({ scale, scales, histogram }) {
   if (!isNumber(scale) || scales) return [];
   const ends = [-LEVELS * scale, LEVELS * scale].filter((end) => histogram.low <= end && end <= histogram.high);
-  const style = { color: colour("culprit"), width: 1.5, dash: "dash" };
-  return ends.map((end) => ({ type: "line", yref: "paper", y0: 0, y1: 1, x0: end, x1: end, line: style }));
+  return ends.map((end) => upright(end, { color: colour("culprit"), width: 1.5, dash: "dash" }));
 }
 
 export function drawChannels(element, { min, max, outlier }) {
   const x = min.map((_, place) => place);
   const paints = x.map((place) => colour(place === outlier ? "culprit" : "int8"));
-  const marked = isNumber(outlier) ? [mark(outlier, max[outlier])] : [];
-  const bars = {
-    x,
-    y: max.map((value, place) => value - min[place]),
+  const spans = max.map((value, place) => value - min[place]);
+  const drawn = bars(x, spans, paints, {
     base: min,
-    type: "bar",
-    marker: { color: paints, line: { width: 0 } },
     customdata: min.map((value, place) => [value, max[place]]),
     hovertemplate: "channel %{x}: %{customdata[0]:.4g} … %{customdata[1]:.4g}<extra></extra>",
-  };
-  draw(element, [bars], {
+  });
+  const mark = label(`channel ${outlier}`, "culprit", { x: outlier, y: max[outlier], yshift: 10 });
+  draw(element, [drawn], {
     height: 180,
     bargap: min.length > 64 ? 0 : 0.2,
     margin: { l: 58, t: 18, b: 34, r: 8 },
     xaxis: axis("output channel, min to max", { nticks: 8 }),
     yaxis: axis("", { nticks: 5 }),
-    annotations: marked,
+    annotations: isNumber(outlier) ? [mark] : [],
   });
-}
-
-function mark(channel, top) {
-  return {
-    x: channel,
-    y: top,
-    text: `channel ${channel}`,
-    yshift: 10,
-    showarrow: false,
-    font: { size: 12, color: colour("culprit") },
-  };
 }

@@ -1,10 +1,10 @@
 // For several inputs: all of them from the worst to the best, and the worst by number. With an answer it is the recipe
 // on given and unseen inputs; without one it is full INT8 on the inputs that were searched.
 
-import { byId, facts, offerSection, show } from "./dom.js";
+import { byId, offerSection, show } from "./dom.js";
 import { LOW, count, isNumber, plural } from "./format.js";
-import { plainTable } from "./plain_table.js";
-import { axis, draw, plain, targetLine } from "./plot.js";
+import { facts, plainTable } from "./parts.js";
+import { axis, draw, plain, points, targetLine } from "./plot.js";
 import { colour } from "./theme.js";
 
 const LISTED = 10;
@@ -15,143 +15,102 @@ export function startInputs(store) {
 }
 
 function showInputs({ model: { report, metric } }) {
-  if (report.answer) showAnswered(report, metric);
-  else showSearched(report, metric);
+  const several = report.answer ? answered(report, metric) : searched(report.inputs, metric);
+  offerSection("inputs", several !== null);
+  if (!several) return;
+  const { words, list, traces, marks } = several;
+  byId("inputs-words").textContent = words;
+  show(byId("inputs-list"), list);
+  draw(byId("inputs-plot"), traces, {
+    height: 260,
+    margin: { l: 80 },
+    xaxis: axis(`inputs, worst first; ${marks}`, { zeroline: false }),
+    yaxis: axis(metric.label, { zeroline: false, tickformat: metric.tickformat }),
+    shapes: [targetLine(report.threshold)],
+  });
 }
 
-function showAnswered(report, metric) {
-  const given = answered(report.answer.given, metric, int8Of(report));
-  const unseen = answered(report.answer.unseen, metric, []);
-  offerSection("inputs", given.length + unseen.length > 1);
-  if (given.length + unseen.length < 2) return;
-  const apart = unseen.length
-    ? `, and on ${count(unseen.length)} held-out inputs, which neither calibration nor search saw`
-    : "";
-  byId("inputs-words").textContent = `The recipe on your ${plural(given.length, "input")}${apart}.`;
-  const line =
-    (seen) =>
-    ({ name, recipe, int8 }) => [name, seen, metric.text(recipe), isNumber(int8) ? metric.text(int8) : "\u2013"];
+function answered({ answer, by_input: byInput }, metric) {
+  const given = worstFirst(answer.given, metric, byInput.int8);
+  const unseen = worstFirst(answer.unseen, metric, null);
+  const total = given.length + unseen.length;
+  if (total < 2) return null;
+  const apart = `, and on ${count(unseen.length)} held-out inputs, which neither calibration nor search saw`;
+  const line = (seen) => (input) => [input.name, seen, metric.text(input.recipe), metric.text(input.int8)];
   const rows = [...given.slice(0, LISTED).map(line("yours")), ...unseen.slice(0, LISTED).map(line("held out"))];
-  const more = given.length + unseen.length - rows.length;
-  const titles = ["Worst inputs", "", "recipe", `full ${LOW}`];
-  show(byId("inputs-list"), [plainTable("inputs-table", titles, 2, rows, more, "report.json")]);
-  drawAnswered(byId("inputs-plot"), given, unseen, report, metric);
+  const drawn = (inputs, plan, start, marker, plot) =>
+    points(
+      inputs.map((_, place) => start + place),
+      inputs.map((input) => input[plan]),
+      inputs.map((input) => `${plain(input.name)}<br>${plot} ${metric.text(input[plan])}`),
+      { marker, cliponaxis: false },
+    );
+  const recipe = { color: colour("high"), size: 8, symbol: "square" };
+  return {
+    words: `The recipe on your ${plural(given.length, "input")}${unseen.length ? apart : ""}.`,
+    list: plainTable("inputs-table", ["Worst inputs", "", "recipe", `full ${LOW}`], 2, rows, total - rows.length),
+    traces: [
+      drawn(given, "int8", 1, { color: colour("int8"), size: 6 }, `full ${LOW}`),
+      drawn(given, "recipe", 1, recipe, "recipe"),
+      drawn(unseen, "recipe", given.length + 2, { ...recipe, symbol: "square-open" }, "recipe, held out"),
+    ],
+    marks: `squares: recipe (open: held out), dots: full ${LOW}`,
+  };
 }
 
 // By input its name, the recipe's figure and that of full INT8, the worst for the recipe first.
-function answered(held, metric, int8) {
-  const all = Object.entries(held?.figures ?? {}).map(([name, recipe], place) => ({ name, recipe, int8: int8[place] }));
-  const loss = ({ recipe }) => (isNumber(recipe) ? Math.abs((metric.perfect ?? Infinity) - recipe) : Infinity);
-  if (isNumber(metric.perfect)) return all.sort((one, other) => loss(other) - loss(one));
-  return all.sort((one, other) => (one.recipe ?? -Infinity) - (other.recipe ?? -Infinity));
+function worstFirst(held, metric, int8) {
+  const figures = Object.entries(held?.figures ?? {});
+  const { values = [], faint = [] } = int8 ?? {};
+  const counted = values.filter((_, place) => !faint.includes(place));
+  const isWhole = counted.length === figures.length;
+  const loss = (value) => (isNumber(metric.perfect) ? Math.abs(metric.perfect - value) : -value);
+  const badness = ({ recipe }) => (isNumber(recipe) ? loss(recipe) : Infinity);
+  return figures
+    .map(([name, recipe], place) => ({ name, recipe, int8: isWhole ? counted[place] : undefined }))
+    .sort((one, other) => badness(other) - badness(one));
 }
 
-// Full INT8's figures of the inputs that count, in the order of the recipe's.
-function int8Of(report) {
-  const values = (report.by_input?.int8?.values ?? []).filter((_, place) => counts(report, place));
-  return values.length === Object.keys(report.answer.given?.figures ?? {}).length ? values : [];
-}
-
-function counts(report, place) {
-  return !(report.by_input.int8.faint ?? []).includes(place);
-}
-
-function drawAnswered(element, given, unseen, report, metric) {
-  const points = (inputs, key, start, marker, words) => ({
-    x: inputs.map((_, place) => start + place),
-    y: inputs.map((input) => input[key]),
-    mode: "markers",
-    marker,
-    text: inputs.map((input) => `${plain(input.name)}<br>${words} ${metric.text(input[key])}`),
-    cliponaxis: false,
-    hovertemplate: "%{text}<extra></extra>",
-  });
-  const apart = given.length + 2;
-  const traces = [
-    points(given, "int8", 1, { color: colour("int8"), size: 6 }, `full ${LOW}`),
-    points(given, "recipe", 1, { color: colour("high"), size: 8, symbol: "square" }, "recipe"),
-    points(unseen, "recipe", apart, { color: colour("high"), size: 8, symbol: "square-open" }, "recipe, held out"),
-  ];
-  drawPoints(
-    element,
-    traces,
-    `inputs, worst first; squares: recipe (open: held out), dots: full ${LOW}`,
-    report,
-    metric,
+function searched({ similarities, places, faint, source }, metric) {
+  if (similarities.length < 2) return null;
+  const samples = ordered(similarities, places);
+  const left = `; ${count(faint.length)} left out, because FP32's output on them is almost zero`;
+  const at = (share) => metric.text(samples[Math.min(samples.length - 1, Math.floor(share * samples.length))]?.value);
+  const line = ({ sample, value, judged }) => [count(sample), metric.text(value), judged ? "used in the search" : ""];
+  const rows = samples.slice(0, LISTED).map(line);
+  const marker = {
+    color: samples.map(({ judged }) => colour(judged ? "culprit" : "int8")),
+    symbol: samples.map(({ judged }) => (judged ? "diamond" : "circle")),
+    size: samples.map(({ judged }) => (judged ? 11 : 6)),
+  };
+  const drawn = points(
+    samples.map((_, place) => place + 1),
+    samples.map(({ value }) => value),
+    samples.map(({ sample, value }) => `sample ${sample}<br>${metric.text(value)}`),
+    { marker, cliponaxis: false },
   );
-}
-
-function showSearched(report, metric) {
-  const { similarities, places, faint, source } = report.inputs ?? {};
-  const several = (similarities?.length ?? 0) > 1;
-  offerSection("inputs", several);
-  if (!several) return;
-  const samples = ordered(
-    similarities.map((value, sample) => ({ sample, value })),
-    metric,
-    places ?? [],
-  );
-  const passedOver = faint?.length
-    ? `; ${count(faint.length)} left out, because FP32's output on them is almost zero`
-    : "";
-  byId("inputs-words").textContent =
-    `${count(samples.length)} inputs of ${source ?? "the data"} in full ${LOW}${passedOver}.`;
-  show(byId("inputs-list"), [quantiles(samples, metric), list(samples, metric, new Set(places ?? []))]);
-  plot(byId("inputs-plot"), samples, report, metric, new Set(places ?? []));
+  return {
+    words: `${count(samples.length)} inputs of ${source} in full ${LOW}${faint.length ? left : ""}.`,
+    list: [
+      facts([
+        ["Worst", at(0)],
+        ["Worst 10%", at(0.1)],
+        ["Median", at(0.5)],
+        ["Best", at(1)],
+      ]),
+      plainTable("", ["Worst samples", metric.label, ""], 0, rows, samples.length - LISTED),
+    ],
+    traces: [drawn],
+    marks: "diamonds: used in the search",
+  };
 }
 
 // The worst first; for a metric of the reader's own, the order is that of the judged input.
-function ordered(samples, metric, places) {
-  const known = samples.filter(({ value }) => isNumber(value)).sort((one, other) => one.value - other.value);
+function ordered(similarities, places) {
+  const known = similarities
+    .map((value, sample) => ({ sample, value, judged: places.includes(sample) }))
+    .filter(({ value }) => isNumber(value))
+    .sort((one, other) => one.value - other.value);
   const judged = known.findIndex(({ sample }) => sample === places[0]);
   return judged > known.length / 2 ? known.reverse() : known;
-}
-
-function quantiles(samples, metric) {
-  const at = (share) => metric.text(samples[Math.min(samples.length - 1, Math.floor(share * samples.length))]?.value);
-  return facts([
-    ["Worst", at(0)],
-    ["Worst 10%", at(0.1)],
-    ["Median", at(0.5)],
-    ["Best", at(1)],
-  ]);
-}
-
-function list(samples, metric, judged) {
-  const line = ({ sample, value }) => [
-    count(sample),
-    metric.text(value),
-    judged.has(sample) ? "used in the search" : "",
-  ];
-  const rows = samples.slice(0, LISTED).map(line);
-  return plainTable("", ["Worst samples", metric.label, ""], 0, rows, samples.length - LISTED, "report.json");
-}
-
-function plot(element, samples, report, metric, judged) {
-  const chosen = samples.map(({ sample }) => judged.has(sample));
-  const points = {
-    x: samples.map((_, place) => place + 1),
-    y: samples.map(({ value }) => value),
-    mode: "markers",
-    marker: {
-      color: chosen.map((is) => colour(is ? "culprit" : "int8")),
-      symbol: chosen.map((is) => (is ? "diamond" : "circle")),
-      size: chosen.map((is) => (is ? 11 : 6)),
-    },
-    text: samples.map(({ sample, value }) => `sample ${sample}<br>${metric.text(value)}`),
-    cliponaxis: false,
-    hovertemplate: "%{text}<extra></extra>",
-  };
-  drawPoints(element, [points], "inputs, worst first; diamonds: used in the search", report, metric);
-}
-
-function drawPoints(element, traces, title, report, metric) {
-  const threshold = isNumber(report.threshold) ? [targetLine(report.threshold)] : [];
-  draw(element, traces, {
-    height: 260,
-    margin: { l: 80 },
-    xaxis: axis(title, { zeroline: false }),
-    yaxis: axis(metric.label, { zeroline: false, tickformat: metric.fraction ? ".1%" : "" }),
-    shapes: threshold,
-  });
 }

@@ -18,20 +18,16 @@ export function forgetLayouts() {
   asked += 1;
 }
 
-// Boxes by node and points by edge, in the order of `edges`, from left to right where `isWide`, else downwards; null where a newer layout was asked for meanwhile.
+// Boxes by node and points by edge, in the order of `edges`, from left to right where `isWide`, else downwards; null
+// where a newer layout was asked for meanwhile. The worker knows nodes by their place: names may be anything.
 export function laidOut(nodes, edges, isWide) {
   const id = ++asked;
-  const short = new Map(nodes.map((node, place) => [node.id, String(place)]));
+  const places = new Map(nodes.map((node, place) => [node.id, String(place)]));
   const request = {
     id,
     direction: isWide ? "LR" : "TB",
-    nodes: nodes.map(({ id: name, parent, width, height }) => ({
-      id: short.get(name),
-      parent: short.get(parent),
-      width,
-      height,
-    })),
-    edges: edges.map(({ from, to }) => ({ from: short.get(from), to: short.get(to) })),
+    nodes: nodes.map(({ parent, width, height }) => ({ parent: places.get(parent), width, height })),
+    edges: edges.map(({ from, to }) => [places.get(from), places.get(to)]),
   };
   return new Promise((resolve, reject) => {
     const machine = startedWorker();
@@ -40,7 +36,7 @@ export function laidOut(nodes, edges, isWide) {
       machine.removeEventListener("message", answer);
       if (id !== asked) resolve(null);
       else if (data.error) reject(new Error(data.error));
-      else resolve({ ...data, isWide, boxes: new Map(data.boxes.map(([place, box]) => [nodes[place].id, box])) });
+      else resolve({ ...data, isWide, boxes: new Map(data.boxes.map((box, place) => [nodes[place].id, box])) });
     };
     machine.addEventListener("message", answer);
     machine.addEventListener("error", (event) => reject(new Error(event.message)), { once: true });

@@ -11,9 +11,9 @@ export function startLive(address, renew) {
   const state = { tag: null, failures: 0 };
   const ask = async () => {
     try {
-      const again = await poll(address, state, renew);
+      await poll(address, state, renew);
       state.failures = 0;
-      if (!again) return;
+      if (state.kind === "finished") return;
     } catch {
       state.failures += 1;
       tell("connection lost", "lost");
@@ -28,21 +28,16 @@ function pause({ failures }) {
   return document.hidden ? HIDDEN : EVERY;
 }
 
-// Whether there is something to wait for.
 async function poll(address, state, renew) {
   const headers = state.tag ? { "If-None-Match": state.tag } : {};
   const response = await fetch(address + location.search, { headers, cache: "no-store", credentials: "same-origin" });
-  if (response.status === 304) {
-    tell(state.words ?? "live", state.kind ?? "running");
-    return state.kind !== "finished";
-  }
+  if (response.status === 304) return tell(state.words, state.kind);
   if (!response.ok) throw new Error(String(response.status));
   state.tag = response.headers.get("ETag");
   const data = await response.json();
   [state.words, state.kind] = wordsOf(data);
   tell(state.words, state.kind);
   renew(data);
-  return state.kind !== "finished";
 }
 
 function wordsOf({ status, progress }) {
@@ -54,7 +49,8 @@ function wordsOf({ status, progress }) {
   return [`live · ${progress.stage}${steps}${time}${left}`, "running"];
 }
 
-function tell(words, kind) {
+// The badge at the top.
+export function tell(words, kind) {
   const badge = byId("live");
   badge.hidden = false;
   badge.className = `live ${kind}`;
@@ -62,5 +58,5 @@ function tell(words, kind) {
 }
 
 export function tellStatus(data) {
-  if (data.status && data.status !== "finished") tell(...wordsOf(data));
+  if (data.status !== "finished") tell(...wordsOf(data));
 }

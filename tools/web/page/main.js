@@ -3,13 +3,14 @@
 import { showAdvice } from "./advice.js";
 import { showAnswer } from "./answer.js";
 import { startCurve } from "./curve.js";
-import { closeDetails, startDetails } from "./details.js";
-import { byId, whenIdle } from "./dom.js";
-import { startFront } from "./front_section.js";
+import { startDetails } from "./details.js";
+import { afterPaint, byId, whenIdle } from "./dom.js";
+import { startFront } from "./front.js";
 import { startGraph } from "./graph.js";
 import { startInputs } from "./inputs.js";
 import { startLive, tellStatus } from "./live.js";
 import { modelOf } from "./model.js";
+import { startKeys } from "./panel.js";
 import { showPictures } from "./pictures.js";
 import { startPrint } from "./print.js";
 import { startRecipe } from "./recipe.js";
@@ -32,7 +33,8 @@ function start() {
   startRecipe(store);
   startPrint();
   startTable(store);
-  startKeys(startSearch(store));
+  startSearch(store);
+  startKeys(store, { n: nextCulprit });
   startNextCulprit();
   performance.mark("usable");
   afterPaint(() => {
@@ -46,29 +48,6 @@ function start() {
   const { live } = document.body.dataset;
   if (live) startLive(live, (newer) => store.renew(modelOf(newer)));
   else tellStatus(data);
-}
-
-// Plotly's script stands behind this one; by the time of a second frame it has run.
-function afterPaint(work) {
-  const ready = () => requestAnimationFrame(() => setTimeout(work));
-  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", ready);
-  else ready();
-}
-
-function startKeys(search) {
-  document.addEventListener("keydown", (event) => {
-    const typing = event.target.matches("input, select, textarea");
-    if (typing ? event.key !== "Escape" : event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "/") {
-      event.preventDefault();
-      search.focus();
-    } else if (event.key === "n") {
-      nextCulprit();
-    } else if (event.key === "Escape" && !search.clear()) {
-      store.select(null);
-      closeDetails();
-    }
-  });
 }
 
 // The culprits; where there are none, or none yet, the suspects.

@@ -6,22 +6,45 @@ import { LOW, isNumber, metricOf, shapeText } from "./format.js";
 const UNPROVEN = { region: "in a region that TensorRT compiled as one", dla: `on the DLA, in ${LOW} or FP16` };
 const QUIET = new Set(["measured", "follows", "not tried", "not judged"]);
 
+// Fields that were added later: reports of older versions lack them.
+const NEWER = {
+  report: { lines: [], notes: [], low: "int8", front: [], moves: [] },
+  inputs: { source: "", judged: 0, searched: 0, places: [], similarities: [], faint: [] },
+  recipe: { high: [], added: [] },
+  layer: { recipe: "", message: "", suspect: "", rounds: [] },
+  answer: { calibrators: [], equals: [], ranked: [], weak: [], confidence: [], not_done: [] },
+};
+
+function completed(report) {
+  return {
+    ...NEWER.report,
+    ...report,
+    inputs: { ...NEWER.inputs, ...report.inputs },
+    recipe: { ...NEWER.recipe, ...report.recipe },
+    layers: report.layers.map((layer) => ({ ...NEWER.layer, ...layer })),
+    answer: report.answer && { ...NEWER.answer, ...report.answer },
+  };
+}
+
 export function modelOf(data) {
-  const report = data.report ?? {};
-  const explained = new Map(Object.entries(data.explanation?.layers ?? {}));
-  const drawn = new Map((data.graph?.layers ?? []).map((layer) => [layer.name, layer]));
-  const milliseconds = { int8: layerTimes(report, "int8"), recipe: layerTimes(report, "recipe") };
-  const added = new Set(report.recipe?.added ?? []);
-  const high = new Set(report.recipe?.high ?? []);
-  const rows = (report.layers ?? []).map((layer) =>
-    rowOf(layer, report, explained.get(layer.name), drawn.get(layer.name), milliseconds, high, added),
+  const { explanation, graph } = data;
+  const report = completed(data.report);
+  const drawn = new Map(graph?.layers.map((layer) => [layer.name, layer]));
+  const explained = new Map(Object.entries(explanation?.layers ?? {}));
+  const facts = {
+    milliseconds: { int8: layerTimes(report, "int8"), recipe: layerTimes(report, "recipe") },
+    high: new Set(report.recipe.high),
+    added: new Set(report.recipe.added),
+  };
+  const rows = report.layers.map((layer) =>
+    rowOf(layer, report, explained.get(layer.name), drawn.get(layer.name), facts),
   );
-  const byAccuracy = Boolean(report.goal?.drop);
+  const byAccuracy = Boolean(report.goal.drop);
   const least = byAccuracy ? report.accuracy?.least : report.threshold;
   return {
     data,
     report,
-    figure: byAccuracy ? metricOf("accuracy", least) : metricOf(report.metric, least),
+    figure: metricOf(byAccuracy ? "accuracy" : report.metric, least),
     figures: (byAccuracy ? report.accuracy : report.similarity) ?? {},
     least,
     metric: metricOf(report.metric, report.threshold),
@@ -30,13 +53,14 @@ export function modelOf(data) {
     culprits: rows.filter((row) => row.culprit),
     suspects: rows.filter((row) => row.suspect),
     keptIn: keptIn(rows, report.precision),
-    tensors: new Map(Object.entries(data.graph?.tensors ?? {})),
-    explainedTensors: new Map(explainedTensors(data.explanation).map((tensor) => [tensor.tensor, tensor])),
+    tensors: new Map(Object.entries(graph?.tensors ?? {})),
+    explainedTensors: new Map(explainedTensors(explanation).map((tensor) => [tensor.tensor, tensor])),
+    adviceOn: new Map((explanation?.advice ?? []).map((one) => [one.culprit, one])),
   };
 }
 
 // The precisions of the layers that the recipe leaves high: "FP16 and FP32".
-function keptIn(rows, usual = "fp32") {
+function keptIn(rows, usual) {
   const kept = new Set(rows.filter((row) => row.high).map((row) => row.recipe || usual));
   const named = [...(kept.size ? kept : [usual])].map((precision) => precision.toUpperCase());
   return named.sort().join(" and ");
@@ -44,12 +68,12 @@ function keptIn(rows, usual = "fp32") {
 
 // Activations and the network's inputs, which layers read and INT8 rounds.
 function explainedTensors(explanation) {
-  const made = Object.values(explanation?.layers ?? {}).flatMap((layer) => layer.outputs ?? []);
-  return [...(explanation?.inputs ?? []), ...made];
+  if (!explanation) return [];
+  return [...explanation.inputs, ...Object.values(explanation.layers).flatMap((layer) => layer.outputs)];
 }
 
-function rowOf(layer, report, explained, drawn, milliseconds, high, added) {
-  const made = explained?.outputs?.[0];
+function rowOf(layer, report, explained, drawn, { milliseconds, high, added }) {
+  const made = explained?.outputs[0];
   const alone = explained?.sensitivity;
   return {
     ...layer,
@@ -57,23 +81,23 @@ function rowOf(layer, report, explained, drawn, milliseconds, high, added) {
     drawn,
     shapeText: shapeText(layer.shape),
     failed: !QUIET.has(layer.outcome),
-    measured: layer.quantizable && isNumber(layer.similarity) && layer.outcome !== "follows",
     high: high.has(layer.name),
     added: added.has(layer.name),
     ran: layer.ran in UNPROVEN ? "unproven" : layer.ran,
     ranWhere: UNPROVEN[layer.ran] ?? "",
-    precision: precisionOf(layer),
-    isLow: layer.quantizable && layer.recipe === (report.low ?? "int8"),
+    // What the recipe runs it in; a layer that no plan changes follows those around it.
+    precision: layer.quantizable ? layer.recipe : "follows",
+    isLow: layer.quantizable && layer.recipe === report.low,
     activation: alone?.activation,
     weight: alone?.weight,
     both: alone?.both,
     gain: layer.gain ?? alone?.gain,
     setAside: isSetAside(layer, report),
     mse: made?.mse,
-    fp32Min: made?.fp32?.min,
-    fp32Max: made?.fp32?.max,
-    int8Min: made?.int8?.min,
-    int8Max: made?.int8?.max,
+    fp32Min: made?.fp32.min,
+    fp32Max: made?.fp32.max,
+    int8Min: made?.int8.min,
+    int8Max: made?.int8.max,
     share: explained?.share,
     int8Milliseconds: milliseconds.int8.get(layer.name),
     recipeMilliseconds: milliseconds.recipe.get(layer.name),
@@ -82,13 +106,7 @@ function rowOf(layer, report, explained, drawn, milliseconds, high, added) {
 
 // Kept high for the rest of the curve: a suspect. In older reports, without an answer, every culprit is one.
 function isSetAside(layer, { answer, share, budget }) {
-  return Boolean(layer.suspect) || (layer.culprit && !answer) || (layer.culprit && layer.drop >= share * budget);
-}
-
-// What the recipe runs a layer in; a layer that no plan changes follows those around it.
-function precisionOf(layer) {
-  if (!layer.quantizable) return "follows";
-  return layer.recipe || "";
+  return layer.suspect !== "" || (layer.culprit && (!answer || layer.drop >= share * budget));
 }
 
 // An engine layer's time is that of every layer fused into it.
@@ -100,12 +118,10 @@ function layerTimes(report, plan) {
   return times;
 }
 
-const STANDINGS = ["culprit", "suspect", "kept", "failed", "", "follows"];
-
 // Sorted by this, and then by the drop, what matters most comes first.
 export function rankOf(row) {
-  const standing = row.culprit ? "culprit" : row.suspect ? "suspect" : row.added ? "kept" : row.failed ? "failed" : "";
-  return STANDINGS.indexOf(!standing && !row.quantizable ? "follows" : standing);
+  const place = [row.culprit, row.suspect, row.added, row.failed, row.quantizable].findIndex(Boolean);
+  return place < 0 ? 5 : place;
 }
 
 export function verdictWord(row) {

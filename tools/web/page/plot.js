@@ -2,7 +2,8 @@
 
 import { colour } from "./theme.js";
 
-export const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false };
+const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false };
+export const LEGEND = { orientation: "h", x: 0, y: 1, yanchor: "bottom" };
 
 export function plain(text) {
   return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
@@ -19,43 +20,58 @@ export function axis(title, settings = {}) {
   };
 }
 
-export function layout(settings) {
-  const { margin, ...others } = settings;
-  return {
+// `choose` gets the custom data of a point that is clicked. Plotly keeps listeners when it draws again.
+export function draw(element, traces, { margin, ...settings }, choose = null) {
+  const font = { family: colour("font"), size: 13, color: colour("text") };
+  const layout = {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: colour("font"), size: 13, color: colour("text") },
-    hoverlabel: {
-      bgcolor: colour("surface"),
-      bordercolor: colour("line"),
-      font: { family: colour("font"), size: 13, color: colour("text") },
-      align: "left",
-    },
+    font,
+    hoverlabel: { bgcolor: colour("surface"), bordercolor: colour("line"), font, align: "left" },
     margin: { l: 56, r: 12, t: 8, b: 40, ...margin },
     showlegend: false,
-    ...others,
+    ...settings,
   };
+  window.Plotly.react(element, traces, layout, CONFIG);
+  if (!choose) return;
+  element.removeAllListeners("plotly_click");
+  element.on("plotly_click", ({ points: [point] }) => choose(point.customdata));
 }
 
-export function draw(element, traces, settings) {
-  return window.Plotly.react(element, traces, layout(settings), CONFIG);
+// Points, each with the text that is shown on it; Plotly may read markup in the texts.
+export function points(x, y, text, settings) {
+  return { x, y, text, mode: "markers", hovertemplate: "%{text}<extra></extra>", ...settings };
 }
 
-// What has to be reached: a line across, and words at its right end.
+// Bars of one colour, or of one each.
+export function bars(x, y, paint, settings) {
+  const marker = { color: paint, line: { width: 0 } };
+  return { x, y, type: "bar", textposition: "none", marker, hovertemplate: "%{text}<extra></extra>", ...settings };
+}
+
+// In the panel of what is selected: counts of a tensor's values, on a logarithmic axis.
+export function drawCounts(element, traces, title, { margin, ...settings }) {
+  draw(element, traces, {
+    bargap: 0,
+    margin: { l: 58, b: 34, r: 8, ...margin },
+    xaxis: axis(title, { nticks: 6 }),
+    yaxis: axis("count", { type: "log", dtick: 1, exponentformat: "SI" }),
+    ...settings,
+  });
+}
+
+// What has to be reached: a line across.
 export function targetLine(height, tone = "good", dash = "dash") {
-  const style = { color: colour(tone), width: 1.5, dash };
-  return { type: "line", xref: "paper", x0: 0, x1: 1, y0: height, y1: height, line: style };
+  const line = { color: colour(tone), width: 1.5, dash };
+  return { type: "line", xref: "paper", x0: 0, x1: 1, y0: height, y1: height, line };
 }
 
-export function targetLabel(text, height, scale, { tone = "good", side = "right" } = {}) {
-  return {
-    xref: "paper",
-    x: side === "right" ? 1 : 0.5,
-    xanchor: side,
-    y: scale.axis.type === "log" ? Math.log10(height) : height,
-    yanchor: "bottom",
-    text: plain(text),
-    showarrow: false,
-    font: { size: 12, color: colour(tone) },
-  };
+// A line from the bottom to the top.
+export function upright(x, line) {
+  return { type: "line", yref: "paper", y0: 0, y1: 1, x0: x, x1: x, line };
+}
+
+// Words on the plot; `place` says where.
+export function label(text, tone, place) {
+  return { text: plain(text), showarrow: false, font: { size: 12, color: colour(tone) }, ...place };
 }

@@ -1,19 +1,21 @@
 // On paper: plots as wide as the page, drawn before it is printed and put back after; what to do is unfolded.
 
+import { onPrint } from "./dom.js";
+
 const PAPER = 690;
 
 export function startPrint() {
   let kept = [];
   let opened = [];
-  window.addEventListener("beforeprint", () => {
+  const before = () => {
     kept = [...document.querySelectorAll("main .js-plotly-plot")]
       .filter((plot) => plot.offsetParent)
       .map((plot) => [plot, plot.layout.width]);
     opened = [...document.querySelectorAll("#advice details.action:not([open])")];
     for (const details of opened) details.open = true;
     for (const [plot] of kept) window.Plotly.relayout(plot, { width: PAPER });
-  });
-  window.addEventListener("afterprint", () => {
+  };
+  onPrint(before, () => {
     for (const [plot, width] of kept) window.Plotly.relayout(plot, { width, autosize: width === undefined });
     for (const details of opened) details.open = false;
     kept = opened = [];

@@ -1,10 +1,12 @@
 // The recipe in every form that another tool reads, each to be copied.
 
-import { byId, copyButton, h, show } from "./dom.js";
+import { byId, h, show } from "./dom.js";
 import { LOW, bytes, isNumber, plural } from "./format.js";
+import { command, copyButton } from "./parts.js";
 
 const STRONG = "network.qdq.onnx";
 const WEAK = "trtexec.flags";
+const CASTS = ["Strong typing", "The network with Casts, the culprits in FP32: for TensorRT 10, 11 and RTX."];
 const FORMS = [
   [
     STRONG,
@@ -14,114 +16,90 @@ const FORMS = [
   [WEAK, "Weak typing", "Flags for trtexec: for TensorRT before 11, deprecated from 10.12 on."],
   ["polygraphy_postprocess.py", "Polygraphy", "A script for Polygraphy with weak typing."],
   ["modelopt_nodes_to_exclude.json", "ModelOpt", "nodes_to_exclude for modelopt.onnx.quantization."],
-  ...["fp16", "bf16"].map((low) => [
-    `network.${low}.onnx`,
-    "Strong typing",
-    "The network with Casts, the culprits in FP32: for TensorRT 10, 11 and RTX.",
-  ]),
+  ["network.fp16.onnx", ...CASTS],
+  ["network.bf16.onnx", ...CASTS],
   ["plan.json", "Plan", "The precision of every layer, by name."],
   ["calibration.cache", "Scales", "The scales as TensorRT reads them."],
 ];
+const STEPS = { ArrowRight: 1, ArrowLeft: -1 };
 
 export function startRecipe(store) {
-  const view = { chosen: null };
-  const render = () => showRecipe(store, view);
+  const view = { store, chosen: null };
+  const render = () => showRecipe(view);
   store.on("model", render);
   render();
 }
 
-function showRecipe({ model }, view) {
-  const { data, report } = model;
-  const files = new Map(Object.entries(data.recipe ?? {}));
-  const known = FORMS.filter(([name]) => files.has(name));
-  const forms = [
-    ...known,
-    ...[...files.keys()].filter((name) => !FORMS.some(([own]) => own === name)).map((name) => [name, name, ""]),
-  ];
+function showRecipe(view) {
+  const { model } = view.store;
+  const { recipe: files, commands } = model.data;
+  const known = FORMS.filter(([name]) => Object.hasOwn(files, name));
+  const names = new Set(known.map(([name]) => name));
+  const others = Object.keys(files).filter((name) => !names.has(name));
+  const forms = [...known, ...others.map((name) => [name, name, ""])];
   byId("recipe-words").textContent = words(model);
   byId("recipe-empty").hidden = forms.length > 0;
   if (!forms.length) return show(byId("recipe-body"), []);
-  if (!forms.some(([name]) => name === view.chosen)) view.chosen = firstForm(forms, report);
+  const form = forms.find(([name]) => name === view.chosen) ?? firstForm(forms, model.report);
+  view.chosen = form[0];
   const choose = (name) => {
     view.chosen = name;
-    showRecipe({ model }, view);
+    showRecipe(view);
     byId("recipe-body").querySelector('[aria-selected="true"]').focus();
   };
+  const keydown = (event) => {
+    const step = STEPS[event.key];
+    if (!step) return;
+    event.preventDefault();
+    choose(forms[(forms.indexOf(form) + step + forms.length) % forms.length][0]);
+  };
+  const tabs = forms.map(([name, title], place) => tab(name, title, place, view.chosen, choose));
   show(byId("recipe-body"), [
-    h(
-      "div",
-      {
-        role: "tablist",
-        "aria-label": "Forms of the recipe",
-        on: { keydown: (event) => onKey(event, forms, view, choose) },
-      },
-      forms.map((form, place) => tab(form, place, view, choose)),
-    ),
-    content(
-      forms.find(([name]) => name === view.chosen),
-      files.get(view.chosen),
-      data.commands?.[view.chosen],
-    ),
+    h("div", { role: "tablist", "aria-label": "Forms of the recipe", on: { keydown } }, tabs),
+    content(form, files[form[0]], commands[form[0]]),
   ]);
 }
 
 // The form that the user's TensorRT takes: that of strong typing from 10.12 on, and where no TensorRT is known.
 function firstForm(forms, { engine, typing, versions }) {
-  const [major, minor] = (versions?.tensorrt ?? "").split(".").map(Number);
+  const [major, minor] = (versions.tensorrt ?? "").split(".").map(Number);
   const isOld = engine === "tensorrt" && typing === "weak" && (major < 10 || (major === 10 && minor < 12));
   const wanted = isOld ? WEAK : STRONG;
-  return (forms.find(([name]) => name === wanted) ?? forms[0])[0];
+  return forms.find(([name]) => name === wanted) ?? forms[0];
 }
 
 function words({ data: { status }, report: { answer, recipe, similarity }, keptIn }) {
+  const { high, added } = recipe;
   if (status !== "finished" && !answer) return "It is decided at the end of the run.";
-  const high = recipe?.high ?? [];
-  if (!recipe || !isNumber(similarity?.recipe)) return "There is no recipe yet.";
+  if (!isNumber(similarity.recipe)) return "There is no recipe yet.";
   if (!high.length) return `Every quantizable layer is in ${LOW}.`;
-  const added = recipe.added?.length
-    ? `, of which ${plural(recipe.added.length, "is no culprit", "are no culprits")}`
-    : "";
-  return `${plural(high.length, "layer")} in ${keptIn}${added}.`;
+  const others = added.length ? `, of which ${plural(added.length, "is no culprit", "are no culprits")}` : "";
+  return `${plural(high.length, "layer")} in ${keptIn}${others}.`;
 }
 
-function tab([name, title], place, view, choose) {
-  const chosen = name === view.chosen;
-  return h(
-    "button",
-    {
-      type: "button",
-      role: "tab",
-      id: `tab-${place}`,
-      "aria-selected": String(chosen),
-      "aria-controls": "recipe-panel",
-      tabindex: chosen ? 0 : -1,
-      on: { click: () => choose(name) },
-    },
-    title,
-  );
+function tab(name, title, place, chosen, choose) {
+  const isChosen = name === chosen;
+  const attributes = {
+    type: "button",
+    role: "tab",
+    id: `tab-${place}`,
+    "aria-selected": String(isChosen),
+    "aria-controls": "recipe-panel",
+    tabindex: isChosen ? 0 : -1,
+    on: { click: () => choose(name) },
+  };
+  return h("button", attributes, title);
 }
 
-function content([name, , about], file, command) {
-  const text = typeof file === "string" ? file : null;
+// `file` is a text, or the size of a file that is none.
+function content([name, , about], file, applied) {
+  const isText = typeof file === "string";
+  const copy = isText && copyButton(file, "Copy file");
   return h(
     "div",
     { role: "tabpanel", id: "recipe-panel" },
-    h(
-      "p",
-      { class: "bar-line" },
-      h("code", {}, `recipe/${name}`),
-      h("span", { class: "under" }, about),
-      text === null ? null : copyButton(text, "Copy file"),
-    ),
-    command ? h("div", { class: "command" }, h("code", {}, command), copyButton(command, "Copy command")) : null,
-    text === null ? h("p", {}, `A file of ${bytes(file?.bytes)} in the run folder.`) : h("pre", { tabindex: 0 }, text),
+    h("p.bar-line", h("code", `recipe/${name}`), h("span.under", about), copy),
+    applied && command(applied, { label: "Copy command" }),
+    isText ? h("pre", { tabindex: 0 }, file) : h("p", `A file of ${bytes(file.bytes)} in the run folder.`),
   );
-}
-
-function onKey(event, forms, view, choose) {
-  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-  if (!step) return;
-  event.preventDefault();
-  const place = forms.findIndex(([name]) => name === view.chosen);
-  choose(forms[(place + step + forms.length) % forms.length][0]);
 }

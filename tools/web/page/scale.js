@@ -1,14 +1,15 @@
 // From a figure to where it is drawn, and the axis that says so: plain, or the loss on a logarithm, downwards. `part`
-// is the same as a share of the axis, from its lower end.
+// is the same as a share of the axis, from its lower end, and `label` the place of an annotation as Plotly wants it.
 
 import { fixed, isNumber } from "./format.js";
 
 const FLOAT_NOISE = 1e-9;
 const MOST_TICKS = 9;
 
-export function scaleOf(figures, metric, logarithmic) {
-  if (!logarithmic) return plainScale(figures.filter(isNumber));
-  const losses = figures.filter(isNumber).map((figure) => metric.loss(figure));
+export function scaleOf(drawn, metric, logarithmic) {
+  const figures = drawn.filter(isNumber);
+  if (!logarithmic) return plainScale(figures);
+  const losses = figures.map(metric.loss);
   const noise = metric.perfect === 1 ? FLOAT_NOISE : 0;
   const positive = losses.filter((loss) => loss > noise);
   const low = Math.floor(Math.log10(Math.min(...positive, 1e-2)));
@@ -16,21 +17,16 @@ export function scaleOf(figures, metric, logarithmic) {
   const exact = losses.some((loss) => loss < 10 ** low);
   const bottom = exact ? low - 1 : low;
   const step = Math.ceil((high - bottom + 1) / MOST_TICKS);
-  const ticks = Array.from({ length: high - bottom + 1 }, (_, place) => bottom + place).filter(
-    (_, place) => place % step === 0,
-  );
+  const ticks = [];
+  for (let power = bottom; power <= high; power += step) ticks.push(power);
   const words = ticks.map((power) => (exact && power === bottom ? "equal" : tickText(metric, power)));
   const [least, most] = [high + 0.15, bottom - 0.15];
   const at = (value) => Math.max(10 ** bottom, metric.loss(value));
   return {
     at,
+    label: (value) => Math.log10(at(value)),
     part: (value) => (Math.log10(at(value)) - least) / (most - least),
-    axis: {
-      type: "log",
-      range: [least, most],
-      tickvals: ticks.map((power) => 10 ** power),
-      ticktext: words,
-    },
+    axis: { type: "log", range: [least, most], tickvals: ticks.map((power) => 10 ** power), ticktext: words },
   };
 }
 
@@ -40,6 +36,7 @@ function plainScale(figures) {
   const [least, most] = [low - spare, high + spare];
   return {
     at: (value) => value,
+    label: (value) => value,
     part: (value) => (value - least) / (most - least),
     axis: figures.length ? { range: [least, most] } : {},
   };

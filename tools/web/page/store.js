@@ -6,10 +6,10 @@ export function makeStore(model) {
   const tell = (what) => listeners[what].forEach((listener) => listener(store));
 
   store.on = (what, listener) => listeners[what].push(listener);
-  store.select = (name) => {
-    if (name === null && store.selected === null) return;
+  store.select = (selected) => {
+    if (selected === null && store.selected === null) return;
     performance.mark("select");
-    store.selected = name;
+    store.selected = selected;
     tell("selection");
   };
   store.find = (text) => {

@@ -1,9 +1,8 @@
 // The table of layers, and what chooses among them.
 
-import { columnsFor } from "./columns.js";
+import { columnsOfLayers } from "./columns.js";
 import { byId, h, show } from "./dom.js";
-import { count } from "./format.js";
-import { makeGrid } from "./grid.js";
+import { Grid } from "./grid.js";
 
 const FILTERS = {
   all: ["All layers", () => true],
@@ -17,65 +16,54 @@ const FILTERS = {
 
 export function startTable(store) {
   const view = { filter: "quantizable", op: "" };
-  const grid = makeGrid("table", {
+  const grid = new Grid("table", {
     key: "verdict",
+    many: "layers",
     name: (row) => row.name,
     tie: (one, other) => (other.drop ?? -Infinity) - (one.drop ?? -Infinity) || one.index - other.index,
     classes: (row) => [row.culprit && "culprit", row.failed && "failed", row.outcome === "follows" && "follows"],
     title: (row, { kind }) => (kind === "name" || kind === "verdict" ? titleOf(row) : null),
     isChosen: (row) => row.name === store.selected,
     choose: (row) => store.select(row.name),
-    onPrint: (column) => column.paper,
   });
   const refill = () => fillGrid(store, view, grid);
-  store.on("model", () => {
+  const renew = () => {
     fillFilters(store, view);
     refill();
-  });
+  };
+  store.on("model", renew);
   store.on("search", () => {
     grid.top();
     refill();
   });
-  store.on("selection", grid.follow);
+  store.on("selection", () => grid.follow());
   for (const name of ["filter", "op"]) {
     byId(name).addEventListener("change", (event) => {
       view[name] = event.target.value;
       refill();
     });
   }
-  fillFilters(store, view);
-  refill();
+  renew();
   grid.follow();
 }
 
 // Left alone where nothing changed: one of them may be open.
-function fillFilters(store, view) {
-  const options = (pairs, chosen) =>
-    pairs.map(([value, text]) => h("option", { value, selected: value === chosen }, text));
-  const useful = Object.entries(FILTERS).filter(([key, [, test]]) => key === "all" || store.model.rows.some(test));
-  const ops = [...new Set(store.model.rows.map((row) => row.op_type))].sort();
-  const offered = JSON.stringify([useful.map(([key]) => key), ops]);
+function fillFilters({ model: { rows } }, view) {
+  const filters = Object.entries(FILTERS).filter(([key, [, test]]) => key === "all" || rows.some(test));
+  const ops = [...new Set(rows.map((row) => row.op_type))].sort();
+  const offered = JSON.stringify([filters.map(([key]) => key), ops]);
   if (offered === view.offered) return;
   view.offered = offered;
-  show(
-    byId("filter"),
-    options(
-      useful.map(([key, [text]]) => [key, text]),
-      view.filter,
-    ),
-  );
-  show(byId("op"), options([["", "Every op"], ...ops.map((op) => [op, op])], view.op));
+  const option = (value, text, chosen) => h("option", { value, selected: value === chosen }, text);
+  const wanted = filters.map(([key, [text]]) => option(key, text, view.filter));
+  show(byId("filter"), wanted);
+  show(byId("op"), [option("", "Every op", view.op), ...ops.map((op) => option(op, op, view.op))]);
 }
 
 function fillGrid(store, view, grid) {
   const { rows } = store.model;
   const kept = rows.filter(store.search === "" ? filterOf(rows, view) : store.matches);
-  grid.fill(columnsFor(store.model), kept);
-  byId("table-count").textContent =
-    kept.length === rows.length
-      ? `${count(rows.length)} layers`
-      : `${count(kept.length)} of ${count(rows.length)} layers`;
-  byId("table-empty").hidden = kept.length > 0;
+  grid.fill(columnsOfLayers(store.model), kept, rows.length);
 }
 
 // What is searched for is found whatever is shown.

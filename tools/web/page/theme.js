@@ -1,6 +1,7 @@
 // Light or dark: the system's, unless the reader switched.
 
-import { byId } from "./dom.js";
+import { byId, onPrint } from "./dom.js";
+import { capital } from "./format.js";
 
 const KEY = "trt-bisect theme";
 const system = window.matchMedia("(prefers-color-scheme: dark)");
@@ -18,18 +19,18 @@ function keep(theme) {
   try {
     localStorage.setItem(KEY, theme);
   } catch {
-    return;
+    // The page forgets it then.
   }
 }
 
 function apply(theme) {
   document.documentElement.dataset.theme = theme;
-  const button = byId("theme");
-  button.textContent = theme === "dark" ? "Light" : "Dark";
-  button.setAttribute("aria-label", `Switch to the ${theme === "dark" ? "light" : "dark"} theme`);
+  const other = theme === "dark" ? "light" : "dark";
+  byId("theme").textContent = capital(other);
+  byId("theme").setAttribute("aria-label", `Switch to the ${other} theme`);
 }
 
-export function startTheme(changed) {
+export function startTheme(changed = () => {}) {
   const wanted = () => kept() ?? (system.matches ? "dark" : "light");
   const set = (theme) => {
     apply(theme);
@@ -42,8 +43,10 @@ export function startTheme(changed) {
     set(other);
   });
   system.addEventListener("change", () => set(wanted()));
-  window.addEventListener("beforeprint", () => set("light"));
-  window.addEventListener("afterprint", () => set(wanted()));
+  onPrint(
+    () => set("light"),
+    () => set(wanted()),
+  );
 }
 
 export function colour(name) {

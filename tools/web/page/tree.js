@@ -7,10 +7,10 @@ const SEPARATORS = /[/.]+/;
 const MOST_CHILDREN = 20;
 const STRETCHES = 12;
 
-// A tree of { id, label, first, last, size, children, layer }; leaves have `layer`, the row.
+// A tree of { id, label, rows, children, layer }: `rows` are those of all layers inside; leaves have `layer`, a row.
 export function treeOf(rows) {
   const entries = rows.map((row) => ({ row, path: row.name.split(SEPARATORS).filter(Boolean) }));
-  return { id: "", label: "", size: rows.length, children: inParts(children(entries, 0, "g", ""), "g") };
+  return { id: "", label: "", rows, children: inParts(children(entries, 0, "g", ""), "g") };
 }
 
 // A part that is a number alone is named with the part before it: layer1.0.
@@ -31,7 +31,7 @@ function children(entries, depth, id, above) {
       made.push(group(`${id}/${part}`, label, children(bucket, depth + 1, `${id}/${part}`, label)));
     }
   }
-  return made.sort((one, other) => one.first - other.first);
+  return made.sort((one, other) => one.rows[0].index - other.rows[0].index);
 }
 
 // A prefix names a part of the network where its layers stand together, and not, say, every convolution.
@@ -43,26 +43,12 @@ function isStretch(bucket) {
 // A layer is labelled by its name without the prefixes that the groups around it have.
 function leafOf({ row }, depth) {
   const prefix = new RegExp(`^[/.]*(?:[^/.]+[/.]+){${depth}}`);
-  return {
-    id: `l${row.index}`,
-    label: row.name.replace(prefix, "") || row.name,
-    layer: row,
-    first: row.index,
-    last: row.index,
-    size: 1,
-  };
+  return { id: `l${row.index}`, label: row.name.replace(prefix, "") || row.name, rows: [row], layer: row };
 }
 
 function group(id, label, made) {
   const inside = inParts(made, id);
-  return {
-    id,
-    label,
-    children: inside,
-    first: Math.min(...inside.map((child) => child.first)),
-    last: Math.max(...inside.map((child) => child.last)),
-    size: inside.reduce((sum, child) => sum + child.size, 0),
-  };
+  return { id, label, rows: inside.flatMap((child) => child.rows), children: inside };
 }
 
 function inParts(made, id) {
@@ -72,20 +58,16 @@ function inParts(made, id) {
   const length = Math.ceil(blocks.length / STRETCHES);
   for (let from = 0; from < blocks.length; from += length) {
     const some = blocks.slice(from, from + length);
-    stretches.push(group(`${id}#${from}`, `layers ${some[0].first} to ${some.at(-1).last}`, some));
+    const last = Math.max(...some.at(-1).rows.map(({ index }) => index));
+    stretches.push(group(`${id}#${from}`, `layers ${some[0].rows[0].index} to ${last}`, some));
   }
   return stretches;
 }
 
-// Every group's ancestors by layer name, outermost first.
-export function ancestorsOf(root) {
-  const found = new Map();
-  const walk = (node, above) => {
-    if (node.layer) found.set(node.layer.name, above);
-    else for (const child of node.children) walk(child, node.id ? [...above, node.id] : above);
-  };
-  walk(root, []);
-  return found;
+// The ids of the groups around a layer, outermost first.
+export function groupsAround(root, name) {
+  const around = root.children.find(({ children, rows }) => children && rows.some((row) => row.name === name));
+  return around ? [around.id, ...groupsAround(around, name)] : [];
 }
 
 // The groups that are open at first: as many of the outer ones as leave the drawing readable.

@@ -11,7 +11,8 @@ export function wrapped(laid, nodes, room, readable) {
   const columns = columnsOf(leaves);
   const cuts = laid.isWide ? cutsFor(laid, columns, room, readable) : [];
   const parted = partsOf(laid, nodes, cuts);
-  const rows = rowsOf(laid, parted, cuts);
+  const split = laid.lines.map((points) => splitLine(points, cuts));
+  const rows = rowsOf(parted, split, [0, ...cuts, laid.width]);
   const boxes = new Map();
   const pieces = new Map();
   for (const node of nodes) {
@@ -19,7 +20,7 @@ export function wrapped(laid, nodes, room, readable) {
     boxes.set(node.id, parts[0]);
     pieces.set(node.id, parts);
   }
-  const lines = laid.lines.map((points) => splitLine(points, cuts).map((part) => movedLine(part, rows[part.row])));
+  const lines = split.map((parts) => parts.map((part) => movedLine(part, rows[part.row])));
   const last = rows.at(-1);
   const width = Math.max(...rows.map((row) => row.end - row.start));
   return { boxes, pieces, lines, width, height: last.top + last.height, isWide: laid.isWide };
@@ -86,28 +87,20 @@ function lowered({ row, box }, inside) {
   return { row, box: { ...box, y: (top + bottom) / 2, height: bottom - top } };
 }
 
-function rowsOf(laid, parted, cuts) {
-  const bounds = [0, ...cuts, laid.width];
-  const rows = cuts
-    .concat(0)
-    .map((_, row) => ({ start: bounds[row], end: bounds[row + 1], low: Infinity, high: -Infinity }));
-  const widen = (row, low, high) => {
-    rows[row].low = Math.min(rows[row].low, low);
-    rows[row].high = Math.max(rows[row].high, high);
-  };
-  for (const parts of parted.values()) {
-    for (const { row, box } of parts) widen(row, box.y - box.height / 2, box.y + box.height / 2);
-  }
-  for (const points of laid.lines) {
-    for (const part of splitLine(points, cuts)) for (const { y } of part) widen(part.row, y, y);
-  }
+// Each row from its `start` to its `end` in what was laid out, the least y there, and its place in what is wrapped.
+function rowsOf(parted, split, bounds) {
+  const boxes = [...parted.values()].flat().map(({ row, box: { y, height } }) => [row, y - height / 2, y + height / 2]);
+  const points = split.flat().flatMap((part) => part.map(({ y }) => [part.row, y, y]));
+  const spans = [...boxes, ...points];
   let top = GAP / 2;
-  for (const row of rows) {
-    if (row.low > row.high) [row.low, row.high] = [0, 0];
-    Object.assign(row, { top, height: row.high - row.low + GAP / 2 });
-    top += row.high - row.low + GAP;
-  }
-  return rows;
+  return bounds.slice(1).map((end, row) => {
+    const here = spans.filter(([at]) => at === row);
+    const low = here.length ? Math.min(...here.map(([, least]) => least)) : 0;
+    const high = here.length ? Math.max(...here.map(([, , most]) => most)) : 0;
+    const made = { start: bounds[row], end, low, top, height: high - low + GAP / 2 };
+    top += high - low + GAP;
+    return made;
+  });
 }
 
 function piecesOf(box, cuts) {

@@ -1,9 +1,11 @@
-"use strict";
+// The list of runs: sorted by a column, and asked for again and again.
+
+import { byId } from "./dom.js";
+import { tell } from "./live.js";
+import { startTheme } from "./theme.js";
+
 const EVERY = 3000;
-const THEME = "trt-bisect theme";
-const rows = document.getElementById("rows");
-const live = document.getElementById("live");
-const theme = document.getElementById("theme");
+const rows = byId("rows");
 const heads = [...document.querySelectorAll("thead th")];
 let sorted = heads.find((head) => head.hasAttribute("aria-sort"));
 let tag = "";
@@ -42,19 +44,13 @@ function showTimes() {
   }
 }
 
-function tell(words, kind) {
-  live.hidden = false;
-  live.className = `live ${kind}`;
-  if (live.textContent !== words) live.textContent = words;
-}
-
 async function refresh() {
   const answer = await fetch(`rows${location.search}`, { headers: tag ? { "If-None-Match": tag } : {} });
   if (answer.status === 200) {
     tag = answer.headers.get("ETag");
     const focused = document.activeElement?.getAttribute("href");
     rows.innerHTML = await answer.text();
-    document.getElementById("none").hidden = rows.children.length > 0;
+    byId("none").hidden = rows.children.length > 0;
     showTimes();
     sort();
     if (focused) rows.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
@@ -75,17 +71,6 @@ async function watch() {
   setTimeout(watch, EVERY);
 }
 
-function paint(chosen) {
-  document.documentElement.dataset.theme = chosen;
-  theme.textContent = chosen === "dark" ? "Light" : "Dark";
-}
-
-theme.addEventListener("click", () => {
-  const other = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-  localStorage.setItem(THEME, other);
-  paint(other);
-});
-
-paint(localStorage.getItem(THEME) ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+startTheme();
 showTimes();
 watch();
