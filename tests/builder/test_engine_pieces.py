@@ -89,15 +89,10 @@ def foreign(monkeypatch):
         monkeypatch.setattr("trt_bisect.preparation.preparation.choose_engine", lambda _: "foreign")
         monkeypatch.setattr("trt_bisect.preparation.experiment.typing_of", lambda *_, **__: "strong")
         monkeypatch.setattr(
-            "trt_bisect.preparation.experiment.open_builder",
-            lambda engine, typing, network, scales, options, shapes, _=None: Foreign(
-                network, scales, options, shapes, spoil
-            ),
+            "trt_bisect.preparation.experiment.open_builder", lambda engine, typing, *given: Foreign(*given[:4], spoil)
         )
-        path = networks.save(model, folder)
-        return trt_bisect.run(
-            path, networks.samples(model), calibrator="minmax", metric="sqnr", threshold=20.0, explain="none", **options
-        )
+        judged = {"calibrator": "minmax", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
+        return trt_bisect.run(networks.save(model, folder), networks.samples(model), **judged, **options)
 
     return call
 
