@@ -83,8 +83,7 @@ def test_a_suspect_of_the_curve_that_is_innocent_has_a_reason(tmp_path):
 @pytest.fixture(scope="module")
 def long_chain(tmp_path_factory):
     """A chain of 25 quantizable layers with a culprit of 4 % of the cost, and one input."""
-    model = networks.chain(depth=24, width=6, size=6)
-    networks.plant_between(model, "conv6", "conv7")
+    model = networks.planted(networks.chain(depth=24, width=6, size=6), ("conv6", "conv7"))
     return networks.save(model, tmp_path_factory.mktemp("long")), networks.samples(model, 1)
 
 
@@ -106,8 +105,7 @@ def test_layers_are_measured_alone_only_where_a_cheaper_recipe_is_possible(long_
 @pytest.fixture(scope="module")
 def two_kinds(tmp_path_factory):
     """A chain with a culprit that one sample in four hardly shows, since its planted channel is quiet there."""
-    model = networks.chain(depth=4)
-    networks.plant_between(model, "conv1", "conv2")
+    model = networks.planted(networks.chain(depth=4), ("conv1", "conv2"))
     data = networks.samples(model, 24)
     return networks.save(model, tmp_path_factory.mktemp("two")), data
 
@@ -185,9 +183,7 @@ def test_ranges_without_a_doubt_come_before_those_in_use(tmp_path):
 
 
 def test_of_calibrators_with_the_same_top1_the_outputs_decide(tmp_path):
-    model = networks.chain(depth=3)
-    data = networks.samples(model, 12)
-    path = networks.save(model, tmp_path)
+    path, data = networks.given(networks.chain(depth=3), tmp_path, 12)
     exact, decibels = ort.InferenceSession(path, providers=[CPU]), {}
     network = load_network(path)
     for calibrator in CANDIDATES:
@@ -277,8 +273,7 @@ def test_a_calibrators_name_stands_for_its_own_scales_alone(tmp_path, monkeypatc
 @pytest.mark.parametrize(("threshold", "chosen"), [(0.9, "entropy"), (1.0 - 1e-4, "percentile 99.99")])
 def test_of_calibrators_that_suffice_the_best_replaces_one_without_a_margin(threshold, chosen, tmp_path):
     """Alone, full INT8 loses 9.1e-5 with entropy and 8.8e-5, the least, with percentile 99.99."""
-    model = networks.chain(depth=4)
-    path, data = networks.save(model, tmp_path), networks.samples(model, 24)
+    path, data = networks.given(networks.chain(depth=4), tmp_path, 24)
     report = trt_bisect.run(path, data, threshold=threshold, output=tmp_path / "run", **HOW)
     rows = {row.calibrator: row for row in report.answer.calibrators}
     assert rows["entropy"].meets
@@ -328,9 +323,7 @@ def test_a_metric_of_the_users_is_called_by_one_thread(two_kinds):
 
 def test_a_pass_that_misses_on_unseen_inputs_is_doubted(tmp_path):
     """The unseen inputs are a thousand times as large: full INT8 clips them, as ONNX Runtime shows on its own file."""
-    model = networks.chain(depth=2)
-    data = networks.samples(model, 4)
-    path = networks.save(model, tmp_path)
+    path, data = networks.given(networks.chain(depth=2), tmp_path, 4)
     loud = {name: 1000 * values[:2] for name, values in data.items()}
     options = {"validation": loud, "threshold": 0.995, "calibrator": "minmax", **HOW}
     found = trt_bisect.run(path, data, output=tmp_path / "run", **options)
@@ -345,9 +338,7 @@ def test_a_pass_that_misses_on_unseen_inputs_is_doubted(tmp_path):
 
 def test_unseen_inputs_that_are_given_too_do_not_count(tmp_path):
     """Of 25 samples numbers 4, 9, 14, 19 and 24 are held out; the first ten are named as inputs as well."""
-    model = networks.chain(depth=2)
-    data = networks.samples(model, 25)
-    path = networks.save(model, tmp_path)
+    path, data = networks.given(networks.chain(depth=2), tmp_path, 25)
     found = trt_bisect.run(path, data, inputs={"x": data["x"][:10]}, calibrator="minmax", **HOW)
     assert (found.answer.given.inputs, found.answer.unseen.inputs) == (22, 3)
     assert any("2 held-out samples" in note for note in texts(found.notes))
@@ -396,8 +387,7 @@ def test_a_set_that_misses_in_another_setting_is_replaced_by_one_that_was_measur
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory):
     """A network with many layers that lose a little each, and 24 inputs."""
-    model = networks.transformer(blocks=1)
-    return networks.save(model, tmp_path_factory.mktemp("narrow")), networks.samples(model, 24)
+    return networks.given(networks.transformer(blocks=1), tmp_path_factory.mktemp("narrow"), 24)
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.4])

@@ -105,8 +105,7 @@ def test_figures_by_input_come_back_from_a_journal(random):
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """A chain with a culprit, and six inputs, one of them a tenth as loud."""
-    model = networks.chain(depth=3)
-    networks.plant_between(model, "conv1", "conv2")
+    model = networks.planted(networks.chain(depth=3), ("conv1", "conv2"))
     data = networks.samples(model, 6)
     data["x"][3] *= 0.1
     return networks.save(model, tmp_path_factory.mktemp("planted")), data

@@ -16,7 +16,6 @@ import trt_bisect
 from tests.support import networks
 from tests.support.editions import edition
 from tests.support.goal_cases import named_points
-from tests.support.networks import plant_between
 from tests.support.progress_doubles import Steps
 from tests.support.quantized import plain_session
 from trt_bisect.analyzer.doubts import BY_CLASS
@@ -108,8 +107,7 @@ def test_ranges_that_reach_the_accuracy_are_the_recipe(lenet, tmp_path):
 
 def test_a_culprit_of_an_accuracy_is_told_with_the_accuracy_without_it(lenet, tmp_path):
     """Two planted layers; each culprit is put back alone in a network that is written with the others in FP32."""
-    model = onnx.load(lenet / "lenet_planted.onnx")
-    plant_between(model, "conv1", "conv2", factor=300.0)
+    model = networks.planted(onnx.load(lenet / "lenet_planted.onnx"), ("conv1", "conv2"), factor=300.0)
     path = networks.save(model, tmp_path)
     how = {"calibrator": "minmax", **labelled(lenet)}
     report = trt_bisect.run(path, lenet / "calibration.npz", drop="5%", output=tmp_path / "run", **how)
@@ -234,8 +232,7 @@ def test_an_accuracy_that_is_just_the_lowest_acceptable_one_passes(lenet, budget
 def test_what_no_plan_reaches_leads_to_the_most_accurate_one(command, lenet, tmp_path, monkeypatch):
     """In FP16 a planted range overflows in every plan, and all digits become one; each command named next is run."""
     monkeypatch.chdir(tmp_path)
-    model = onnx.load(lenet / "lenet.onnx")
-    plant_between(model, "conv1", "conv2", factor=3e7)
+    model = networks.planted(onnx.load(lenet / "lenet.onnx"), ("conv1", "conv2"), factor=3e7)
     path = networks.save(model, tmp_path)
     how = ["--calibration", lenet / "calibration.npz", "--dataset", lenet / "digits.npz", "--engine", "onnxruntime"]
     how += ["--labels", lenet / "labels.npy", "--drop", "1%", "--precision", "fp16", "--calibrator", "minmax"]

@@ -129,8 +129,7 @@ def test_what_even_min_max_clips_wants_other_calibration_data(tmp_path):
 
 
 def test_more_than_fp16_holds_is_no_case_for_fp16(tmp_path):
-    model = networks.chain()
-    networks.plant_between(model, "conv2", "conv3", factor=1e6)
+    model = networks.planted(networks.chain(), ("conv2", "conv3"), factor=1e6)
     advice = advice_on(run(model, tmp_path, 3), "conv3")
     assert "FP16" not in named(advice)
     assert "too large for FP16" in next(remedy.why for remedy in advice.remedies if remedy.remedy == "FP32")

@@ -26,9 +26,7 @@ OPTIONS = {"engine": "onnxruntime", "calibrator": "minmax", "metric": "sqnr", "e
 def planted(tmp_path_factory):
     """A residual network with one culprit, and its samples."""
     folder = tmp_path_factory.mktemp("base")
-    model = networks.residual(blocks=2)
-    networks.plant_between(model, "block1.conv1", CULPRIT)
-    return networks.save(model, folder), networks.samples(model)
+    return networks.given(networks.planted(networks.residual(blocks=2), ("block1.conv1", CULPRIT)), folder)
 
 
 @pytest.fixture(scope="module")

@@ -42,8 +42,7 @@ def words(found, reason, tensor):
 
 @pytest.mark.parametrize("make", [networks.chain, networks.residual, networks.depthwise, networks.transformer])
 def test_every_figure_is_numpys_on_the_same_tensors_and_no_healthy_layer_is_abnormal(make, tmp_path):
-    model = make()
-    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    path, feeds = networks.given(make(), tmp_path)
     network = trt_bisect.load_network(path)
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax")
     found = trt_bisect.compare(path, ranges, feeds, threshold=0.95)
@@ -113,8 +112,7 @@ def test_no_layer_of_a_healthy_network_is_abnormal_with_the_default_calibrator(m
 
 
 def test_a_starved_range_and_its_channel(tmp_path):
-    model = networks.chain()
-    networks.plant_between(model, "conv2", "conv3")
+    model = networks.planted(networks.chain(), ("conv2", "conv3"))
     found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model), calibrator="minmax")
     assert reasons(found, advisor.STARVED) == [("relu3_out", ("conv3",))]
     assert "255 levels" in words(found, advisor.STARVED, "relu3_out")
@@ -175,8 +173,7 @@ def test_one_loud_weight_channel(tmp_path):
 
 
 def test_a_clipped_calibration(tmp_path):
-    model = networks.chain()
-    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    path, feeds = networks.given(networks.chain(), tmp_path)
     network = trt_bisect.load_network(path)
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax")
     scales = {**ranges.scales, "relu4_out": ranges.scales["relu4_out"] / np.float32(8)}
@@ -310,8 +307,7 @@ def test_layers_left_high(lenet):
 
 def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented):
     """But for float noise: ONNX Runtime fuses what is no output."""
-    model = networks.chain(depth=5)
-    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    path, feeds = networks.given(networks.chain(depth=5), tmp_path)
     whole = trt_bisect.compare(path, feeds, calibrator="minmax")
     assert not segmented
     monkeypatch.setattr(CompareOptions, "memory_bytes", 40_000)

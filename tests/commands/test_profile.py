@@ -64,8 +64,7 @@ def test_filters_and_scales(command, lenet, tmp_path):
 
 
 def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented):
-    model = networks.chain()
-    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    path, feeds = networks.given(networks.chain(), tmp_path)
     whole = trt_bisect.profile(path, inputs=feeds)
     assert not segmented
     monkeypatch.setattr(ProfileOptions, "memory_bytes", 20_000)

@@ -104,8 +104,7 @@ def test_weights_alone_are_the_network_with_rounded_weights(lenet, digit):
 
 @pytest.mark.parametrize("make", [networks.residual, networks.transformer])
 def test_every_figure_is_that_of_a_session_of_its_own(make, tmp_path):
-    model = make()
-    path, data = networks.save(model, tmp_path), networks.samples(model)
+    path, data = networks.given(make(), tmp_path)
     feeds = {"x": data["x"][:1]}
     found = trt_bisect.sensitivity(path, data, feeds, engine="onnxruntime", calibrator="minmax", metric="sqnr")
     network = load_network(path)

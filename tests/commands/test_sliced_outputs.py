@@ -28,8 +28,7 @@ def data():
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """A head whose second class convolution reads a channel 3000 times as loud as the others."""
-    model = networks.detector()
-    networks.plant_between(model, "class1", "class2")
+    model = networks.planted(networks.detector(), ("class1", "class2"))
     return networks.save(model, tmp_path_factory.mktemp("planted"))
 
 

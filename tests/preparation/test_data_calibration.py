@@ -142,8 +142,7 @@ def test_histograms_that_were_cut_off_are_made_again(network, tmp_path, passes):
 
 
 def test_remedies_and_goals_use_the_same_pass(tmp_path, passes):
-    model = networks.chain(3)
-    networks.plant_between(model, "conv0", "conv1")
+    model = networks.planted(networks.chain(3), ("conv0", "conv1"))
     path = networks.save(model, tmp_path, "planted.onnx")
     asked = {"calibration": data(), "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0}
     report = trt_bisect.run(path, explain="remedies", **asked)

@@ -29,9 +29,7 @@ OPTIONS |= {"precision": "fp32"}
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """A chain of four convolutions and a Gemm with culprits conv1 and conv3, its samples, and a folder."""
-    model = networks.chain(4)
-    networks.plant_between(model, "conv0", FIRST)
-    networks.plant_between(model, "conv2", SECOND)
+    model = networks.planted(networks.chain(4), ("conv0", FIRST), ("conv2", SECOND))
     folder = tmp_path_factory.mktemp("planted")
     return networks.save(model, folder), networks.samples(model, 4), folder
 

@@ -109,6 +109,13 @@ def plant_between(model: onnx.ModelProto, maker: str, reader: str, channel: int 
     scale_constant(model, f"{reader}.weight", input_channel if reads_conv else dense_input_channel)
 
 
+def planted(model: onnx.ModelProto, *pairs: tuple[str, str], factor: float = BIG) -> onnx.ModelProto:
+    """Plants a culprit between the layers of each pair, by ``plant_between``; returns the network."""
+    for maker, reader in pairs:
+        plant_between(model, maker, reader, factor=factor)
+    return model
+
+
 def chain(depth: int = 8, width: int = 8, size: int = 16) -> onnx.ModelProto:
     """Conv and Relu, again and again, on images of ``size`` by ``size``, then pooling and a Gemm."""
     sketch = Sketch(1)
@@ -252,6 +259,11 @@ def samples(model: onnx.ModelProto, count: int = 8, seed: int = 9) -> dict[str, 
         shape = [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
         made[value.name] = random.normal(0, 1, [count, *shape[1:]]).astype(np.float32)
     return made
+
+
+def given(model: onnx.ModelProto, folder: Path, count: int = 8) -> tuple[Path, dict[str, np.ndarray]]:
+    """Writes a network; returns its path and samples for it, as a user gives them."""
+    return save(model, folder), samples(model, count)
 
 
 def streamed(count: int, size: int = 16):
