@@ -73,6 +73,16 @@ def scale_constant(model: onnx.ModelProto, name: str, change) -> None:
     raise KeyError(name)
 
 
+def change_at(model: onnx.ModelProto, name: str, at, change) -> None:
+    """Applies ``change`` to a part of a constant, in place."""
+
+    def changed(values):
+        values[at] = change(values[at])
+        return values
+
+    scale_constant(model, name, changed)
+
+
 def plant_between(model: onnx.ModelProto, maker: str, reader: str, channel: int = 1, factor: float = BIG) -> None:
     """Multiplies one channel that ``maker`` makes and divides it where ``reader`` reads it: the same in FP32.
 
@@ -80,33 +90,28 @@ def plant_between(model: onnx.ModelProto, maker: str, reader: str, channel: int 
     input then has one channel that starves the others of INT8's levels: the reader is the culprit.
     """
 
-    def output_channel(values):
-        values[channel] *= factor
-        return values
+    axes = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
+    made = np.s_[channel] if axes[f"{maker}.weight"] == 4 else np.s_[..., channel]
+    read = np.s_[:, channel] if axes[f"{reader}.weight"] == 4 else np.s_[channel]
+    change_at(model, f"{maker}.bias", channel, lambda bias: abs(bias) + 0.5)
+    change_at(model, f"{maker}.weight", made, lambda weights: weights * factor)
+    change_at(model, f"{maker}.bias", made, lambda bias: bias * factor)
+    change_at(model, f"{reader}.weight", read, lambda weights: weights / factor)
 
-    def dense_output_channel(values):
-        values[..., channel] *= factor
-        return values
 
-    def input_channel(values):
-        values[:, channel] /= factor
-        return values
+def copying(model: onnx.ModelProto, **copies: np.ndarray) -> onnx.ModelProto:
+    """Makes convolutions copy channels, and plants a culprit between ``first`` and ``second``; returns the network.
 
-    def dense_input_channel(values):
-        values[channel] /= factor
-        return values
-
-    def raised(values):
-        values[channel] = abs(values[channel]) + 0.5
-        return values
-
-    scale_constant(model, f"{maker}.bias", raised)
-    shapes = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
-    is_conv = shapes[f"{maker}.weight"] == 4
-    scale_constant(model, f"{maker}.weight", output_channel if is_conv else dense_output_channel)
-    scale_constant(model, f"{maker}.bias", output_channel if is_conv else dense_output_channel)
-    reads_conv = shapes[f"{reader}.weight"] == 4
-    scale_constant(model, f"{reader}.weight", input_channel if reads_conv else dense_input_channel)
+    Args:
+        copies: by convolution the matrix at the middle of its kernel; the rest, and its bias, become zero.
+    """
+    for name, channels in copies.items():
+        (middle,) = (tensor.dims[2] // 2 for tensor in model.graph.initializer if tensor.name == f"{name}.weight")
+        for part in ("weight", "bias"):
+            scale_constant(model, f"{name}.{part}", np.zeros_like)
+        change_at(model, f"{name}.weight", np.s_[..., middle, middle], lambda _, channels=channels: channels)
+    plant_between(model, "first", "second", channel=3)
+    return model
 
 
 def planted(model: onnx.ModelProto, *pairs: tuple[str, str], factor: float = BIG) -> onnx.ModelProto:
