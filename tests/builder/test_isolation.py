@@ -240,9 +240,16 @@ def compare(outputs):
     return {"y": OutputFigures({"mean": float(np.mean([output["y"].mean() for output in outputs]))})}
 
 
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    """A network, scales for it, and the shapes of its input."""
+    network = load_network(networks.save(networks.chain(3), tmp_path_factory.mktemp("chain")))
+    return network, {name: np.float32(0.05) for name in network.activations}, {"x": ((1, 3, 16, 16),) * 3}
+
+
 @pytest.mark.slow
-def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(process, tmp_path):
-    network = load_network(networks.save(networks.chain(3), tmp_path))
+def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(process, chain):
+    network, _, _ = chain
     plans = [prefix(len(network.layers), k) for k in network.quantizable[:5]]
     store = MemoryStore()
     build_faults = {1: fake_builders.say_and_segfault, 3: fake_builders.eat_all_memory}
@@ -259,19 +266,16 @@ def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(process, tmp_p
     assert len(store.trials) == 5
 
 
-def test_onnxruntime_stays_in_this_process(tmp_path):
-    network = load_network(networks.save(networks.chain(3), tmp_path))
-    scales = {name: np.float32(0.05) for name in network.activations}
+def test_onnxruntime_stays_in_this_process(chain):
+    network, scales, _ = chain
     builder = open_builder("onnxruntime", "strong", network, scales, BuildOptions(timeout=1.0))
     assert isinstance(builder, OnnxRuntimeBuilder)
 
 
 @pytest.mark.slow
-def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(rtx_process, tmp_path):
+def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(rtx_process, chain):
     pytest.importorskip("tensorrt_rtx_bindings")
-    network = load_network(networks.save(networks.chain(3), tmp_path))
-    scales = {name: np.float32(0.05) for name in network.activations}
-    shapes = {"x": ((1, 3, 16, 16),) * 3}
+    network, scales, shapes = chain
     plans = [prefix(len(network.layers), k) for k in network.quantizable[:3]]
     make = partial(make_builder, RTX, "strong", network, scales, BuildOptions(), shapes)
     builder = IsolatedBuilder(partial(make_faulty, make, {plans[1].key(): fake_builders.segfault}), 300.0, rtx_process)
@@ -286,11 +290,9 @@ def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(
     assert builder.engine == RTX
 
 
-def test_an_engine_that_cannot_run_here_says_so_from_its_worker(rtx_process, tmp_path):
+def test_an_engine_that_cannot_run_here_says_so_from_its_worker(rtx_process, chain):
     pytest.importorskip("tensorrt_rtx_bindings")
-    network = load_network(networks.save(networks.chain(3), tmp_path))
-    shapes = {"x": ((1, 3, 16, 16),) * 3}
-    scales = {name: np.float32(0.05) for name in network.activations}
+    network, scales, shapes = chain
     builder = open_builder(RTX, "strong", network, scales, BuildOptions(timeout=300.0), shapes, rtx_process)
     if builder.versions["device"] != "no GPU":
         pytest.skip("there is a GPU")
