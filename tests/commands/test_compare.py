@@ -40,7 +40,10 @@ def words(found, reason, tensor):
     return next(a.words for a in found.advice if (a.reason, a.tensor) == (reason, tensor))
 
 
-@pytest.mark.parametrize("make", [networks.chain, networks.residual, networks.depthwise, networks.transformer])
+FAMILIES = [networks.chain, networks.residual, networks.depthwise, networks.transformer]
+
+
+@pytest.mark.parametrize("make", FAMILIES)
 def test_every_figure_is_numpys_on_the_same_tensors_and_no_healthy_layer_is_abnormal(make, tmp_path):
     path, feeds = networks.given(make(), tmp_path)
     network = trt_bisect.load_network(path)
@@ -103,9 +106,7 @@ def test_weights_by_tensor_and_channel(tmp_path):
         assert len(list(csv.DictReader(file))) == len(found.channels)
 
 
-@pytest.mark.parametrize(
-    "make", edition([networks.residual], [networks.chain, networks.residual, networks.depthwise, networks.transformer])
-)
+@pytest.mark.parametrize("make", edition([networks.residual], FAMILIES))
 def test_no_layer_of_a_healthy_network_is_abnormal_with_the_default_calibrator(make, tmp_path):
     found = trt_bisect.compare(networks.save(make(), tmp_path), networks.samples(make()), threshold=0.95)
     assert found.advice == ()
@@ -159,12 +160,8 @@ def test_the_scales_of_weights_on_the_screen(tmp_path, command):
 
 
 def test_one_loud_weight_channel(tmp_path):
-    def louder(values):
-        values[:, 2] *= 300
-        return values
-
     model = networks.chain()
-    networks.scale_constant(model, "conv3.weight", louder)
+    networks.change_at(model, "conv3.weight", np.s_[:, 2], lambda weights: 300 * weights)
     found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model))
     assert ("conv3.weight", ("conv3",)) in reasons(found, advisor.ONE_CHANNEL)
     assert words(found, advisor.ONE_CHANNEL, "conv3.weight").startswith("input channel 2 reaches")

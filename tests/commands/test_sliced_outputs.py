@@ -91,16 +91,6 @@ def test_a_sigmoid_clipped_at_a_quarter(tmp_path, data):
     assert whole.outputs.int8["y"]["cosine"] > 0.999
 
 
-def test_accept_on_the_command_line(planted, data, tmp_path, command):
-    np.savez(tmp_path / "data.npz", **data)
-    asked = ["run", planted, "--calibration", tmp_path / "data.npz", "--calibrator", "minmax"]
-    asked += ["--engine", "onnxruntime", "--explain", "none", "--output", tmp_path / "run"]
-    whole = ["--metric", "mse", "--threshold", "1000"]
-    assert command(*asked, *whole)[0] == 1
-    assert command(*asked, *whole, "--accept")[0] == 0
-    assert command(*asked, "--accept")[0] == 1
-
-
 def test_another_metric_judges_the_same_trials(planted, data, judged, tmp_path):
     """Figures of absolute metrics are those of the whole output: no group hides another's."""
     one, folder = judged
