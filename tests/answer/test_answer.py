@@ -358,8 +358,8 @@ def test_a_set_that_misses_in_another_setting_is_replaced_by_one_that_was_measur
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory):
-    """A network with many layers that lose a little each, and 20 inputs, of which one may be spared."""
-    return networks.given(networks.transformer(blocks=1), tmp_path_factory.mktemp("narrow"), 20)
+    """A network with many layers that lose a little each, and 24 inputs."""
+    return networks.given(networks.transformer(blocks=1), tmp_path_factory.mktemp("narrow"), 24)
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.4])
