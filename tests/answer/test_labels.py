@@ -20,8 +20,6 @@ from trt_bisect.evaluator.accuracy import places_of
 
 SIDE, BRIGHT = 32, 9.0
 WISHES = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "strategy": "exhaustive"}
-FP32 = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "effort": "quick", "as_is": True}
-"""Runs of which the accuracy of FP32 alone is looked at."""
 KERNELS = {"segment": (1, 1), "text": (SIDE, 1), "classify": (SIDE, SIDE)}
 
 
@@ -112,7 +110,7 @@ def test_a_mask_of_0_and_255_has_one_object(tmp_path, random):
     (tmp_path / "masks").mkdir()
     for name, image in right.items():
         Image.fromarray(image.astype(np.uint8) * 255).save(tmp_path / "masks" / f"{name}.png")
-    wishes = {"dataset": pictures, "labels": tmp_path / "masks", **FP32}
+    wishes = {"dataset": pictures, "labels": tmp_path / "masks", **WISHES}
     report = trt_bisect.run(model, pictures, inputs=pictures, **wishes)
     assert report.accuracy.fp32 == 1.0
 
@@ -197,7 +195,7 @@ def test_class_folders_are_numbered_in_their_order_or_by_their_names(tmp_path, r
         )
         assert report.accuracy.fp32 == pytest.approx(5 / 6)
         assert report.culprits == ("second",)
-    part = trt_bisect.run(model, pictures, dataset=pictures / by_number[1], labels=pictures, **FP32)
+    part = trt_bisect.run(model, pictures, dataset=pictures / by_number[1], labels=pictures, **WISHES)
     assert part.accuracy.fp32 == pytest.approx(2 / 3), "images of a folder in it"
 
 
@@ -213,14 +211,14 @@ def test_labels_with_names_are_matched_by_name(tmp_path, random, form):
     lines = [line.format(name, right[name]) for name in "fabedc"]
     path = tmp_path / "labels.csv"
     path.write_text("\n".join([*head.splitlines(), *lines, ""]), encoding="utf-8")
-    report = trt_bisect.run(model, pictures, dataset=pictures, labels=path, **FP32)
+    report = trt_bisect.run(model, pictures, dataset=pictures, labels=path, **WISHES)
     assert report.accuracy.fp32 == 1.0
 
 
 def test_labels_without_names_count_in_the_order_of_the_pictures_and_this_is_said(tmp_path, random):
     model = network("classify", tmp_path)
     pictures = write({name: np.full((SIDE, SIDE), k) for k, name in enumerate(("01", "02", "10"))}, tmp_path / "val")
-    report = trt_bisect.run(model, pictures, dataset=pictures, labels=[0, 1, 2], **FP32)
+    report = trt_bisect.run(model, pictures, dataset=pictures, labels=[0, 1, 2], **WISHES)
     assert report.accuracy.fp32 == 1.0
     assert any("in the order '01.png', '02.png', '10.png'" in note.text for note in report.notes)
     (tmp_path / "val" / "02.png").rename(tmp_path / "val" / "2.png")
