@@ -1,7 +1,6 @@
 """The answer of a run: it is decided on the deployed plan, on all data given."""
 
 import json
-import shutil
 import threading
 from functools import cache
 from itertools import product
@@ -13,8 +12,10 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.by_hand import cosine
 from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
+from tests.support.quantized import plain_session
 from tests.support.records import kinds, record_of, report_from, texts
 from trt_bisect.answer import answer as answer_module, plans as plans_module, steps_back
 from trt_bisect.builder import onnxruntime as onnxruntime_builder
@@ -32,20 +33,9 @@ OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
 
 
-def unoptimised():
-    options = ort.SessionOptions()
-    options.graph_optimization_level = OFF
-    return options
-
-
 WAYS = {"branch": {"strategy": "branch"}, "culprits": {"curve": "culprits"}, "bisect": {"strategy": "bisect"}}
-FEW = [
-    *((name, "branch") for name in MISLEADING),
-    ("masked_culprit", "culprits"),
-    ("absorbed_drop", "culprits"),
-    ("cancelling_pair", "bisect"),
-    ("decoys", "bisect"),
-]
+FEW = [*product(MISLEADING, ("branch",)), *product(("masked_culprit", "absorbed_drop"), ("culprits",))]
+FEW += product(("cancelling_pair", "decoys"), ("bisect",))
 """The usual way on all, and each other way on a network whose curve and whose sums of errors mislead."""
 
 
@@ -55,14 +45,23 @@ def plans_of(tmp_path_factory):
     return cache(lambda name: every_plan(MISLEADING[name](), tmp_path_factory.mktemp(name)))
 
 
+@pytest.fixture(scope="module")
+def run_on(tmp_path_factory):
+    """Returns the report of a run on a misleading network, one way or at another threshold."""
+
+    @cache
+    def found(name, way="branch", threshold=THRESHOLD, high=()):
+        given = networks.given(MISLEADING[name]().model, tmp_path_factory.mktemp(name))
+        return trt_bisect.run(*given, calibrator="minmax", threshold=threshold, high=list(high), **WAYS[way], **HOW)
+
+    return found
+
+
 @pytest.mark.parametrize(("name", "strategy"), edition(FEW, list(product(MISLEADING, WAYS))), ids=str)
-def test_culprits_are_those_of_the_smallest_set_of_all_plans(name, strategy, plans_of, tmp_path):
+def test_culprits_are_those_of_the_smallest_set_of_all_plans(name, strategy, plans_of, run_on):
     """Every plan of the network was tried in plain ONNX Runtime to find that set."""
-    planted = MISLEADING[name]()
     right = min(plans_of(name).minimal, key=len)
-    data = networks.samples(planted.model)
-    path = networks.save(planted.model, tmp_path)
-    found = trt_bisect.run(path, data, calibrator="minmax", threshold=THRESHOLD, **WAYS[strategy], **HOW)
+    found = run_on(name, strategy)
     assert set(found.culprits) == set(found.recipe.high) == set(right)
     assert found.recipe.meets
     for row in found.layers:
@@ -70,11 +69,8 @@ def test_culprits_are_those_of_the_smallest_set_of_all_plans(name, strategy, pla
         assert not row.culprit or row.taken_back < THRESHOLD
 
 
-def test_a_suspect_of_the_curve_that_is_innocent_has_a_reason(tmp_path):
-    planted = MISLEADING["absorbed_drop"]()
-    data, path = networks.samples(planted.model), networks.save(planted.model, tmp_path)
-    found = trt_bisect.run(path, data, calibrator="minmax", threshold=THRESHOLD, **HOW)
-    (suspect,) = (row for row in found.layers if row.suspect)
+def test_a_suspect_of_the_curve_that_is_innocent_has_a_reason(run_on):
+    (suspect,) = (row for row in run_on("absorbed_drop", "branch").layers if row.suspect)
     assert suspect.name == "conv1"
     assert suspect.drop > 1.0 - THRESHOLD
     assert not suspect.culprit
@@ -83,9 +79,8 @@ def test_a_suspect_of_the_curve_that_is_innocent_has_a_reason(tmp_path):
 @pytest.fixture(scope="module")
 def long_chain(tmp_path_factory):
     """A chain of 25 quantizable layers with a culprit of 4 % of the cost, and one input."""
-    model = networks.chain(depth=24, width=6, size=6)
-    networks.plant_between(model, "conv6", "conv7")
-    return networks.save(model, tmp_path_factory.mktemp("long")), networks.samples(model, 1)
+    model = networks.planted(networks.chain(depth=24, width=6, size=6), ("conv6", "conv7"))
+    return networks.given(model, tmp_path_factory.mktemp("long"), 1)
 
 
 def test_layers_are_measured_alone_only_where_a_cheaper_recipe_is_possible(long_chain):
@@ -106,18 +101,8 @@ def test_layers_are_measured_alone_only_where_a_cheaper_recipe_is_possible(long_
 @pytest.fixture(scope="module")
 def two_kinds(tmp_path_factory):
     """A chain with a culprit that one sample in four hardly shows, since its planted channel is quiet there."""
-    model = networks.chain(depth=4)
-    networks.plant_between(model, "conv1", "conv2")
-    data = networks.samples(model, 24)
-    return networks.save(model, tmp_path_factory.mktemp("two")), data
-
-
-@pytest.fixture(scope="module")
-def answered(two_kinds, tmp_path_factory):
-    """The report of a run with the default calibrators on ``two_kinds``, and its folder, which is not to be changed."""
-    path, data = two_kinds
-    folder = tmp_path_factory.mktemp("answered") / "run"
-    return trt_bisect.run(path, data, threshold=0.999, output=folder, **HOW), folder
+    model = networks.planted(networks.chain(depth=4), ("conv1", "conv2"))
+    return networks.given(model, tmp_path_factory.mktemp("two"), 24)
 
 
 def cosines(model, recipe, samples, level, integers=False):
@@ -125,14 +110,8 @@ def cosines(model, recipe, samples, level, integers=False):
     options.graph_optimization_level = level
     if not integers:
         options.add_session_config_entry("session.disable_quant_qdq", "1")
-    sessions = [
-        ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]) for path in (model, recipe)
-    ]
-    found = []
-    for sample in samples:
-        one, other = (session.run(None, {"x": sample[None]})[0].astype(np.float64).ravel() for session in sessions)
-        found.append(float(one @ other / np.sqrt((one @ one) * (other @ other))))
-    return found
+    sessions = [ort.InferenceSession(path, options, providers=[CPU]) for path in (model, recipe)]
+    return [cosine(*(session.run(None, {"x": sample[None]})[0] for session in sessions)) for sample in samples]
 
 
 def test_the_recipe_holds_on_all_data_in_plain_onnxruntime(two_kinds, tmp_path):
@@ -178,16 +157,14 @@ def test_ranges_without_a_doubt_come_before_those_in_use(tmp_path):
     assert (in_use.exit_code, bool(in_use.answer.doubts)) == (1, True)
     found = trt_bisect.run(path, data, output=tmp_path / "run", **HOW)
     assert (found.exit_code, texts(found.answer.doubts), found.answer.cost) == (0, [], 0.0)
-    session = ort.InferenceSession(tmp_path / "run/recipe/network.qdq.onnx", unoptimised(), providers=[CPU])
+    session = plain_session(tmp_path / "run/recipe/network.qdq.onnx", optimised=False)
     exact = ort.InferenceSession(path, providers=[CPU])
     reached, largest = (max(np.abs(s.run(None, {"x": x[None]})[0]).max() for x in data["x"]) for s in (session, exact))
     assert reached >= 0.95 * largest
 
 
 def test_of_calibrators_with_the_same_top1_the_outputs_decide(tmp_path):
-    model = networks.chain(depth=3)
-    data = networks.samples(model, 12)
-    path = networks.save(model, tmp_path)
+    path, data = networks.given(networks.chain(depth=3), tmp_path, 12)
     exact, decibels = ort.InferenceSession(path, providers=[CPU]), {}
     network = load_network(path)
     for calibrator in CANDIDATES:
@@ -248,7 +225,7 @@ def test_calibrators_are_compared_and_one_that_suffices_is_the_recipe(tmp_path):
     (chosen,) = (name for name, row in rows.items() if row.chosen)
     assert report.ranges.origin == chosen
     for name, row in rows.items():
-        named = trt_bisect.run(path, data, threshold=0.99, **_named(name), **HOW)
+        named = trt_bisect.run(path, data, threshold=0.99, calibrator=name.replace(" ", "="), **HOW)
         assert named.ranges.origin == name
         assert (named.exit_code == 0) == row.meets
     assert report.exit_code == (0 if any(row.meets for row in rows.values()) else 1)
@@ -277,8 +254,7 @@ def test_a_calibrators_name_stands_for_its_own_scales_alone(tmp_path, monkeypatc
 @pytest.mark.parametrize(("threshold", "chosen"), [(0.9, "entropy"), (1.0 - 1e-4, "percentile 99.99")])
 def test_of_calibrators_that_suffice_the_best_replaces_one_without_a_margin(threshold, chosen, tmp_path):
     """Alone, full INT8 loses 9.1e-5 with entropy and 8.8e-5, the least, with percentile 99.99."""
-    model = networks.chain(depth=4)
-    path, data = networks.save(model, tmp_path), networks.samples(model, 24)
+    path, data = networks.given(networks.chain(depth=4), tmp_path, 24)
     report = trt_bisect.run(path, data, threshold=threshold, output=tmp_path / "run", **HOW)
     rows = {row.calibrator: row for row in report.answer.calibrators}
     assert rows["entropy"].meets
@@ -288,29 +264,20 @@ def test_of_calibrators_that_suffice_the_best_replaces_one_without_a_margin(thre
     assert min(abs(cosine - rows[chosen].similarity) for cosine in each) < 1e-8
 
 
-def _named(calibrator):
-    method, _, percentile = calibrator.partition(" ")
-    return {"calibrator": f"{method}={percentile}" if percentile else method}
-
-
-def test_a_second_run_on_the_folder_measures_nothing_and_says_the_same(two_kinds, answered, tmp_path):
+def test_the_report_is_read_again_and_a_second_run_on_the_folder_measures_nothing(two_kinds, tmp_path):
     path, data = two_kinds
-    first, folder = answered
-    shutil.copytree(folder, tmp_path / "run")
-    journal = (tmp_path / "run/journal.jsonl").read_bytes()
-    again = trt_bisect.run(path, data, threshold=0.999, output=tmp_path / "run", **HOW)
-    assert (tmp_path / "run/journal.jsonl").read_bytes() == journal
-    assert again.answer == first.answer
-    assert again.culprits == first.culprits
-
-
-def test_the_report_is_read_again(answered):
-    report, folder = answered
+    folder = tmp_path / "run"
+    first = trt_bisect.run(path, data, threshold=0.999, output=folder, **HOW)
     record = json.loads((folder / "report.json").read_text())
     assert record["schema"] == 3
     read = report_from(record)
-    assert read.answer == report.answer
-    assert [row.gain for row in read.layers] == [row.gain for row in report.layers]
+    assert read.answer == first.answer
+    assert [row.gain for row in read.layers] == [row.gain for row in first.layers]
+    journal = (folder / "journal.jsonl").read_bytes()
+    again = trt_bisect.run(path, data, threshold=0.999, output=folder, **HOW)
+    assert (folder / "journal.jsonl").read_bytes() == journal
+    assert again.answer == first.answer
+    assert again.culprits == first.culprits
 
 
 def test_a_metric_of_the_users_is_called_by_one_thread(two_kinds):
@@ -328,9 +295,7 @@ def test_a_metric_of_the_users_is_called_by_one_thread(two_kinds):
 
 def test_a_pass_that_misses_on_unseen_inputs_is_doubted(tmp_path):
     """The unseen inputs are a thousand times as large: full INT8 clips them, as ONNX Runtime shows on its own file."""
-    model = networks.chain(depth=2)
-    data = networks.samples(model, 4)
-    path = networks.save(model, tmp_path)
+    path, data = networks.given(networks.chain(depth=2), tmp_path, 4)
     loud = {name: 1000 * values[:2] for name, values in data.items()}
     options = {"validation": loud, "threshold": 0.995, "calibrator": "minmax", **HOW}
     found = trt_bisect.run(path, data, output=tmp_path / "run", **options)
@@ -345,9 +310,7 @@ def test_a_pass_that_misses_on_unseen_inputs_is_doubted(tmp_path):
 
 def test_unseen_inputs_that_are_given_too_do_not_count(tmp_path):
     """Of 25 samples numbers 4, 9, 14, 19 and 24 are held out; the first ten are named as inputs as well."""
-    model = networks.chain(depth=2)
-    data = networks.samples(model, 25)
-    path = networks.save(model, tmp_path)
+    path, data = networks.given(networks.chain(depth=2), tmp_path, 25)
     found = trt_bisect.run(path, data, inputs={"x": data["x"][:10]}, calibrator="minmax", **HOW)
     assert (found.answer.given.inputs, found.answer.unseen.inputs) == (22, 3)
     assert any("2 held-out samples" in note for note in texts(found.notes))
@@ -396,8 +359,7 @@ def test_a_set_that_misses_in_another_setting_is_replaced_by_one_that_was_measur
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory):
     """A network with many layers that lose a little each, and 24 inputs."""
-    model = networks.transformer(blocks=1)
-    return networks.save(model, tmp_path_factory.mktemp("narrow")), networks.samples(model, 24)
+    return networks.given(networks.transformer(blocks=1), tmp_path_factory.mktemp("narrow"), 24)
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.4])
@@ -428,11 +390,8 @@ def test_of_few_inputs_all_of_the_loss_may_be_used(narrow):
     assert (report.answer.margin, report.answer.spared) == (0.0, 0)
 
 
-def test_a_recipe_that_is_too_dear_comes_with_a_plan_of_half_the_gain(plans_of, tmp_path):
-    planted = MISLEADING["absorbed_drop"]()
-    losses = plans_of("absorbed_drop").losses
-    data, path = networks.samples(planted.model), networks.save(planted.model, tmp_path)
-    found = trt_bisect.run(path, data, calibrator="minmax", threshold=0.99999, **HOW)
+def test_a_recipe_that_is_too_dear_comes_with_a_plan_of_half_the_gain(plans_of, run_on):
+    losses, found = plans_of("absorbed_drop").losses, run_on("absorbed_drop", threshold=0.99999)
     half = found.answer.half_gain
     assert found.answer.cost > 0.5 >= half.cost > 0.0
     assert half.similarity == pytest.approx(1.0 - losses[frozenset(half.high)], abs=1e-6)
@@ -442,11 +401,8 @@ def test_a_recipe_that_is_too_dear_comes_with_a_plan_of_half_the_gain(plans_of, 
     assert report_from(record_of(found)).answer == found.answer
 
 
-def test_no_plan_of_half_the_gain_is_named_if_the_fixed_layers_cost_more(plans_of, tmp_path):
-    planted = MISLEADING["absorbed_drop"]()
-    names = plans_of("absorbed_drop").names
-    data, path = networks.samples(planted.model), networks.save(planted.model, tmp_path)
-    found = trt_bisect.run(path, data, calibrator="minmax", threshold=0.99999, high=list(names[:-1]), **HOW)
+def test_no_plan_of_half_the_gain_is_named_if_the_fixed_layers_cost_more(plans_of, run_on):
+    found = run_on("absorbed_drop", threshold=0.99999, high=plans_of("absorbed_drop").names[:-1])
     assert found.answer.cost > 0.5
     assert found.answer.half_gain is None
 

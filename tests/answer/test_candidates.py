@@ -7,56 +7,37 @@ from collections import Counter
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 import trt_bisect
 from benchmarks.networks import Sketch
-from tests.support import networks
+from tests.support import by_hand, networks
+from tests.support.quantized import plain_session
 from trt_bisect.errors import BadInput
 
 THRESHOLD = 0.999
 OPTIONS = {"threshold": THRESHOLD, "explain": "none", "engine": "onnxruntime", "validation": 0}
 
 
-def loud(blocks):
-    """Blocks of a normalization and two MatMuls, of which each normalization makes one channel 300 times as large."""
-    sketch = Sketch(5)
-    factors = np.ones(24)
-    factors[3] = 300.0
-    x = sketch.dense("x", "first", 24, 24)
-    for block in range(blocks):
-        name = f"block{block}"
-        scale = sketch.constant(f"{name}.scale", factors)
-        y = sketch.node(
-            "LayerNormalization", [x, scale, sketch.constant(f"{name}.shift", 0.1 * factors)], name, axis=-1
-        )
-        weight = sketch.random.normal(0, 0.2, (24, 24)) / factors[:, None]
-        y = sketch.node(
-            "Relu",
-            [sketch.node("MatMul", [y, sketch.constant(f"{name}.up", weight)], f"{name}.up_mul")],
-            f"{name}.relu",
-        )
-        x = sketch.node("Add", [sketch.dense(y, f"{name}.down", 24, 24), x], f"{name}.add")
-    sketch.nodes[-1].output[0] = "y"
-    return sketch.model(["n", 6, 24], ["n", 6, 24])
+def loud(factor, *, behind=False):
+    """Six blocks of a normalization and two MatMuls; a normalization makes one channel ``factor`` times as large.
 
-
-def loud_behind(blocks):
-    """Blocks with the normalization behind the sum, as BERT has them: the next sum reads the large channel too."""
-    sketch = Sketch(5)
-    factors = np.ones(24)
-    factors[3] = 12.0
+    Args:
+        behind: the normalization is behind the sum, as BERT has it: the next sum reads the large channel too.
+    """
+    sketch, factors = Sketch(5), np.ones(24)
+    factors[3] = factor
     x = sketch.dense("x", "first", 24, 24)
-    for block in range(blocks):
-        name = f"block{block}"
+    for name in (f"block{block}" for block in range(6)):
         weights = sketch.constant(f"{name}.scale", factors), sketch.constant(f"{name}.shift", 0.1 * factors)
-        x = sketch.node("LayerNormalization", [x, *weights], f"{name}.norm", axis=-1)
+        normed = sketch.node("LayerNormalization", [x, *weights], f"{name}.norm", axis=-1)
         up = sketch.constant(f"{name}.up", sketch.random.normal(0, 0.2, (24, 24)) / factors[:, None])
-        y = sketch.node("Relu", [sketch.node("MatMul", [x, up], f"{name}.up_mul")], f"{name}.relu")
-        x = sketch.node("Add", [sketch.dense(y, f"{name}.down", 24, 24), x], f"{name}.add")
-    last = sketch.constant("last", sketch.random.normal(0, 0.2, (24, 24)) / factors[:, None])
-    sketch.node("MatMul", [x, last], "last_mul")
+        y = sketch.node("Relu", [sketch.node("MatMul", [normed, up], f"{name}.up_mul")], f"{name}.relu")
+        kept = normed if behind else x
+        x = sketch.node("Add", [sketch.dense(y, f"{name}.down", 24, 24), kept], f"{name}.add")
+    if behind:
+        last = sketch.constant("last", sketch.random.normal(0, 0.2, (24, 24)) / factors[:, None])
+        sketch.node("MatMul", [x, last], "last_mul")
     sketch.nodes[-1].output[0] = "y"
     return sketch.model(["n", 6, 24], ["n", 6, 24])
 
@@ -70,19 +51,12 @@ def data():
 def dear(tmp_path_factory, data):
     """The run on a network of which six layers lose; the network's file and the run folder."""
     folder = tmp_path_factory.mktemp("dear")
-    path = networks.save(loud(6), folder)
+    path = networks.save(loud(300.0), folder)
     return trt_bisect.run(path, {"x": data}, output=folder / "run", **OPTIONS), path, folder / "run"
 
 
 def worst_cosine(one, two, data):
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    sessions = [ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]) for path in (one, two)]
-    cosines = []
-    for sample in data:
-        a, b = (session.run(None, {"x": sample[None]})[0].ravel().astype(np.float64) for session in sessions)
-        cosines.append(a @ b / np.sqrt((a @ a) * (b @ b)))
-    return min(cosines)
+    return by_hand.worst_cosine(one, two, [{"x": sample[None]} for sample in data])
 
 
 def test_the_recipe_has_every_layer_in_int8_and_passes(dear, data):
@@ -115,7 +89,7 @@ def test_the_recipes_float_file_computes_what_the_users_does(dear, data):
 def behind(tmp_path_factory, data):
     """The run on a network whose residual sums read what the MatMuls read; the network's file and the run folder."""
     folder = tmp_path_factory.mktemp("behind")
-    path = networks.save(loud_behind(6), folder)
+    path = networks.save(loud(12.0, behind=True), folder)
     return trt_bisect.run(path, {"x": data}, output=folder / "run", **OPTIONS), path, folder / "run"
 
 
@@ -156,11 +130,9 @@ def test_a_plan_is_refused_on_the_users_file(dear, data):
 
 
 def test_the_saved_tensors_of_the_recipe_are_those_of_its_file(tmp_path, data):
-    path = networks.save(loud(6), tmp_path)
+    path = networks.save(loud(300.0), tmp_path)
     trt_bisect.run(path, {"x": data[:20]}, output=tmp_path / "run", save_tensors="outputs", **OPTIONS)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(tmp_path / "run" / "recipe" / "network.qdq.onnx", options)
+    session = plain_session(tmp_path / "run" / "recipe" / "network.qdq.onnx", optimised=False)
     labels = json.loads((tmp_path / "run" / "tensors" / "index.json").read_text())["samples"]
     for number, label in enumerate(labels):
         with np.load(tmp_path / "run" / "tensors" / "recipe" / f"{number:06}.npz") as saved:
@@ -169,8 +141,7 @@ def test_the_saved_tensors_of_the_recipe_are_those_of_its_file(tmp_path, data):
 
 
 def test_a_cheap_recipe_stands(tmp_path, data):
-    network = networks.chain()
-    networks.plant_between(network, "conv1", "conv2")
-    report = trt_bisect.run(networks.save(network, tmp_path), networks.samples(network, 12), explain="none")
+    network = networks.planted(networks.chain(), ("conv1", "conv2"))
+    report = trt_bisect.run(*networks.given(network, tmp_path, 12), explain="none")
     assert report.recipe.meets
     assert report.answer.changes == "" or report.answer.unchanged.cost > 0.05

@@ -13,19 +13,8 @@ from tests.model.test_followers import swish
 from tests.support import networks
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.answer.result import (
-    ARITHMETIC,
-    CLEAR,
-    CLOSE,
-    FEW_INPUTS,
-    FOLLOWERS_ROUND,
-    FOLLOWERS_STAY,
-    INPUTS,
-    ONE_SETTING,
-    WEAK_CULPRIT,
-    confidence,
-    ranked,
-)
+from trt_bisect.answer import result
+from trt_bisect.answer.result import ARITHMETIC, CLEAR, CLOSE, FOLLOWERS_STAY, INPUTS, WEAK_CULPRIT, ranked
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.report.answer import NUDGED
@@ -43,12 +32,10 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
     """An invented answer; units are layers of one's own."""
     facts = SimpleNamespace(**{**SURE, **changed})
     names = list(facts.culprits)
-    network = SimpleNamespace(
-        layers=[SimpleNamespace(name=name) for name in names], low=SimpleNamespace(title="INT8"), has_pairs=False
-    )
-    builder = SimpleNamespace(
-        engine="onnxruntime", versions={"onnxruntime": "1.2.3"}, arithmetic=facts.arithmetic, typing="strong"
-    )
+    layers, low = [SimpleNamespace(name=name) for name in names], SimpleNamespace(title="INT8")
+    network = SimpleNamespace(layers=layers, low=low, has_pairs=False)
+    engine = {"engine": "onnxruntime", "versions": {"onnxruntime": "1.2.3"}, "typing": "strong"}
+    builder = SimpleNamespace(arithmetic=facts.arithmetic, **engine)
     rule = make_rule(find_metric(metric), threshold, 0.5)
     return SimpleNamespace(
         experiment=SimpleNamespace(network=network, builder=builder, rule=rule, parts=facts.parts),
@@ -69,7 +56,7 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
 
 def lines(**changed) -> list[Line]:
     """The lines on an invented answer."""
-    return list(confidence(invented(**changed), changed.get("followers")))
+    return list(result.confidence(invented(**changed), changed.get("followers")))
 
 
 def by_kind(**changed) -> dict[str, Line]:
@@ -79,8 +66,8 @@ def by_kind(**changed) -> dict[str, Line]:
 def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
     said = by_kind()
     assert all(part in said[INPUTS].text for part in ("26 inputs", "6 held-out", " 8 of "))
-    assert FEW_INPUTS not in said
-    assert FEW_INPUTS in by_kind(given=19)
+    assert result.FEW_INPUTS not in said
+    assert result.FEW_INPUTS in by_kind(given=19)
     assert "onnxruntime 1.2.3" in said[ARITHMETIC].text
     assert "confirmed" in said[ARITHMETIC].short
     assert by_kind(arithmetic="measured")[ARITHMETIC].short == "The outputs were measured on onnxruntime 1.2.3."
@@ -157,7 +144,7 @@ def test_an_accuracy_says_its_arithmetic_alone():
 
 def test_flips_are_counted_for_the_cosine_alone():
     """-10 log10 of a loss of 0.00955 is 20.2 dB: nothing is known of its noise from one setting."""
-    assert ONE_SETTING in by_kind(metric="sqnr", threshold=20.0, losses={"one": 10**-2.02})
+    assert result.ONE_SETTING in by_kind(metric="sqnr", threshold=20.0, losses={"one": 10**-2.02})
     assert CLOSE in by_kind(metric="sqnr", threshold=20.0, losses={"one": 10**-2.02, "two": 10**-2.2})
 
 
@@ -167,17 +154,19 @@ def test_followers_that_miss_do_not_decide_and_are_told():
     assert "95%" in misses
     assert "--followers int8" in misses
     assert "--followers" not in by_kind(followers=0.001)[FOLLOWERS_STAY].text
-    assert FOLLOWERS_ROUND in by_kind(parts={"followers": "int8"})
+    assert result.FOLLOWERS_ROUND in by_kind(parts={"followers": "int8"})
+
+
+ASKED = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.9995, "explain": "none"}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """A network with swish, judged with followers high and with followers in INT8, in one folder after the other."""
     folder = tmp_path_factory.mktemp("followers")
-    model, feeds = networks.save(swish(), folder), networks.samples(swish(), 6)
-    asked = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.9995, "explain": "none"}
+    model, feeds = networks.given(swish(), folder, 6)
     return folder, {
-        followers: trt_bisect.run(model, feeds, feeds, followers=followers, output=folder / "run", **asked)
+        followers: trt_bisect.run(model, feeds, feeds, followers=followers, output=folder / "run", **ASKED)
         for followers in ("high", "int8")
     }
 
@@ -187,7 +176,7 @@ def test_a_real_run_says_what_it_rests_on(runs):
     answer = reports["high"].answer
     assert "followers in INT8" in answer.settings
     said = {line.kind: line for line in answer.confidence}
-    assert {INPUTS, FEW_INPUTS, ARITHMETIC, FOLLOWERS_STAY} <= said.keys()
+    assert {INPUTS, result.FEW_INPUTS, ARITHMETIC, FOLLOWERS_STAY} <= said.keys()
     assert "6 inputs" in said[INPUTS].text
 
 
@@ -202,14 +191,13 @@ def test_followers_are_a_part_of_the_fingerprint_and_decide_on_request(runs):
     assert len(journaled) >= 2
     assert int8.answer.given.holds == 6
     assert set(high.recipe.high) <= set(int8.recipe.high)
-    asked = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.9995, "explain": "none"}
     feeds = networks.samples(swish(), 6)
-    found = trt_bisect.run(folder / "network.onnx", feeds, feeds, followers="high", **asked)
+    found = trt_bisect.run(folder / "network.onnx", feeds, feeds, followers="high", **ASKED)
     assert found.answer.settings["followers in INT8"] == pytest.approx(high.answer.settings["followers in INT8"])
 
 
 def test_followers_need_the_emulation_and_whole_sessions(tmp_path):
-    model, feeds = networks.save(swish(), tmp_path), networks.samples(swish(), 2)
+    model, feeds = networks.given(swish(), tmp_path, 2)
     with pytest.raises(BadInput, match="pieces"):
         trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime", strategy="branch")
     assert np.isfinite(trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime").similarity.int8)

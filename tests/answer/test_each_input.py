@@ -18,12 +18,18 @@ def figures(reference, output):
     return compare_arrays(list(reference), list(output), BUILT_IN)
 
 
+def with_one_inverted(random, count, size, place, factor):
+    """Reference and output of inputs of which one is fainter by a factor, and inverted in the output."""
+    reference = random.normal(size=(count, 1, size)).astype(np.float32)
+    reference[place] *= factor
+    output = reference.copy()
+    output[place] *= -1
+    return reference, output
+
+
 def test_one_inverted_faint_input_among_eight_decides(random):
     """All together they have a cosine of 0.997: the seven others are ten times as loud."""
-    reference = random.normal(size=(8, 1, 50))
-    reference[5] /= 10
-    output = reference.copy()
-    output[5] *= -1
+    reference, output = with_one_inverted(random, 8, 50, 5, 0.1)
     assert cosine(reference, output) > 0.997
     found = figures(reference, output)
     assert found.inputs["cosine"] == pytest.approx([1, 1, 1, 1, 1, -1, 1, 1])
@@ -59,10 +65,7 @@ def test_an_input_without_finite_output_decides_and_the_others_keep_their_figure
 
 def test_an_input_on_which_fp32_gives_almost_nothing_is_judged_by_absolute_metrics_alone(random):
     """Its cosine is that of float noise; its squared error is what it is."""
-    reference = random.normal(size=(5, 1, 40))
-    reference[2] *= 1e-6
-    output = reference.copy()
-    output[2] *= -1
+    reference, output = with_one_inverted(random, 5, 40, 2, 1e-6)
     found = figures(reference, output)
     assert found.inputs["cosine"][2] is None
     assert found.values["cosine"] == 1.0
@@ -95,18 +98,15 @@ def test_figures_by_input_come_back_from_a_journal(random):
     output = reference + 0.01
     output[2] = np.inf
     trial = Trial("p", NOT_FINITE, {"y": figures(reference, output)})
-    again = Trial.from_json(json.loads(json.dumps(trial.to_json())))
+    again, rule = Trial.from_json(json.loads(json.dumps(trial.to_json()))), make_rule(BUILT_IN["cosine"], None)
     assert repr(again) == repr(trial)
-    assert repr(make_rule(BUILT_IN["cosine"], None).by_input(again)) == repr(
-        make_rule(BUILT_IN["cosine"], None).by_input(trial)
-    )
+    assert repr(rule.by_input(again)) == repr(rule.by_input(trial))
 
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """A chain with a culprit, and six inputs, one of them a tenth as loud."""
-    model = networks.chain(depth=3)
-    networks.plant_between(model, "conv1", "conv2")
+    model = networks.planted(networks.chain(depth=3), ("conv1", "conv2"))
     data = networks.samples(model, 6)
     data["x"][3] *= 0.1
     return networks.save(model, tmp_path_factory.mktemp("planted")), data
@@ -121,18 +121,8 @@ def outputs_of(path, samples):
 def test_a_run_says_of_each_input_what_its_recipe_gives_there(planted, tmp_path, strategy):
     """ONNX Runtime runs the recipe's own Q/DQ file, sample by sample, and NumPy judges."""
     path, data = planted
-    report = trt_bisect.run(
-        path,
-        data,
-        data,
-        strategy=strategy,
-        engine="onnxruntime",
-        calibrator="minmax",
-        explain="none",
-        threshold=0.999,
-        output=tmp_path / "run",
-        history="none",
-    )
+    how = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "threshold": 0.999, "history": "none"}
+    report = trt_bisect.run(path, data, data, strategy=strategy, output=tmp_path / "run", **how)
     restored = outputs_of(tmp_path / "run" / "recipe" / "network.qdq.onnx", data["x"])
     expected = [cosine(r, o) for r, o in zip(outputs_of(path, data["x"]), restored, strict=True)]
     recipe = report.by_input.recipe
@@ -196,10 +186,7 @@ def test_a_front_is_of_the_worst_input_too(planted):
 
 def test_compare_calls_an_output_low_that_is_low_on_one_sample(tmp_path, random):
     """Two saved runs of eight samples, of which one faint one is inverted: together their cosine is 0.997."""
-    reference = random.normal(size=(8, 1, 50)).astype(np.float32)
-    reference[5] /= 10
-    output = reference.copy()
-    output[5] *= -1
+    reference, output = with_one_inverted(random, 8, 50, 5, 0.1)
     for name, run in (("fp32", reference), ("int8", output)):
         (tmp_path / name).mkdir()
         for place, sample in enumerate(run):

@@ -22,8 +22,7 @@ ASKED = {"threshold": THRESHOLD, "validation": 0.0, "engine": "onnxruntime", "ex
 @pytest.fixture(scope="module")
 def given(tmp_path_factory):
     """A network with many layers that lose a little each, and 22 inputs."""
-    model = networks.transformer(blocks=2)
-    return networks.save(model, tmp_path_factory.mktemp("effort")), networks.samples(model, 22)
+    return networks.given(networks.transformer(blocks=2), tmp_path_factory.mktemp("effort"), 22)
 
 
 @pytest.fixture(scope="module")

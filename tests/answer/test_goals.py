@@ -11,7 +11,6 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.goal_cases import WISHES, figures_on, planted
-from tests.support.networks import plant_between
 from tests.support.progress_doubles import StopsAt
 from tests.support.records import kinds
 from trt_bisect.answer.answer import AnswerSearch
@@ -26,8 +25,7 @@ from trt_bisect.support.codec import write
 
 def test_a_threshold_that_nothing_meets_is_exit_code_1(tmp_path, command):
     """In FP16 the planted range overflows in every plan."""
-    model = networks.chain(4)
-    plant_between(model, "conv1", "conv2", factor=3e6)
+    model = networks.planted(networks.chain(4), ("conv1", "conv2"), factor=3e6)
     path = networks.save(model, tmp_path)
     np.savez(tmp_path / "data.npz", **networks.samples(model))
     asked = (
@@ -46,9 +44,7 @@ def test_a_threshold_that_nothing_meets_is_exit_code_1(tmp_path, command):
 
 
 def test_the_recipe_holds_on_all_inputs_given_and_says_so_of_unseen_ones(tmp_path):
-    model = networks.chain(6)
-    plant_between(model, "conv1", "conv2")
-    plant_between(model, "conv3", "conv4")
+    model = networks.planted(networks.chain(6), ("conv1", "conv2"), ("conv3", "conv4"))
     path, data, unseen = networks.save(model, tmp_path), networks.samples(model, 12), networks.samples(model, 5, 7)
     wishes = {**WISHES, "calibrator": "auto", "threshold": 25.0, "output": tmp_path / "run"}
     report = trt_bisect.run(path, data, validation=unseen, **wishes)
@@ -66,8 +62,7 @@ def test_the_recipe_holds_on_all_inputs_given_and_says_so_of_unseen_ones(tmp_pat
 
 def test_a_calibrator_that_suffices_is_the_recipe_and_one_that_is_named_is_kept(tmp_path):
     """Calibration by a percentile of 60 clips most values away; with another calibrator nothing has to be high."""
-    model = networks.chain(6)
-    path, data = networks.save(model, tmp_path), networks.samples(model, 12)
+    path, data = networks.given(networks.chain(6), tmp_path, 12)
     wishes = {"engine": "onnxruntime", "threshold": 0.98, "effort": "thorough", "explain": "none"}
     named = trt_bisect.run(path, data, calibrator="percentile=60", **wishes)
     free = trt_bisect.run(path, data, **wishes)
@@ -90,6 +85,7 @@ def killed(tmp_path_factory):
     (place / "times.csv").write_text("\n".join(["layer,int8,fp32", *(f"{name},1,3" for name in layers)]))
     write(place / "run" / SO_FAR, replace(report, state=RUNNING))
     (place / "run" / "report.json").unlink()
+    assert report.moves == (), "the ranges are of one calibrator"
     return place, path, data, bad
 
 
@@ -144,8 +140,3 @@ def test_scales_of_single_tensors_are_told_as_moves(tmp_path, monkeypatch):
     assert used == pytest.approx(move.scale, rel=1e-6)
     assert f"'{move.tensor}'" in next(line.text for line in report.lines if line.kind == RECIPE)
     assert trt_bisect.Report.load(tmp_path / "run").moves == report.moves
-
-
-def test_ranges_of_one_calibrator_have_no_moves(tmp_path):
-    path, data, _ = planted("chain-1", tmp_path)
-    assert trt_bisect.run(path, data, **WISHES).moves == ()

@@ -16,7 +16,6 @@ import trt_bisect
 from tests.support import networks
 from tests.support.editions import edition
 from tests.support.goal_cases import named_points
-from tests.support.networks import plant_between
 from tests.support.progress_doubles import Steps
 from tests.support.quantized import plain_session
 from trt_bisect.analyzer.doubts import BY_CLASS
@@ -50,28 +49,51 @@ def labelled(lenet):
     return {"dataset": lenet / "digits.npz", "labels": lenet / "labels.npy", "engine": "onnxruntime", "explain": "none"}
 
 
-@pytest.mark.parametrize("given", [{"drop": "1%"}, {"drop": 0.9, "calibrator": "minmax", "keep_low": ["*"]}])
-def test_the_bound_counts_held_out_inputs_of_another_class(lenet, tmp_path, given):
+CALIBRATION = SAMPLES / "lenet" / "calibration.npz"
+
+
+@pytest.fixture(scope="module")
+def reached(lenet, tmp_path_factory):
+    """A run with a drop of 1 %, which ranges reach, and its folder; not to be changed."""
+    folder = tmp_path_factory.mktemp("reached")
+    path = lenet / "lenet_planted.onnx"
+    return trt_bisect.run(path, CALIBRATION, drop="1%", output=folder, **labelled(lenet)), folder
+
+
+@pytest.fixture(scope="module")
+def lowered(lenet, tmp_path_factory):
+    """A run in which every layer stays in INT8, and its folder; not to be changed."""
+    folder, how = tmp_path_factory.mktemp("lowered"), {"drop": 0.9, "calibrator": "minmax", "keep_low": ["*"]}
+    return trt_bisect.run(lenet / "lenet_planted.onnx", CALIBRATION, output=folder, **how, **labelled(lenet)), folder
+
+
+@pytest.mark.parametrize("given", ["reached", "lowered"])
+def test_the_bound_counts_held_out_inputs_of_another_class(lenet, request, given):
     """No input misses an accuracy: the float file and the recipe's are run on every fifth digit, number 4 first."""
-    path, data, out = lenet / "lenet_planted.onnx", SAMPLES / "lenet" / "calibration.npz", tmp_path / "run"
-    report = trt_bisect.run(path, data, output=out, **given, **labelled(lenet))
-    held_out = np.load(data)["data"][4::5]
+    report, out = request.getfixturevalue(given)
+    held_out = np.load(CALIBRATION)["data"][4::5]
     fp32, recipe = (
         [session.run(None, {"data": digit[None]})[0].argmax() for digit in held_out]
-        for session in map(plain_session, (path, out / "recipe" / "network.qdq.onnx"))
+        for session in map(plain_session, (lenet / "lenet_planted.onnx", out / "recipe" / "network.qdq.onnx"))
     )
     changed = int(np.sum(np.not_equal(fp32, recipe)))
     assert (report.bound.inputs, report.bound.missed, report.bound.by) == (len(held_out), changed, BY_CLASS)
-    assert changed == 1 if len(given) == 1 else changed > 10
+    assert changed == 1 if given == "reached" else changed > 10
     lines = [line.text for line in report.lines if line.kind == UNSEEN]
     assert len(lines) == report.recipe.meets
     assert all("of inputs like these get another class than in FP32, 95% sure" in text for text in lines)
 
 
-def test_an_accuracy_is_reached_with_the_planted_layer_high(lenet, tmp_path):
-    path = lenet / "lenet_planted.onnx"
-    how = {"calibrator": "entropy", "output": tmp_path / "run", **labelled(lenet)}
-    report = trt_bisect.run(path, lenet / "calibration.npz", drop="1%", front=True, **how)
+@pytest.fixture(scope="module")
+def by_entropy(lenet, tmp_path_factory):
+    """A run with a drop of 1 % and its front by one calibrator, and its folder; not to be changed."""
+    folder, how = tmp_path_factory.mktemp("entropy"), {"calibrator": "entropy", "drop": "1%", **labelled(lenet)}
+    path, data = lenet / "lenet_planted.onnx", lenet / "calibration.npz"
+    return trt_bisect.run(path, data, front=True, output=folder, **how), folder
+
+
+def test_an_accuracy_is_reached_with_the_planted_layer_high(lenet, by_entropy):
+    path, (report, folder) = lenet / "lenet_planted.onnx", by_entropy
     assert report.goal == Goal(drop="1%")
     assert report.accuracy.fp32 == pytest.approx(share_right(plain_session(path), lenet))
     assert report.accuracy.least == report.least == pytest.approx(0.99 * report.accuracy.fp32)
@@ -79,37 +101,35 @@ def test_an_accuracy_is_reached_with_the_planted_layer_high(lenet, tmp_path):
     assert report.figures == ByPlan(report.accuracy.int8, report.accuracy.recipe)
     assert report.accuracy.int8 < 0.5
     assert report.accuracy.recipe >= report.accuracy.least
-    exported = share_right(plain_session(tmp_path / "run/recipe/network.qdq.onnx"), lenet)
+    exported = share_right(plain_session(folder / "recipe/network.qdq.onnx"), lenet)
     assert report.accuracy.recipe == pytest.approx(exported, abs=1e-9)
     told = {name: point.figure for name, point in named_points(report).items()}
     assert told["all INT8"] == report.accuracy.int8
     assert told["recipe"] == report.accuracy.recipe
     assert told["all high"] == pytest.approx(report.accuracy.fp32)
-    assert (tmp_path / "run/front.csv").read_text().startswith("cost,accuracy,")
+    assert (folder / "front.csv").read_text().startswith("cost,accuracy,")
     assert report.answer.given is None, "no input is judged by itself"
 
 
-def test_ranges_that_reach_the_accuracy_are_the_recipe(lenet, tmp_path):
+def test_ranges_that_reach_the_accuracy_are_the_recipe(lenet, reached):
     """Another calibrator gives full INT8 the accuracy that entropy loses; counted again on the exported network."""
-    data = SAMPLES / "lenet/calibration.npz"
-    report = trt_bisect.run(lenet / "lenet_planted.onnx", data, drop="1%", output=tmp_path, **labelled(lenet))
+    report, folder = reached
     assert report.recipe.high == ()
     assert (report.verdict, report.exit_code) == (PASSES, 0)
     assert report.accuracy.int8 == report.accuracy.recipe >= report.accuracy.least
     (chosen,) = [row.calibrator for row in report.answer.calibrators if row.chosen]
     assert chosen != "entropy"
-    said = re.search(r'its session option `(\S+)` to `"(\d)"`', (tmp_path / "recipe/README.md").read_text())
+    said = re.search(r'its session option `(\S+)` to `"(\d)"`', (folder / "recipe/README.md").read_text())
     options = ort.SessionOptions()
     options.add_session_config_entry(*said.groups())
-    session = ort.InferenceSession(tmp_path / "recipe/network.qdq.onnx", options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(folder / "recipe/network.qdq.onnx", options, providers=["CPUExecutionProvider"])
     count = len(np.load(lenet / "labels.npy"))
     assert share_right(session, lenet) == pytest.approx(report.accuracy.recipe, abs=2.5 / count)
 
 
 def test_a_culprit_of_an_accuracy_is_told_with_the_accuracy_without_it(lenet, tmp_path):
     """Two planted layers; each culprit is put back alone in a network that is written with the others in FP32."""
-    model = onnx.load(lenet / "lenet_planted.onnx")
-    plant_between(model, "conv1", "conv2", factor=300.0)
+    model = networks.planted(onnx.load(lenet / "lenet_planted.onnx"), ("conv1", "conv2"), factor=300.0)
     path = networks.save(model, tmp_path)
     how = {"calibrator": "minmax", **labelled(lenet)}
     report = trt_bisect.run(path, lenet / "calibration.npz", drop="5%", output=tmp_path / "run", **how)
@@ -140,11 +160,11 @@ def test_without_a_drop_an_accuracy_is_told_and_does_not_decide(lenet):
     assert report.verdict == PASSES
 
 
-def test_the_most_accurate_plan_by_labels_within_a_budget(lenet):
+def test_the_most_accurate_plan_by_labels_within_a_budget(lenet, by_entropy):
     """With the planted layer high the accuracy is that of FP32; a budget below its cost leaves full INT8's."""
     path, data = lenet / "lenet_planted.onnx", lenet / "calibration.npz"
     how = {"calibrator": "entropy", "drop": "1%", **labelled(lenet)}
-    cheapest = trt_bisect.run(path, data, **how)
+    cheapest, _ = by_entropy
     assert cheapest.culprits == ("ip2",)
     enough = trt_bisect.run(path, data, budget=cheapest.answer.cost + 1e-9, **how)
     assert "ip2" in enough.recipe.high
@@ -234,8 +254,7 @@ def test_an_accuracy_that_is_just_the_lowest_acceptable_one_passes(lenet, budget
 def test_what_no_plan_reaches_leads_to_the_most_accurate_one(command, lenet, tmp_path, monkeypatch):
     """In FP16 a planted range overflows in every plan, and all digits become one; each command named next is run."""
     monkeypatch.chdir(tmp_path)
-    model = onnx.load(lenet / "lenet.onnx")
-    plant_between(model, "conv1", "conv2", factor=3e7)
+    model = networks.planted(onnx.load(lenet / "lenet.onnx"), ("conv1", "conv2"), factor=3e7)
     path = networks.save(model, tmp_path)
     how = ["--calibration", lenet / "calibration.npz", "--dataset", lenet / "digits.npz", "--engine", "onnxruntime"]
     how += ["--labels", lenet / "labels.npy", "--drop", "1%", "--precision", "fp16", "--calibrator", "minmax"]

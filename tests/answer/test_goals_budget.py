@@ -142,21 +142,10 @@ def test_a_budget_that_is_too_small_leads_to_the_recipe(command, tmp_path, monke
 def test_a_recipe_that_is_too_dear_leads_to_a_budget(command, tmp_path, monkeypatch):
     """By multiply-adds, conv1 is 8 of 11 parts of two convolutions."""
     monkeypatch.chdir(tmp_path)
-    model = networks.chain(2)
-    plant_between(model, "conv0", "conv1", factor=3000)
+    model = networks.planted(networks.chain(2), ("conv0", "conv1"), factor=3000)
     np.savez("data.npz", **networks.samples(model, 4))
-    how = [
-        "--calibration",
-        "data.npz",
-        "--engine",
-        "onnxruntime",
-        "--calibrator",
-        "minmax",
-        "--threshold",
-        "0.99",
-        "--precision",
-        "fp32",
-    ]
+    how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--calibrator", "minmax"]
+    how += ["--threshold", "0.99", "--precision", "fp32"]
     path = networks.save(model, tmp_path)
     assert command("run", path, *how, "--explain", "none", "--history", "none", "-o", "run")[0] == 1
     dear = trt_bisect.Report.load("run")

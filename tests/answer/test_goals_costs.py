@@ -49,12 +49,8 @@ def test_times_of_layers_by_hand(tmp_path):
         LayerTime("fc", ("fc",), 1.5),
     )
     found = layer_times(Latency.of([1.0], parts), network)
-    assert {network.layers[k].name: ms for k, ms in found.items()} == {
-        "conv0": 2.0,
-        "conv1": 2.0,
-        "pool": 0.0,
-        "fc": 1.5,
-    }
+    expected = {"conv0": 2.0, "conv1": 2.0, "pool": 0.0, "fc": 1.5}
+    assert {network.layers[k].name: ms for k, ms in found.items()} == expected
 
 
 def test_shares_by_hand():

@@ -12,19 +12,9 @@ import onnxruntime as ort
 import pytest
 
 import trt_bisect
-from tests.support import networks
+from tests.support import goal_cases, networks
 from tests.support.editions import edition
-from tests.support.goal_cases import (
-    CASES,
-    SMALL,
-    WISHES,
-    costs_of,
-    engines_of,
-    figures_on,
-    kept_high,
-    named_points,
-    planted,
-)
+from tests.support.goal_cases import WISHES, costs_of, engines_of, figures_on, kept_high, named_points, planted
 from tests.support.networks import Sketch, plant_between
 from tests.support.records import record_of
 from trt_bisect.answer.result import moves_of
@@ -34,7 +24,7 @@ from trt_bisect.model.network import load_network
 from trt_bisect.report.answer import Move
 
 
-@pytest.mark.parametrize("case", edition(("residual-4", "transformer-2"), tuple(CASES)))
+@pytest.mark.parametrize("case", edition(("residual-4", "transformer-2"), tuple(goal_cases.CASES)))
 def test_the_planted_layers_are_left_high_and_no_other(case, tmp_path):
     path, data, bad = planted(case, tmp_path)
     report = trt_bisect.run(path, data, **WISHES)
@@ -54,9 +44,8 @@ def test_two_results_that_are_bad_alike_need_a_layer_each(tmp_path):
         last = sketch.conv(inner, f"{side}2", 8, 4)
         sketch.nodes.append(onnx.helper.make_node("Identity", [last], [side], name=f"{side}_result"))
     model = sketch.model({"x": ["n", 3, 16, 16]}, {side: ["n", 4, 16, 16] for side in ("left", "right")})
-    for side in ("left", "right"):
-        plant_between(model, f"{side}1", f"{side}2")
-    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model), **WISHES)
+    networks.planted(model, ("left1", "left2"), ("right1", "right2"))
+    report = trt_bisect.run(*networks.given(model, tmp_path), **WISHES)
     assert set(report.recipe.high) == {"left2", "right2"}
 
 
@@ -70,25 +59,22 @@ def test_a_layer_that_looks_bad_but_does_not_matter_stays_in_int8(tmp_path):
     last = sketch.node("Add", [sketch.conv(bad, "main2", 8, 8), faint], "sum")
     sketch.nodes.append(onnx.helper.make_node("Identity", [last], ["y"], name="result"))
     model = sketch.model({"x": ["n", 3, 16, 16]}, {"y": ["n", 8, 16, 16]})
-    plant_between(model, "side1", "side2")
-    plant_between(model, "main1", "main2")
-    path, data = networks.save(model, tmp_path), networks.samples(model)
+    path, data = networks.given(networks.planted(model, ("side1", "side2"), ("main1", "main2")), tmp_path)
     inside = {row.origin.layer: row.figures.sqnr for row in trt_bisect.compare(path, data, calibrator="minmax").tensors}
     assert inside["side2"] < 10.0
     assert trt_bisect.run(path, data, **WISHES).recipe.high == ("main2",)
 
 
-@pytest.mark.parametrize(
-    ("case", "factor"), edition([("residual", 40.0), ("chain", 1.0)], list(product(SMALL, (40.0, 1.0))))
-)
+FACTORS = edition([("residual", 40.0), ("chain", 1.0)], list(product(goal_cases.SMALL, (40.0, 1.0))))
+
+
+@pytest.mark.parametrize(("case", "factor"), FACTORS)
 def test_no_plan_of_all_that_there_are_is_cheaper(case, factor, tmp_path):
     """Every plan of a network of 7 to 9 layers as an engine of its own; the threshold lies where some layers have to
     stay high. A layer that multiplies nothing may be high as well: the recipe holds in other settings of the engine
     too, and such a layer costs 1e-5."""
-    make, pairs = SMALL[case]
-    model = make()
-    for maker, reader in pairs:
-        plant_between(model, maker, reader, factor=factor)
+    make, pairs = goal_cases.SMALL[case]
+    model = networks.planted(make(), *pairs, factor=factor)
     network = load_network(networks.save(model, tmp_path))
     ranges, feeds, sqnr = engines_of(network, networks.samples(model))
     threshold = sqnr(()) + 8.0
@@ -177,9 +163,8 @@ def test_recipes_of_three_precisions(precision, tmp_path):
     plant_between(model, "conv0", "conv1")
     plant_between(model, "conv4", "conv5", factor=3e6)
     path, data = networks.save(model, tmp_path), networks.samples(model, 4)
-    found = trt_bisect.run(
-        path, data, trt_version="10.3.0", output=tmp_path / "run", **{**WISHES, "precision": precision}
-    )
+    wishes = {**WISHES, "precision": precision, "trt_version": "10.3.0"}
+    found = trt_bisect.run(path, data, output=tmp_path / "run", **wishes)
     assert kept_high(found) == {"conv1": "fp16", "conv5": "fp32"}
     assert found.recipe.meets
     flags = (tmp_path / "run/recipe/trtexec.flags").read_text()

@@ -11,9 +11,8 @@ from onnx import helper
 from PIL import Image
 
 import trt_bisect
-from tests.commands.test_task_runs import to_float32
 from tests.support import networks
-from tests.support.networks import Sketch, plant_between
+from tests.support.networks import Sketch
 from trt_bisect.answer import accuracy as labels
 from trt_bisect.answer.mean_precision import at_pixels, input_size
 from trt_bisect.errors import BadInput
@@ -44,14 +43,9 @@ def network(task, folder):
         x, shape = sketch.node("Transpose", [x], "turned", perm=[0, 2, 1]), [1, SIDE, 3]
     sketch.node("Softmax", [x], "y", axis=1 if task == "segment" else -1)
     model = sketch.model({"x": [1, 3, SIDE, SIDE]}, {"y_out": shape})
-    for name, channels in {"first": np.eye(4, 3), "second": np.diag([1.0, 1, 0, 0])}.items():
-        networks.scale_constant(
-            model, f"{name}.weight", lambda w, c=channels: c[..., None, None] * (np.indices(w.shape)[2:] == 1).all(0)
-        )
-        networks.scale_constant(model, f"{name}.bias", lambda b: 0 * b)
-    plant_between(model, "first", "second", channel=3)
+    networks.copying(model, first=np.eye(4, 3), second=np.diag([1.0, 1, 0, 0]))
     helper.set_model_props(model, {"character": "a\nb"})
-    return networks.save(to_float32(model), folder)
+    return networks.save(model, folder)
 
 
 def write(pictures, folder):
@@ -193,14 +187,8 @@ def test_class_folders_are_numbered_in_their_order_or_by_their_names(tmp_path, r
     by_number = {number: name for name, number in numbers.items()}
     images = coloured(random, [(by_number[k % 3], k % 3) for k in range(5)] + [(by_number[1], 2)])
     pictures = write(images, tmp_path / "val")
-    assert {name: y.argmax() for name, y in outputs(model, pictures).items()} == {
-        "0": 0,
-        "1": 1,
-        "2": 2,
-        "3": 0,
-        "4": 1,
-        "5": 2,
-    }
+    found = {name: y.argmax() for name, y in outputs(model, pictures).items()}
+    assert found == {str(k): k % 3 for k in range(6)}
     for task in ("classify", None):
         report = trt_bisect.run(
             model, pictures, inputs=pictures, dataset=pictures, labels=pictures, task=task, drop="1%", **WISHES

@@ -12,7 +12,7 @@ import pytest
 
 import trt_bisect
 from tests.commands import test_head_runs as heads
-from tests.commands.test_task_runs import SIZE, STRIDE, detector, images, to_float32
+from tests.commands.test_task_runs import SIZE, STRIDE, detector, images
 from tests.support import networks
 from trt_bisect.analyzer.tasks.detections import Detections
 from trt_bisect.analyzer.tasks.task import AskedTask
@@ -144,14 +144,9 @@ def test_boxes_of_the_input_are_placed_in_the_image_as_pillow_placed_the_image(i
 @pytest.fixture
 def squares(tmp_path, random):
     """The planted detector, its images, and their squares as boxes, in images four times as wide and twice as high."""
-    model, data = networks.save(to_float32(detector()), tmp_path), images(random)
-    boxes = [
-        [
-            (STRIDE * x * 4, STRIDE * y * 2, SIZE * 4, SIZE * 2, label)
-            for label, y, x in np.argwhere(starts(image[0])).tolist()
-        ]
-        for image in data
-    ]
+    model, data = networks.save(detector(), tmp_path), images(random)
+    found = [np.argwhere(starts(image[0])).tolist() for image in data]
+    boxes = [[(STRIDE * x * 4, STRIDE * y * 2, SIZE * 4, SIZE * 2, k) for k, y, x in image] for image in found]
     path = tmp_path / "boxes.json"
     path.write_text(json.dumps(coco([(128, 64)] * len(boxes), boxes)), encoding="utf-8")
     folder = tmp_path / "yolo"
@@ -164,12 +159,8 @@ def squares(tmp_path, random):
 
 def starts(image):
     """True where a whole square begins, on the grid of the head: bool ``[2, 7, 7]``."""
-    return np.array(
-        [
-            [[image[c, y : y + SIZE, x : x + SIZE].all() for x in range(0, 25, STRIDE)] for y in range(0, 25, STRIDE)]
-            for c in (0, 1)
-        ]
-    )
+    windows = np.lib.stride_tricks.sliding_window_view(image, (SIZE, SIZE), axis=(1, 2))
+    return windows[:, ::STRIDE, ::STRIDE].all(axis=(-2, -1))
 
 
 @pytest.mark.parametrize("kind", ["COCO", "YOLO"])

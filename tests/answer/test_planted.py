@@ -8,7 +8,6 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.editions import edition
-from tests.support.networks import plant_between
 
 CASES = {
     "chain-1": (networks.chain, [("conv2", "conv3")]),
@@ -34,24 +33,16 @@ WAYS = {
     "bisect": {"strategy": "bisect"},
 }
 
-FEW = [
-    ("chain-4", "branch"),
-    ("transformer-1", "branch-culprits"),
-    ("transformer-2", "branch-adaptive"),
-    ("depthwise-2", "exhaustive"),
-    ("residual-3", "bisect"),
-]
+FEW = list(zip(("chain-4", "transformer-1", "transformer-2", "depthwise-2", "residual-3"), WAYS, strict=True))
 """Each way and each kind of network, with one culprit and with several."""
 
 
 @pytest.mark.parametrize(("case", "way"), edition(FEW, list(product(CASES, WAYS))))
 def test_planted_culprits(case, way, tmp_path):
     make, pairs = CASES[case]
-    model = make()
-    for maker, reader in pairs:
-        plant_between(model, maker, reader)
+    model = networks.planted(make(), *pairs)
     how = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
-    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model, 4), **WAYS[way], **how)
+    report = trt_bisect.run(*networks.given(model, tmp_path, 4), **WAYS[way], **how)
     assert report.culprits == tuple(reader for _, reader in pairs)
     assert report.exit_code == 1
     assert report.similarity.int8 < 20.0
@@ -60,22 +51,14 @@ def test_planted_culprits(case, way, tmp_path):
 
 
 KINDS = ("chain", "residual", "depthwise", "transformer")
-FEW_HEALTHY = [
-    ("chain", "branch"),
-    ("depthwise", "branch-culprits"),
-    ("chain", "branch-adaptive"),
-    ("transformer", "exhaustive"),
-    ("residual", "bisect"),
-]
+FEW_HEALTHY = list(zip(("chain", "depthwise", "chain", "transformer", "residual"), WAYS, strict=True))
 """Each way and each kind of network."""
 
 
 @pytest.mark.parametrize(("kind", "way"), edition(FEW_HEALTHY, list(product(KINDS, WAYS))))
 def test_healthy_networks_blame_nobody(kind, way, tmp_path):
-    model = getattr(networks, kind)()
-    report = trt_bisect.run(
-        networks.save(model, tmp_path), networks.samples(model, 4), **WAYS[way], engine="onnxruntime", explain="none"
-    )
+    given = networks.given(getattr(networks, kind)(), tmp_path, 4)
+    report = trt_bisect.run(*given, **WAYS[way], engine="onnxruntime", explain="none")
     assert report.culprits == ()
     assert report.exit_code == 0
     assert report.recipe.high == ()

@@ -18,6 +18,8 @@ from trt_bisect.report.answer import NUDGED, OFF, OWN
 UNITS = 12
 SPACE = Space(int8_set(UNITS, ()), tuple((k,) for k in range(UNITS)), tuple(range(1, UNITS + 1)), 0.1)
 EXPERIMENT = SimpleNamespace(ranges=None)
+PLENTY = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
+"""Plans for which there are inferences enough."""
 
 
 class Target:
@@ -44,8 +46,7 @@ def test_units_are_added_until_the_recipe_holds_and_those_in_vain_go_back(needed
     assert checked.meets(target.budget)
     assert set(needed) <= found.kept
     assert target.checks <= 6, "twice as many units each time"
-    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
-    found, checked, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, checked)
+    found, checked, taken_back = minimal(PLENTY, target, SPACE, found, EXPERIMENT, checked)
     assert found.kept == set(needed)
     assert checked.meets(target.budget)
     assert taken_back == dict.fromkeys(needed, 0.5)
@@ -95,8 +96,7 @@ def test_only_the_steps_back_that_remain_are_run_to_the_end():
             return [(0.4 if to_the_end else 0.2) if 3 in plan.lowered else 0.0 for plan in asked]
 
     target, found = Inputs({5}), Cheapest(frozenset({3, 5, 7}), True, {})
-    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
-    found, _, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, Checked({"own engine": 0.0}))
+    found, _, taken_back = minimal(PLENTY, target, SPACE, found, EXPERIMENT, Checked({"own engine": 0.0}))
     assert (found.kept, taken_back) == ({3, 5}, {3: 0.4, 5: 0.5})
     assert target.to_the_end == 1
 
@@ -111,11 +111,8 @@ def test_a_step_back_that_only_moved_scales_make_miss_has_both_figures():
                 settings[NUDGED] = 0.2 if 2 in plan.lowered else 0.07
             return Checked(settings)
 
-    found, plans = (
-        Cheapest(frozenset({2, 5, 8}), True, {}),
-        SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True),
-    )
-    found, _, taken_back = minimal(plans, Moved(()), SPACE, found, EXPERIMENT, Checked({OWN: 0.06}))
+    found = Cheapest(frozenset({2, 5, 8}), True, {})
+    found, _, taken_back = minimal(PLENTY, Moved(()), SPACE, found, EXPERIMENT, Checked({OWN: 0.06}))
     assert (found.kept, taken_back, found.unmoved) == ({2, 5}, {5: 0.5, 2: 0.2}, {2: 0.06})
 
 
@@ -146,9 +143,8 @@ def many(monkeypatch):
 def stepped_back(target, kept):
     """The set that ``minimal`` leaves of a set that holds, and its steps."""
     whole = target.check(EXPERIMENT, SPACE.plan(frozenset(kept)))
-    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
     found = Cheapest(frozenset(kept), True, {})
-    found, checked, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, whole)
+    found, checked, taken_back = minimal(PLENTY, target, SPACE, found, EXPERIMENT, whole)
     assert checked.meets(target.budget)
     return found.kept, taken_back
 

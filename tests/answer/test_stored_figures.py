@@ -25,8 +25,7 @@ def two_headed(tmp_path_factory):
             x = sketch.dense(sketch.node("Relu", [x], f"{side}_relu{number}"), f"{side}{number}", 16, 16)
         outputs[x] = ["n", 16]
     model = sketch.model({"x": ["n", 16]}, outputs)
-    for side in ("left", "right"):
-        networks.plant_between(model, f"{side}1", f"{side}2")
+    networks.planted(model, ("left1", "left2"), ("right1", "right2"))
     return networks.save(model, tmp_path_factory.mktemp("two_headed"))
 
 

@@ -17,8 +17,7 @@ HOW = {"engine": "onnxruntime", "explain": "none", "threshold": 0.999}
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """A chain with a culprit, its file, and 30 samples."""
-    model = networks.chain(depth=4)
-    networks.plant_between(model, "conv1", "conv2")
+    model = networks.planted(networks.chain(depth=4), ("conv1", "conv2"))
     return networks.save(model, tmp_path_factory.mktemp("planted")), networks.samples(model, 30)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -56,22 +58,8 @@ class Wholes:
         similarity = self.invented(plan.int8)
         if similarity is None:
             raise TrialFailed("build failed", "no tactic")
-        return Whole(similarity)
-
-
-@dataclass
-class Whole:
-    similarity: float
-    ran, messages = {}, ()
-
-    def infer(self, _):
-        return {"y": np.float64(self.similarity)}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
+        outputs = {"y": np.float64(similarity)}
+        return nullcontext(SimpleNamespace(infer=lambda _: outputs, ran={}, messages=()))
 
 
 @dataclass
@@ -135,12 +123,9 @@ def bench(tmp_path_factory):
 
 def additive(network, costs):
     """Each layer in INT8 costs its own share, whatever the others are in."""
+    assert len(network.quantizable) >= 8
     of = dict(zip(network.quantizable, costs, strict=True))
     return lambda int8: 1.0 - sum(of[k] for k in int8)
-
-
-def test_layers(bench):
-    assert len(bench.network.quantizable) >= 8
 
 
 COSTS = st.lists(st.sampled_from([0.0, 0.0, 0.0001, 0.004, 0.006, 0.1]), min_size=8, max_size=8)
@@ -192,10 +177,6 @@ def test_two_whole_engines_a_culprit_where_pieces_are_right(bench):
 
 
 def test_bisect_is_what_an_nvidia_engine_is_searched_by_and_branch_what_onnxruntime_is():
-    options = MeasuringOptions()
-    assert [options.strategy_on(engine) for engine in ("onnxruntime", "tensorrt", "tensorrt-rtx")] == [
-        "branch",
-        "bisect",
-        "bisect",
-    ]
+    ways = {"onnxruntime": "branch", "tensorrt": "bisect", "tensorrt-rtx": "bisect"}
+    assert {engine: MeasuringOptions().strategy_on(engine) for engine in ways} == ways
     assert MeasuringOptions(strategy=BRANCH).strategy_on("tensorrt") == BRANCH

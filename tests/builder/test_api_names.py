@@ -10,20 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.api_names import (
-    BUILDER,
-    CHECKS,
-    COMMON,
-    RTX_ALONE,
-    SINCE_10_8,
-    WEAK,
-    Called,
-    calls_in,
-    cuda_names_used,
-    names_in,
-    names_used,
-    signatures_in,
-)
+from tests.support import api_names
+from tests.support.api_names import BUILDER, COMMON, SINCE_10_8, Called, calls_in, names_in, names_used
 from tests.support.fake_tensorrt import Definition, FakeLayer, Kind, Tensor
 from trt_bisect.builder import tensorrt_weak
 from trt_bisect.builder.tensorrt_engine import _DTYPES
@@ -57,6 +45,10 @@ def used_by(names):
     return [BUILDER / name for name in names]
 
 
+WEAK_FILES = [*used_by((*COMMON, *api_names.WEAK)), *sorted(api_names.CHECKS.glob("*.py"))]
+"""The files that weak typing and ``tools/gpu_check`` need."""
+
+
 def absent(version, files):
     there = names_of(version)
     return {
@@ -70,13 +62,12 @@ def absent(version, files):
 
 @pytest.mark.parametrize("version", WITH_WEAK)
 def test_with_weak_typing(version):
-    files = [*used_by((*COMMON, *WEAK)), *sorted(CHECKS.glob("*.py"))]
-    assert absent(version, files) == ABSENT.get(version, set())
+    assert absent(version, WEAK_FILES) == ABSENT.get(version, set())
 
 
 @pytest.mark.parametrize("version", STRONG_ONLY)
 def test_with_strong_typing_alone(version):
-    files = used_by((*COMMON, *RTX_ALONE) if "rtx" in version else COMMON)
+    files = used_by((*COMMON, *api_names.RTX_ALONE) if "rtx" in version else COMMON)
     assert absent(version, files) == set()
 
 
@@ -116,7 +107,7 @@ def test_a_wrong_name_is_found(tmp_path):
 
 def misfits(version, files):
     """The calls that fit no signature of a version, with the signatures that it has."""
-    there = signatures_in(BINDINGS / f"{version}.signatures.txt")
+    there = api_names.signatures_in(BINDINGS / f"{version}.signatures.txt")
     made = [(file.name, call) for file in files for call in calls_in(file)]
     return len(made), [
         (file, call, there.get(call.name))
@@ -139,7 +130,7 @@ def test_the_functions_of_an_output_allocator_are_those_of_polygraphy():
 @pytest.mark.parametrize("version", ["tensorrt-8.6.0", "tensorrt-10.13.3.9"])
 def test_every_call_fits_a_signature_with_weak_typing(version):
     """The number and the names of its arguments; of our subclasses, the arguments that TensorRT gives their methods."""
-    count, wrong = misfits(version, [*used_by((*COMMON, *WEAK)), *sorted(CHECKS.glob("*.py"))])
+    count, wrong = misfits(version, WEAK_FILES)
     assert wrong == []
     assert count > 60
 
@@ -151,7 +142,7 @@ def test_every_call_of_debug_tensors_fits_a_signature():
 
 
 def test_every_call_fits_a_signature_of_tensorrt_rtx():
-    count, wrong = misfits("tensorrt-rtx-1.7.1.116", used_by((*COMMON, *RTX_ALONE)))
+    count, wrong = misfits("tensorrt-rtx-1.7.1.116", used_by((*COMMON, *api_names.RTX_ALONE)))
     assert wrong == []
     assert count > 35
 
@@ -216,14 +207,10 @@ def test_stand_ins_of_the_tests_have_no_invented_names(stand_in, kind):
 
 def test_pycuda():
     there = names_in(BINDINGS / "pycuda-2026.1.txt")
-    found = {name if "." not in name else tuple(name.split(".")) for name in cuda_names_used()}
-    missing = {
-        name
-        for name in found
-        if (name not in there["*"] if isinstance(name, str) else name[1] not in there.get(name[0], ()))
-    }
+    found = set(api_names.cuda_names_used())
+    missing = {n for n in found if n.rpartition(".")[2] not in there.get(n.rpartition(".")[0] or "*", ())}
     assert missing == set()
-    assert {"memcpy_htod_async", ("Event", "time_since"), ("Device", "retain_primary_context")} <= found
+    assert {"memcpy_htod_async", "Event.time_since", "Device.retain_primary_context"} <= found
 
 
 @pytest.mark.parametrize(("module", "version"), [("tensorrt_rtx_bindings", "tensorrt-rtx-1.7.1.116")])

@@ -11,9 +11,7 @@ from trt_bisect.builder.debug_tensors import on_graph
 NODES = [
     helper.make_node("Conv", ["x__int8", "w"], ["conv_out"], name="conv"),
     helper.make_node("Relu", ["conv_out"], ["relu_out"], name="relu"),
-    helper.make_node(
-        "QuantizeLinear", ["relu_out", "s", "z"], ["relu_out__int8_q"], name="relu_out__int8_QuantizeLinear"
-    ),
+    helper.make_node("QuantizeLinear", ["relu_out", "s", "z"], ["relu_out__int8_q"], name="relu_out__int8_Q"),
     helper.make_node("DequantizeLinear", ["relu_out__int8_q", "s", "z"], ["relu_out__int8"], name="relu_out__int8_D"),
     helper.make_node("Split", ["relu_out__int8"], ["a", "b"], name="split"),
     helper.make_node("Add", ["a", "b"], ["y"], name="add"),
@@ -35,15 +33,11 @@ def test_names_of_the_graph_stay_and_internal_ones_are_those_of_what_leaves_the_
     one = np.ones(1, np.float32)
     found = shown(
         {"__myl_1": one, "conv_out": 2 * one, "Reformatted": 3 * one, "both": 4 * one},
-        layer("conv", "relu", "relu_out__int8_QuantizeLinear", outputs=["__myl_1"]),
+        layer("conv", "relu", "relu_out__int8_Q", outputs=["__myl_1"]),
         layer("split", outputs=["both", "other"]),
     )
-    assert {name: float(values[0]) for name, values in found.items()} == {
-        "relu_out__int8_q": 1.0,
-        "conv_out": 2.0,
-        "Reformatted": 3.0,
-        "both": 4.0,
-    }
+    expected = {"relu_out__int8_q": 1.0, "conv_out": 2.0, "Reformatted": 3.0, "both": 4.0}
+    assert {name: float(values[0]) for name, values in found.items()} == expected
 
 
 def test_an_inspector_that_tells_names_only_or_nothing():
@@ -69,11 +63,9 @@ def test_a_format_is_read_as_it_is_stored(form, together):
     channels, height, width = 32, 2, 3
     values = np.arange(channels * height * width, dtype=np.float32).reshape(1, channels, height, width)
     memory = np.empty(values.size, np.float32)
-    for c in range(channels):
-        for h in range(height):
-            for w in range(width):
-                at = (c // together) * height * width * together + (h * width + w) * together + c % together
-                memory[at] = values[0, c, h, w]
+    for c, h, w in np.ndindex(channels, height, width):
+        at = (c // together) * height * width * together + (h * width + w) * together + c % together
+        memory[at] = values[0, c, h, w]
     given = memory.reshape(values.shape)
     found = shown({"conv_out": given}, layer("conv", outputs=["conv_out"], form=form))
     np.testing.assert_array_equal(found["conv_out"], given)
@@ -82,9 +74,7 @@ def test_a_format_is_read_as_it_is_stored(form, together):
 
 def test_a_tensor_that_is_padded_in_memory_is_left_out():
     values = np.zeros((1, 3, 2, 2), np.float32)
-    for form in (
-        "Thirty-two wide channel vectorized row major Int8 format",
-        "Channel major FP16 format where channel % 8 == 0",
-    ):
+    padded = "Thirty-two wide channel vectorized row major Int8 format"
+    for form in (padded, "Channel major FP16 format where channel % 8 == 0"):
         assert shown({"conv_out": values}, layer("conv", outputs=["conv_out"], form=form)) == {}
     assert shown({"conv_out": values}, layer("conv", outputs=["conv_out"])).keys() == {"conv_out"}

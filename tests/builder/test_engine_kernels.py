@@ -84,10 +84,7 @@ def test_a_tensor_is_as_large_as_its_format_stores_it(shape, description, size):
 
 def test_a_convolution_with_its_pooling_in_one_kernel():
     """Its output is pooled; its own is 112 x 112: (224 + 6 - 7) // 2 + 1."""
-    read, written = (
-        tensor([32, 3, 224, 224], "Row major Int8 format"),
-        tensor([32, 64, 56, 56], "Row major Int8 format"),
-    )
+    read, written = (tensor(shape, "Row major Int8 format") for shape in ([32, 3, 224, 224], [32, 64, 56, 56]))
     keys = {"Kernel": [7, 7], "PrePadding": [3, 3], "PostPadding": [3, 3], "Stride": [2, 2], "Dilation": [1, 1]}
     own = {f"Conv{key}": value for key, value in (keys | {"OutMaps": 64, "Groups": 1}).items()}
     kernel = kernel_of({"Name": "a", "LayerType": "ConvActPool", "Inputs": [read], "Outputs": [written], **own})

@@ -89,15 +89,10 @@ def foreign(monkeypatch):
         monkeypatch.setattr("trt_bisect.preparation.preparation.choose_engine", lambda _: "foreign")
         monkeypatch.setattr("trt_bisect.preparation.experiment.typing_of", lambda *_, **__: "strong")
         monkeypatch.setattr(
-            "trt_bisect.preparation.experiment.open_builder",
-            lambda engine, typing, network, scales, options, shapes, _=None: Foreign(
-                network, scales, options, shapes, spoil
-            ),
+            "trt_bisect.preparation.experiment.open_builder", lambda engine, typing, *given: Foreign(*given[:4], spoil)
         )
-        path = networks.save(model, folder)
-        return trt_bisect.run(
-            path, networks.samples(model), calibrator="minmax", metric="sqnr", threshold=20.0, explain="none", **options
-        )
+        judged = {"calibrator": "minmax", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
+        return trt_bisect.run(networks.save(model, folder), networks.samples(model), **judged, **options)
 
     return call
 
@@ -105,8 +100,7 @@ def foreign(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("curve", ["full", "culprits"])
 def test_culprits_found_in_pieces_are_confirmed_on_whole_engines(foreign, tmp_path, curve):
-    model = networks.residual()
-    networks.plant_between(model, "block1.conv1", "block1.conv2")
+    model = networks.planted(networks.residual(), ("block1.conv1", "block1.conv2"))
     report = foreign(model, tmp_path, strategy="branch", curve=curve, output=tmp_path / "run")
     assert report.culprits == ("block1.conv2",)
     (row,) = [row for row in report.layers if row.culprit]
@@ -122,8 +116,7 @@ def test_culprits_found_in_pieces_are_confirmed_on_whole_engines(foreign, tmp_pa
 
 def test_a_culprit_whose_curve_has_no_whole_engine_is_shown_by_the_engines_that_there_are(foreign, tmp_path):
     """The range of 'block1.conv2' spoils it. Of whole engines with it in INT8, that of full INT8 alone can be built."""
-    model = networks.residual()
-    networks.plant_between(model, "block1.conv1", "block1.conv2")
+    model = networks.planted(networks.residual(), ("block1.conv1", "block1.conv2"))
     network = load_network(networks.save(model, tmp_path))
     culprit = next(layer.index for layer in network.layers if layer.name == "block1.conv2")
 

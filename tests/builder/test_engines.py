@@ -14,15 +14,7 @@ from rich.console import Console
 from tests.support.networks import chain, save
 from trt_bisect.builder import engines
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.engines import (
-    EngineStatus,
-    choose_engine,
-    choose_typing,
-    engine_status,
-    list_engines,
-    make_builder,
-    typing_of,
-)
+from trt_bisect.builder.engines import EngineStatus, choose_engine, choose_typing, engine_status, make_builder
 from trt_bisect.builder.tensorrt_build import import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.network import load_network
@@ -87,14 +79,14 @@ def test_an_engine_asked_for_by_name_is_taken_or_refused_with_the_reason(machine
     machine({"tensorrt_rtx_bindings": "1.7.1"})
     assert choose_engine("tensorrt-rtx") == "tensorrt-rtx"
     assert choose_engine("onnxruntime") == "onnxruntime"
-    with pytest.raises(EngineUnavailable, match=r"pip install 'tensorrt>=8\.6'"):
-        choose_engine("tensorrt")
-    machine({"tensorrt": "8.6.1"}, answers=False)
-    with pytest.raises(EngineUnavailable, match="cuInit returned 100"):
-        choose_engine("tensorrt")
-    machine({"tensorrt": "8.6.1"}, pycuda=False)
-    with pytest.raises(EngineUnavailable, match="PyCUDA"):
-        choose_engine("tensorrt")
+    for modules, without, reason in (
+        ((), {}, r"pip install 'tensorrt>=8\.6'"),
+        ({"tensorrt": "8.6.1"}, {"answers": False}, "cuInit returned 100"),
+        ({"tensorrt": "8.6.1"}, {"pycuda": False}, "PyCUDA"),
+    ):
+        machine(modules, **without)
+        with pytest.raises(EngineUnavailable, match=reason):
+            choose_engine("tensorrt")
     with pytest.raises(BadInput, match="no engine 'openvino'"):
         choose_engine("openvino")
 
@@ -137,7 +129,7 @@ def test_the_numpy_that_goes_with_a_version_is_named(machine, monkeypatch, versi
 def test_the_list_names_every_engine(machine, monkeypatch):
     machine({"tensorrt": "10.3.0"})
     monkeypatch.setattr(engines.np, "__version__", "1.26.4")
-    listed = {status.name: status for status in list_engines()}
+    listed = {status.name: status for status in engines.list_engines()}
     assert list(listed) == ["onnxruntime", "tensorrt", "tensorrt-rtx"]
     assert listed["tensorrt"] == EngineStatus("tensorrt", "10.3.0", ("strong", "weak"), str(H200))
     assert "H200" in listed["tensorrt"].device
@@ -154,20 +146,14 @@ def test_all_that_is_missing_is_named_at_once(machine):
     assert "pycuda" in status.why_not
 
 
-@pytest.mark.parametrize(
-    ("version", "asked", "typing"),
-    [
-        ("8.5.2", "auto", "strong"),
-        ("8.6.1", "weak", "weak"),
-        ("8.6.1", "strong", "strong"),
-        ("10.0.1", "auto", "strong"),
-        ("10.12.0.36", "weak", "weak"),
-        ("11.0.0", "auto", "strong"),
-        ("11.4.1", "strong", "strong"),
-    ],
-)
-def test_the_graph_says_what_is_rounded_unless_the_user_asks_for_weak_typing(version, asked, typing):
-    assert choose_typing("tensorrt", asked, version) == typing
+@pytest.mark.parametrize(("asked", "typing", "versions"), [
+    ("auto", "strong", "8.5.2 10.0.1 11.0.0"),
+    ("weak", "weak", "8.6.1 10.12.0.36"),
+    ("strong", "strong", "8.6.1 11.4.1"),
+])  # fmt: skip
+def test_the_graph_says_what_is_rounded_unless_the_user_asks_for_weak_typing(asked, typing, versions):
+    for version in versions.split():
+        assert choose_typing("tensorrt", asked, version) == typing
 
 
 @pytest.mark.parametrize(
@@ -228,12 +214,10 @@ class FakeDriver:
         def call(*arguments):
             if name == self.failing:
                 return self.code
-            if name == "cuDeviceGetCount":
-                arguments[0]._obj.value = self.count
             if name == "cuDeviceGetName":
                 arguments[0].value = b"NVIDIA H200"
-            if name == "cuDriverGetVersion":
-                arguments[0]._obj.value = 12040
+            if name in ("cuDeviceGetCount", "cuDriverGetVersion"):
+                arguments[0]._obj.value = self.count if name == "cuDeviceGetCount" else 12040
             if name == "cuDeviceGetAttribute":
                 arguments[0]._obj.value = {75: 9, 76: 0}[arguments[1]]
             if name == "cuGetErrorName":
@@ -243,28 +227,19 @@ class FakeDriver:
         return call
 
 
-def test_the_driver_names_the_gpu(monkeypatch):
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver())
-    assert find_gpu() == InstalledGpu("NVIDIA H200", "9.0", "12.4")
-
-
-@pytest.mark.parametrize(
-    ("driver", "message"),
-    [
-        (FakeDriver("cuInit", 100), r"cuInit returned 100 \(CUDA_ERROR_NO_DEVICE\)"),
-        (FakeDriver(count=0), "cuDeviceGetCount"),
-    ],
-)
-def test_the_driver_says_why_there_is_no_gpu(monkeypatch, driver, message):
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
-    with pytest.raises(EngineUnavailable, match=message):
-        find_gpu()
-
-
-def test_no_driver_is_no_gpu(monkeypatch):
+def test_the_driver_names_the_gpu_or_says_why_there_is_none(monkeypatch):
     monkeypatch.setattr(host, "_LIBRARY", "libno-such-driver.so.1")
     with pytest.raises(EngineUnavailable, match=r"libno-such-driver\.so\.1"):
         find_gpu()
+    for driver, message in (
+        (FakeDriver("cuInit", 100), r"cuInit returned 100 \(CUDA_ERROR_NO_DEVICE\)"),
+        (FakeDriver(count=0), "cuDeviceGetCount"),
+    ):
+        monkeypatch.setattr(ctypes, "CDLL", lambda name, driver=driver: driver)
+        with pytest.raises(EngineUnavailable, match=message):
+            find_gpu()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver())
+    assert find_gpu() == H200
 
 
 def test_onnx_runtimes_builder_needs_no_shapes(tmp_path):
@@ -349,12 +324,12 @@ def test_onnxruntime_is_known_under_every_name_of_its_package(monkeypatch):
 )
 def test_a_job_is_weakly_typed_where_the_engine_of_its_user_is(machine, version, asked, low, cached, typing):
     machine({"tensorrt": version})
-    assert typing_of("tensorrt", asked, low, cached=cached) == typing
+    assert engines.typing_of("tensorrt", asked, low, cached=cached) == typing
 
 
 def test_fp8_and_weak_typing_exclude_each_other():
     with pytest.raises(BadInput, match="FP8"):
-        typing_of("tensorrt", "weak", FP8)
+        engines.typing_of("tensorrt", "weak", FP8)
 
 
 def test_bf16_needs_tensorrt_10(machine, tmp_path):

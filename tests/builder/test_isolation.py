@@ -14,7 +14,7 @@ import pytest
 import trt_bisect
 from tests.support import fake_builders, networks
 from tests.support.editions import edition
-from tests.support.fake_builders import FakeBuilder
+from tests.support.fake_builders import LAST_WORDS, FakeBuilder
 from tests.support.faulty_builder import make_faulty
 from tests.support.waiting import LIMIT, is_running, wait_until
 from trt_bisect.builder.base import BuildOptions
@@ -33,12 +33,16 @@ from trt_bisect.runs.journal import Journal
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
 
 
-@pytest.fixture(scope="module")
-def process():
-    """A worker process of several tests; it is started anew where one of them ends it."""
+def worker():
     shared = WorkerProcess()
     yield shared
     shared.stop()
+
+
+process = pytest.fixture(worker, scope="module", name="process")
+"""A worker process of several tests; it is started anew where one of them ends it."""
+rtx_process = pytest.fixture(worker, scope="module", name="rtx_process")
+"""A worker process that has loaded TensorRT for RTX."""
 
 
 @pytest.fixture
@@ -72,12 +76,8 @@ def test_engines_are_built_and_run_in_one_process_that_is_not_this_one(isolated)
 @pytest.mark.parametrize(
     ("fault", "outcome", "message"),
     [
-        (fake_builders.segfault, "build failed", f"SIGSEGV.\n{fake_builders.LAST_WORDS}"),
-        (
-            fake_builders.say_and_segfault,
-            "build failed",
-            f"Error Code 1: Cuda Driver\na warning\n{fake_builders.LAST_WORDS}",
-        ),
+        (fake_builders.segfault, "build failed", f"SIGSEGV.\n{LAST_WORDS}"),
+        (fake_builders.say_and_segfault, "build failed", f"Error Code 1: Cuda Driver\na warning\n{LAST_WORDS}"),
         (fake_builders.killed_by_the_system, "out of memory", "SIGKILL"),
         (fake_builders.leave, "build failed", "exit code 3"),
         (fake_builders.eat_all_memory, "out of memory", "1 TiB"),
@@ -117,11 +117,17 @@ def test_a_hang_is_ended_at_the_limit(isolated, request_):
     assert pid_of(builder) != before
 
 
+def killed(builder):
+    """Kills the worker of a builder; returns its number."""
+    pid = pid_of(builder)
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return pid
+
+
 def test_a_worker_that_dies_between_builds_costs_nothing(isolated):
     builder = isolated()
-    before = pid_of(builder)
-    os.kill(before, signal.SIGKILL)
-    os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
+    before = killed(builder)
     assert pid_of(builder) != before
 
 
@@ -179,9 +185,7 @@ def test_a_builder_that_does_not_start(isolated, fault, error, message):
 
 def test_a_gpu_that_is_full_when_the_worker_starts_again_costs_one_trial(isolated, tmp_path):
     builder = isolated(start=partial(fake_builders.full_gpu, tmp_path / "full"))
-    before = pid_of(builder)
-    os.kill(before, signal.SIGKILL)
-    os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
+    killed(builder)
     (tmp_path / "full").touch()
     with pytest.raises(TrialFailed, match="error: 2") as failure:
         builder.build("good")
@@ -236,16 +240,20 @@ def compare(outputs):
     return {"y": OutputFigures({"mean": float(np.mean([output["y"].mean() for output in outputs]))})}
 
 
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    """A network, scales for it, and the shapes of its input."""
+    network = load_network(networks.save(networks.chain(3), tmp_path_factory.mktemp("chain")))
+    return network, {name: np.float32(0.05) for name in network.activations}, {"x": ((1, 3, 16, 16),) * 3}
+
+
 @pytest.mark.slow
-def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(process, tmp_path):
-    network = load_network(networks.save(networks.chain(3), tmp_path))
+def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(process, chain):
+    network, _, _ = chain
     plans = [prefix(len(network.layers), k) for k in network.quantizable[:5]]
     store = TrialStore()
-    faults = {
-        1: {"build": fake_builders.say_and_segfault},
-        2: {"infer": fake_builders.hang},
-        3: {"build": fake_builders.eat_all_memory},
-    }
+    build_faults = {1: fake_builders.say_and_segfault, 3: fake_builders.eat_all_memory}
+    faults = {k: {"build": fault} for k, fault in build_faults.items()} | {2: {"infer": fake_builders.hang}}
     canonical = RebuildEvaluator(network, None, [], compare, store).canonical
     by_plan = {canonical(plans[k]): fault for k, fault in faults.items()}
     builder = IsolatedBuilder(partial(FakeBuilder, by_plan), 2.0, process)
@@ -258,27 +266,16 @@ def test_a_sweep_goes_on_after_a_crash_a_hang_and_an_empty_memory(process, tmp_p
     assert len(store.trials) == 5
 
 
-def test_onnxruntime_stays_in_this_process(tmp_path):
-    network = load_network(networks.save(networks.chain(3), tmp_path))
-    scales = {name: np.float32(0.05) for name in network.activations}
+def test_onnxruntime_stays_in_this_process(chain):
+    network, scales, _ = chain
     builder = open_builder("onnxruntime", "strong", network, scales, BuildOptions(timeout=1.0))
     assert isinstance(builder, OnnxRuntimeBuilder)
 
 
-@pytest.fixture(scope="module")
-def rtx_process():
-    """A worker process that has loaded TensorRT for RTX."""
-    shared = WorkerProcess()
-    yield shared
-    shared.stop()
-
-
 @pytest.mark.slow
-def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(rtx_process, tmp_path):
+def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(rtx_process, chain):
     pytest.importorskip("tensorrt_rtx_bindings")
-    network = load_network(networks.save(networks.chain(3), tmp_path))
-    scales = {name: np.float32(0.05) for name in network.activations}
-    shapes = {"x": ((1, 3, 16, 16),) * 3}
+    network, scales, shapes = chain
     plans = [prefix(len(network.layers), k) for k in network.quantizable[:3]]
     make = partial(make_builder, RTX, "strong", network, scales, BuildOptions(), shapes)
     builder = IsolatedBuilder(partial(make_faulty, make, {plans[1].key(): fake_builders.segfault}), 300.0, rtx_process)
@@ -293,11 +290,9 @@ def test_tensorrt_rtx_builds_in_the_worker_and_the_sweep_outlives_a_crash_of_it(
     assert builder.engine == RTX
 
 
-def test_an_engine_that_cannot_run_here_says_so_from_its_worker(rtx_process, tmp_path):
+def test_an_engine_that_cannot_run_here_says_so_from_its_worker(rtx_process, chain):
     pytest.importorskip("tensorrt_rtx_bindings")
-    network = load_network(networks.save(networks.chain(3), tmp_path))
-    shapes = {"x": ((1, 3, 16, 16),) * 3}
-    scales = {name: np.float32(0.05) for name in network.activations}
+    network, scales, shapes = chain
     builder = open_builder(RTX, "strong", network, scales, BuildOptions(timeout=300.0), shapes, rtx_process)
     if builder.versions["device"] != "no GPU":
         pytest.skip("there is a GPU")
@@ -315,13 +310,8 @@ def test_a_run_outlives_a_crash_and_names_the_culprit_all_the_same(monkeypatch, 
         return IsolatedBuilder(partial(make_faulty, make, {crashing: fake_builders.segfault}), None, process or shared)
 
     monkeypatch.setattr(job, "open_builder", open_isolated)
-    report = trt_bisect.run(
-        lenet / "lenet_planted.onnx",
-        lenet / "calibration.npz",
-        engine="onnxruntime",
-        strategy="exhaustive",
-        output=tmp_path / "run",
-    )
+    how = {"engine": "onnxruntime", "strategy": "exhaustive", "output": tmp_path / "run"}
+    report = trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **how)
     rows = {row.name: row for row in report.layers}
     assert rows["pool2"].outcome == "build failed"
     assert "SIGSEGV" in rows["pool2"].message

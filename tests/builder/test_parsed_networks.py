@@ -103,78 +103,46 @@ def test_every_layer_of_a_gemm_belongs_to_it(parse):
     """The weights, the product, alpha and its multiply, the bias, beta and its multiply, the broadcast, the sum."""
     network, definition = parse(gemms)
     steps = walk_steps(definition, network.layers)
+    fc1 = "CONSTANT MATRIX_MULTIPLY CONSTANT ELEMENTWISE CONSTANT CONSTANT ELEMENTWISE SHUFFLE ELEMENTWISE".split()
+    fc2 = ["CONSTANT", "MATRIX_MULTIPLY", "CONSTANT", "ELEMENTWISE"]
     assert [(step.kind, step.owner) for step in steps] == [
-        ("CONSTANT", 0),
-        ("MATRIX_MULTIPLY", 0),
-        ("CONSTANT", 0),
-        ("ELEMENTWISE", 0),
-        ("CONSTANT", 0),
-        ("CONSTANT", 0),
-        ("ELEMENTWISE", 0),
-        ("SHUFFLE", 0),
-        ("ELEMENTWISE", 0),
-        ("ACTIVATION", 1),
-        ("CONSTANT", 2),
-        ("MATRIX_MULTIPLY", 2),
-        ("CONSTANT", 2),
-        ("ELEMENTWISE", 2),
-    ]
+        *((kind, 0) for kind in fc1), ("ACTIVATION", 1), *((kind, 2) for kind in fc2)
+    ]  # fmt: skip
     assert [step.kind for step in steps if step.computes] == ["MATRIX_MULTIPLY", "ACTIVATION", "MATRIX_MULTIPLY"]
 
 
-def test_a_gemm_that_stays_high_is_high_with_its_alpha(parse):
+GEMMS = ["MATRIX_MULTIPLY", "ELEMENTWISE", "ELEMENTWISE", "ACTIVATION", "MATRIX_MULTIPLY", "ELEMENTWISE"]
+"""What ``gemms`` computes: the product, alpha's multiply and the sum of fc1, relu, the product and alpha of fc2."""
+RESULT = (None, {0: "FLOAT"})
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        (prefix(3, -1), [FLOAT] * 6),
+        (int8_set(3, {0, 2}), [None, None, None, None, RESULT, FLOAT]),
+        (prefix(3, 1), [RESULT, FLOAT, FLOAT]),
+    ],
+    ids=["all high", "fc1 and fc2", "fc1"],
+)
+def test_a_gemm_is_one_layer_with_its_alpha_and_its_bias(parse, plan, said):
+    """High it is high with its alpha. What is left of it between INT8 Gemms is free; the last multiply makes the
+    network's output. A boundary after it adds no rounding before its bias."""
     network, definition = parse(gemms)
-    assert asked(definition, network, prefix(3, -1)) == [
-        ("MATRIX_MULTIPLY", FLOAT),
-        ("ELEMENTWISE", FLOAT),
-        ("ELEMENTWISE", FLOAT),
-        ("ACTIVATION", FLOAT),
-        ("MATRIX_MULTIPLY", FLOAT),
-        ("ELEMENTWISE", FLOAT),
-    ]
-
-
-def test_what_is_left_of_an_int8_gemm_between_int8_gemms_is_free(parse):
-    """alpha's multiply, the sum and the relu between two products; the last multiply makes the network's output."""
-    network, definition = parse(gemms)
-    assert asked(definition, network, int8_set(3, {0, 2})) == [
-        ("MATRIX_MULTIPLY", None),
-        ("ELEMENTWISE", None),
-        ("ELEMENTWISE", None),
-        ("ACTIVATION", None),
-        ("MATRIX_MULTIPLY", (None, {0: "FLOAT"})),
-        ("ELEMENTWISE", FLOAT),
-    ]
-
-
-def test_a_boundary_after_a_gemm_adds_no_rounding_before_its_bias(parse):
-    network, definition = parse(gemms)
-    assert asked(definition, network, prefix(3, 1))[:3] == [
-        ("MATRIX_MULTIPLY", (None, {0: "FLOAT"})),
-        ("ELEMENTWISE", FLOAT),
-        ("ELEMENTWISE", FLOAT),
-    ]
+    assert asked(definition, network, plan)[: len(said)] == list(zip(GEMMS, said, strict=False))
 
 
 def test_the_parts_of_a_gemm_have_ranges_of_their_own(parse):
     """NumPy: beta times the bias reaches 3 * 0.7; the product, and alpha times it, have the range of the output."""
     network, definition = parse(gemms)
     found = list(ranges(definition, network).values())
-    output = pytest.approx(127 * SCALES["fc1_out"])
+    output = 127 * SCALES["fc1_out"]
     bias = float(np.abs(BETA * network.constant("b1")).max())
     assert bias == pytest.approx(2.1)
     weights = float(np.abs(network.constant("w1")).max())
-    assert [largest for ((_, largest),) in found[:9]] == [
-        pytest.approx(weights),
-        output,
-        ALPHA,
-        output,
-        pytest.approx(0.7),
-        BETA,
-        pytest.approx(bias),
-        pytest.approx(bias),
-        output,
-    ]
+    largest = [most for ((_, most),) in found[:9]]
+    assert largest == pytest.approx([weights, output, ALPHA, output, 0.7, BETA, bias, bias, output])
+    assert (largest[2], largest[5]) == (ALPHA, BETA)
 
 
 def test_the_weights_of_a_matmul_are_left_free(parse):
@@ -187,9 +155,6 @@ def test_the_weights_of_a_matmul_are_left_free(parse):
     for shuffle, weight in zip(shuffles, ("w1", "b1", "w2"), strict=True):
         largest = float(np.abs(network.constant(weight)).max())
         assert found[shuffle.layer.name] == [(pytest.approx(-largest), pytest.approx(largest))]
-    assert asked(definition, network, int8_set(3, {0, 2})) == [
-        ("MATRIX_MULTIPLY", None),
-        ("ELEMENTWISE", None),
-        ("MATRIX_MULTIPLY", (None, {0: "FLOAT"})),
-    ]
+    kinds = ("MATRIX_MULTIPLY", "ELEMENTWISE", "MATRIX_MULTIPLY")
+    assert asked(definition, network, int8_set(3, {0, 2})) == list(zip(kinds, (None, None, RESULT), strict=True))
     assert all(step.layer.precision is None and not step.layer.output_types for step in shuffles)

@@ -34,14 +34,8 @@ def layer(name, kind, inputs, outputs, metadata="", tactic="", key="Format/Datat
     def tensors(formats):
         return [{"Name": f"t{i}", "Location": "Device", "Dimensions": [1], key: f} for i, f in enumerate(formats)]
 
-    described = {
-        "Name": name,
-        "LayerType": kind,
-        "Inputs": tensors(inputs),
-        "Outputs": tensors(outputs),
-        "TacticName": tactic,
-    }
-    return {**described, "Metadata": metadata} if metadata else described
+    described = {"Name": name, "LayerType": kind, "Inputs": tensors(inputs), "Outputs": tensors(outputs)}
+    return described | {"TacticName": tactic} | ({"Metadata": metadata} if metadata else {})
 
 
 def ran(*layers):
@@ -60,16 +54,11 @@ def test_tensorrt_8_names_fused_layers_by_their_parts():
 
 def test_tensorrt_10_names_them_in_the_metadata():
     assert ran(
-        layer(
-            "__myl_ConvRelu_myl0_1",
-            "conv",
-            ["Int8"],
-            ["Half"],
-            "[ONNX Layer: x__int8_DequantizeLinear]\x1f[ONNX Layer: conv1]\x1e[ONNX Layer: relu1]",
-        ),
+        layer("__myl_ConvRelu_myl0_1", "conv", ["Int8"], ["Half"],
+              "[ONNX Layer: x__int8_DequantizeLinear]\x1f[ONNX Layer: conv1]\x1e[ONNX Layer: relu1]"),
         layer("__myl_Max_myl0_2", "kgen", ["Half"], ["Half"], "[ONNX Layer: pool1]"),
         layer("__myl_Gemm_myl0_3", "gemm", ["Float"], ["Float"], "[ONNX Layer: fc]"),
-    ) == {0: "int8", 1: "int8", 2: "fp16", 5: "fp32"}
+    ) == {0: "int8", 1: "int8", 2: "fp16", 5: "fp32"}  # fmt: skip
 
 
 def test_tensorrt_11_tells_format_and_type_apart():
@@ -144,15 +133,10 @@ def test_a_region_whose_metadata_lists_its_layers_holds_these():
     assert engine_layers(json.dumps({"Layers": [listed]}))[0].network_layers == ("conv1", "fc")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Reformatting CopyNode for Input Tensor 0 to {ForeignNode[conv1...fc]}",
-        "{ForeignNode[conv1]} output reformatter 0",
-    ],
-)
-def test_a_change_of_format_before_a_region_is_none(name):
-    assert ran(layer(name, "Reformat", [FP32], [INT8])) == {}
+def test_a_change_of_format_before_a_region_is_none():
+    before, after = "Reformatting CopyNode for Input Tensor 0 to {ForeignNode[conv1...fc]}", "{ForeignNode[conv1]}"
+    for name in (before, f"{after} output reformatter 0"):
+        assert ran(layer(name, "Reformat", [FP32], [INT8])) == {}
 
 
 def test_an_end_of_a_region_is_in_it_although_another_engine_layer_has_its_name():
@@ -301,26 +285,18 @@ def test_control_characters_in_the_json_are_read():
     assert engine_layers(text)[0].network_layers == ("conv1", "fc")
 
 
-@pytest.mark.parametrize(
-    ("description", "precision"),
-    [
-        ("Row major Int8 format", "int8"),
-        ("Channel major INT8 format where channel == 4 and column stride % 32 == 0", "int8"),
-        ("Channel major FP16 format where channel % 8 == 0", "fp16"),
-        ("Half", "fp16"),
-        ("Row major linear BFloat16 format", "bf16"),
-        ("Float", "fp32"),
-        ("Row major linear FP32", "fp32"),
-        ("Row major linear UInt8 format", None),
-        ("Row major linear Int32", None),
-        ("Row major linear Int64 format", None),
-        ("Row major linear BOOL", None),
-        ("N/A due to dynamic shapes", None),
-        ("", None),
-    ],
-)
-def test_formats(description, precision):
-    assert precision_of(description) == precision
+@pytest.mark.parametrize(("precision", "descriptions"), [
+    ("int8", ["Row major Int8 format", "Channel major INT8 format where channel == 4 and column stride % 32 == 0"]),
+    ("fp16", ["Channel major FP16 format where channel % 8 == 0", "Half"]),
+    ("bf16", ["Row major linear BFloat16 format"]),
+    ("fp32", ["Float", "Row major linear FP32"]),
+    (None, [f"Row major linear {kind}" for kind in ("UInt8 format", "Int32", "Int64 format", "BOOL")]),
+    (None, ["N/A due to dynamic shapes", ""]),
+])  # fmt: skip
+def test_formats(precision, descriptions):
+    assert {description: precision_of(description) for description in descriptions} == dict.fromkeys(
+        descriptions, precision
+    )
 
 
 def test_names_in_metadata():

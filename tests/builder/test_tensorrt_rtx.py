@@ -10,18 +10,11 @@ import pytest
 from onnx import helper
 
 from tests.support.networks import Sketch, save
+from trt_bisect.builder import tensorrt_build
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.debug_tensors import listen
 from trt_bisect.builder.engines import make_builder
-from trt_bisect.builder.tensorrt_build import (
-    RTX,
-    creation_flags,
-    drain,
-    dynamic_shapes,
-    errors_in,
-    logger_of,
-    warnings_in,
-)
+from trt_bisect.builder.tensorrt_build import RTX, creation_flags, dynamic_shapes, errors_in
 from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_weak import largest_constant, walk_steps
 from trt_bisect.data.datasets import profile_sizes
@@ -45,13 +38,8 @@ The sum has a pair on its skip alone: its other side comes from ``conv2``.
 def residual_model() -> onnx.ModelProto:
     """Conv, Relu, MaxPool, Conv, Add across the Conv, Gemm with a bias."""
     sketch = Sketch(7)
-    pooled = sketch.node(
-        "MaxPool",
-        [sketch.node("Relu", [sketch.conv("x", "conv1", 3, 4)], "relu1")],
-        "pool1",
-        kernel_shape=[2, 2],
-        strides=[2, 2],
-    )
+    relu = sketch.node("Relu", [sketch.conv("x", "conv1", 3, 4)], "relu1")
+    pooled = sketch.node("MaxPool", [relu], "pool1", kernel_shape=[2, 2], strides=[2, 2])
     added = sketch.node("Add", [sketch.conv(pooled, "conv2", 4, 4), pooled], "add")
     weight = sketch.constant("fc.weight", sketch.random.normal(0, 0.3, (64, 5)))
     bias = sketch.constant("fc.bias", sketch.random.normal(0, 0.3, 5))
@@ -69,9 +57,15 @@ def scales_of(network, scale=0.05):
     return {name: np.float32(scale) for name in network.activations}
 
 
+def strong(network, scale=0.05, options=None, shapes=SHAPES, scales=None):
+    return TensorRTStrongBuilder(
+        network, scales or scales_of(network, scale), options or BuildOptions(), shapes, engine=RTX
+    )
+
+
 @pytest.fixture(scope="module")
 def builder(network):
-    return TensorRTStrongBuilder(network, scales_of(network), BuildOptions(), SHAPES, engine=RTX)
+    return strong(network)
 
 
 def layers_of(definition):
@@ -118,10 +112,8 @@ def test_a_prefix_becomes_an_engine_without_a_gpu(builder, k):
 def test_marked_tensors_leave_the_real_engine_as_it_is(network):
     """The same kernels and the same size; the listener is one of the real module's."""
     plan = int8_set(len(network.layers), network.quantizable)
-    plain, marked = (
-        TensorRTStrongBuilder(network, scales_of(network), options, SHAPES, engine=RTX).serialize(plan)
-        for options in (BuildOptions(), BuildOptions(debug_tensors=True))
-    )
+    options = (BuildOptions(debug_tensors=shown) for shown in (False, True))
+    plain, marked = (strong(network, options=each).serialize(plan) for each in options)
     assert marked.layers == plain.layers
     assert len(marked.data) == len(plain.data)
     given = []
@@ -138,7 +130,7 @@ def test_any_set_of_layers_can_stay_high(builder):
 
 def test_the_scales_stand_in_what_tensorrt_parsed(network):
     scales = {name: np.float32(0.01 * (i + 1)) for i, name in enumerate(network.activations)}
-    builder = TensorRTStrongBuilder(network, scales, BuildOptions(), SHAPES, engine=RTX)
+    builder = strong(network, scales=scales)
     layers = layers_of(builder.network_definition(prefix(len(LAYERS), 2)))
     makers = makers_of(layers)
     found = {}
@@ -157,12 +149,8 @@ def test_fp16_layers_are_fp16_and_the_output_stays_fp32(builder):
     plan = prefix(len(LAYERS), 2, Precision.FP16)
     definition = builder.network_definition(plan)
     types = {layer.name: layer.get_output(0).dtype for layer in layers_of(definition) if layer.name in LAYERS}
-    assert types == {
-        "conv1": trt.DataType.FLOAT,
-        "relu1": trt.DataType.FLOAT,
-        "pool1": trt.DataType.FLOAT,
-        **dict.fromkeys(["conv2", "add", "flatten", "fc"], trt.DataType.HALF),
-    }
+    low, high = dict.fromkeys(LAYERS[:3], trt.DataType.FLOAT), dict.fromkeys(LAYERS[3:], trt.DataType.HALF)
+    assert types == {**low, **high}
     assert definition.network.get_output(0).dtype == trt.DataType.FLOAT
     assert len(builder.serialize(plan).data) > 10_000
 
@@ -178,72 +166,59 @@ def test_the_reference_has_no_int8(builder):
 
 
 def test_options_are_taken(network, tmp_path):
-    options = BuildOptions(
-        workspace_bytes=1 << 26, optimization_level=1, timing_cache=tmp_path / "run" / "timing.cache"
-    )
-    builder = TensorRTStrongBuilder(network, scales_of(network), options, SHAPES, engine=RTX)
-    assert len(builder.serialize(prefix(len(LAYERS), 3)).data) > 10_000
-    assert not options.timing_cache.exists(), "TensorRT-RTX keeps no timings"
+    timings = tmp_path / "run" / "timing.cache"
+    options = BuildOptions(workspace_bytes=1 << 26, optimization_level=1, timing_cache=timings)
+    assert len(strong(network, options=options).serialize(prefix(len(LAYERS), 3)).data) > 10_000
+    assert not timings.exists(), "TensorRT-RTX keeps no timings"
 
 
-def test_tensorrt_says_why_a_scale_is_refused(network):
-    builder = TensorRTStrongBuilder(network, scales_of(network, np.nan), BuildOptions(), SHAPES, engine=RTX)
-    assert len(builder.reference().serialized.data) > 10_000
-    with pytest.raises(TrialFailed, match="Scale coefficients must all be positive") as failure:
-        builder.build(prefix(len(LAYERS), 0))
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"scale": np.nan}, "Scale coefficients must all be positive"),
+        ({"options": BuildOptions(workspace_bytes=1)}, "workspace limit"),
+        ({"shapes": {"x": SHAPES["x"][::-1]}}, "MIN<=OPT<=MAX"),
+    ],
+    ids=["scale", "workspace", "profile"],
+)
+def test_tensorrt_says_why_it_cannot_build(network, given, reason):
+    with pytest.raises(TrialFailed, match=reason) as failure:
+        strong(network, **given).build(prefix(len(LAYERS), 0))
     assert failure.value.outcome == "build failed"
+
+
+def test_the_reference_needs_no_scale(network):
+    assert len(strong(network, np.nan).reference().serialized.data) > 10_000
 
 
 def test_tensorrt_names_the_node_that_it_does_not_know(network, tmp_path):
     model = residual_model()
     model.graph.node[1].op_type, model.graph.node[1].domain = "QuickGelu", "com.microsoft"
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    path = tmp_path / "odd.onnx"
-    onnx.save(model, str(path))
-    odd = load_network(path)
-    builder = TensorRTStrongBuilder(odd, scales_of(network), BuildOptions(), SHAPES, engine=RTX)
+    onnx.save(model, tmp_path / "odd.onnx")
+    builder = strong(load_network(tmp_path / "odd.onnx"), scales=scales_of(network))
     with pytest.raises(TrialFailed, match=r"(?s)relu1.*QuickGelu.*Plugin not found") as failure:
         builder.reference()
     assert failure.value.outcome == "build failed"
 
 
 def test_one_failed_build_leaves_nothing_to_the_next(network, builder):
-    broken = TensorRTStrongBuilder(network, scales_of(network, -1.0), BuildOptions(), SHAPES, engine=RTX)
     with pytest.raises(TrialFailed):
-        broken.build(prefix(len(LAYERS), 0))
+        strong(network, -1.0).build(prefix(len(LAYERS), 0))
     assert builder.build(prefix(len(LAYERS), 0)).messages == ()
 
 
-def test_tensorrt_says_why_it_cannot_build(network):
-    builder = TensorRTStrongBuilder(network, scales_of(network), BuildOptions(workspace_bytes=1), SHAPES, engine=RTX)
-    with pytest.raises(TrialFailed, match="workspace limit") as failure:
-        builder.build(prefix(len(LAYERS), 0))
-    assert failure.value.outcome == "build failed"
-
-
-def test_tensorrt_says_what_is_wrong_with_a_profile(network):
-    falling = {"x": SHAPES["x"][::-1]}
-    builder = TensorRTStrongBuilder(network, scales_of(network), BuildOptions(), falling, engine=RTX)
-    with pytest.raises(TrialFailed, match="MIN<=OPT<=MAX"):
-        builder.build(prefix(len(LAYERS), 0))
-
-
 def test_errors_and_warnings_are_kept_apart():
-    logger = logger_of(trt)
+    logger, drain = tensorrt_build.logger_of(trt), tensorrt_build.drain
     drain(logger)
-    for severity, text in [
-        (trt.ILogger.WARNING, "odd"),
-        (trt.ILogger.INFO, "chatter"),
-        (trt.ILogger.ERROR, "broken\n"),
-        (trt.ILogger.WARNING, "odd"),
-        (trt.ILogger.INTERNAL_ERROR, "worse"),
-    ]:
-        logger.log(severity, text)
+    said = {"WARNING": "odd", "INFO": "chatter", "ERROR": "broken\n", "INTERNAL_ERROR": "worse"}
+    for severity, text in (*said.items(), ("WARNING", "odd")):
+        logger.log(getattr(trt.ILogger, severity), text)
     messages = drain(logger)
     assert errors_in(messages, "nothing") == "broken\nworse"
-    assert warnings_in(messages) == ("odd",)
+    assert tensorrt_build.warnings_in(messages) == ("odd",)
     assert errors_in(drain(logger), "nothing") == "nothing"
-    assert logger_of(trt) is logger, "TensorRT takes one logger a process"
+    assert tensorrt_build.logger_of(trt) is logger, "TensorRT takes one logger a process"
 
 
 def test_without_a_gpu_an_inference_says_so(builder):
@@ -259,7 +234,7 @@ def test_without_a_gpu_an_inference_says_so(builder):
 
 def test_a_dynamic_input_needs_shapes_that_fit(network):
     with pytest.raises(BadInput, match=r"'x' .* is dynamic"):
-        TensorRTStrongBuilder(network, scales_of(network), BuildOptions(), {}, engine=RTX)
+        strong(network, shapes={})
     with pytest.raises(BadInput, match="1x4x8x8"):
         dynamic_shapes(network, {"x": ((1, 4, 8, 8),) * 3})
     with pytest.raises(BadInput, match=r"\b3x8x8"):
@@ -269,8 +244,7 @@ def test_a_dynamic_input_needs_shapes_that_fit(network):
 
 def test_a_network_of_fixed_shapes_needs_none(tmp_path):
     network = load_network(save(residual_model(), tmp_path), {"x": (1, 3, 8, 8)})
-    builder = TensorRTStrongBuilder(network, scales_of(network), BuildOptions(), SHAPES, engine=RTX)
-    assert len(builder.serialize(prefix(len(LAYERS), 6)).data) > 10_000
+    assert len(strong(network).serialize(prefix(len(LAYERS), 6)).data) > 10_000
 
 
 def test_the_builder_of_tensorrt_rtx(network):
@@ -324,25 +298,18 @@ def test_every_low_precision_is_parsed_and_built(low, kind, tmp_path):
         assert builder.serialize(network.free_plan(chosen)).data
 
 
-def reshaping(folder):
-    """A convolution whose outputs are reshaped as an input says: TensorRT's shape tensor."""
+def test_a_network_whose_input_holds_sizes_builds_with_the_values_of_the_data(tmp_path):
+    """A convolution whose outputs are reshaped as an input says, TensorRT's shape tensor. TensorRT-RTX refuses it
+    without values: 'no optimization profile has been defined'."""
     sketch = Sketch(2)
     reshaped = sketch.node("Reshape", [sketch.conv("x", "conv", 3, 4), "sizes"], "reshape")
     sketch.node("Relu", [reshaped], "relu")
     model = sketch.model({"x": [1, 3, 8, 8]}, {"relu_out": ["rows", "columns"]})
     model.graph.input.append(onnx.helper.make_tensor_value_info("sizes", onnx.TensorProto.INT64, [2]))
-    return load_network(save(model, folder))
-
-
-def test_a_network_whose_input_holds_sizes_builds_with_the_values_of_the_data(tmp_path):
-    """TensorRT-RTX refuses it without them: 'no optimization profile has been defined'."""
-    network = reshaping(tmp_path)
+    network = load_network(save(model, tmp_path))
     feeds = [{"x": np.zeros((1, 3, 8, 8), np.float32), "sizes": np.array(sizes)} for sizes in ((8, 32), (16, 16))]
-    scales = {name: np.float32(0.1) for name in network.activations}
     plan = prefix(len(network.layers), 0)
-    bare = TensorRTStrongBuilder(network, scales, BuildOptions(), {}, engine=RTX)
     with pytest.raises(TrialFailed, match="profile"):
-        bare.serialize(plan)
+        strong(network, shapes={}).serialize(plan)
     options = BuildOptions(sizes=profile_sizes(feeds))
-    builder = TensorRTStrongBuilder(network, scales, options, {}, engine=RTX)
-    assert len(builder.serialize(plan).data) > 1000
+    assert len(strong(network, options=options, shapes={}).serialize(plan).data) > 1000

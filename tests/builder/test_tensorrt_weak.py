@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.fake_tensorrt import FLOAT, DataType, FakeLayer, make_network, parsed
 from trt_bisect.answer.result import target_version
-from trt_bisect.builder import tensorrt_build, tensorrt_engine
+from trt_bisect.builder import tensorrt_build
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_build import TensorRT, timings_of
 from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
@@ -31,19 +31,8 @@ class FakeConfig:
         self.flags, self.limits, self.profiles, self.sources = {"TF32"}, {}, [], None
         self.profiling_verbosity = self.int8_calibrator = self.calibration_profile = None
         self.builder_optimization_level = 3
-        self.timings = b""
-
-    def set_flag(self, flag):
-        self.flags.add(flag)
-
-    def clear_flag(self, flag):
-        self.flags.discard(flag)
-
-    def set_memory_pool_limit(self, pool, size):
-        self.limits[pool] = size
-
-    def add_optimization_profile(self, profile):
-        self.profiles.append(profile)
+        self.set_flag, self.clear_flag = self.flags.add, self.flags.discard
+        self.set_memory_pool_limit, self.add_optimization_profile = self.limits.__setitem__, self.profiles.append
 
     def set_calibration_profile(self, profile):
         self.calibration_profile = profile
@@ -84,7 +73,8 @@ class Calibrator:
 
 
 def names(*members):
-    return SimpleNamespace(__members__={name: name for name in members}, **{name: name for name in members})
+    by_name = {name: name for name in members}
+    return SimpleNamespace(__members__=by_name, **by_name)
 
 
 class FakeTensorRT:
@@ -92,7 +82,7 @@ class FakeTensorRT:
 
     def __init__(self, version="8.6.0", fails=False):
         self.configs, self.networks, self.files, self.fails = [], [], [], fails
-        self.logger = SimpleNamespace(records=[])
+        self.logger, self.num_DLA_cores = SimpleNamespace(records=[]), 2
         self.module = SimpleNamespace(
             __version__=version,
             DataType=DataType,
@@ -110,6 +100,7 @@ class FakeTensorRT:
     def _parser(self, network, logger):
         def parse(path):
             self.files.append(path)
+            self.operators = {node.op_type for node in onnx.load(path, load_external_data=False).graph.node}
             return True
 
         return SimpleNamespace(parse_from_file=parse, num_errors=0)
@@ -137,12 +128,14 @@ SHAPES = {"x": ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8))}
 
 @pytest.fixture
 def weak(network, monkeypatch):
-    def make(options=None, rt=None, network=network, **more):
+    """Makes a builder, a weak one if nothing else is said, and its TensorRT."""
+
+    def make(options=None, rt=None, network=network, kind=TensorRTWeakBuilder, **more):
         rt = rt or FakeTensorRT()
         started = TensorRT("tensorrt", rt.module, rt.logger, rt)
         monkeypatch.setattr(tensorrt_build, "start_tensorrt", lambda engine, plugins: started)
         scales = {name: np.float32(0.1) for name in network.activations}
-        return TensorRTWeakBuilder(network, scales, options or BuildOptions(), SHAPES, **more), rt
+        return kind(network, scales, options or BuildOptions(), SHAPES, **more), rt
 
     return make
 
@@ -175,40 +168,28 @@ def test_int8_is_allowed_constraints_are_obeyed_tf32_is_off(weak):
         (int8_set(8, ()), set(), False),
     ],
 )
-def test_before_tensorrt_10_the_pairs_are_parsed_and_the_precisions_allowed(network, monkeypatch, plan, flags, pairs):
+def test_before_tensorrt_10_the_pairs_are_parsed_and_the_precisions_allowed(weak, plan, flags, pairs):
     """The way that docs/evidence measured on an H200 (``qdq``): no constraints, no ranges, the pairs alone."""
-    rt, operators = FakeTensorRT(), set()
-
-    def parser(parsed, logger):
-        def parse(path):
-            operators.update(node.op_type for node in onnx.load(path).graph.node)
-            return True
-
-        return SimpleNamespace(parse_from_file=parse, num_errors=0)
-
-    rt.module.OnnxParser = parser
-    monkeypatch.setattr(
-        tensorrt_build, "start_tensorrt", lambda engine, plugins: TensorRT("tensorrt", rt.module, rt.logger, rt)
-    )
-    scales = {name: np.float32(0.1) for name in network.activations}
-    builder = tensorrt_engine.TensorRTStrongBuilder(network, scales, BuildOptions(), SHAPES)
+    builder, rt = weak(kind=TensorRTStrongBuilder)
     builder.build(plan)
     assert rt.configs[-1].flags == flags
-    assert ({"QuantizeLinear", "DequantizeLinear"} <= operators) is pairs
+    assert ({"QuantizeLinear", "DequantizeLinear"} <= rt.operators) is pairs
     assert rt.networks[-1].asked() == {}
     assert rt.networks[-1].tensors["x"].dynamic_range is None
 
 
-def test_fp16_is_allowed_only_where_a_plan_asks_for_it(weak):
-    builder, rt = weak(BuildOptions(high=Precision.FP16))
-    builder.build(prefix(8, 3, Precision.FP16))
-    assert rt.configs[-1].flags == {"INT8", "FP16", "OBEY_PRECISION_CONSTRAINTS"}
-
-
-def test_full_fp16_is_what_a_user_would_build_without_int8(weak):
-    builder, rt = weak()
-    builder.build(int8_set(8, (), Precision.FP16))
-    assert rt.configs[-1].flags == {"FP16", "OBEY_PRECISION_CONSTRAINTS"}
+@pytest.mark.parametrize(
+    ("options", "plan", "flags"),
+    [
+        (BuildOptions(high=Precision.FP16), prefix(8, 3, Precision.FP16), {"INT8", "FP16"}),
+        (None, int8_set(8, (), Precision.FP16), {"FP16"}),
+    ],
+)
+def test_fp16_is_allowed_only_where_a_plan_asks_for_it_and_int8_too(weak, options, plan, flags):
+    """Full FP16 is what a user would build without INT8."""
+    builder, rt = weak(options)
+    builder.build(plan)
+    assert rt.configs[-1].flags == flags | {"OBEY_PRECISION_CONSTRAINTS"}
 
 
 def test_the_reference_allows_neither_int8_nor_fp16(weak):
@@ -340,43 +321,32 @@ class Strong(FakeTensorRT):
     def __init__(self, version):
         super().__init__(version)
         self.module.NetworkDefinitionCreationFlag.__members__ = {"STRONGLY_TYPED": 1}
-        self.num_DLA_cores = 2
 
     def create_network(self, flags):
         assert flags == 2, "strongly typed"
         return parsed()
 
 
-@pytest.mark.parametrize("version", ["11.4.0", "11.4.1"])
-def test_the_dla_takes_a_strongly_typed_network(network, monkeypatch, version):
-    rt = Strong(version)
-    started = TensorRT("tensorrt", rt.module, rt.logger, rt)
-    monkeypatch.setattr(tensorrt_build, "start_tensorrt", lambda engine, plugins: started)
-    scales = {name: np.float32(0.1) for name in network.activations}
-    builder = TensorRTStrongBuilder(network, scales, BuildOptions(dla=1), SHAPES)
-    builder.build(prefix(8, 3))
-    config = rt.configs[-1]
-    assert config.flags == {"GPU_FALLBACK"}, "the graph says what is in INT8"
-    assert (config.default_device_type, config.DLA_core) == ("DLA", 1)
-    builder.reference()
-    assert rt.configs[-1].flags == set()
-
-
 @pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.16.0", "11.3.0"])
-def test_the_dla_takes_no_strongly_typed_network_before_11_4(network, monkeypatch, version):
-    rt = Strong(version)
-    started = TensorRT("tensorrt", rt.module, rt.logger, rt)
-    monkeypatch.setattr(tensorrt_build, "start_tensorrt", lambda engine, plugins: started)
+def test_the_dla_takes_no_strongly_typed_network_before_11_4(weak, version):
     with pytest.raises(BadInput, match="no strongly typed network"):
-        TensorRTStrongBuilder(network, {}, BuildOptions(dla=0), SHAPES)
+        weak(BuildOptions(dla=0), Strong(version), kind=TensorRTStrongBuilder)
 
 
-def test_the_dla_takes_plans_but_not_the_fp32_reference(weak):
-    builder, rt = weak(BuildOptions(dla=1))
-    rt.num_DLA_cores = 2
+@pytest.mark.parametrize(
+    ("kind", "rt", "flags"),
+    [
+        (TensorRTWeakBuilder, FakeTensorRT(), {"INT8", "OBEY_PRECISION_CONSTRAINTS", "GPU_FALLBACK"}),
+        (TensorRTStrongBuilder, Strong("11.4.0"), {"GPU_FALLBACK"}),
+        (TensorRTStrongBuilder, Strong("11.4.1"), {"GPU_FALLBACK"}),
+    ],
+)
+def test_the_dla_takes_plans_but_not_the_fp32_reference(weak, kind, rt, flags):
+    """With strong typing the graph says what is in INT8."""
+    builder, _ = weak(BuildOptions(dla=1), rt, kind=kind)
     builder.build(prefix(8, 3))
     config = rt.configs[-1]
-    assert config.flags == {"INT8", "OBEY_PRECISION_CONSTRAINTS", "GPU_FALLBACK"}
+    assert config.flags == flags
     assert (config.default_device_type, config.DLA_core) == ("DLA", 1)
     builder.reference()
     assert rt.configs[-1].flags == set()

@@ -96,13 +96,9 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
     request.addfinalizer(lambda: shutil.rmtree(meeting))
     data = np.load(lenet / "calibration.npz")
     few = {name: data[name][:4] for name in data.files}
-    asked = {"model": lenet / "lenet_planted.onnx", "calibration": few, "metric": WAITING}
-    asked |= {
-        "inputs": {name: data[name][:1] for name in data.files},
-        "strategy": "exhaustive",
-        "threshold": 0.99,
-        "explain": "none",
-    }
+    one = {name: data[name][:1] for name in data.files}
+    asked = {"model": lenet / "lenet_planted.onnx", "calibration": few, "metric": WAITING, "inputs": one}
+    asked |= {"strategy": "exhaustive", "threshold": 0.99, "explain": "none"}
     folder, found = tmp_path / "run", {}
     cluster = ray_nodes.address
     run = threading.Thread(target=lambda: found.update(done(cluster, [WantedRun(folder, asked)])))

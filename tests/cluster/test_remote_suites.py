@@ -10,28 +10,10 @@ from tests.support import networks
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.history.store import HISTORY, History
 
-SUITE = """
-[defaults]
-repeats = 2
-metric = "sqnr"
-calibrator = "minmax"
-explain = "none"
-
-[[network]]
-name = "planted"
-model = "planted.onnx"
-calibration = "data.npz"
-
-[[network]]
-name = "broken"
-model = "broken.onnx"
-calibration = "data.npz"
-
-[[network]]
-name = "sound"
-model = "sound.onnx"
-calibration = "data.npz"
-"""
+SUITE = '[defaults]\nrepeats = 2\nmetric = "sqnr"\ncalibrator = "minmax"\nexplain = "none"\n' + "".join(
+    f'[[network]]\nname = "{name}"\nmodel = "{name}.onnx"\ncalibration = "data.npz"\n'
+    for name in ("planted", "broken", "sound")
+)
 
 
 @pytest.fixture
@@ -39,8 +21,7 @@ def suite(tmp_path):
     def make(name):
         folder = tmp_path / name
         folder.mkdir()
-        planted = networks.residual(1)
-        networks.plant_between(planted, "block0.conv1", "block0.conv2")
+        planted = networks.planted(networks.residual(1), ("block0.conv1", "block0.conv2"))
         networks.save(planted, folder, "planted.onnx")
         networks.save(networks.residual(1), folder, "sound.onnx")
         (folder / "broken.onnx").write_bytes(b"no network")
@@ -53,15 +34,12 @@ def suite(tmp_path):
 
 def told(regression):
     """Returns the record of a night without times and places."""
-    return [
-        (
-            result.name,
-            result.status,
-            result.tonight and (result.tonight.similarity, result.tonight.recipe, result.tonight.culprits),
-            result.message.split("'")[0],
-        )
-        for result in regression.networks
-    ]
+
+    def found(run):
+        return run and (run.similarity, run.recipe, run.culprits)
+
+    results = regression.networks
+    return [(each.name, each.status, found(each.tonight), each.message.split("'")[0]) for each in results]
 
 
 def test_a_night_on_a_cluster_is_as_here(suite, ray_nodes):
@@ -73,12 +51,8 @@ def test_a_night_on_a_cluster_is_as_here(suite, ray_nodes):
     assert all(result.seconds > 0 for result in there.networks if result.tonight)
     for night in (here, there):
         reports = sorted(str(path.relative_to(night.folder)) for path in night.folder.rglob("report.json"))
-        assert reports == [
-            "repeats/planted/2/report.json",
-            "repeats/sound/2/report.json",
-            "runs/planted/report.json",
-            "runs/sound/report.json",
-        ]
+        of_runs = ("repeats/planted/2", "repeats/sound/2", "runs/planted", "runs/sound")
+        assert reports == [f"{run}/report.json" for run in of_runs]
     with History(config.parent / "nightly" / HISTORY) as kept:
         assert sorted(report.label for report in kept.past()) == ["planted", "planted", "sound", "sound"]
     (config.parent / "broken.onnx").write_bytes((config.parent / "sound.onnx").read_bytes())

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import numpy as np
 import pytest
 
 import trt_bisect
@@ -12,23 +13,10 @@ from tests.support.flawed_pairs import pairs
 
 def dead_channel_with_loud_weights():
     """Channel 2 of conv3's input is always zero, and conv3's weights for it are 300 times the others."""
-
-    def silent(values):
-        values[2] = 0
-        return values
-
-    def negative(values):
-        values[2] = -1
-        return values
-
-    def louder(values):
-        values[:, 2] *= 300
-        return values
-
     model = networks.chain()
-    networks.scale_constant(model, "conv2.weight", silent)
-    networks.scale_constant(model, "conv2.bias", negative)
-    networks.scale_constant(model, "conv3.weight", louder)
+    networks.change_at(model, "conv2.weight", np.s_[2], lambda _: 0)
+    networks.change_at(model, "conv2.bias", np.s_[2], lambda _: -1)
+    networks.change_at(model, "conv3.weight", np.s_[:, 2], lambda weights: 300 * weights)
     return model
 
 
@@ -91,7 +79,6 @@ def test_a_planted_cause_is_named_with_its_reason_and_first_remedy(cause, report
         assert advice.reasons[0] == reason
         assert offered(advice)[0] == remedy
         assert offered(advice)[-3:] == ["FP16", "FP32", "QAT"]
-
     assert report.advice
 
 
@@ -116,12 +103,9 @@ def test_a_shared_weight_is_among_the_reasons(report_of):
 
 
 def test_what_even_min_max_clips_wants_other_calibration_data(tmp_path):
-    model = networks.chain()
-    feeds = networks.samples(model, 3)
-    small = {"x": feeds["x"] / 8}
-    report = trt_bisect.run(
-        networks.save(model, tmp_path), small, feeds, engine="onnxruntime", calibrator="minmax", metric="sqnr"
-    )
+    path, feeds = networks.given(networks.chain(), tmp_path, 3)
+    how = {"engine": "onnxruntime", "calibrator": "minmax", "metric": "sqnr"}
+    report = trt_bisect.run(path, {"x": feeds["x"] / 8}, feeds, **how)
     assert report.advice
     for advice in report.advice:
         assert advice.reasons[0] == "saturation"
@@ -129,8 +113,7 @@ def test_what_even_min_max_clips_wants_other_calibration_data(tmp_path):
 
 
 def test_more_than_fp16_holds_is_no_case_for_fp16(tmp_path):
-    model = networks.chain()
-    networks.plant_between(model, "conv2", "conv3", factor=1e6)
+    model = networks.planted(networks.chain(), ("conv2", "conv3"), factor=1e6)
     advice = advice_on(run(model, tmp_path, 3), "conv3")
     assert "FP16" not in named(advice)
     assert "too large for FP16" in next(remedy.why for remedy in advice.remedies if remedy.remedy == "FP32")

@@ -12,8 +12,7 @@ OPTIONS = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "t
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
-    model = networks.chain(3)
-    networks.plant_between(model, "conv0", "conv1")
+    model = networks.planted(networks.chain(3), ("conv0", "conv1"))
     return networks.save(model, tmp_path_factory.mktemp("planted")), networks.samples(model, 6)
 
 

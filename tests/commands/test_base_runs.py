@@ -26,19 +26,17 @@ OPTIONS = {"engine": "onnxruntime", "calibrator": "minmax", "metric": "sqnr", "e
 def planted(tmp_path_factory):
     """A residual network with one culprit, and its samples."""
     folder = tmp_path_factory.mktemp("base")
-    model = networks.residual(blocks=2)
-    networks.plant_between(model, "block1.conv1", CULPRIT)
-    return networks.save(model, folder), networks.samples(model)
+    return networks.given(networks.planted(networks.residual(blocks=2), ("block1.conv1", CULPRIT)), folder)
+
+
+RAISED = {"base": "fp16", "precision": "fp32", "trt_version": "10.3.0"}
 
 
 @pytest.fixture(scope="module")
 def raised(planted, tmp_path_factory):
     folder = tmp_path_factory.mktemp("raised") / "run"
     path, samples = planted
-    report = trt_bisect.run(
-        path, samples, base="fp16", precision="fp32", trt_version="10.3.0", output=folder, **OPTIONS
-    )
-    return folder, report
+    return folder, trt_bisect.run(path, samples, **RAISED, output=folder, **OPTIONS)
 
 
 def test_the_culprit_is_raised_and_the_rest_is_in_the_base(raised):
@@ -103,7 +101,7 @@ def test_a_run_on_another_base_takes_no_trial_of_the_first(raised, planted):
     plain = trt_bisect.run(path, samples, output=folder.parent / "plain", **OPTIONS)
     assert plain.fingerprint != report.fingerprint
     assert plain.similarity.recipe != report.similarity.recipe
-    again = trt_bisect.run(path, samples, base="fp16", precision="fp32", trt_version="10.3.0", output=folder, **OPTIONS)
+    again = trt_bisect.run(path, samples, **RAISED, output=folder, **OPTIONS)
     assert again.similarity == report.similarity
     assert len((folder / "journal.jsonl").read_text().splitlines()) == before
 

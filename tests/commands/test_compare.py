@@ -40,10 +40,12 @@ def words(found, reason, tensor):
     return next(a.words for a in found.advice if (a.reason, a.tensor) == (reason, tensor))
 
 
-@pytest.mark.parametrize("make", [networks.chain, networks.residual, networks.depthwise, networks.transformer])
+FAMILIES = [networks.chain, networks.residual, networks.depthwise, networks.transformer]
+
+
+@pytest.mark.parametrize("make", FAMILIES)
 def test_every_figure_is_numpys_on_the_same_tensors_and_no_healthy_layer_is_abnormal(make, tmp_path):
-    model = make()
-    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    path, feeds = networks.given(make(), tmp_path)
     network = trt_bisect.load_network(path)
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax")
     found = trt_bisect.compare(path, ranges, feeds, threshold=0.95)
@@ -104,17 +106,14 @@ def test_weights_by_tensor_and_channel(tmp_path):
         assert len(list(csv.DictReader(file))) == len(found.channels)
 
 
-@pytest.mark.parametrize(
-    "make", edition([networks.residual], [networks.chain, networks.residual, networks.depthwise, networks.transformer])
-)
+@pytest.mark.parametrize("make", edition([networks.residual], FAMILIES))
 def test_no_layer_of_a_healthy_network_is_abnormal_with_the_default_calibrator(make, tmp_path):
     found = trt_bisect.compare(networks.save(make(), tmp_path), networks.samples(make()), threshold=0.95)
     assert found.advice == ()
 
 
 def test_a_starved_range_and_its_channel(tmp_path):
-    model = networks.chain()
-    networks.plant_between(model, "conv2", "conv3")
+    model = networks.planted(networks.chain(), ("conv2", "conv3"))
     found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model), calibrator="minmax")
     assert reasons(found, advisor.STARVED) == [("relu3_out", ("conv3",))]
     assert "255 levels" in words(found, advisor.STARVED, "relu3_out")
@@ -161,12 +160,8 @@ def test_the_scales_of_weights_on_the_screen(tmp_path, command):
 
 
 def test_one_loud_weight_channel(tmp_path):
-    def louder(values):
-        values[:, 2] *= 300
-        return values
-
     model = networks.chain()
-    networks.scale_constant(model, "conv3.weight", louder)
+    networks.change_at(model, "conv3.weight", np.s_[:, 2], lambda weights: 300 * weights)
     found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model))
     assert ("conv3.weight", ("conv3",)) in reasons(found, advisor.ONE_CHANNEL)
     assert words(found, advisor.ONE_CHANNEL, "conv3.weight").startswith("input channel 2 reaches")
@@ -175,8 +170,7 @@ def test_one_loud_weight_channel(tmp_path):
 
 
 def test_a_clipped_calibration(tmp_path):
-    model = networks.chain()
-    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    path, feeds = networks.given(networks.chain(), tmp_path)
     network = trt_bisect.load_network(path)
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax")
     scales = {**ranges.scales, "relu4_out": ranges.scales["relu4_out"] / np.float32(8)}
@@ -310,8 +304,7 @@ def test_layers_left_high(lenet):
 
 def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented):
     """But for float noise: ONNX Runtime fuses what is no output."""
-    model = networks.chain(depth=5)
-    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    path, feeds = networks.given(networks.chain(depth=5), tmp_path)
     whole = trt_bisect.compare(path, feeds, calibrator="minmax")
     assert not segmented
     monkeypatch.setattr(CompareOptions, "memory_bytes", 40_000)

@@ -14,7 +14,6 @@ from trt_bisect.recipe.files import QDQ_NETWORK
 from trt_bisect.support import codec
 
 SCALES = {"per channel": {}, "per tensor": {"one_scale": ["*"]}, "one layer's": {"one_scale": ["conv2"]}}
-
 BESIDE = [("recipe", True), ("plan", False), ("recipe", False), ("plan", True)]
 
 
@@ -25,9 +24,8 @@ def recipe(request, tmp_path_factory):
     networks.plant_between(model, "conv0", "conv1")
     path, samples = networks.save(model, place), networks.samples(model, 4)
     options = {"engine": "onnxruntime", "calibrator": "percentile=99", "explain": "none", "precision": "fp32"}
-    report = trt_bisect.run(
-        path, samples, samples, threshold=0.98, output=place / "run", **options, **SCALES[request.param]
-    )
+    options |= {"threshold": 0.98, "output": place / "run", **SCALES[request.param]}
+    report = trt_bisect.run(path, samples, samples, **options)
     assert report.attached.files is not None
     return path, samples["x"], place / "run"
 
@@ -45,9 +43,8 @@ def test_the_low_side_is_the_recipes_network(recipe, in_full, option, calibrated
     path, samples, run = recipe
     given = {"calibration": {"x": 3 * samples}} if calibrated else {}
     found = trt_bisect.compare(path, inputs={"x": samples}, **{option: run}, **given)
-    high = {
-        name for name, kind in json.loads((run / "recipe/plan.json").read_text())["layers"].items() if kind != "int8"
-    }
+    layers = json.loads((run / "recipe/plan.json").read_text())["layers"]
+    high = {name for name, kind in layers.items() if kind != "int8"}
     assert high == {row.origin.layer for row in found.weights if not row.quantized_dtype}
     rows = {row.origin.tensor: row for row in found.tensors if row.origin.index is not None}
     theirs = plain_tensors(run / "recipe" / QDQ_NETWORK, list(rows), [{"x": sample[None]} for sample in samples])
@@ -80,23 +77,18 @@ def test_the_plan_names_weights_with_one_scale(recipe):
     }
     low = {name for name, kind in plan["layers"].items() if kind == "int8"}
     assert set(plan.get("one_scale", [])) & low == one
-    fixed = trt_bisect.compare(path, {"x": samples}, plan={"one_scale": plan["one_scale"]}) if one else None
-    if fixed is not None:
+    if one:
+        fixed = trt_bisect.compare(path, {"x": samples}, plan={"one_scale": plan["one_scale"]})
         asked = trt_bisect.compare(path, {"x": samples}, one_scale=plan["one_scale"])
         assert codec.encode(fixed.tensors) == codec.encode(asked.tensors)
 
 
-def test_a_recipe_and_a_plan_are_refused(recipe):
+def test_a_recipe_and_a_plan_and_a_list_that_is_none_are_refused(recipe):
     path, samples, run = recipe
-    with pytest.raises(BadInput, match="recipe and plan"):
-        trt_bisect.compare(path, {"x": samples}, recipe=run, plan=run)
-
-
-@pytest.mark.parametrize("one_scale", ["conv1", [1], {"conv1": 1}])
-def test_a_list_that_is_none_is_refused(recipe, one_scale):
-    path, samples, _ = recipe
-    with pytest.raises(BadInput, match="one_scale"):
-        trt_bisect.compare(path, {"x": samples}, plan={"one_scale": one_scale})
+    lists = [{"plan": {"one_scale": one_scale}} for one_scale in ("conv1", [1], {"conv1": 1})]
+    for given in ({"recipe": run, "plan": run}, *lists):
+        with pytest.raises(BadInput, match="recipe and plan" if "recipe" in given else "one_scale"):
+            trt_bisect.compare(path, {"x": samples}, **given)
 
 
 def test_a_plan_without_a_scale_for_every_low_layer_needs_data(recipe):

@@ -43,9 +43,7 @@ def run(model, folder, count=3, **options):
 
 
 def planted():
-    model = networks.residual(blocks=2)
-    networks.plant_between(model, "block1.conv1", "block1.conv2")
-    return model
+    return networks.planted(networks.residual(blocks=2), ("block1.conv1", "block1.conv2"))
 
 
 def one_tensor(explanation, name):
@@ -113,12 +111,8 @@ def test_activations_are_numpys_on_the_same_tensors(explained):
 
 
 def test_weights_and_their_channels_are_numpys(tmp_path):
-    def louder(values):
-        values[:, 2] *= 300
-        return values
-
     model = networks.chain(depth=4)
-    networks.scale_constant(model, "conv3.weight", louder)
+    networks.change_at(model, "conv3.weight", np.s_[:, 2], lambda weights: 300 * weights)
     run(model, tmp_path, count=1)
     layers = json.loads((tmp_path / "run/explanation.json").read_text())["layers"]
     weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
@@ -168,10 +162,8 @@ def test_the_contract(explained):
     assert all(math.isfinite(number) for number in floats_of(explanation))
     assert all(number == six(number) for number in floats_of([[tensor["fp32"], tensor["mse"]] for tensor in tensors]))
     assert read(Explanation, folder / "explanation.json") == report.explanation
-    assert all(
-        {"index", "layers", "tensor", "kind", "reason", "words", "figure"} == set(found)
-        for found in explanation["findings"]
-    )
+    keys = {"index", "layers", "tensor", "kind", "reason", "words", "figure"}
+    assert all(keys == set(found) for found in explanation["findings"])
     (advice,) = explanation["advice"]
     assert set(advice) == {"culprit", "evidence", "reasons", "blame", "remedies"}
     assert advice["culprit"] == "block1.conv2"
@@ -268,14 +260,14 @@ def test_trials_are_in_the_runs_journal_and_are_not_done_twice(explained, copied
     assert without.plans == again.plans - 3, "the culprit by weight, activation and both"
     assert without.explanation is None
     assert without.advice == ()
-    assert not (copied / "none/run/explanation.json").exists()
+    run(planted(), copied, explain="none")
+    for folder in (copied / "none", copied):
+        assert not (folder / "run/explanation.json").exists(), "that of another run is taken away"
 
 
-def test_a_network_that_is_fine_is_explained_without_advice(lenet, tmp_path):
-    report = trt_bisect.run(
-        lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path, explain="remedies",
-        calibrator="minmax",
-    )  # fmt: skip
+def test_a_network_that_is_fine_is_explained_without_advice(lenet):
+    how = {"engine": "onnxruntime", "explain": "remedies", "calibrator": "minmax"}
+    report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
     assert report.exit_code == 0
     assert report.advice == ()
     assert report.explanation.tried == ()
@@ -316,12 +308,8 @@ def test_memory_does_not_grow_with_the_inputs(tmp_path, monkeypatch):
 
     def job(count):
         feeds = [feed] * count
-        bench = SimpleNamespace(
-            network=network,
-            feeds=feeds,
-            ranges=SimpleNamespace(scales=scales),
-            whole=SimpleNamespace(high=Precision.FP32),
-        )
+        ranges, whole = SimpleNamespace(scales=scales), SimpleNamespace(high=Precision.FP32)
+        bench = SimpleNamespace(network=network, feeds=feeds, ranges=ranges, whole=whole)
         tensors, _ = explaining._compared(bench, Silent(), 512 << 20)
         assert tensors[0][0].fp32.count == count * 3 * 64 * 64
 
@@ -341,12 +329,6 @@ def test_little_memory_gives_the_same_in_parts(explained, tmp_path, monkeypatch)
             assert tensor.sqnr == pytest.approx(same.sqnr, abs=0.1)
             assert sum(tensor.histogram.fp32) == sum(same.histogram.fp32)
     assert parts.advice[0].reasons == whole.advice[0].reasons
-
-
-def test_an_explanation_of_another_run_is_taken_away(copied):
-    assert (copied / "run/explanation.json").exists()
-    run(planted(), copied, explain="none")
-    assert not (copied / "run/explanation.json").exists()
 
 
 def test_the_beginning_of_a_real_network(ocr, tmp_path):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import trt_bisect
+from tests.commands.test_task_runs import JUDGED, SIDE, SIZE, STRIDE, images
 from tests.support import networks
-from tests.support.networks import Sketch, plant_between
+from tests.support.networks import Sketch
 from tests.support.records import texts
 from trt_bisect.errors import BadInput
 
-SIDE, SIZE, STRIDE, PLACES = 32, 8, 4, 49
-JUDGED = {"engine": "onnxruntime", "calibrator": "minmax", "strategy": "exhaustive", "explain": "none"}
+PLACES = 49
 HEADS = ("pose", "obb", "instances")
 
 
@@ -61,32 +61,16 @@ def mean(sketch, x, name, factor, bias):
     return sketch.node("Reshape", [found, sketch.constant(f"{name}.shape", [1, 2, -1], np.int64)], f"{name}_flat")
 
 
-def in_the_middle(weight, channels):
-    at = (np.indices(weight.shape)[2:] == weight.shape[2] // 2).all(0)
-    return np.where(at, channels[..., None, None], 0).astype(np.float32)
-
-
 def network(task):
     sketch, outputs = sketched(task)
-    model = sketch.model({"x": [1, 2, SIDE, SIDE]}, outputs)
-    copies = {"scored": np.eye(2), "first": np.eye(4, 2), "second": np.eye(2, 4), "last": np.full((1, 2), 4.0)}
-    for name, channels in copies.items():
-        if any(node.name == name for node in model.graph.node):
-            networks.scale_constant(model, f"{name}.weight", lambda w, c=channels: in_the_middle(w, c))
-            networks.scale_constant(model, f"{name}.bias", lambda b: 0 * b)
-    plant_between(model, "first", "second", channel=3)
-    return model
+    copies = {"scored": np.eye(2), "first": np.eye(4, 2), "second": np.eye(2, 4)}
+    copies |= {"last": np.full((1, 2), 4.0)} if task == "depth" else {}
+    return networks.copying(sketch.model({"x": [1, 2, SIDE, SIDE]}, outputs), **copies)
 
 
 @pytest.fixture
 def squares(random):
-    """Images with one to three bright squares of class 0 or 1, each in a quarter of its own."""
-    found = np.zeros((4, 1, 2, SIDE, SIDE), np.float32)
-    for image, count in zip(found[:, 0], (2, 1, 3, 2), strict=True):
-        for quarter in random.permutation(4)[:count]:
-            y, x = (16 * np.array(divmod(quarter, 2)) + STRIDE * random.integers(0, 2, 2)).tolist()
-            image[random.integers(0, 2), y : y + SIZE, x : x + SIZE] = 1.0
-    return [{"x": x} for x in found]
+    return [{"x": x} for x in images(random, apart=2)]
 
 
 @pytest.mark.parametrize("task", HEADS)
@@ -140,12 +124,7 @@ def with_anchors():
         given = [x, sketch.constant(f"map{scale}.weight", weight), sketch.constant(f"map{scale}.bias", bias)]
         sketch.node("Conv", given, f"map{scale}", strides=[stride] * 2)
         outputs[f"map{scale}_out"] = [1, 21, SIDE // stride, SIDE // stride]
-    model = sketch.model({"x": [1, 2, SIDE, SIDE]}, outputs)
-    for name, channels in {"first": np.eye(4, 2), "second": np.eye(2, 4)}.items():
-        networks.scale_constant(model, f"{name}.weight", lambda w, c=channels: in_the_middle(w, c))
-        networks.scale_constant(model, f"{name}.bias", lambda b: 0 * b)
-    plant_between(model, "first", "second", channel=3)
-    return model
+    return networks.copying(sketch.model({"x": [1, 2, SIDE, SIDE]}, outputs), first=np.eye(4, 2), second=np.eye(2, 4))
 
 
 def test_the_layer_that_loses_the_maps_of_anchors_is_named(tmp_path, random):

@@ -5,13 +5,13 @@ import json
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
 import trt_bisect
 from tests.commands.test_low_runs import drawn, power, small_epsilon
 from tests.support.goal_cases import kept_high, named_points
+from tests.support.quantized import plain_run
 from trt_bisect.errors import BadInput
 
 OPTIONS = {"engine": "onnxruntime", "history": "none"}
@@ -27,17 +27,10 @@ def tensors_in_fp16(network, x):
     model = onnx.load(network)
     known = {"x": x} | {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     for node in model.graph.node:
-        graph = onnx.helper.make_graph(
-            [node],
-            "one",
-            [onnx.helper.make_tensor_value_info(n, 1, known[n].shape) for n in node.input],
-            [onnx.ValueInfoProto(name=node.output[0])],
-        )
-        session = ort.InferenceSession(
-            onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=8).SerializeToString(),
-            providers=["CPUExecutionProvider"],
-        )
-        (out,) = session.run(None, {n: fp16(known[n]) for n in node.input})
+        inputs = [onnx.helper.make_tensor_value_info(n, 1, known[n].shape) for n in node.input]
+        graph = onnx.helper.make_graph([node], "one", inputs, [onnx.ValueInfoProto(name=node.output[0])])
+        alone = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=8)
+        (out,) = plain_run(alone, {n: fp16(known[n]) for n in node.input})
         known[node.output[0]] = fp16(out)
     return known
 
@@ -75,8 +68,7 @@ def test_sensitivity_gives_each_layer_alone_its_loss_in_bf16(tmp_path):
     samples = np.load(data)["x"]
     worst = 0.0
     for x in samples:  # the last layer alone adds the bias to a product, both rounded
-        session = ort.InferenceSession(str(network), providers=["CPUExecutionProvider"])
-        (exact,) = session.run(None, {"x": x})
+        (exact,) = plain_run(network, {"x": x})
         product = exact - weights["out.bias"]
         found_out = bf16(bf16(product) + bf16(weights["out.bias"]))
         worst = max(worst, float(np.mean((found_out.astype(np.float64) - exact) ** 2)))

@@ -6,11 +6,11 @@ import json
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
 from tests.support.networks import Sketch, save
+from tests.support.quantized import plain_run, plain_tensors
 from tests.support.records import report_from
 from trt_bisect.commands.run.run import run
 from trt_bisect.errors import BadInput
@@ -120,25 +120,25 @@ def test_a_growing_stream_is_followed_from_its_first_overflow_on(tmp_path):
     assert report.overflows[0].layer in ("sum1", "fc2", "sum2")
 
 
-def fp32_values(network, feeds, tensor):
-    model = onnx.load(network)
-    model.graph.output.append(onnx.ValueInfoProto(name=tensor))
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run([tensor], feeds)[0]
+@pytest.fixture(scope="module")
+def overflowing(tmp_path_factory):
+    """The network ``power``, its inputs, the report of an explained run in FP16, and its folder."""
+    network, data = drawn(power, tmp_path_factory.mktemp("power"))
+    folder = network.parent / "run"
+    how = {"samples": 3, "trt_version": "10.3.0", "explain": "tensors"}
+    return network, data, ran(network, data, output=str(folder), **how), folder
 
 
-def test_an_overflow_is_told_by_layer_element_and_value(tmp_path):
-    network, data = drawn(power, tmp_path)
-    report = ran(network, data, output=str(tmp_path / "run"), samples=3)
+def test_an_overflow_is_told_by_layer_element_and_value(overflowing):
+    network, data, report, folder = overflowing
     found = report.overflows[0]
     assert (found.layer, found.tensor, found.role, found.kind) == ("square", "square_out", "output", "overflow")
-    samples = np.load(data)["x"]
-    values = [fp32_values(network, {"x": sample}, "square_out") for sample in samples]
+    values = [plain_tensors(network, ["square_out"], [{"x": x}])["square_out"] for x in np.load(data)["x"]]
     beyond = next(each for each in values if (np.abs(each) >= 65520).any())
     assert found.element == tuple(int(k[0]) for k in np.nonzero(np.abs(beyond) >= 65520))
     assert found.value == pytest.approx(float(beyond[found.element]), rel=5e-3)
     assert found.times == pytest.approx(found.value / 65504)
-    saved = json.loads((tmp_path / "run" / "report.json").read_text())
+    saved = json.loads((folder / "report.json").read_text())
     assert saved["low"] == "fp16"
     assert saved["overflows"][0]["layer"] == "square"
     assert report_from(saved).overflows == report.overflows
@@ -179,9 +179,8 @@ def test_fp8_is_calibrated_and_its_recipe_has_pairs_of_fp8(tmp_path):
     kinds = {t.data_type for t in model.graph.initializer if t.name.endswith("_zero_point")}
     assert kinds <= {onnx.TensorProto.FLOAT8E4M3FN}
     plan = json.loads((tmp_path / "run/recipe/plan.json").read_text())
-    stored = {
-        float(numpy_helper.to_array(t)) for t in model.graph.initializer if t.name.endswith("_scale") and not t.dims
-    }
+    scales = [t for t in model.graph.initializer if t.name.endswith("_scale") and not t.dims]
+    stored = {float(numpy_helper.to_array(tensor)) for tensor in scales}
     assert plan["scales"]
     assert set(plan["scales"].values()) <= stored, "those of the pairs in use"
     again = ran(network, data, "fp8", calibration=str(data), plan=str(tmp_path / "run"), output=str(tmp_path / "again"))
@@ -189,10 +188,9 @@ def test_fp8_is_calibrated_and_its_recipe_has_pairs_of_fp8(tmp_path):
     assert again.similarity.int8 == report.similarity.recipe
 
 
-def test_the_recipe_of_fp16_has_casts_and_no_cache(tmp_path):
-    network, data = drawn(power, tmp_path)
-    ran(network, data, output=str(tmp_path / "run"), trt_version="10.3.0")
-    recipe = tmp_path / "run" / "recipe"
+def test_the_recipe_of_fp16_has_casts_and_no_cache(overflowing):
+    network, data, _, folder = overflowing
+    recipe = folder / "recipe"
     assert {path.name for path in recipe.iterdir()} == {
         "network.fp16.onnx", "network.onnx", "plan.json", "modelopt_nodes_to_exclude.json", "README.md",
         "polygraphy_postprocess.py", "trtexec.flags", "annotated.onnx",
@@ -209,15 +207,12 @@ def test_the_recipe_of_fp16_has_casts_and_no_cache(tmp_path):
         "^square$", "^quiet_mul$",
     ]  # fmt: skip
     feeds = {"x": np.load(data)["x"][0]}
-    outputs = [
-        ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)[0]
-        for path in (network, recipe / "network.fp16.onnx")
-    ]
+    outputs = [plain_run(path, feeds)[0] for path in (network, recipe / "network.fp16.onnx")]
     np.testing.assert_allclose(outputs[1], outputs[0], rtol=0.02, atol=0.05 * np.abs(outputs[0]).max())
 
 
-def test_an_explanation_names_the_overflow(tmp_path):
-    report = ran(*drawn(power, tmp_path), explain="tensors")
+def test_an_explanation_names_the_overflow(overflowing):
+    _, _, report, _ = overflowing
     reasons = {advice.culprit: advice.reasons for advice in report.advice}
     assert reasons["square"][0] == "overflow"
     assert reasons["quiet_mul"][0] == "overflow"

@@ -38,11 +38,6 @@ def cache(tmp_path_factory):
     return path
 
 
-def bits_in(cache):
-    """The hexadecimal digits of each entry, read by hand."""
-    return dict(line.rsplit(": ", 1) for line in cache.read_text().splitlines()[1:])
-
-
 def scales_in(network):
     """By tensor, the bits of the scale of the pair that rounds it, and the operators that read the pair."""
     graph = onnx.load(network).graph
@@ -62,10 +57,10 @@ def scales_in(network):
 @pytest.mark.parametrize("base", ["fp32", "fp16"])
 def test_the_scales_of_tensorrts_own_cache_are_in_the_network_bit_for_bit(cache, tmp_path, base):
     found = trt_bisect.migrate(LENET, cache=cache, base=base, inputs=DIGITS, output=tmp_path)
-    written, bits = scales_in(tmp_path / "network.qdq.onnx"), bits_in(cache)
-    assert {tensor: scale for tensor, (scale, _) in written.items()} == {
-        tensor: bits[tensor] for tensor in ("data", "conv1", "pool1", "conv2", "flatten", "relu1")
-    }
+    written = scales_in(tmp_path / "network.qdq.onnx")
+    bits = dict(line.rsplit(": ", 1) for line in cache.read_text().splitlines()[1:])
+    tensors = ("data", "conv1", "pool1", "conv2", "flatten", "relu1")
+    assert {tensor: scale for tensor, (scale, _) in written.items()} == {tensor: bits[tensor] for tensor in tensors}
     assert {reader for _, reader in written.values()} == {"conv1", "pool1", "conv2", "pool2", "ip1", "ip2"}
     assert {row.name: row.precision for row in found.layers if row.op_type == "Softmax"} == {"prob": base}
     assert found.proof.difference <= 1e-6
@@ -82,23 +77,14 @@ def test_the_verdict_is_that_of_run_on_the_same_plan(lenet, tmp_path):
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(str(lenet / "calibration.npz"), network.inputs))
     cache.write_text(trt_bisect.format_cache(ranges.scales, "TRT-8601-EntropyCalibration2"))
     failing = trt_bisect.migrate(planted, cache=cache, inputs=DIGITS, output=tmp_path / "low")
-    run = trt_bisect.run(
-        planted,
-        cache,
-        DIGITS,
-        keep_low=["*"],
-        explain="none",
-        history="none",
-        engine="onnxruntime",
-        output=tmp_path / "run",
-    )
+    how = {"explain": "none", "history": "none", "engine": "onnxruntime", "output": tmp_path / "run"}
+    run = trt_bisect.run(planted, cache, DIGITS, keep_low=["*"], **how)
     assert failing.proof.verdict == run.verdict == "fails"
     assert failing.proof.similarity == pytest.approx(run.similarity.int8, abs=1e-9)
     assert failing.exit_code == 1
     assert failing.proof.is_same
-    pinned = trt_bisect.migrate(
-        planted, cache=cache, layer_precisions={"ip2": "fp32"}, inputs=DIGITS, output=tmp_path / "high"
-    )
+    pins = {"ip2": "fp32"}
+    pinned = trt_bisect.migrate(planted, cache=cache, layer_precisions=pins, inputs=DIGITS, output=tmp_path / "high")
     assert (pinned.proof.verdict, pinned.exit_code) == ("passes", 0)
     assert "No layer has to stay" not in pinned.proof.sentence
     assert next(row for row in pinned.layers if row.name == "ip2").precision == "fp32"
@@ -167,9 +153,8 @@ def test_a_layer_that_cannot_be_as_asked_is_listed(cache, tmp_path):
 
 
 def test_no_printed_command_has_an_option_that_tensorrt_11_lacks(cache, tmp_path, command):
-    code, out, err = command(
-        "migrate", LENET, "--cache", cache, "--layer-precisions", LINE, "--output", tmp_path, "--json"
-    )
+    asked = ["--cache", cache, "--layer-precisions", LINE, "--output", tmp_path, "--json"]
+    code, out, err = command("migrate", LENET, *asked)
     assert code == 0, err
     commands = json.loads(out)["commands"]
     assert set(commands) == {"TensorRT 11", "TensorRT-RTX"}

@@ -3,12 +3,12 @@
 import json
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 
 import trt_bisect
 from tests.support import networks
 from tests.support.by_hand import cosine
+from tests.support.quantized import plain_session
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.cache import read_cache
@@ -18,9 +18,7 @@ from trt_bisect.support.text import EXPLANATION
 
 
 def planted():
-    model = networks.chain()
-    networks.plant_between(model, "conv2", "conv3")
-    return model
+    return networks.planted(networks.chain(), ("conv2", "conv3"))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +56,7 @@ def test_the_figures_are_those_of_the_files_against_the_users_fp32(tried):
     _, folder, moves = tried
     own = trt_bisect.load_network(folder / "network.onnx")
     judged = list(trt_bisect.open_dataset(networks.samples(planted()), own.inputs))
-    session = ort.InferenceSession(str(folder / "network.onnx"), providers=["CPUExecutionProvider"])
+    session = plain_session(folder / "network.onnx")
     fp32 = [session.run(None, sample)[0] for sample in judged]
     files = [each for each in moves.values() if each.network and not each.high]
     assert any(each.remedy == BIAS_CORRECTION for each in files)
@@ -93,19 +91,16 @@ def test_a_network_that_cannot_be_equalised_says_so(tmp_path):
     sketch.nodes[-1].output[0] = "y"
     model = sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 6, 8, 8]})
     feeds = {"x": np.random.default_rng(0).standard_normal((4, 1, 3, 8, 8)).astype(np.float32)}
-    report = trt_bisect.run(
-        networks.save(model, tmp_path), feeds, feeds, engine="onnxruntime", threshold=0.999999, explain="remedies"
-    )
+    how = {"engine": "onnxruntime", "threshold": 0.999999, "explain": "remedies"}
+    report = trt_bisect.run(networks.save(model, tmp_path), feeds, feeds, **how)
     assert any(note.kind == EXPLANATION and note.text.startswith("equalisation ") for note in report.notes)
-    assert [each.what for each in report.explanation.tried if each.remedy in (EQUALISATION, BIAS_CORRECTION)] == [
-        "bias correction"
-    ]
+    tried = [each.what for each in report.explanation.tried if each.remedy in (EQUALISATION, BIAS_CORRECTION)]
+    assert tried == ["bias correction"]
 
 
 def test_a_changed_network_has_the_ranges_of_the_calibrator_that_the_run_chose(tmp_path):
     """A run without ``--calibrator`` chose one, and measured the moves with entropy."""
-    model = networks.chain()
-    networks.plant_between(model, "conv2", "conv3")
+    model = networks.planted(networks.chain(), ("conv2", "conv3"))
     feeds = networks.samples(model, 24)
     report = trt_bisect.run(
         networks.save(model, tmp_path), feeds, engine="onnxruntime", explain="remedies", trt_version="10.3.0",

@@ -70,24 +70,24 @@ def test_free_ranges_come_before_a_recipe(command, tmp_path, monkeypatch):
 
 def test_a_doubted_pass_is_looked_at_and_can_be_accepted(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    model = networks.detector()
-    networks.plant_between(model, "class1", "class2")
+    model = networks.planted(networks.detector(), ("class1", "class2"))
     networks.save(model, tmp_path)
     np.savez("data.npz", **networks.samples(model, 4))
-    how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--calibrator", "minmax"]
-    how += ["--metric", "mse", "--threshold", "1000"]
-    code, _, _ = command("run", "network.onnx", *how, "--explain", "none", "-o", "run", "--history", "none")
+    how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--calibrator", "minmax", "--history", "none"]
+    how += ["--explain", "none", "-o", "run"]
+    code, _, _ = command("run", "network.onnx", *how, "--metric", "mse", "--threshold", "1000")
     report = trt_bisect.Report.load(tmp_path / "run")
     assert (code, report.verdict, report.next.kind) == (1, WITH_DOUBTS, DOUBT)
     assert command(*shlex.split(report.next.command)[1:])[0] == 0
     assert trt_bisect.Report.load(tmp_path / "run").next.kind == BUILD
+    assert "--accept" in report.next.command
+    assert command("run", "network.onnx", *how, "--accept")[0] == 1, "a failure is not accepted"
 
 
 @pytest.mark.parametrize(("depth", "kind"), [(2, SEARCH), (8, RECIPE)])
 def test_a_recipe_is_built_if_it_pays_and_searched_if_not(tmp_path, depth, kind):
     """By multiply-adds, conv1 is 8 of 11 parts of two convolutions, and 8 of 59 of eight."""
-    model = networks.chain(depth)
-    networks.plant_between(model, "conv0", "conv1", factor=3000)
+    model = networks.planted(networks.chain(depth), ("conv0", "conv1"), factor=3000)
     data = networks.samples(model, 4)
     report = trt_bisect.run(networks.save(model, tmp_path), data, threshold=0.99, calibrator="minmax", **HOW)
     assert report.recipe.meets

@@ -7,6 +7,7 @@ from onnx import helper
 
 import trt_bisect
 from tests.support import networks
+from tests.support.faulty_builder import FaultyBuilder
 from tests.support.records import kinds, record_of, report_from
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -62,18 +63,8 @@ def test_onnxruntime_asked_for_more_than_there_is(tmp_path):
     assert trial.failed
 
 
-class Scarce:
-    """The real engine on a machine that has no memory left for some plans, told by their keys."""
-
-    def __init__(self, builder, too_large):
-        self._builder, self._too_large = builder, too_large
-        self.engine, self.typing, self.arithmetic = builder.engine, builder.typing, builder.arithmetic
-        self.versions, self.reference = builder.versions, builder.reference
-
-    def build(self, plan):
-        if plan.key() in self._too_large:
-            raise TrialFailed("build failed", TENSORRT)
-        return self._builder.build(plan)
+def no_memory():
+    raise TrialFailed("build failed", TENSORRT)
 
 
 @pytest.fixture
@@ -82,19 +73,13 @@ def measured(monkeypatch, lenet, tmp_path):
 
     def call(*too_large, output=tmp_path / "run"):
         def scarce(engine, typing, network, scales, options, shapes, workshop=None):
-            return Scarce(OnnxRuntimeBuilder(network, scales, options), too_large)
+            return FaultyBuilder(OnnxRuntimeBuilder(network, scales, options), dict.fromkeys(too_large, no_memory))
 
         monkeypatch.setattr(job, "open_builder", scarce)
-        return trt_bisect.run(
-            lenet / "lenet_planted.onnx",
-            lenet / "calibration.npz",
-            {"data": np.load(lenet / "digits.npz")["data"][:8]},
-            engine="onnxruntime",
-            calibrator="minmax",
-            strategy="exhaustive",
-            explain="none",
-            output=output,
-        )
+        how = {"engine": "onnxruntime", "calibrator": "minmax", "strategy": "exhaustive", "explain": "none"}
+        judged = {"data": np.load(lenet / "digits.npz")["data"][:8]}
+        data = lenet / "calibration.npz", judged
+        return trt_bisect.run(lenet / "lenet_planted.onnx", *data, output=output, **how)
 
     return call
 

@@ -16,10 +16,6 @@ from trt_bisect.data.statistics import Spread
 from trt_bisect.options.commands import ProfileOptions
 
 
-def by_place(found):
-    return {(row.layer, row.role): row for row in found.tensors}
-
-
 def test_figures_are_numpys(tmp_path):
     model = networks.chain()
     path, feeds = networks.save(model, tmp_path), networks.samples(model)
@@ -35,7 +31,7 @@ def test_figures_are_numpys(tmp_path):
         expected = (values.min(), values.max(), values.mean(), values.var(), values.size)
         assert seen == pytest.approx(expected, rel=1e-5, abs=1e-6)
         assert row.dtype == "float32"
-    rows = by_place(found)
+    rows = {(row.layer, row.role): row for row in found.tensors}
     assert rows["conv1", "weight"].shape == (8, 8, 3, 3)
     assert rows["conv1", "input"].shape == (1, 8, 16, 16)
     weight = tensors["conv1.weight"]
@@ -64,8 +60,7 @@ def test_filters_and_scales(command, lenet, tmp_path):
 
 
 def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented):
-    model = networks.chain()
-    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    path, feeds = networks.given(networks.chain(), tmp_path)
     whole = trt_bisect.profile(path, inputs=feeds)
     assert not segmented
     monkeypatch.setattr(ProfileOptions, "memory_bytes", 20_000)
@@ -101,9 +96,8 @@ def test_the_columns_that_were_asked_for(command, lenet):
     assert code == 0
     lines = [line.split() for line in out.splitlines()]
     assert lines[0] == ["Layer", "Role", "Std"]
-    weight = numpy_helper.to_array(
-        next(each for each in onnx.load(str(model)).graph.initializer if each.name == "ip2.weight")
-    )
+    (weight,) = [each for each in onnx.load(str(model)).graph.initializer if each.name == "ip2.weight"]
+    weight = numpy_helper.to_array(weight)
     assert ["ip2", "weight", f"{weight.astype(np.float64).std():.4g}"] in lines
     code, _, err = command("profile", model, "--columns", "layer,strange")
     assert code == 2

@@ -26,16 +26,10 @@ def quantized(request, tmp_path_factory):
         if node.op_type == "Conv":
             read = node.input[0]
             scale, zero = f"{node.name}.scale", f"{node.name}.zero"
-            value = np.float32(scales[int(node.name[-1])])
-            model.graph.initializer.extend(
-                [numpy_helper.from_array(np.array(value), scale), numpy_helper.from_array(np.array(zero_point), zero)]
-            )
-            nodes += [
-                helper.make_node("QuantizeLinear", [read, scale, zero], [f"{read}.q"], name=f"{node.name}.Q"),
-                helper.make_node(
-                    "DequantizeLinear", [f"{read}.q", scale, zero], [f"{read}.dq"], name=f"{node.name}.DQ"
-                ),
-            ]
+            for name, value in ((scale, np.float32(scales[int(node.name[-1])])), (zero, zero_point)):
+                model.graph.initializer.append(numpy_helper.from_array(np.array(value), name))
+            for source, kind, target in ((read, "Quantize", f"{read}.q"), (f"{read}.q", "Dequantize", f"{read}.dq")):
+                nodes.append(helper.make_node(f"{kind}Linear", [source, scale, zero], [target], name=target))
             node.input[0] = f"{read}.dq"
         nodes.append(node)
     del model.graph.node[:]

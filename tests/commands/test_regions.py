@@ -14,14 +14,9 @@ def regional(foreign):
 
 @pytest.fixture
 def report(regional, lenet, tmp_path):
-    return trt_bisect.run(
-        lenet / "lenet_planted.onnx",
-        lenet / "calibration.npz",
-        lenet / "digits.npz",
-        strategy="bisect",
-        explain="none",
-        output=tmp_path / "run",
-    )
+    data = lenet / "calibration.npz", lenet / "digits.npz"
+    how = {"strategy": "bisect", "explain": "none", "output": tmp_path / "run"}
+    return trt_bisect.run(lenet / "lenet_planted.onnx", *data, **how)
 
 
 def test_a_culprit_in_a_region_is_named_and_said_to_be_unproven(report, tmp_path):
@@ -36,21 +31,16 @@ def test_a_culprit_in_a_region_is_named_and_said_to_be_unproven(report, tmp_path
     assert not any("did not obey" in note for note in texts(report.notes))
     assert "unproven" in rows["ip2"].verdict
     assert report_from(record_of(report)).layers == report.layers
-
-
-def test_the_trials_that_decide_a_culprit_say_what_ran(report, tmp_path):
-    """The answer stage measures on whole engines too: what these say of their layers is in the journal."""
     lines = (tmp_path / "run" / "journal.jsonl").read_text().splitlines()
     decided = [line for line in lines if '"plan": "inputs' in line and '"ran"' in line]
-    assert decided
-    assert all("region" in line for line in decided)
+    assert decided, "the answer stage measures on whole engines too"
+    assert all("region" in line for line in decided), "what these say of their layers is in the journal"
 
 
 def test_a_front_and_a_budget_leave_said_which_layers_are_unproven(regional, lenet, tmp_path):
     data = lenet / "calibration.npz", lenet / "digits.npz"
-    found = trt_bisect.run(
-        lenet / "lenet_planted.onnx", *data, budget=0.5, front=True, explain="none", output=tmp_path / "within"
-    )
+    how = {"budget": 0.5, "front": True, "explain": "none", "output": tmp_path / "within"}
+    found = trt_bisect.run(lenet / "lenet_planted.onnx", *data, **how)
     about = [note for note in texts(found.notes) if "unproven" in note]
     assert "'ip1' and 'ip2'" in about[0]
     assert not any("did not obey" in note for note in texts(found.notes))

@@ -52,8 +52,7 @@ def test_the_same_suite_twice_is_unchanged(suite, first_night, a_night_before):
 
 
 def test_a_planted_culprit_is_found_and_told(suite, a_night_before):
-    model = networks.chain(3)
-    networks.plant_between(model, "conv0", "conv1")
+    model = networks.planted(networks.chain(3), ("conv0", "conv1"))
     networks.save(model, suite.parent, "chain.onnx")
     night = regress(suite)
     assert night.exit_code == 1

@@ -3,13 +3,14 @@
 import json
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 
 import trt_bisect
 from tests.support import networks
 from tests.support.advised import run, starved
+from tests.support.by_hand import cosine
 from tests.support.flawed_pairs import pairs
+from tests.support.quantized import plain_session
 from tests.support.records import texts
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -52,8 +53,8 @@ def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
     network = trt_bisect.load_network(tmp_path / "network.onnx")
     feeds = trt_bisect.open_dataset(networks.samples(networks.chain()), network.inputs)
     ranges, minmax = calibrate(network, feeds, "percentile", 90.0), calibrate(network, feeds, "minmax")
-    (tensor,) = [rounded.tensor for rounded in next(r for r in report.layers if r.name == culprit).rounds
-                 if rounded.kind == "activation"]  # fmt: skip
+    (row,) = [row for row in report.layers if row.name == culprit]
+    (tensor,) = [rounded.tensor for rounded in row.rounds if rounded.kind == "activation"]
     mixed = trt_bisect.calibration.ranges.Ranges({**ranges.scales, tensor: minmax.scales[tensor]})
     by_hand = run(networks.chain(), tmp_path, calibration=mixed, output=None, explain="none")
     assert tried[f"minmax for the inputs of '{culprit}'"] == pytest.approx(by_hand.similarity.int8, abs=1e-9)
@@ -70,10 +71,9 @@ def test_fp16_is_measured_in_the_recipe_on_all_inputs(tmp_path):
     places = [network.layer_named(name).index for name in report.culprits]
     plan = int8_set(len(network.layers), network.quantizable).keeping(places, Precision.FP16)
     with OnnxRuntimeBuilder(network, scales, BuildOptions()).build(plan) as engine:
-        outputs = [engine.infer(sample)["y"].ravel().astype(float) for sample in samples]
-    session = ort.InferenceSession(str(tmp_path / "network.onnx"), providers=["CPUExecutionProvider"])
-    fp32 = [session.run(None, sample)[0].ravel().astype(float) for sample in samples]
-    worst = min(x @ y / np.sqrt((x @ x) * (y @ y)) for x, y in zip(outputs, fp32, strict=True))
+        outputs = [engine.infer(sample)["y"] for sample in samples]
+    session = plain_session(tmp_path / "network.onnx")
+    worst = min(cosine(y, session.run(None, sample)[0]) for y, sample in zip(outputs, samples, strict=True))
     assert tried.similarity == pytest.approx(worst, abs=1e-6)
 
 
@@ -110,7 +110,7 @@ def test_ranges_of_the_culprits_own_tensors_are_measured_in_the_recipe_on_all_in
     samples = list(trt_bisect.open_dataset(networks.samples(networks.chain()), network.inputs))
     ranges, minmax = calibrate(network, samples, "percentile", 90.0), calibrate(network, samples, "minmax")
     with OnnxRuntimeBuilder(network, {}, BuildOptions()).reference() as engine:
-        fp32 = [engine.infer(sample)["y"].ravel().astype(float) for sample in samples]
+        fp32 = [engine.infer(sample)["y"] for sample in samples]
     for each in (each for each in own if each.calibrator.method == "minmax"):
         layers = [network.layer_named(name) for name in each.culprits]
         tensors = [r.tensor for layer in layers for r in layer.roundings if not r.is_weight]
@@ -118,16 +118,13 @@ def test_ranges_of_the_culprits_own_tensors_are_measured_in_the_recipe_on_all_in
         rest = [network.layer_named(name).index for name in report.recipe.high if name not in each.culprits]
         plan = int8_set(len(network.layers), network.quantizable).keeping(rest)
         with OnnxRuntimeBuilder(network, scales, BuildOptions()).build(plan) as engine:
-            outputs = [engine.infer(sample)["y"].ravel().astype(float) for sample in samples]
-        worst = min(x @ y / np.sqrt((x @ x) * (y @ y)) for x, y in zip(outputs, fp32, strict=True))
+            worst = min(cosine(engine.infer(sample)["y"], exact) for sample, exact in zip(samples, fp32, strict=True))
         assert each.similarity == pytest.approx(worst, abs=1e-5)
         assert each.high == len(rest)
         assert bool(each.cache) == each.meets
         if each.cache:
-            written = read_cache(folder / "run" / each.cache, ()).scales
-            assert {name: written[name] for name in network.rounded_activations} == {
-                name: scales[name] for name in network.rounded_activations
-            }
+            written, names = read_cache(folder / "run" / each.cache, ()).scales, network.rounded_activations
+            assert [written[name] for name in names] == [scales[name] for name in names]
 
 
 def test_culprits_are_grouped_by_cause_with_the_figures(clipped):

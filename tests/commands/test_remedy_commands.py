@@ -19,15 +19,8 @@ from trt_bisect.calibration.cache import parse_version
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.cli.app import bound_to
 from trt_bisect.precision import Precision
-from trt_bisect.recipe.commands import (
-    Setting,
-    calibrating,
-    keeping_high,
-    requantizing,
-    running_moved,
-    with_cache,
-    with_moved,
-)
+from trt_bisect.recipe import commands as suggested
+from trt_bisect.recipe.commands import Setting, calibrating, keeping_high, with_cache, with_moved
 from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.screen.run import print_advice
 
@@ -50,9 +43,9 @@ def commands():
         for calibrator in (Calibrator("minmax"), Calibrator("entropy"), Calibrator("percentile", 99.9)):
             yield from calibrating(setting, calibrator)
         yield from with_cache(setting, "remedies/3-minmax.cache")
-        yield from requantizing(setting)
+        yield from suggested.requantizing(setting)
         if not setting.has_pairs:
-            yield running_moved(setting, "remedies/equalised.onnx")
+            yield suggested.running_moved(setting, "remedies/equalised.onnx")
             yield from with_moved(setting, "remedies/equalised.onnx", "remedies/equalised.cache")
         for name in NAMES:
             for high in (Precision.FP16, Precision.FP32):
@@ -174,27 +167,15 @@ def test_strangers_names_are_text_on_the_screen(tmp_path):
     assert all("$(x)" not in text or "'" in text for text in texts)
 
 
-ASKED = {
-    "--metric": "sqnr",
-    "--threshold": "27.5",
-    "--samples": "2",
-    "--outputs": "relu5_out",
-    "--shape": "x:1x3x16x16",
-    "--calibrator": "percentile=90",
-    "--memory": "64",
-    "--trt-version": "8.6.1",
-    "--history": "none",
-}
-
-
+ASKED = {"--metric": "sqnr", "--threshold": "27.5", "--samples": "2", "--calibrator": "percentile=90"}
+ASKED |= {"--shape": "x:1x3x16x16", "--memory": "64", "--trt-version": "8.6.1", "--history": "none"}
 PLAIN_THINGS = ("model", "engine", "metric", "threshold", "precision", "strategy")
 
 
 def test_suggested_commands_repeat_the_runs_options_and_run(command, tmp_path, monkeypatch):
     """Each command of trt-bisect that a real run suggests, given to the real command line, in the user's own folder."""
     monkeypatch.chdir(tmp_path)
-    model = networks.chain(depth=4, width=4)
-    networks.plant_between(model, "conv2", "conv3", factor=50.0)
+    model = networks.planted(networks.chain(depth=4, width=4), ("conv2", "conv3"), factor=50.0)
     networks.save(model, tmp_path)
     np.savez(tmp_path / "some data.npz", **networks.samples(model, 4))
     np.savez(tmp_path / "other.npz", **networks.samples(model, 4, seed=11))
@@ -207,16 +188,16 @@ def test_suggested_commands_repeat_the_runs_options_and_run(command, tmp_path, m
     assert code == 1, error
     first = json.loads((tmp_path / "first run/report.json").read_text())
     record = json.loads((tmp_path / "first run/explanation.json").read_text())
-    suggested = {
-        each["text"]: remedy["remedy"]
-        for advice in record["advice"]
-        for remedy in advice["remedies"]
-        for each in remedy["commands"]
-        if each["tool"] == "trt-bisect"
+    remedies = [remedy for advice in record["advice"] for remedy in advice["remedies"]]
+    own = {
+        command["text"]: remedy["remedy"]
+        for remedy in remedies
+        for command in remedy["commands"]
+        if command["tool"] == "trt-bisect"
     }
-    assert {text.split()[1] for text in suggested} == {"run"}
-    assert {"another calibrator", "FP16", "FP32"} <= set(suggested.values())
-    for text, remedy in suggested.items():
+    assert {text.split()[1] for text in own} == {"run"}
+    assert {"another calibrator", "FP16", "FP32"} <= set(own.values())
+    for text, remedy in own.items():
         words = shlex.split(text)
         changed = {"another calibrator": {"--calibrator", "--calibration"}, "FP16": {"--precision"}}
         measures_front = "--front" in words

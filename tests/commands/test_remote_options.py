@@ -16,8 +16,7 @@ def done_elsewhere(keywords, folder):
 
 
 def test_suggested_commands_of_a_remote_run_repeat_what_the_user_fixed(tmp_path):
-    model = networks.chain(3)
-    networks.plant_between(model, "conv0", "conv1")
+    model = networks.planted(networks.chain(3), ("conv0", "conv1"))
     samples = networks.samples(model, 4)
     path = networks.save(model, tmp_path)
     (tmp_path / "plan.toml").write_text('[layers]\n"pool" = "fp32"\n')

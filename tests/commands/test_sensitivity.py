@@ -7,14 +7,14 @@ import re
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
-from onnx import numpy_helper
 
 import trt_bisect
 from tests.model.test_followers import swish, with_pairs
 from tests.support import networks
+from tests.support.by_hand import cosine
 from tests.support.networks import Sketch
+from tests.support.quantized import plain_run
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
@@ -34,11 +34,6 @@ def digit(lenet):
 @pytest.fixture(scope="module")
 def planted(lenet, digit):
     return trt_bisect.sensitivity(lenet / "lenet_planted.onnx", lenet / "calibration.npz", digit, engine="onnxruntime")
-
-
-def cosine(one, other):
-    one, other = np.ravel(one).astype(float), np.ravel(other).astype(float)
-    return float(one @ other / np.sqrt((one @ one) * (other @ other)))
 
 
 def test_the_planted_culprit_is_its_activation_not_its_weight(planted):
@@ -84,19 +79,19 @@ def test_weights_alone_are_the_network_with_rounded_weights(lenet, digit):
     found = trt_bisect.sensitivity(lenet / "lenet.onnx", lenet / "calibration.npz", digit, engine="onnxruntime")
     network = load_network(lenet / "lenet.onnx")
     model = onnx.load(str(lenet / "lenet.onnx"))
-    reference = ort.InferenceSession(str(lenet / "lenet.onnx")).run(None, digit)[0]
+    (reference,) = plain_run(lenet / "lenet.onnx", digit)
     for name in ("conv1", "conv2", "ip1", "ip2"):
-        layer = network.layer_named(name)
-        (rounding,) = [r for r in layer.roundings if r.is_weight]
+        (rounding,) = [each for each in network.layer_named(name).roundings if each.is_weight]
+
+        def rounded(values, axis=rounding.axis):
+            others = tuple(other for other in range(values.ndim) if other != axis)
+            scale = np.abs(values).max(axis=others, keepdims=True) / np.float32(127)
+            return np.rint(values / scale) * scale
+
         altered = onnx.ModelProto()
         altered.CopyFrom(model)
-        for tensor in altered.graph.initializer:
-            if tensor.name == rounding.tensor:
-                values = numpy_helper.to_array(tensor)
-                others = tuple(axis for axis in range(values.ndim) if axis != rounding.axis)
-                scale = np.abs(values).max(axis=others, keepdims=True) / np.float32(127)
-                tensor.CopyFrom(numpy_helper.from_array(np.rint(values / scale) * scale, tensor.name))
-        output = ort.InferenceSession(altered.SerializeToString()).run(None, digit)[0]
+        networks.scale_constant(altered, rounding.tensor, rounded)
+        (output,) = plain_run(altered, digit)
         (op,) = [op for op in found.ops if (op.op_name, op.sensitive_type) == (name, "weight")]
         assert op.metrics["cosine"] == pytest.approx(cosine(reference, output), abs=1e-9)
         assert op.metrics["mse"] == pytest.approx(float(np.mean((reference - output) ** 2)), rel=1e-3, abs=1e-16)
@@ -104,8 +99,7 @@ def test_weights_alone_are_the_network_with_rounded_weights(lenet, digit):
 
 @pytest.mark.parametrize("make", [networks.residual, networks.transformer])
 def test_every_figure_is_that_of_a_session_of_its_own(make, tmp_path):
-    model = make()
-    path, data = networks.save(model, tmp_path), networks.samples(model)
+    path, data = networks.given(make(), tmp_path)
     feeds = {"x": data["x"][:1]}
     found = trt_bisect.sensitivity(path, data, feeds, engine="onnxruntime", calibrator="minmax", metric="sqnr")
     network = load_network(path)
@@ -165,8 +159,7 @@ def test_with_rounded_followers_whole_engines_are_measured(command, tmp_path):
     for name, row in rows.items():
         at = next(layer.outputs[0] for layer in network.layers if layer.name == name)
         rounded = with_pairs(model, {at: scales[at]}, [], first=None)
-        session = ort.InferenceSession(rounded.SerializeToString(), providers=["CPUExecutionProvider"])
-        (by_hand,) = session.run(None, {"x": data["x"][:1]})
+        (by_hand,) = plain_run(rounded, {"x": data["x"][:1]})
         assert row.loss == pytest.approx(1 - cosine(fp32, by_hand), rel=1e-3, abs=1e-9)
 
 
@@ -193,9 +186,8 @@ def test_a_metric_of_the_users_own(lenet, digit):
     def half(reference, output):
         return -0.5 * float(np.abs(reference - output).sum())
 
-    found = trt_bisect.sensitivity(
-        lenet / "lenet_planted.onnx", lenet / "calibration.npz", digit, metric=half, engine="onnxruntime"
-    )
+    data = lenet / "calibration.npz", digit
+    found = trt_bisect.sensitivity(lenet / "lenet_planted.onnx", *data, metric=half, engine="onnxruntime")
     assert found.ops[0].op_name == "ip2"
     assert found.ops[0].loss == pytest.approx(-found.ops[0].metrics["half"])
 

@@ -28,8 +28,7 @@ def data():
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """A head whose second class convolution reads a channel 3000 times as loud as the others."""
-    model = networks.detector()
-    networks.plant_between(model, "class1", "class2")
+    model = networks.planted(networks.detector(), ("class1", "class2"))
     return networks.save(model, tmp_path_factory.mktemp("planted"))
 
 
@@ -90,16 +89,6 @@ def test_a_sigmoid_clipped_at_a_quarter(tmp_path, data):
     reference = onnxruntime.InferenceSession(model).run(None, data)[0]
     assert f"clipped at {100 * 0.256 / reference[:, 4:].max():.2f}%" in whole.summary
     assert whole.outputs.int8["y"]["cosine"] > 0.999
-
-
-def test_accept_on_the_command_line(planted, data, tmp_path, command):
-    np.savez(tmp_path / "data.npz", **data)
-    asked = ["run", planted, "--calibration", tmp_path / "data.npz", "--calibrator", "minmax"]
-    asked += ["--engine", "onnxruntime", "--explain", "none", "--output", tmp_path / "run"]
-    whole = ["--metric", "mse", "--threshold", "1000"]
-    assert command(*asked, *whole)[0] == 1
-    assert command(*asked, *whole, "--accept")[0] == 0
-    assert command(*asked, "--accept")[0] == 1
 
 
 def test_another_metric_judges_the_same_trials(planted, data, judged, tmp_path):

@@ -143,16 +143,13 @@ def test_full_int8_is_judged_as_soon_as_it_is_known_on_all_inputs(given, tmp_pat
     with pytest.raises(StoppedRun) as stop:
         trt_bisect.run(path, feeds, progress=StopsAt("Full INT8 with each calibrator"), **asked)
     found = stop.value.report
-    assert found.similarity.int8 == pytest.approx(worst_of_full_int8(path, feeds, tmp_path), abs=1e-6)
+    recipe = tmp_path / "recipe"
+    assert set(json.loads((recipe / "plan.json").read_text())["layers"].values()) == {"int8"}
+    worst = worst_cosine(path, recipe / "network.qdq.onnx", feeds)
+    assert found.similarity.int8 == pytest.approx(worst, abs=1e-6)
     assert found.verdict == (PASSES if found.similarity.int8 >= threshold else FAILS)
     assert found.recipe.meets == (found.verdict == PASSES)
     assert "the curve was not measured" in found.answer.not_done
-
-
-def worst_of_full_int8(path, feeds, folder):
-    """Of the recipe's file of a run that had none yet: it has every layer in INT8."""
-    assert set(json.loads((folder / "recipe" / "plan.json").read_text())["layers"].values()) == {"int8"}
-    return worst_cosine(path, folder / "recipe" / "network.qdq.onnx", feeds)
 
 
 KILLED = """
@@ -289,16 +286,9 @@ def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search(given, tmp
     path, *_ = given
     (name, values), *_ = networks.samples(DRAW(blocks=1), 20).items()
     feeds = [{name: values[k : k + 1]} for k in range(20)]
+    shown = StopsAt("Searching for the cheapest")
     with pytest.raises(StoppedRun) as stop:
-        trt_bisect.run(
-            path,
-            feeds,
-            inputs=feeds[:1],
-            output=tmp_path,
-            validation=0,
-            progress=StopsAt("Searching for the cheapest"),
-            **ASKED,
-        )
+        trt_bisect.run(path, feeds, inputs=feeds[:1], output=tmp_path, validation=0, progress=shown, **ASKED)
     assert stop.value.report.recipe.meets
     assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
 

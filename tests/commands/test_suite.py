@@ -1,5 +1,6 @@
 """The suite of networks: what it may hold, and that everything wrong in it is said before anything is run."""
 
+import inspect
 import os
 import pickle
 import re
@@ -8,7 +9,8 @@ import shutil
 import pytest
 from hypothesis import example, given, strategies as st
 
-from trt_bisect.commands.suite import read_suite
+from trt_bisect.commands.run.run import run
+from trt_bisect.commands.suite import NETWORK_KEYS, NIGHT_KINDS, read_suite, stem_of
 from trt_bisect.errors import BadInput
 
 
@@ -60,18 +62,11 @@ def test_all_keys(folder):
     )
     assert suite.output == folder / "nights"
     first, second = suite.networks
+    paths = {"model": str(folder / "net.onnx"), "calibration": str(folder / "data.npz")}
     assert first.keywords == {
-        "engine": "onnxruntime",
-        "threshold": 0.9,
-        "model": str(folder / "net.onnx"),
-        "calibration": str(folder / "data.npz"),
-        "inputs": f"{folder / 'mine.py'}:data",
-        "memory": 3,
-        "shapes": {"data": (1, 1, 28, 28)},
-        "outputs": ("prob",),
-        "margin": 0.1,
-        "explain": "none",
-    }
+        **paths, "inputs": f"{folder / 'mine.py'}:data", "engine": "onnxruntime", "threshold": 0.9, "memory": 3,
+        "shapes": {"data": (1, 1, 28, 28)}, "outputs": ("prob",), "margin": 0.1, "explain": "none",
+    }  # fmt: skip
     assert first.targets == {"int8": 0.95, "recipe": 0.99}
     assert (first.tolerances.similarity, first.tolerances.latency, first.repeats) == (0.1, 0.2, 5)
     assert (second.name, second.stem, second.keywords["explain"]) == ("net", "net", "full")
@@ -80,15 +75,9 @@ def test_all_keys(folder):
     assert pickle.loads(pickle.dumps(first)) == first
 
 
-def test_every_keyword_is_one_of_run(folder):
-    import inspect
-
-    from trt_bisect.commands.run.run import run
-    from trt_bisect.commands.suite import NETWORK_KEYS, NIGHT_KINDS
-
+def test_every_keyword_is_one_of_run():
     taken = {option.keyword for key, option in NETWORK_KEYS.items() if key not in (*NIGHT_KINDS, "name")}
-    others = {"output", "history", "progress", "save_tensors", "cluster"}
-    others |= {"tensorboard", "tensorboard_detail"}
+    others = {"output", "history", "progress", "save_tensors", "cluster", "tensorboard", "tensorboard_detail"}
     assert taken | others == set(inspect.signature(run).parameters)
 
 
@@ -158,8 +147,6 @@ def test_a_suite_that_is_not_there_or_no_text(folder):
 @given(st.lists(st.text(st.characters(exclude_categories=["C", "Zl", "Zp", "Zs"]), min_size=1), max_size=6))
 @example(["../x", "..", "/etc/passwd", "a/b", "a-b", "...", "x" * 300, "repeats", "ä"])
 def test_names_stay_in_the_night_and_apart(tmp_path_factory, names):
-    from trt_bisect.commands.suite import stem_of
-
     different = dict.fromkeys(names)
     stems = [stem_of(name) for name in different]
     for stem in stems:
@@ -177,21 +164,26 @@ def test_a_plain_name_is_its_own_folder(folder):
 
 
 def test_the_digest_is_of_the_files_too(folder):
-    text = NET + 'calibration = "data.npz"'
-    digests = {suite_of(folder, text).digest()}
-    assert {suite_of(folder, text).digest()} == digests
+    def digest():
+        return suite_of(folder, NET + 'calibration = "data.npz"').digest()
+
+    digests = [digest(), digest()]
     (folder / "net.onnx.data").write_bytes(b"weights")
-    digests.add(suite_of(folder, text).digest())
+    digests.append(digest())
     os.utime(folder / "data.npz", (1, 1))
-    digests.add(suite_of(folder, text).digest())
+    digests.append(digest())
     (folder / "other.txt").touch()
-    digests.add(suite_of(folder, text).digest())
-    assert len(digests) == 3
+    digests.append(digest())
+    assert [digests.index(each) for each in digests] == [0, 0, 2, 3, 3]
 
 
 def test_the_digest_is_of_what_is_asked_for(folder):
-    one = suite_of(folder, NET + "threshold = 0.9")
-    same = suite_of(folder, "# a comment\n" + NET + "threshold = 0.90")
-    assert one.digest() == same.digest()
-    assert one.digest() != suite_of(folder, NET + "threshold = 0.91").digest()
-    assert one.digest() != suite_of(folder, NET + "threshold = 0.9\ntarget = 0.5").digest()
+    one, same, *others = (
+        suite_of(folder, text.replace("NET", NET)).digest()
+        for text in (
+            "NETthreshold = 0.9", "# a comment\nNETthreshold = 0.90",
+            "NETthreshold = 0.91", "NETthreshold = 0.9\ntarget = 0.5",
+        )
+    )  # fmt: skip
+    assert one == same
+    assert one not in others

@@ -6,7 +6,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.networks import Sketch, plant_between
+from tests.support.networks import Sketch
 from tests.support.quantized import plain_session
 from tests.support.records import texts
 from trt_bisect.errors import BadInput
@@ -35,43 +35,26 @@ def detector(channels=2):
     boxes = sketch.constant("boxes", np.stack([x, y, np.full(49, SIZE), np.full(49, SIZE)])[None])
     sketch.node("Concat", [boxes, scores], "output0", axis=1)
     model = sketch.model({"x": [1, channels, SIDE, SIDE]}, {"output0_out": [1, 6, 49]})
-    copies = {"first": np.eye(4, channels), "second": np.diag([1.0, 1, 0, 0])}
-    for name, channels in copies.items():
-        networks.scale_constant(
-            model, f"{name}.weight", lambda w, c=channels: c[..., None, None] * (np.indices(w.shape)[2:] == 1).all(0)
-        )
-        networks.scale_constant(model, f"{name}.bias", lambda b: 0 * b)
-    plant_between(model, "first", "second", channel=3)
-    return model
+    return networks.copying(model, first=np.eye(4, channels), second=np.diag([1.0, 1, 0, 0]))
 
 
-def images(random, squares=SQUARES):
-    """Squares of class 0 or 1 on a dark ground, each in a quarter of its own."""
+def images(random, squares=SQUARES, apart=3):
+    """Squares of class 0 or 1 on a dark ground, each in a quarter of its own, at one of ``apart`` places a side."""
     found = np.zeros((len(squares), 1, 2, SIDE, SIDE), np.float32)
     for image, count in zip(found[:, 0], squares, strict=True):
         for quarter in random.permutation(4)[:count]:
-            y, x = (16 * np.array(divmod(quarter, 2)) + STRIDE * random.integers(0, 3, 2)).tolist()
+            y, x = (16 * np.array(divmod(quarter, 2)) + STRIDE * random.integers(0, apart, 2)).tolist()
             image[random.integers(0, 2), y : y + SIZE, x : x + SIZE] = 1.0
     return found
 
 
 @pytest.fixture
 def given(tmp_path, random):
-    model, data = networks.save(to_float32(detector()), tmp_path), images(random)
+    model, data = networks.save(detector(), tmp_path), images(random)
     session = onnxruntime.InferenceSession(model)
     found = [session.run(None, {"x": x})[0][0, 4:] for x in data]
     assert [(scores > 0.3).sum() for scores in found] == list(SQUARES)
     return model, [{"x": x} for x in data]
-
-
-def to_float32(model):
-    from onnx import numpy_helper
-
-    for tensor in model.graph.initializer:
-        values = numpy_helper.to_array(tensor)
-        if values.dtype == np.float64:
-            tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float32), tensor.name))
-    return model
 
 
 def test_the_numbers_pass_and_the_detections_are_gone(given, tmp_path):
@@ -203,7 +186,7 @@ def test_a_head_that_the_worst_input_does_not_tell_is_told_by_the_others(tmp_pat
     away = sketch.constant("away", random.normal(size=(5, 4)))
     sketch.node("Sigmoid", [sketch.node("MatMul", [logits, away], "moved")], "pred_boxes")
     outputs = {"logits_out": [1, 20, 5], "pred_boxes_out": [1, 20, 4]}
-    model = networks.save(to_float32(sketch.model({"x": [1, 20, 5]}, outputs)), tmp_path)
+    model = networks.save(sketch.model({"x": [1, 20, 5]}, outputs), tmp_path)
     data = random.normal(size=(6, 1, 20, 5))
     data[..., 4] += 6
     data[0, ..., :4] += 9

@@ -25,7 +25,28 @@ def search(space, measure_all, limit=400):
     return drive(cheapest(space, orders(space, alone), limit, alone), measure_all)
 
 
-class Network:
+class Asked:
+    """Losses of plans by a function of their INT8 layers; notes the plans that were asked for."""
+
+    def __init__(self, loss):
+        self.loss, self.asked = loss, []
+
+    def __call__(self, plans):
+        self.asked += plans
+        return [self.loss(plan.int8) for plan in plans]
+
+
+def adding(costs):
+    """Losses of layers that add up."""
+    return Asked(lambda int8: math.fsum(costs.get(k, 0.0) for k in int8))
+
+
+def planted(*groups):
+    """A layer of each group has to be high; the noise of the others is far below the budget."""
+    return Asked(lambda int8: sum(0.3 for group in groups if group <= int8) + 1e-5 * len(int8))
+
+
+class Network(Asked):
     """Output errors as vectors, one a layer, that add up; the loss is 1 - cosine, or whatever ``loss`` says."""
 
     def __init__(self, seed, units):
@@ -42,9 +63,11 @@ class Network:
         r = self.reference
         return 1.0 - float(output @ r / math.sqrt((output @ output) * (r @ r)))
 
-    def measure_all(self, plans):
-        self.asked += plans
-        return [self.loss(plan.int8) for plan in plans]
+
+def drawn(seed, units, share):
+    """An invented network, and the space of its plans with a share of full INT8's loss as the budget."""
+    network = Network(seed, units)
+    return network, space_of(units, share * network.loss(range(units)), network.costs)
 
 
 def every_set(units):
@@ -62,10 +85,8 @@ def test_the_cheapest_plan_is_that_of_brute_force():
     equal, worse = 0, []
     for seed in range(100):
         units = 4 + seed % 8
-        network = Network(seed, units)
-        share = np.random.default_rng(seed).uniform(0.02, 0.6)
-        space = space_of(units, share * network.loss(range(units)), network.costs)
-        chosen = search(space, network.measure_all)
+        network, space = drawn(seed, units, np.random.default_rng(seed).uniform(0.02, 0.6))
+        chosen = search(space, network)
         best = best_of_all(space, network.loss)
         assert network.loss(space.all - chosen.kept) <= space.budget
         equal += space.price(chosen.kept) == best
@@ -77,12 +98,11 @@ def test_the_cheapest_plan_is_that_of_brute_force():
 @settings(max_examples=edition(8, 24), deadline=None)
 @given(seed=st.integers(0, 10**6), units=st.integers(2, 11), share=st.floats(0.01, 0.99), pairs=st.booleans())
 def test_of_all_singles_and_pairs_those_that_meet_the_budget_are_found(seed, units, share, pairs):
-    network = Network(seed, units)
-    space = space_of(units, share * network.loss(range(units)), network.costs)
-    alone = drive(sensitivities(MeasuredSets(space)), network.measure_all) if pairs else None
+    network, space = drawn(seed, units, share)
+    alone = drive(sensitivities(MeasuredSets(space)), network) if pairs else None
     network.asked.clear()
     kept = frozenset(range(0, units, 2))
-    found = drive(cheaper_few(space, kept, alone), network.measure_all)
+    found = drive(cheaper_few(space, kept, alone), network)
     sizes = (1, 2) if pairs else (1,)
     small = [one for one in every_set(units) if len(one) in sizes and space.price(one) < space.price(kept)]
     good = sorted((one for one in small if network.loss(space.all - one) <= space.budget), key=space.price)
@@ -94,11 +114,10 @@ def test_of_all_singles_and_pairs_those_that_meet_the_budget_are_found(seed, uni
 @settings(max_examples=edition(6, 12), deadline=None)
 @given(seed=st.integers(0, 10**6), units=st.integers(1, 24), share=st.floats(0.01, 0.99))
 def test_what_is_chosen_is_measured_and_1_minimal(seed, units, share):
-    network = Network(seed, units)
-    space = space_of(units, share * network.loss(range(units)), network.costs)
-    alone = drive(sensitivities(MeasuredSets(space)), network.measure_all)
+    network, space = drawn(seed, units, share)
+    alone = drive(sensitivities(MeasuredSets(space)), network)
     network.asked.clear()
-    chosen = drive(cheapest(space, orders(space, alone), 60, alone), network.measure_all)
+    chosen = drive(cheapest(space, orders(space, alone), 60, alone), network)
     asked = set(network.asked)
     assert len(asked) == len(network.asked), "no plan is asked for twice"
     assert chosen.meets
@@ -112,9 +131,8 @@ def test_what_is_chosen_is_measured_and_1_minimal(seed, units, share):
 @settings(max_examples=edition(6, 12), deadline=None)
 @given(seed=st.integers(0, 10**6), units=st.integers(12, 30), share=st.floats(0.05, 0.5))
 def test_other_sets_that_cost_little_more_were_measured_and_come_with_their_losses(seed, units, share):
-    network = Network(seed, units)
-    space = space_of(units, share * network.loss(range(units)), network.costs)
-    chosen = search(space, network.measure_all, 60)
+    network, space = drawn(seed, units, share)
+    chosen = search(space, network, 60)
     good = {
         plan
         for plan in network.asked
@@ -131,15 +149,14 @@ def test_other_sets_that_cost_little_more_were_measured_and_come_with_their_loss
 @settings(max_examples=edition(8, 25), deadline=None)
 @given(seed=st.integers(0, 10**6), units=st.integers(17, 40), share=st.floats(0.02, 0.5))
 def test_ending_dear_orders_early_leaves_the_cheapest_recipe_as_it_is(seed, units, share):
-    network = Network(seed, units)
-    space = space_of(units, share * network.loss(range(units)), network.costs)
-    rankings = orders(space, drive(sensitivities(MeasuredSets(space)), network.measure_all))
+    network, space = drawn(seed, units, share)
+    rankings = orders(space, drive(sensitivities(MeasuredSets(space)), network))
     network.asked.clear()
-    apart = [drive(cheapest(space, [ranking], 0), network.measure_all) for ranking in rankings]
+    apart = [drive(cheapest(space, [ranking], 0), network) for ranking in rankings]
     each_to_the_end, network.asked = set(network.asked), []
-    together = drive(cheapest(space, rankings, 0), network.measure_all)
+    together = drive(cheapest(space, rankings, 0), network)
     assert len(network.asked) <= len(each_to_the_end)
-    lowest = [drive(lowered(MeasuredSets(space), space.all, ranking), network.measure_all) for ranking in rankings]
+    lowest = [drive(lowered(MeasuredSets(space), space.all, ranking), network) for ranking in rankings]
     first = min(range(len(rankings)), key=lambda order: space.price(lowest[order]))
     assert together.kept == apart[first].kept
 
@@ -153,48 +170,33 @@ def test_what_is_surely_cheapest_is_that_of_brute_force_where_errors_only_add_up
     losses += np.diag(10 ** random.uniform(-4, 0, units))
     costs = random.uniform(0.1, 1.0, units) ** 3
     space = space_of(units, share * losses.sum(), tuple(costs / costs.sum()))
-    asked = []
-
-    def loss(int8):
-        return losses[np.ix_(sorted(int8), sorted(int8))].sum()
-
-    def measure_all(plans):
-        asked.extend(plans)
-        return [loss(plan.int8) for plan in plans]
-
-    found = drive(surely_cheapest(space), measure_all)
+    network = Asked(lambda int8: losses[np.ix_(sorted(int8), sorted(int8))].sum())
+    loss = network.loss
+    found = drive(surely_cheapest(space), network)
     if found is not None:
         best, _ = best_of_all(space, loss)
         assert loss(space.all - found.kept) <= space.budget
         assert space.cost(found.kept) <= best * 1.01
-        assert {space.plan(found.kept - {unit}) for unit in found.kept} <= set(asked)
+        assert {space.plan(found.kept - {unit}) for unit in found.kept} <= set(network.asked)
         assert all(found.taken_back[unit] == loss(space.all - found.kept | {unit}) for unit in found.kept)
 
 
 @pytest.mark.parametrize("count", range(1, FEW_NEEDED + 2))
 def test_few_planted_layers_are_surely_cheapest_after_few_plans(count):
     """Halving takes about 2 c log2(N / c) plans; then each is low beside all that could be paid for, and taken back."""
-    bad, asked = {13 * i + 3 for i in range(count)}, []
-
-    def measure_all(plans):
-        asked.extend(plans)
-        return planted(*({k} for k in bad))(plans)
-
-    found = drive(surely_cheapest(space_of(96, 0.01)), measure_all)
+    bad = {13 * i + 3 for i in range(count)}
+    network = planted(*({k} for k in bad))
+    found = drive(surely_cheapest(space_of(96, 0.01)), network)
     assert (None if found is None else found.kept) == (bad if count <= FEW_NEEDED else None)
-    assert len(asked) <= 2 * count * (math.log2(96 / count) + 1) + 2 * count + 2
+    assert len(network.asked) <= 2 * count * (math.log2(96 / count) + 1) + 2 * count + 2
 
 
 def test_a_set_that_one_dearer_layer_replaces_is_not_surely_cheapest():
     """Either the dearest layer or two others have to be high. Lowered first, it leaves the two, which cost more."""
-    costs = (0.25, 0.2, 0.15, *(0.4 / 17 for _ in range(17)))
-
-    def measure_all(plans):
-        return [0.3 * (0 in plan.int8 and not plan.int8.isdisjoint({1, 2})) for plan in plans]
-
-    space = space_of(20, 0.01, costs)
-    assert drive(surely_cheapest(space), measure_all) is None
-    assert search(space, measure_all).kept == {0}
+    space = space_of(20, 0.01, (0.25, 0.2, 0.15, *(0.4 / 17 for _ in range(17))))
+    network = Asked(lambda int8: 0.3 * (0 in int8 and not int8.isdisjoint({1, 2})))
+    assert drive(surely_cheapest(space), network) is None
+    assert search(space, network).kept == {0}
 
 
 def test_no_set_is_surely_cheapest_where_it_costs_too_much_or_none_is_good():
@@ -203,15 +205,6 @@ def test_no_set_is_surely_cheapest_where_it_costs_too_much_or_none_is_good():
     assert drive(surely_cheapest(space, dearest=0.06), planted({4})).kept == {4}
     assert drive(surely_cheapest(space), lambda plans: [1.0 for _ in plans]) is None
     assert drive(surely_cheapest(space), lambda plans: [0.0 for _ in plans]).kept == frozenset()
-
-
-def planted(*groups):
-    """A layer of each group has to be high; the noise of the others is far below the budget."""
-
-    def measure_all(plans):
-        return [sum(0.3 for group in groups if group <= plan.int8) + 1e-5 * len(plan.int8) for plan in plans]
-
-    return measure_all
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6])
@@ -229,19 +222,14 @@ def test_layers_that_are_bad_only_together_cost_the_cheaper_one():
 
 
 def test_layers_that_look_bad_alone_but_cancel_stay_in_int8():
-    def measure_all(plans):
-        return [0.4 * abs((5 in p.int8) - (20 in p.int8)) + 0.3 * (12 in p.int8) for p in plans]
-
-    assert search(space_of(30, 0.01), measure_all).kept == {12}
+    network = Asked(lambda int8: 0.4 * abs((5 in int8) - (20 in int8)) + 0.3 * (12 in int8))
+    assert search(space_of(30, 0.01), network).kept == {12}
 
 
 def test_two_outputs_that_are_bad_alike_need_a_layer_each():
     """Leaving one of the two high gains nothing at all."""
-
-    def measure_all(plans):
-        return [max(0.3 * (5 in p.int8), 0.3 * (20 in p.int8)) for p in plans]
-
-    assert search(space_of(30, 0.01), measure_all).kept == {5, 20}
+    network = Asked(lambda int8: max(0.3 * (5 in int8), 0.3 * (20 in int8)))
+    assert search(space_of(30, 0.01), network).kept == {5, 20}
 
 
 def test_nothing_is_kept_where_full_int8_is_good_and_all_is_said_where_nothing_is():
@@ -253,10 +241,8 @@ def test_nothing_is_kept_where_full_int8_is_good_and_all_is_said_where_nothing_i
 
 
 def test_plans_that_cannot_be_measured_are_gone_around():
-    def measure_all(plans):
-        return [None if 4 in plan.int8 else 0.3 * (2 in plan.int8) for plan in plans]
-
-    assert search(space_of(8, 0.1), measure_all).kept == {2, 4}
+    network = Asked(lambda int8: None if 4 in int8 else 0.3 * (2 in int8))
+    assert search(space_of(8, 0.1), network).kept == {2, 4}
 
 
 def test_units_go_to_fp16_where_that_is_enough():
@@ -277,7 +263,7 @@ def test_units_go_to_fp16_where_that_is_enough():
 def test_the_most_accurate_plan_within_a_cost(seed, most):
     network = Network(seed, 7)
     space = space_of(7, 0.01, network.costs)
-    chosen = drive(within(space, most, 400), network.measure_all)
+    chosen = drive(within(space, most, 400), network)
     payable = [network.loss(space.all - kept) for kept in every_set(7) if space.cost(kept) <= most]
     assert space.cost(chosen) <= most + 1e-9
     assert network.loss(space.all - chosen) <= 1.02 * min(payable) + 1e-12
@@ -286,17 +272,11 @@ def test_the_most_accurate_plan_within_a_cost(seed, most):
 @pytest.mark.parametrize("bad", [{517}, {3, 450, 999}, {100, 101, 102}, {7, 300, 301, 640, 990}])
 def test_a_thousand_layers_take_tens_of_plans(bad):
     """Halving takes about 2 c log2(N / c) plans for c culprits; the last step, one plan a member."""
-    asked = []
-
-    def measure_all(wanted):
-        asked.extend(wanted)
-        return planted(*({k} for k in bad))(wanted)
-
-    space = space_of(1000, 0.02)
-    found = drive(cheapest(space, orders(space), 400), measure_all)
+    network, space = planted(*({k} for k in bad)), space_of(1000, 0.02)
+    found = drive(cheapest(space, orders(space), 400), network)
     assert found.kept == bad
     count = len(bad)
-    assert len(asked) <= 2 * count * math.log2(1000 / count) + 3 * count + 4
+    assert len(network.asked) <= 2 * count * math.log2(1000 / count) + 3 * count + 4
 
 
 def quadratic(units, seed=3):
@@ -325,9 +305,8 @@ def test_the_pairs_of_some_units_are_fitted_while_others_stay_high():
 @settings(max_examples=edition(6, 8), deadline=None)
 @given(seed=st.integers(0, 10**6), units=st.integers(17, 30), share=st.floats(0.05, 0.5))
 def test_local_search_makes_recipes_of_many_layers_no_dearer(seed, units, share):
-    network = Network(seed, units)
-    space = space_of(units, share * network.loss(range(units)), network.costs)
-    lowered_only, improved = (search(space, network.measure_all, limit) for limit in (0, 100))
+    network, space = drawn(seed, units, share)
+    lowered_only, improved = (search(space, network, limit) for limit in (0, 100))
     assert space.cost(improved.kept) <= space.cost(lowered_only.kept)
     assert network.loss(space.all - improved.kept) <= space.budget
 
@@ -360,7 +339,7 @@ def test_a_path_goes_from_nothing_to_everything_by_way_of_what_was_chosen():
 @given(bad=st.sets(st.integers(0, 999), min_size=1, max_size=6))
 def test_the_bad_layers_among_a_thousand_stay_high_and_no_other(bad):
     """Each bad layer costs twice the budget."""
-    losses = Losses(dict.fromkeys(bad, 2.0))
+    losses = adding(dict.fromkeys(bad, 2.0))
     space = space_of(1000, 1.0)
     found = drive(cheapest(space, orders(space), 0), losses)
     assert found.kept == bad
@@ -373,7 +352,7 @@ def test_the_bad_layers_among_a_thousand_stay_high_and_no_other(bad):
 def test_small_errors_of_a_thousand_layers_take_a_bounded_number_of_plans(needed, bad):
     """Each layer costs 1, so that 1000 - ``needed`` may be low; a bad one alone costs more than allowed."""
     costs = dict.fromkeys(range(1000), 1.0) | dict.fromkeys(bad, 2000.0)
-    losses, space = Losses(costs), space_of(1000, 1000.5 - needed)
+    losses, space = adding(costs), space_of(1000, 1000.5 - needed)
     found = drive(cheapest(space, orders(space), 0), losses)
     assert found.meets
     assert found.kept >= bad
@@ -382,17 +361,6 @@ def test_small_errors_of_a_thousand_layers_take_a_bounded_number_of_plans(needed
 
 
 def test_so_many_small_errors_leave_as_many_layers_high_as_they_must_and_few_more():
-    losses, space = Losses(dict.fromkeys(range(1000), 1.0)), space_of(1000, 300.5)
+    losses, space = adding(dict.fromkeys(range(1000), 1.0)), space_of(1000, 300.5)
     found = drive(cheapest(space, orders(space), 0), losses)
     assert len(found.kept) == 700
-
-
-class Losses:
-    """Losses of layers that add up."""
-
-    def __init__(self, costs):
-        self.costs, self.asked = costs, []
-
-    def __call__(self, plans):
-        self.asked += plans
-        return [math.fsum(self.costs.get(k, 0.0) for k in plan.int8) for plan in plans]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.driver.test_cheapest import Network, best_of_all, space_of
+from tests.driver.test_cheapest import best_of_all, drawn, space_of
 from tests.support.editions import edition
 from trt_bisect.driver.cheapest import cheapest, orders
 from trt_bisect.driver.estimated import EstimatedSearch, Estimates, Measured, cheapest_within
@@ -56,9 +56,8 @@ def test_errors_that_cancel_take_few_plans_and_no_dearer_sets_than_lowering():
     """Forty units whose errors are vectors: against lowering in two orders, on average over networks."""
     ratios, plans = [], []
     for seed in range(edition(1, 10)):
-        network = Network(seed, 40)
-        space = space_of(40, 0.2 * network.loss(range(40)), network.costs)
-        lowest = drive(cheapest(space, orders(space), 0), network.measure_all).kept
+        network, space = drawn(seed, 40, 0.2)
+        lowest = drive(cheapest(space, orders(space), 0), network).kept
         search, asked = searched(space, lambda low, network=network: [network.loss(low)])
         kept = best_found(search)
         assert network.loss(space.all - kept) <= space.budget
@@ -69,8 +68,7 @@ def test_errors_that_cancel_take_few_plans_and_no_dearer_sets_than_lowering():
 
 
 def test_the_same_measurements_lead_to_the_same_sets():
-    network = Network(3, 30)
-    space = space_of(30, 0.2 * network.loss(range(30)), network.costs)
+    network, space = drawn(3, 30, 0.2)
     asked = []
     for _ in range(2):
         search, measured = searched(space, lambda low: [network.loss(low)])
@@ -80,8 +78,7 @@ def test_the_same_measurements_lead_to_the_same_sets():
 
 
 def test_a_bound_and_an_end_are_kept():
-    network = Network(5, 20)
-    space = space_of(20, 0.3 * network.loss(range(20)), network.costs)
+    network, space = drawn(5, 20, 0.3)
     search, asked = searched(space, lambda low: [network.loss(low)])
     assert search.improved(0.4, 20) == (search.best is not None and space.cost(search.best) < 0.4)
     assert all(space.cost(kept) < 0.4 for kept in asked)

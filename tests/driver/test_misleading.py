@@ -10,13 +10,8 @@ from trt_bisect.driver.search import drive
 from trt_bisect.driver.search_space import MeasuredSets, Space, sensitivities
 from trt_bisect.precision import int8_set
 
-RIGHT = {
-    "cancelling_pair": {"conv2"},
-    "masked_culprit": {"conv1", "conv4"},
-    "decoys": {"conv2"},
-    "absorbed_drop": {"conv4"},
-    "unlike_slices": {"score1"},
-}
+RIGHT = {"cancelling_pair": {"conv2"}, "masked_culprit": {"conv1", "conv4"}, "decoys": {"conv2"}}
+RIGHT |= {"absorbed_drop": {"conv4"}, "unlike_slices": {"score1"}}
 
 
 @pytest.fixture(scope="module")

@@ -77,17 +77,17 @@ class Experiment:
         return trials
 
 
-NETWORKS = {
-    "chain": networks.chain,
-    "residual": networks.residual,
-    "depthwise": networks.depthwise,
-    "transformer": networks.transformer,
+CURVES = {
+    **{make.__name__: (make, {}) for make in (networks.chain, networks.residual, networks.depthwise)},
+    "transformer": (networks.transformer, {}),
+    "fp16 as the high precision": (networks.residual, {"high": Precision.FP16}),
+    "several inputs and batches of several samples": (networks.transformer, {"count": 3, "batch": 2}),
 }
 
 
-@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
-def test_the_curve_of_one_pass_is_that_of_whole_engines(make, tmp_path):
-    bench = Experiment(make(), tmp_path)
+@pytest.mark.parametrize(("make", "options"), CURVES.values(), ids=CURVES)
+def test_the_curve_of_one_pass_is_that_of_whole_engines(make, options, tmp_path):
+    bench = Experiment(make(), tmp_path, **options)
     plans = bench.curve()
     trials = bench.agree(plans)
     assert sum(trial.builds for trial in trials) < len(plans)
@@ -103,18 +103,6 @@ def test_sensitivities_come_from_one_pass(family, tmp_path):
         plans = [all_but(layers, {k} | (set(range(layers)) - set(quantizable))) for k in quantizable]
     trials = bench.agree(plans)
     assert sum(trial.builds for trial in trials) < len(plans)
-
-
-def test_fp16_as_the_high_precision(tmp_path):
-    bench = Experiment(networks.residual(), tmp_path, high=Precision.FP16)
-    plans = bench.curve()
-    assert len(bench.agree(plans)) == len(plans)
-
-
-def test_several_inputs_and_batches_of_several_samples(tmp_path):
-    bench = Experiment(networks.transformer(), tmp_path, count=3, batch=2)
-    plans = bench.curve()
-    assert len(bench.agree(plans)) == len(plans)
 
 
 def test_where_few_boundaries_are_measured_pieces_are_larger_and_kept(tmp_path, monkeypatch):
@@ -174,10 +162,8 @@ def attention(split, joined) -> onnx.ModelProto:
     for block in range(3):
         q, k = sketch.dense(x, f"q{block}", 8, 8), sketch.dense(x, f"k{block}", 8, 8)
         to, back = sketch.constant(f"to{block}", split, np.int64), sketch.constant(f"back{block}", joined, np.int64)
-        q = sketch.node("Reshape", [q, to], f"split_q{block}")
-        k = sketch.node(
-            "Transpose", [sketch.node("Reshape", [k, to], f"split_k{block}")], f"turn{block}", perm=[0, 2, 1]
-        )
+        q, k = sketch.node("Reshape", [q, to], f"split_q{block}"), sketch.node("Reshape", [k, to], f"split_k{block}")
+        k = sketch.node("Transpose", [k], f"turn{block}", perm=[0, 2, 1])
         scores = sketch.node("Softmax", [sketch.node("MatMul", [q, k], f"scores{block}")], f"softmax{block}", axis=-1)
         x = sketch.node("Reshape", [sketch.node("MatMul", [scores, q], f"mix{block}"), back], f"join{block}")
     sketch.nodes.append(helper.make_node("Relu", [x], ["y"], name="last"))

@@ -1,7 +1,6 @@
 """Plans at several places of this machine at once: the sequential verdict, whatever ends first."""
 
 import math
-import os
 import platform
 import re
 import subprocess
@@ -126,12 +125,7 @@ def gpus(monkeypatch):
     return have
 
 
-def evaluator_with(cluster, made_subject, network, store):
-    builder = IsolatedBuilder(partial(made_subject.make, made_subject.options))
-    return RebuildEvaluator(network, builder, [FEEDS], compare, store, pool=cluster.pool(made_subject, builder))
-
-
-def test_plans_are_measured_on_every_gpu_at_once_and_a_crash_on_one_costs_one(tmp_path, gpus):
+def test_plans_are_measured_on_every_gpu_at_once_and_a_crash_on_one_costs_one(tmp_path, gpus, monkeypatch):
     """The first two builds end only when both have begun, each in a process that sees another GPU."""
     network = load_network(networks.save(networks.chain(8), tmp_path))
     plans = [prefix(len(network.layers), k) for k in network.quantizable[:8]]
@@ -141,36 +135,32 @@ def test_plans_are_measured_on_every_gpu_at_once_and_a_crash_on_one_costs_one(tm
     faults = {canonical(plan): {"build": partial(fake_builders.meet, meeting, 2)} for plan in plans[:2]}
     faults[canonical(plans[5])] = {"build": fake_builders.segfault}
     gpus("1", "0")
-    store, told = TrialStore(), []
-    os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-    try:
-        with LocalCluster() as cluster:
-            evaluator = evaluator_with(cluster, subject(partial(fake_builders.made, faults)), network, store)
-            trials = evaluator.measure_all(plans, told.append)
-            assert evaluator.measure_all(plans, told.append) == trials
-    finally:
-        del os.environ["CUDA_VISIBLE_DEVICES"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    store, told, made = TrialStore(), [], subject(partial(fake_builders.made, faults))
+    with LocalCluster() as cluster:
+        builder = IsolatedBuilder(partial(made.make, made.options))
+        pool = cluster.pool(made, builder)
+        evaluator = RebuildEvaluator(network, builder, [FEEDS], compare, store, pool=pool)
+        trials = evaluator.measure_all(plans, told.append)
+        assert evaluator.measure_all(plans, told.append) == trials
     assert [trial.outcome for trial in trials] == ["measured"] * 5 + ["build failed"] + ["measured"] * 2
     assert sorted(file.read_text() for file in meeting.iterdir()) == ["0", "1"]
     assert sorted(plan.key() for plan in told) == sorted(store.trials)
     assert len(store.trials) == 8
 
 
-def test_a_gpu_of_another_kind_is_left_out(gpus):
+def test_a_gpu_of_another_kind_is_left_out(gpus, monkeypatch):
     gpus("0", "1", "2")
     made = subject(partial(fake_builders.made_elsewhere, "1"))
     plans = [int8_set(4, {k}) for k in range(4)]
-    os.environ["CUDA_VISIBLE_DEVICES"] = "0"
-    try:
-        with LocalCluster() as cluster:
-            pool = cluster.pool(made, IsolatedBuilder(partial(made.make, made.options)))
-            assert pool.size == 3
-            for plan in plans:
-                pool.begin(plan)
-            ended = [pool.ended() for _ in plans]
-            assert pool.size == 2
-    finally:
-        del os.environ["CUDA_VISIBLE_DEVICES"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with LocalCluster() as cluster:
+        pool = cluster.pool(made, IsolatedBuilder(partial(made.make, made.options)))
+        assert pool.size == 3
+        for plan in plans:
+            pool.begin(plan)
+        ended = [pool.ended() for _ in plans]
+        assert pool.size == 2
     assert {attempted.plan for attempted in ended} == set(plans)
     assert not any(attempted.trial.failed for attempted in ended)
 
@@ -242,11 +232,8 @@ def test_a_lost_trial_is_no_verdict_and_is_tried_again_by_the_next_run(tmp_path)
     with Journal(tmp_path, "key", {}) as journal:
         evaluator = RebuildEvaluator(network, None, [FEEDS], compare, journal, pool=Losing(plans[1]))
         trials = evaluator.measure_all(plans, lambda _: None)
-    assert [(trial.outcome, trial.failed) for trial in trials] == [
-        ("measured", False),
-        ("lost", True),
-        ("measured", False),
-    ]
+    outcomes = [("measured", False), ("lost", True), ("measured", False)]
+    assert [(trial.outcome, trial.failed) for trial in trials] == outcomes
     with Journal(tmp_path, "key", {}) as journal:
         assert set(journal.trials) == {plans[0].key(), plans[2].key()}
 

@@ -50,7 +50,7 @@ def judge(_, outputs):
     return {"y": OutputFigures({"cosine": 1.0 - loss})}, InputLoss(loss)
 
 
-def evaluator(runner, store=None, **how):
+def evaluator(runner, store=None, judge=judge, **how):
     return EachInput(GIVEN, judge, BUDGET, runner, store or TrialStore(), "ranges", "cosine", lambda plan: plan, **how)
 
 
@@ -127,9 +127,7 @@ def test_no_inference_is_under_way_after_an_error():
             raise ValueError("a metric of the user's")
         return judge(place, outputs)
 
-    each = EachInput(
-        GIVEN, fail_at_the_second_plan, BUDGET, runner, TrialStore(), "ranges", "cosine", canonical=lambda plan: plan
-    )
+    each = evaluator(runner, judge=fail_at_the_second_plan)
     each.losses(PLANS[2:3], range(4))
     with pytest.raises(ValueError, match="metric"):
         each.losses(PLANS[:1], range(4))
@@ -143,11 +141,8 @@ def judge_items(_, outputs):
 
 
 def test_together_the_share_of_all_things_decides(tmp_path):
-    expected = dict.fromkeys(range(4), 10.0)
-
     def made(store):
-        how = {"budget": BUDGET, "runner": Invented(at_once=1), "store": store, "ranges": "ranges", "metric": "cosine"}
-        return EachInput(GIVEN, judge_items, canonical=lambda plan: plan, together=expected, **how)
+        return evaluator(Invented(at_once=1), store, judge_items, together=dict.fromkeys(range(4), 10.0))
 
     with Journal(tmp_path, "key", {}) as journal:
         each = made(journal)

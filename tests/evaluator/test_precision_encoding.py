@@ -25,12 +25,7 @@ def test_a_plan_that_was_obeyed_takes_no_room(plan):
 
 def test_what_was_not_obeyed_is_told():
     key = prefix(4, 2).key()
-    assert shortened({0: "int8", 1: "fp32", 2: "int8", 3: "fp32"}, key) == [
-        ["int8", 1],
-        ["fp32", 1],
-        ["int8", 1],
-        ["fp32", 1],
-    ]
+    assert shortened({0: "int8", 1: "fp32", 2: "int8", 3: "fp32"}, key) == 2 * [["int8", 1], ["fp32", 1]]
 
 
 def test_journals_of_before_are_still_read():

@@ -57,11 +57,7 @@ class TimedBuilder(OnnxRuntimeBuilder):
 
 @pytest.fixture
 def run(monkeypatch, lenet):
-    monkeypatch.setattr(
-        job,
-        "open_builder",
-        lambda engine, typing, network, scales, options, shapes: TimedBuilder(network, scales, options),
-    )
+    monkeypatch.setattr(job, "open_builder", lambda engine, typing, *given: TimedBuilder(*given[:3]))
 
     def call(name="lenet_planted.onnx", **options):
         return trt_bisect.run(lenet / name, lenet / "calibration.npz", engine="onnxruntime", explain="none", **options)
@@ -72,12 +68,8 @@ def run(monkeypatch, lenet):
 def test_each_plan_is_timed(run, tmp_path):
     """9 layers, 6 quantizable, one culprit: 36 ms in FP32, 18 in FP16, 6 + 3 * 4 in INT8, 3 more in the recipe."""
     report = run(output=tmp_path / "run")
-    assert {plan: timed.mean_ms for plan, timed in report.latency.items()} == {
-        "fp32": 36.0,
-        "fp16": 18.0,
-        "int8": 18.0,
-        "recipe": 21.0,
-    }
+    expected = {"fp32": 36.0, "fp16": 18.0, "int8": 18.0, "recipe": 21.0}
+    assert {plan: timed.mean_ms for plan, timed in report.latency.items()} == expected
     assert report.layer_milliseconds("int8", "ip2") == 1.0
     assert report.layer_milliseconds("recipe", "ip2") == 4.0
     assert report.layer_milliseconds("recipe", "conv9") is None

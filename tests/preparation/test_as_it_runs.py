@@ -62,10 +62,8 @@ def test_an_integer_network_is_compared_as_it_runs(made, command):
     wanted = cosine(outputs_of(path, samples), outputs_of(folder / "q.onnx", samples))
     with pytest.raises(BadInput, match="quantized already"):
         trt_bisect.run(folder / "q.onnx", samples, **FAST)
-    code, _, _ = command(
-        "compare", path, folder / "q.onnx", "--input", folder / "samples.npz", "--output", folder / "out"
-    )
-    assert code == 0
+    asked = ["compare", path, folder / "q.onnx", "--input", folder / "samples.npz"]
+    assert command(*asked, "--output", folder / "out")[0] == 0
     found = trt_bisect.Comparison.load(folder / "out")
     rows = {row.origin.tensor: row.figures.cosine for row in found.tensors}
     assert rows["y"] == pytest.approx(wanted, abs=1e-4)
@@ -74,7 +72,7 @@ def test_an_integer_network_is_compared_as_it_runs(made, command):
     assert found.tensors[-1].origin.layer == "fc", "with the layers of the first network"
     back = trt_bisect.compare(folder / "q.onnx", inputs=samples, other=path)
     assert len(back.tensors) == len(rows)
-    command("compare", path, folder / "q.onnx", "--input", folder / "samples.npz", "--tensorboard", folder / "board")
+    command(*asked, "--tensorboard", folder / "board")
     assert {each.parent.name.split("_")[0] for each in (folder / "board").rglob("events*")} == {"baseline", "tune"}
 
 

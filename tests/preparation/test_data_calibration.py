@@ -60,12 +60,8 @@ def full_int8(experiment):
     return experiment.rule.similarity(experiment.whole.measure(plan))
 
 
-def scales(ranges):
-    return {name: scale.tobytes() for name, scale in ranges.scales.items()}
-
-
-def scales_of(ranges, names):
-    return {name: ranges.scales[name].tobytes() for name in names}
+def scales(ranges, names=None):
+    return {name: ranges.scales[name].tobytes() for name in names or ranges.scales}
 
 
 def test_auto_begins_with_entropy_and_has_all_candidates_from_one_pass(network, passes):
@@ -76,7 +72,7 @@ def test_auto_begins_with_entropy_and_has_all_candidates_from_one_pass(network, 
         loaded, samples = load_network(network), [{"x": row[np.newaxis]} for row in data()["x"]]
         for calibrator, ranges in zip(CANDIDATES, setup.data.candidates, strict=True):
             alone = trt_bisect.calibrate(loaded, samples, calibrator.method, calibrator.percentile)
-            assert scales_of(ranges, loaded.rounded_activations) == scales_of(alone, loaded.rounded_activations)
+            assert scales(ranges, loaded.rounded_activations) == scales(alone, loaded.rounded_activations)
             assert ranges.scales.keys() == alone.scales.keys()
     assert len(passes) == 1
 
@@ -142,8 +138,7 @@ def test_histograms_that_were_cut_off_are_made_again(network, tmp_path, passes):
 
 
 def test_remedies_and_goals_use_the_same_pass(tmp_path, passes):
-    model = networks.chain(3)
-    networks.plant_between(model, "conv0", "conv1")
+    model = networks.planted(networks.chain(3), ("conv0", "conv1"))
     path = networks.save(model, tmp_path, "planted.onnx")
     asked = {"calibration": data(), "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0}
     report = trt_bisect.run(path, explain="remedies", **asked)

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from PIL import Image
 
 import trt_bisect
 from tests.support.networks import Sketch, save, scale_constant
@@ -134,33 +135,27 @@ def test_data_so_small_that_the_first_layer_hardly_moves(scale):
     assert found[scale] == (0.17, 1)
 
 
-@pytest.mark.parametrize(
-    ("values", "warned"),
-    [
-        (lambda random: random.integers(0, 256, (4, 3, 24, 24)), 0),
-        (lambda random: random.integers(0, 256, (4, 3, 24, 24)) / 255, 1),
-        (lambda random: (random.integers(0, 256, (4, 3, 24, 24)) - 127.5) / 127.5, 1),
-        (lambda random: -123.7 + random.random((4, 3, 24, 24)), 1),
-    ],
-)
-def test_a_network_that_normalises_pixels_itself(tmp_path, random, values, warned):
+def normalising(folder, mean, std):
+    """A convolution behind a mean taken off, and a division by a deviation."""
     sketch = Sketch(seed=4)
-    mean, std = sketch.constant("mean", 123.7), sketch.constant("std", 58.4)
-    x = sketch.node("Div", [sketch.node("Sub", ["x", mean], "sub"), std], "div")
-    sketch.conv(x, "first", 3, 6)
-    onnx.save(sketch.model({"x": [1, 3, 24, 24]}, {"first_out": [1, 6, 24, 24]}), tmp_path / "net.onnx")
-    assert len(told(tmp_path / "net.onnx", values(random).astype(np.float32))) == warned
+    x = sketch.node("Sub", ["x", sketch.constant("mean", mean)], "sub")
+    sketch.conv(sketch.node("Div", [x, sketch.constant("std", std)], "div"), "first", 3, 6)
+    onnx.save(sketch.model({"x": [1, 3, 24, 24]}, {"first_out": [1, 6, 24, 24]}), folder / "net.onnx")
+    return folder / "net.onnx"
+
+
+def test_a_network_that_normalises_pixels_itself(tmp_path, random):
+    network, pixels = normalising(tmp_path, 123.7, 58.4), random.integers(0, 256, (4, 3, 24, 24))
+    assert told(network, pixels.astype(np.float32)) == []
+    for values in (pixels / 255, (pixels - 127.5) / 127.5, -123.7 + random.random((4, 3, 24, 24))):
+        assert len(told(network, values.astype(np.float32))) == 1
 
 
 def test_a_network_that_normalises_values_of_0_to_1_itself(tmp_path, random):
-    sketch = Sketch(seed=4)
-    mean, std = sketch.constant("mean", 0.485), sketch.constant("std", 0.229)
-    x = sketch.node("Div", [sketch.node("Sub", ["x", mean], "sub"), std], "div")
-    sketch.conv(x, "first", 3, 6)
-    onnx.save(sketch.model({"x": [1, 3, 24, 24]}, {"first_out": [1, 6, 24, 24]}), tmp_path / "net.onnx")
+    network = normalising(tmp_path, 0.485, 0.229)
     pixels = random.integers(0, 256, (4, 3, 24, 24)).astype(np.float32)
-    assert ["is fed pixels" in warning for warning in told(tmp_path / "net.onnx", pixels)] == [True]
-    assert told(tmp_path / "net.onnx", pixels / 255) == []
+    assert ["is fed pixels" in warning for warning in told(network, pixels)] == [True]
+    assert told(network, pixels / 255) == []
 
 
 def test_data_that_are_nearly_constant(tmp_path, random):
@@ -172,20 +167,23 @@ def test_data_that_are_nearly_constant(tmp_path, random):
     assert len(told(tmp_path / "net.onnx", 100 + data)) == 1
 
 
+def pictures_of(folder, arrays):
+    """A folder of PNG files of arrays ``[H, W, 3]``, numbered."""
+    (folder / "pictures").mkdir()
+    for place, pixels in enumerate(arrays):
+        Image.fromarray(pixels).save(folder / "pictures" / f"{place:03d}.png")
+    return str(folder / "pictures")
+
+
 def test_a_wrong_mean_of_pictures_does_not_pass(tmp_path, random):
     """Pixels divided by 255 and then less 123.7: -123.7 to -102.5, as an option that nobody gave once made them."""
-    from PIL import Image
-
     sketch = Sketch(seed=4)
     sketch.conv(sketch.node("Relu", [sketch.conv("x", "first", 3, 6)], "relu"), "second", 6, 4)
     model = sketch.model({"x": [1, 3, 24, 24]}, {"second_out": [1, 4, 24, 24]})
     scale_constant(model, "first.weight", lambda weight: weight / 58)
     onnx.save(model, tmp_path / "net.onnx")
-    (tmp_path / "pictures").mkdir()
-    for place in range(4):
-        pixels = random.integers(0, 256, (24, 24, 3), np.uint8)
-        Image.fromarray(pixels).save(tmp_path / "pictures" / f"{place}.png")
-    pictures, mean = str(tmp_path / "pictures"), "123.7,116.3,103.5"
+    pictures = pictures_of(tmp_path, random.integers(0, 256, (4, 24, 24, 3), np.uint8))
+    mean = "123.7,116.3,103.5"
     right = run(tmp_path / "net.onnx", pictures, mean=mean, threshold=0.5)
     assert (right.inputs.warnings, right.exit_code) == ((), 0)
     wrong = run(tmp_path / "net.onnx", pictures, mean=mean, scale=255, threshold=0.5)
@@ -308,45 +306,33 @@ def test_dynamic_inputs_get_the_shapes_of_the_data(tmp_path, random):
 
 def test_one_command_from_pictures_to_a_recipe(network, random, tmp_path):
     """The pictures of a folder give the same answer as the arrays that they hold."""
-    from PIL import Image
-
     pixels = random.integers(0, 256, (24, 8, 8, 3), np.uint8)
-    (tmp_path / "pictures").mkdir()
-    for place, picture in enumerate(pixels):
-        Image.fromarray(picture).save(tmp_path / "pictures" / f"{place:03d}.png")
-    of_pictures = run(network, str(tmp_path / "pictures"), output=tmp_path / "run", history="none")
+    pictures = pictures_of(tmp_path, pixels)
+    of_pictures = run(network, pictures, output=tmp_path / "run", history="none")
     of_arrays = run(network, (pixels.transpose(0, 3, 1, 2) / 255).astype(np.float32))
     assert of_pictures.similarity.int8 == pytest.approx(of_arrays.similarity.int8, abs=1e-6)
     assert of_pictures.made_of["model"] == of_arrays.made_of["model"]
     assert (tmp_path / "run/recipe/network.qdq.onnx").exists()
-    assert of_pictures.inputs.pictures == {str(tmp_path / "pictures"): "8x8, RGB, NCHW, divided by 255"}
+    assert of_pictures.inputs.pictures == {pictures: "8x8, RGB, NCHW, divided by 255"}
     assert not of_arrays.inputs.pictures
     named, numbered = of_pictures.answer.given, of_arrays.answer.given
     places = {int(name.split()[-1]): value for name, value in numbered.figures.items()}
-    assert named.figures == {str(tmp_path / f"pictures/{k:03d}.png"): pytest.approx(v) for k, v in places.items()}
-    assert named.source == str(tmp_path / "pictures")
+    assert named.figures == {f"{pictures}/{k:03d}.png": pytest.approx(v) for k, v in places.items()}
+    assert named.source == pictures
 
 
-def detector_of_any_size(folder):
+def test_pictures_whose_own_sizes_a_network_does_not_take(tmp_path, random):
     """Two strides of 2, and what comes back from the second one is concatenated: sizes must be multiples of 4."""
-    sketch = Sketch(seed=4)
+    sketch, network = Sketch(seed=4), tmp_path / "net.onnx"
     half = sketch.conv("x", "half", 3, 8, strides=[2, 2])
     quarter = sketch.conv(half, "quarter", 8, 8, strides=[2, 2])
     back = sketch.node("Resize", [quarter, "", sketch.constant("scales", [1, 1, 2, 2])], "back", mode="nearest")
     sketch.conv(sketch.node("Concat", [half, back], "both", axis=1), "head", 16, 6)
-    onnx.save(sketch.model({"x": ["n", 3, "h", "w"]}, {"head_out": ["n", 6, "a", "b"]}), folder / "net.onnx")
-    return folder / "net.onnx"
-
-
-def test_pictures_whose_own_sizes_a_network_does_not_take(tmp_path, random):
-    from PIL import Image
-
-    network, pictures = detector_of_any_size(tmp_path), tmp_path / "pictures"
-    pictures.mkdir()
-    for place, size in enumerate([(32, 40), (30, 41), (28, 44)]):
-        Image.fromarray(random.integers(0, 256, (*size, 3), np.uint8)).save(pictures / f"{place}.png")
+    onnx.save(sketch.model({"x": ["n", 3, "h", "w"]}, {"head_out": ["n", 6, "a", "b"]}), network)
+    sizes = [(32, 40), (30, 41), (28, 44)]
+    pictures = pictures_of(tmp_path, [random.integers(0, 256, (*size, 3), np.uint8) for size in sizes])
     options = {"resize": "32x32", "letterbox": True}
-    for given in ({"calibration": str(pictures)}, {"calibration": None, "inputs": str(pictures), "low": "fp16"}):
+    for given in ({"calibration": pictures}, {"calibration": None, "inputs": pictures, "low": "fp16"}):
         with pytest.raises(trt_bisect.TrtBisectError) as refused:
             run(network, **given)
         assert "resize 320x320 letterbox" in refused.value.remedy
@@ -370,9 +356,7 @@ def test_samples_that_are_reshaped_to_other_sizes_after_the_first_layer_are_meas
     model = sketch.model({"x": [1, 3, 8, 8]}, {"relu_out": ["rows", "columns"]})
     model.graph.input.append(onnx.helper.make_tensor_value_info("sizes", onnx.TensorProto.INT64, [2]))
     random = np.random.default_rng(0)
-    samples = [
-        {"x": random.normal(size=(1, 3, 8, 8)).astype(np.float32), "sizes": np.array(sizes)}
-        for sizes in ((8, 32), (16, 16), (8, 32), (16, 16))
-    ]
+    x = random.normal(size=(4, 1, 3, 8, 8)).astype(np.float32)
+    samples = [{"x": x[k], "sizes": np.array(((8, 32), (16, 16))[k % 2])} for k in range(4)]
     report = trt_bisect.run(save(model, tmp_path), samples, engine="onnxruntime", output=tmp_path / "run")
     assert [layer.name for layer in report.layers] == ["conv", "reshape", "relu"]

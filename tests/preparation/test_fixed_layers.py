@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
+from tests.support.quantized import plain_run
 from trt_bisect.analyzer.origins import activation_origins, plan_observer
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import TrialKey
@@ -29,9 +29,7 @@ OPTIONS |= {"precision": "fp32"}
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory):
     """A chain of four convolutions and a Gemm with culprits conv1 and conv3, its samples, and a folder."""
-    model = networks.chain(4)
-    networks.plant_between(model, "conv0", FIRST)
-    networks.plant_between(model, "conv2", SECOND)
+    model = networks.planted(networks.chain(4), ("conv0", FIRST), ("conv2", SECOND))
     folder = tmp_path_factory.mktemp("planted")
     return networks.save(model, folder), networks.samples(model, 4), folder
 
@@ -139,11 +137,8 @@ def test_the_most_sensitive_layers_are_those_that_lose_most_alone(planted, tmp_p
 
 
 def test_a_plan_can_name_one_side_of_a_layer_alone():
-    one, both = (
-        read_plan({"layers": {"conv1": sides}}).layers
-        for sides in ({"weight": "fp32"}, {"activation": "int8", "weight": "fp32"})
-    )
-    assert one == both == {"conv1": Precision.INT8_ACTIVATION}
+    for sides in ({"weight": "fp32"}, {"activation": "int8", "weight": "fp32"}):
+        assert read_plan({"layers": {"conv1": sides}}).layers == {"conv1": Precision.INT8_ACTIVATION}
 
 
 def test_a_layer_with_activations_in_16_bits(planted, tmp_path):
@@ -180,11 +175,8 @@ def test_a_layer_with_activations_in_16_bits(planted, tmp_path):
         [numpy_helper.from_array(np.clip(np.rint(weight / steps), -127, 127) * steps, "w"),
          numpy_helper.from_array(network.constant(node.input[2]), "b")],
     )  # fmt: skip
-    session = onnxruntime.InferenceSession(
-        helper.make_model(alone, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString(),
-        providers=["CPUExecutionProvider"],
-    )
-    (by_hand,) = session.run(None, {"x": rounded.astype(np.float32)})
+    alone = helper.make_model(alone, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (by_hand,) = plain_run(alone, {"x": rounded.astype(np.float32)})
     np.testing.assert_allclose(wide[made], by_hand, rtol=1e-4, atol=1e-4 * np.abs(by_hand).max())
     report = trt_bisect.run(model, samples, **OPTIONS, plan={"layers": {FIRST: "int16"}}, output=tmp_path)
     assert [line.layers for line in report.lines if line.kind == EXPERIMENT] == [(FIRST,)]
@@ -228,12 +220,9 @@ def test_a_plan_that_rounds_a_weight_alone(planted, tmp_path):
     """Beside ONNX Runtime on the user's file with that weight rounded by NumPy: per output channel, half to even."""
     model, samples, _ = planted
     one = {name: values[:1] for name, values in samples.items()}
-    (tmp_path / "plan.toml").write_text(
-        "[layers]\n'*' = 'fp32'\nconv2 = { activation = 'fp32', weight = 'int8' }\n", encoding="utf-8"
-    )
-    report = trt_bisect.run(
-        model, samples, one, **{**OPTIONS, "metric": "max_abs", "threshold": 1.0}, plan=tmp_path / "plan.toml"
-    )
+    plan, options = tmp_path / "plan.toml", {**OPTIONS, "metric": "max_abs", "threshold": 1.0}
+    plan.write_text("[layers]\n'*' = 'fp32'\nconv2 = { activation = 'fp32', weight = 'int8' }\n", encoding="utf-8")
+    report = trt_bisect.run(model, samples, one, **options, plan=plan)
     changed = onnx.load(model)
     for tensor in changed.graph.initializer:
         if tensor.name == "conv2.weight":
@@ -241,10 +230,8 @@ def test_a_plan_that_rounds_a_weight_alone(planted, tmp_path):
             scale = np.abs(weight).max(axis=(1, 2, 3), keepdims=True) / np.float32(127)
             rounded = np.clip(np.rint(weight / scale), -127, 127) * scale
             tensor.CopyFrom(numpy_helper.from_array(rounded.astype(np.float32), tensor.name))
-    outputs = []
-    for each in (onnx.load(model), changed):
-        session = onnxruntime.InferenceSession(each.SerializeToString(), providers=["CPUExecutionProvider"])
-        outputs.append([session.run(None, {"x": samples["x"][k : k + 1]})[0] for k in range(4)])
+    feeds = [{"x": samples["x"][k : k + 1]} for k in range(4)]
+    outputs = [[plain_run(each, feed)[0] for feed in feeds] for each in (model, changed)]
     apart = max(float(np.abs(a - b).max()) for a, b in zip(*outputs, strict=True))
     assert apart > 0
     assert report.similarity.int8 == pytest.approx(apart, rel=1e-3)
@@ -264,12 +251,8 @@ def test_a_scale_that_the_user_gives_stays_with_every_calibrator(planted, tmp_pa
     assert len(report.answer.calibrators) > 1
     written = onnx.load(tmp_path / "recipe" / "network.qdq.onnx")
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in written.graph.initializer}
-    scales = [
-        constants[node.input[1]]
-        for node in written.graph.node
-        if node.op_type == "QuantizeLinear" and node.input[0] == "x"
-    ]
-    assert [float(scale) for scale in scales] == [0.25]
+    pairs = [node for node in written.graph.node if node.op_type == "QuantizeLinear" and node.input[0] == "x"]
+    assert [float(constants[pair.input[1]]) for pair in pairs] == [0.25]
     assert report.fingerprint != trt_bisect.run(model, samples, **options).fingerprint
 
 
@@ -282,12 +265,10 @@ def test_sensitivity_compare_profile_and_worst_obey(planted):
     assert in_int8 == {"pool", "fc"}
     profiled = trt_bisect.profile(model, samples, high=["conv1"])
     assert {row.layer for row in profiled.tensors if row.role == "weight" and row.scale is None} == {"conv1"}
-    worst = {
-        name: trt_bisect.worst(model, samples, samples, engine="onnxruntime", **given)
-        for name, given in {"all": {}, "high": {"high": [FIRST, SECOND]}}.items()
-    }
-    assert worst["high"].high == (FIRST, SECOND)
-    assert max(worst["high"].losses) < min(worst["all"].losses)
+    every = trt_bisect.worst(model, samples, samples, engine="onnxruntime")
+    high = trt_bisect.worst(model, samples, samples, engine="onnxruntime", high=[FIRST, SECOND])
+    assert high.high == (FIRST, SECOND)
+    assert max(high.losses) < min(every.losses)
 
 
 def test_a_thorough_search_leaves_fixed_layers_alone_and_counts_their_cost(planted, tmp_path):
@@ -311,9 +292,8 @@ def test_fixed_layers_count_towards_a_budget(planted):
 
 
 def test_the_plan_of_a_run_is_read(tmp_path):
-    (tmp_path / "plan.json").write_text(
-        json.dumps({"model": "m", "high": "fp16", "layers": {"a": "int8", "b": "fp16"}})
-    )
+    record = {"model": "m", "high": "fp16", "layers": {"a": "int8", "b": "fp16"}}
+    (tmp_path / "plan.json").write_text(json.dumps(record))
     plan = read_plan(tmp_path)
     assert (plan.left_high, str(plan.high)) == (["b"], "fp16")
 

@@ -97,8 +97,7 @@ def test_a_cheap_first_recipe_foretells_a_short_search():
 
 
 def test_a_run_tells_its_time_from_the_first_stage_of_its_search_to_its_last(tmp_path):
-    model = networks.transformer()
-    path, data = networks.save(model, tmp_path), networks.samples(model, 4)
+    path, data = networks.given(networks.transformer(), tmp_path, 4)
     feeds = [{name: values[k : k + 1] for name, values in data.items()} for k in range(4)]
     told = Told()
     asked = {"engine": "onnxruntime", "history": "none", "threshold": 0.9999}

@@ -64,15 +64,9 @@ def install(forks, folder):
 
 def shell(text, folder, interpreter=("bash", "-e"), **variables):
     """Runs a step's shell as the services do: without a terminal, stopping at the first failure."""
-    return subprocess.run(
-        [*interpreter, "-c", text],
-        cwd=folder,
-        env={**POOR, "HOME": str(folder), **variables},
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
+    how = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "check": False}
+    environment = {**POOR, "HOME": str(folder), **variables}
+    return subprocess.run([*interpreter, "-c", text], cwd=folder, env=environment, **how)
 
 
 def make_worse(folder):

@@ -93,10 +93,9 @@ def case(request, tmp_path_factory):
         make, options = PLANTED[request.param]
         model = make()
         if request.param == "planted pair":
-            networks.plant_between(model, "conv0", "conv1")
-            networks.plant_between(model, "conv5", "conv6")
-        path = networks.save(model, folder)
-        options = {**options, "calibration": networks.samples(model)}
+            networks.planted(model, ("conv0", "conv1"), ("conv5", "conv6"))
+        path, data = networks.given(model, folder)
+        options = {**options, "calibration": data}
     report = trt_bisect.run(path, output=folder / "runs" / "run", **HOW, **options)
     return report, folder / "runs"
 

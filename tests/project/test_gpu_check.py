@@ -33,12 +33,8 @@ def test_without_a_gpu_it_runs_what_needs_none(tmp_path):
     expected |= edition({}, {"start": "passed", "noise": "passed"})
     path = tmp_path / "gpu_check.json"
     options = [option for name in expected for option in ("--only", name)]
-    done = subprocess.run(
-        [sys.executable, str(TOOL), "--json", str(path), "--engine", "tensorrt-rtx", *options],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, str(TOOL), "--json", str(path), "--engine", "tensorrt-rtx", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     record = json.loads(path.read_text())
     assert record["complete"] is True
@@ -67,8 +63,21 @@ SCRIPTS = {
 }
 
 
+@pytest.fixture
+def run_apart(gpu_check, monkeypatch):
+    """Runs a check, by itself or its name, on TensorRT, which can be used here."""
+    monkeypatch.setattr(gpu_check, "_why_not", lambda engine: "")
+    monkeypatch.setattr(gpu_check, "choose_typing", lambda *_: "weak")
+
+    def call(check, left=100):
+        check = gpu_check.BY_NAME.get(check, check)
+        return gpu_check._run_apart(check, "tensorrt", has_gpu=True, left=left)
+
+    return call
+
+
 @pytest.mark.parametrize("outcome", SCRIPTS)
-def test_however_a_check_ends_its_words_and_records_are_kept(gpu_check, monkeypatch, tmp_path, outcome):
+def test_however_a_check_ends_its_words_and_records_are_kept(run_apart, gpu_check, monkeypatch, tmp_path, outcome):
     script = tmp_path / "check.py"
     script.write_text(
         "import pathlib, sys\n"
@@ -78,30 +87,23 @@ def test_however_a_check_ends_its_words_and_records_are_kept(gpu_check, monkeypa
     monkeypatch.setattr(gpu_check, "__file__", str(script))
     seconds = 4.0 if outcome == "timed out" else 60.0
     check = bench.Check("start", "", lambda bench: None, seconds, needs_gpu=False)
-    monkeypatch.setattr(gpu_check, "_why_not", lambda engine: "")
-    monkeypatch.setattr(gpu_check, "choose_typing", lambda *_: "weak")
-    made = gpu_check._run_apart(check, "tensorrt", has_gpu=True, left=100)
+    made = run_apart(check)
     assert made["outcome"] == outcome
     assert "before" in made["message"]
     assert made["figures"] == {"seen": 1}
 
 
-def test_an_expectation_that_does_not_hold_fails_the_check(gpu_check, monkeypatch, tmp_path):
+def test_an_expectation_that_does_not_hold_fails_the_check(run_apart, gpu_check, monkeypatch):
     recorded = {"expectations": [{"what": "near", "holds": False, "said": "0.5"}], "figures": {}}
-    monkeypatch.setattr(gpu_check, "_why_not", lambda engine: "")
-    monkeypatch.setattr(gpu_check, "choose_typing", lambda *_: "weak")
     monkeypatch.setattr(gpu_check, "_ended", lambda *_: ("passed", ""))
     monkeypatch.setattr(gpu_check, "_recorded", lambda folder: recorded)
-    made = gpu_check._run_apart(gpu_check.BY_NAME["start"], "tensorrt", has_gpu=True, left=100)
+    made = run_apart("start")
     assert made["outcome"] == "failed"
     assert "not: near (0.5)" in gpu_check._line(made)
 
 
-def test_checks_for_which_no_time_is_left_are_told(gpu_check, monkeypatch):
-    monkeypatch.setattr(gpu_check, "_why_not", lambda engine: "")
-    monkeypatch.setattr(gpu_check, "choose_typing", lambda *_: "weak")
-    made = gpu_check._run_apart(gpu_check.BY_NAME["ocr"], "tensorrt", has_gpu=True, left=0.2)
-    assert made["outcome"] == "no time left"
+def test_checks_for_which_no_time_is_left_are_told(run_apart):
+    assert run_apart("ocr", left=0.2)["outcome"] == "no time left"
 
 
 def test_records_are_json_whatever_they_hold():
@@ -175,17 +177,16 @@ def test_records_of_checks_that_ran_side_by_side_become_one(gpu_check, tmp_path)
     assert merged["machine"] == {"gpu": "H200"}
 
 
-@pytest.mark.parametrize(("rehearsing", "outcome"), [(True, 77), (False, 1)])
-def test_a_check_that_comes_to_the_driver_is_told_apart(gpu_check, tmp_path, rehearsing, outcome, capsys):
+NO_DRIVER = "No NVIDIA GPU answers: libcuda.so.1: no such file"
+NO_PYCUDA = "PyCUDA, which runs TensorRT's engines, does not import."
+
+
+@pytest.mark.parametrize(
+    ("problem", "rehearsing", "outcome"), [(NO_DRIVER, True, 77), (NO_DRIVER, False, 1), (NO_PYCUDA, True, 1)]
+)
+def test_a_check_that_comes_to_the_driver_is_told_apart(gpu_check, tmp_path, problem, rehearsing, outcome, capsys):
     def run(_bench):
-        raise EngineUnavailable("No NVIDIA GPU answers: libcuda.so.1: no such file", "Get one.")
+        raise EngineUnavailable(problem, "Get it.")
 
     check = bench.Check("start", "", run, 60)
     assert gpu_check._run_here(check, tmp_path, "tensorrt", rehearse=rehearsing) == outcome
-
-
-def test_a_check_that_breaks_before_the_driver_has_crashed(gpu_check, tmp_path, capsys):
-    def run(_bench):
-        raise EngineUnavailable("PyCUDA, which runs TensorRT's engines, does not import.", "Install it.")
-
-    assert gpu_check._run_here(bench.Check("start", "", run, 60), tmp_path, "tensorrt", rehearse=True) == 1

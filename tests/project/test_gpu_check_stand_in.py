@@ -1,6 +1,7 @@
 """Checks of ``tools/gpu_check`` on a stand-in for a GPU's engine: memory, references, workers."""
 
 import json
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 
@@ -118,17 +119,8 @@ def test_a_layer_kept_high_that_runs_low_is_a_failure(make_bench, foreign, witho
 
 
 def test_fp32_is_compared_with_and_without_tf32(make_bench, stand_in, monkeypatch):
-    class Rounded:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            return None
-
-        def infer(self, feeds):
-            return {"y": np.ones((1, 10), np.float32)}
-
-    monkeypatch.setattr(basic_checks, "_reference_with_tf32", lambda bench, subject: Rounded())
+    rounded = SimpleNamespace(infer=lambda feeds: {"y": np.ones((1, 10), np.float32)})
+    monkeypatch.setattr(basic_checks, "_reference_with_tf32", lambda bench, subject: nullcontext(rounded))
     made = make_bench()
     basic_checks.fp32(made)
     assert failed(made) == []
@@ -179,25 +171,14 @@ class FakeMemory:
         return SimpleNamespace(free=give_back)
 
 
-class FakeDevice:
-    def __init__(self):
-        self.cuda = FakeMemory()
-
-    def current(self):
-        return FakeEnter()
-
-
-class FakeEnter:
-    def __enter__(self):
-        return None
-
-    def __exit__(self, *error):
-        return None
+@pytest.fixture
+def device(monkeypatch):
+    found = SimpleNamespace(cuda=FakeMemory(), current=nullcontext)
+    monkeypatch.setattr(fault_checks, "open_device", lambda: found)
+    return found
 
 
-def test_memory_is_taken_until_little_is_left_and_given_back(make_bench, stand_in, monkeypatch):
-    device = FakeDevice()
-    monkeypatch.setattr(fault_checks, "open_device", lambda: device)
+def test_memory_is_taken_until_little_is_left_and_given_back(make_bench, stand_in, device):
     made = make_bench()
     fault_checks.full_gpu(made)
     assert failed(made) == []
@@ -207,15 +188,12 @@ def test_memory_is_taken_until_little_is_left_and_given_back(make_bench, stand_i
     assert len(taken) < 40
 
 
-def test_memory_that_does_not_come_back_is_told(make_bench, stand_in, monkeypatch):
+def test_memory_that_does_not_come_back_is_told(make_bench, stand_in, device, monkeypatch):
     monkeypatch.setattr(fault_checks, "BUILDS", 20)
-    device = FakeDevice()
-    monkeypatch.setattr(fault_checks, "open_device", lambda: device)
     made = make_bench()
     fault_checks.memory(made)
     assert failed(made) == []
     assert made.figures["builds"] == 20
-
     run = fault_checks._run
 
     def leak(engine, subject):
@@ -229,9 +207,6 @@ def test_memory_that_does_not_come_back_is_told(make_bench, stand_in, monkeypatc
 
 
 def test_the_streaming_calibrator_hands_over_every_sample_once():
-    class Calibrator:
-        pass
-
     class Buffer:
         def __init__(self, device):
             self.memory, self.address = {}, 4096
@@ -241,7 +216,7 @@ def test_the_streaming_calibrator_hands_over_every_sample_once():
 
     copied = []
     device = SimpleNamespace(cuda=SimpleNamespace(memcpy_htod=lambda memory, array: copied.append(array.copy())))
-    trt = SimpleNamespace(IInt8EntropyCalibrator2=Calibrator)
+    trt = SimpleNamespace(IInt8EntropyCalibrator2=object)
     data = [{"x": np.full(3, i, np.float32)} for i in range(3)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan_checks, "Buffer", Buffer)

@@ -188,8 +188,7 @@ def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
 @pytest.fixture
 def hostile(tmp_path):
     """A network with a culprit whose names are attacks, and data for it."""
-    model = networks.residual(2)
-    networks.plant_between(model, "block1.conv1", "block1.conv2")
+    model = networks.planted(networks.residual(2), ("block1.conv1", "block1.conv2"))
     renamed(model)
     folder = tmp_path / "theirs"
     folder.mkdir()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -55,19 +54,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "repeats = 1\ntarget = 0.9\n"
     )
     trt_bisect.regress(suite).save(place)
-    segments = networks.save(_segments(), place)
+    sketch = networks.Sketch(3)  # four classes for each pixel
+    sketch.conv(sketch.conv("x", "first", 3, 8), "last", 8, 4)
+    sketch.nodes[-1].output[0] = "y"
+    segments = networks.save(sketch.model({"x": [1, 3, 16, 16]}, {"y": [1, 4, 16, 16]}), place)
     images = {"x": np.random.default_rng(0).normal(size=(4, 3, 16, 16)).astype(np.float32)}
     trt_bisect.run(segments, images, engine="onnxruntime", output=place / "run", history="none", task="segment")
     (place / "run" / "pictures.json").rename(place / "pictures.json")
     return place
-
-
-def _segments() -> onnx.ModelProto:
-    """A network of four classes for each pixel."""
-    sketch = networks.Sketch(3)
-    sketch.conv(sketch.conv("x", "first", 3, 8), "last", 8, 4)
-    sketch.nodes[-1].output[0] = "y"
-    return sketch.model({"x": [1, 3, 16, 16]}, {"y": [1, 4, 16, 16]})
 
 
 def closed(schema: Any) -> Any:
@@ -82,11 +76,8 @@ def closed(schema: Any) -> Any:
 
 def validate(schema: dict[str, Any], *records: Any) -> None:
     Draft202012Validator.check_schema(schema)
-    validator = Draft202012Validator(schema)
-    problems = [
-        f"{error.json_path}: {error.message[:200]}" for record in records for error in validator.iter_errors(record)
-    ]
-    assert problems == []
+    found = (error for record in records for error in Draft202012Validator(schema).iter_errors(record))
+    assert [f"{error.json_path}: {error.message[:200]}" for error in found] == []
 
 
 @pytest.mark.parametrize("file", [name for name in FILES if name.endswith(".json")])
@@ -122,9 +113,7 @@ def test_every_line_of_a_real_journal_validates(folder: Path) -> None:
 
 def test_a_report_of_a_bisection_without_folder_and_explanation_validates(tmp_path: Path) -> None:
     """Some keys are then left out, or null."""
-    model = networks.detector()
-    feeds = networks.samples(model, count=4)
-    path = networks.save(model, tmp_path)
+    path, feeds = networks.given(networks.detector(), tmp_path, 4)
     report = trt_bisect.run(path, feeds, feeds, engine="onnxruntime", strategy="bisect", explain="none")
     assert report.strategy == "bisect"
     validate(closed(make_schemas.schema("report.json")), record_of(report))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -50,28 +51,26 @@ def recursive_function(model):
     model.opset_import.append(helper.make_opsetid("own", 1))
 
 
-def claimed_shape(model):
-    model.graph.initializer[0].dims[0] = 1 << 40
-
-
-def circle(model):
-    model.graph.node[0].input[0] = model.graph.node[3].output[0]
-
-
-def no_inputs(model):
-    del model.graph.node[0].input[:]
-
-
-def odd_normalization(model):
-    """Its number of channels is not that of the convolution before it."""
-    names = ["gamma", "beta", "mean", "variance"]
-    model.graph.initializer.extend(numpy_helper.from_array(np.ones(5, np.float32), name) for name in names)
+def normalize(model, **shapes):
+    """Adds a normalization after the first convolution, with constants of these shapes."""
+    model.graph.initializer.extend(numpy_helper.from_array(np.ones(s, np.float32), name) for name, s in shapes.items())
     out = model.graph.node[0].output[0]
     model.graph.node[1].input[0] = "normed"
-    model.graph.node.insert(1, helper.make_node("BatchNormalization", [out, *names], ["normed"]))
+    model.graph.node.insert(1, helper.make_node("BatchNormalization", [out, *shapes], ["normed"]))
 
 
-@pytest.mark.parametrize("spoil", [recursive_function, claimed_shape, circle, no_inputs, odd_normalization])
+SPOILED = {
+    "recursive function": recursive_function,
+    "claimed shape": lambda model: model.graph.initializer[0].dims.__setitem__(0, 1 << 40),
+    "circle": lambda model: model.graph.node[0].input.__setitem__(0, model.graph.node[3].output[0]),
+    "no inputs": lambda model: model.graph.node[0].ClearField("input"),
+    "channels that the convolution has not": lambda model: normalize(
+        model, **dict.fromkeys(("gamma", "beta", "mean", "variance"), 5)
+    ),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
 def test_a_network_that_is_not_valid_is_refused_in_two_lines(spoil, command, tmp_path):
     model = networks.chain(3, 4)
     spoil(model)
@@ -99,21 +98,12 @@ def test_an_error_of_our_own_on_a_sound_network_is_not_blamed_on_it(tmp_path):
 def test_a_normalization_of_an_odd_shape_is_not_folded(tmp_path):
     """The checker and ONNX Runtime take it; whether it can be run is for the engine to say."""
     model = networks.chain(3, 4)
-    names = {"gamma": (4,), "beta": (4, 1), "mean": (4,), "variance": (4,)}
-    model.graph.initializer.extend(numpy_helper.from_array(np.ones(s, np.float32), name) for name, s in names.items())
-    out = model.graph.node[0].output[0]
-    model.graph.node[1].input[0] = "normed"
-    model.graph.node.insert(1, helper.make_node("BatchNormalization", [out, *names], ["normed"]))
+    normalize(model, gamma=(4,), beta=(4, 1), mean=(4,), variance=(4,))
     layers = load_network(written(model, tmp_path)).layers
     assert [layer.op_type for layer in layers[:3]] == ["Conv", "BatchNormalization", "Relu"]
 
 
-LARGE = {
-    "Expand": ([1 << 15, 1 << 15], 4),
-    "Tile": ([1 << 15, 1 << 15], 4),
-    "ConstantOfShape": ([1 << 15, 1 << 15], 4),
-    "Range": ([1 << 28], 8),
-}
+LARGE = dict.fromkeys(("Expand", "Tile", "ConstantOfShape"), ([1 << 15, 1 << 15], 4)) | {"Range": ([1 << 28], 8)}
 
 
 @pytest.mark.parametrize("op", LARGE)
@@ -123,13 +113,11 @@ def test_a_few_bytes_that_stand_for_gigabytes_are_not_computed(op, shapes_are_kn
         monkeypatch.setattr("trt_bisect.model.prepare.infer_shapes", lambda model: model)
     size, item = LARGE[op]
     model = networks.chain(2, 4)
-    small = np.ones([1] * len(size), np.float32)
-    inputs = {
-        "Expand": {"small": small, "size": np.array(size)},
-        "Tile": {"small": small, "size": np.array(size)},
-        "ConstantOfShape": {"size": np.array(size)},
-        "Range": {"from": np.array(0), "to": np.array(size[0]), "by": np.array(1)},
-    }[op]
+    inputs = {"size": np.array(size)}
+    if op in ("Expand", "Tile"):
+        inputs = {"small": np.ones([1] * len(size), np.float32), **inputs}
+    elif op == "Range":
+        inputs = {"from": np.array(0), "to": np.array(size[0]), "by": np.array(1)}
     model.graph.initializer.extend(numpy_helper.from_array(values, name) for name, values in inputs.items())
     model.graph.node.append(helper.make_node(op, list(inputs), ["large"], name="maker"))
     model.graph.node.append(helper.make_node("ReduceSum", ["large"], ["sum"], keepdims=0))
@@ -233,6 +221,17 @@ def sound(plan):
     return Trial(plan, "measured", {"y": OutputFigures({"cosine": 0.5})})
 
 
+@contextmanager
+def room_for(size):
+    """No file can grow beyond this size."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+
 def test_trials_in_a_journal_that_somebody_altered_are_measured_again(tmp_path):
     with Journal(tmp_path, "run", {}) as journal:
         journal.keep(sound("good"), sound("bad"), sound("worse"))
@@ -246,16 +245,11 @@ def test_trials_in_a_journal_that_somebody_altered_are_measured_again(tmp_path):
 
 def test_a_journal_that_met_a_full_disk_takes_the_next_trial_whole(tmp_path):
     """The limit of a file's size stands for the disk: it too lets a part of a write through."""
-    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     with Journal(tmp_path, "run", {}) as journal:
         journal.keep(sound("first"))
         before = (tmp_path / "journal.jsonl").stat().st_size
-        resource.setrlimit(resource.RLIMIT_FSIZE, (before + 20, most))
-        try:
-            with pytest.raises(BadInput, match=os.strerror(errno.EFBIG)):
-                journal.keep(sound("lost"))
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        with room_for(before + 20), pytest.raises(BadInput, match=os.strerror(errno.EFBIG)):
+            journal.keep(sound("lost"))
         assert (tmp_path / "journal.jsonl").stat().st_size == before
         assert journal.find("lost") is None
         journal.keep(sound("next"))
@@ -270,9 +264,7 @@ def test_a_run_that_was_stopped_chooses_as_one_that_was_not(lenet, tmp_path):
         arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
         options = {"effort": "thorough", "front": True, "explain": "none", "output": tmp_path / "run"}
         record = record_of(trt_bisect.run(*arguments, **options))
-        return {
-            name: value for name, value in record.items() if name not in ("started", "seconds", "builds", "peak_bytes")
-        }
+        return {name: record[name] for name in record.keys() - {"started", "seconds", "builds", "peak_bytes"}}
 
     whole = found()
     journal = tmp_path / "run/journal.jsonl"
@@ -297,13 +289,8 @@ def test_what_is_recalled_was_wanted_since_the_journal_was_opened(tmp_path):
 def test_a_file_that_finds_no_room_leaves_the_old_one_and_nothing_else(tmp_path):
     path = tmp_path / "report.json"
     write_whole(path, b"old")
-    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
-    try:
-        with pytest.raises(BadInput, match=rf"report\.json'.* {os.strerror(errno.EFBIG)}"):
-            write_whole(path, bytes(2000))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    with room_for(1000), pytest.raises(BadInput, match=rf"report\.json'.* {os.strerror(errno.EFBIG)}"):
+        write_whole(path, bytes(2000))
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"report.json": b"old"}
 
 

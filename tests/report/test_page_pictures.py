@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.commands.test_task_runs import JUDGED, SIZE, SQUARES, detector, images, to_float32
+from tests.commands.test_task_runs import JUDGED, SIZE, SQUARES, detector, images
 from tests.support import networks, pages
 from tests.support.accessibility import grave_findings
 from tests.support.records import texts
@@ -20,7 +20,7 @@ from trt_bisect.view.index import RunFolder
 def seen(tmp_path_factory):
     """The folder of a run on a detector that finds nothing in INT8, and its images, of three channels."""
     folder, random = tmp_path_factory.mktemp("pictures"), np.random.default_rng(3)
-    model = networks.save(to_float32(detector(3)), folder)
+    model = networks.save(detector(3), folder)
     data = [{"x": np.pad(x, [(0, 0), (0, 1), (0, 0), (0, 0)])} for x in images(random, (*SQUARES, 0, *SQUARES))]
     wishes = {**JUDGED, "explain": "tensors", "save_tensors": "outputs"}
     trt_bisect.run(model, data, inputs=data, task="detect", output=folder / "run", **wishes)
@@ -124,7 +124,7 @@ def test_the_text_that_a_recogniser_reads_stands_below(tab, seen, tmp_path):
 def test_view_shows_them_and_another_run_in_the_folder_takes_them_away(seen, tmp_path):
     folder, data = seen
     assert RunFolder(folder).state().data.pictures == read(Pictures, folder / PICTURES)
-    model = networks.save(to_float32(detector(3)), tmp_path)
+    model = networks.save(detector(3), tmp_path)
     wishes = {**JUDGED, "explain": "tensors", "output": tmp_path / "run"}
     trt_bisect.run(model, data, inputs=data, task="detect", **wishes)
     own = read(Pictures, tmp_path / "run" / PICTURES)
@@ -143,7 +143,7 @@ def test_a_run_whose_pictures_fail_keeps_its_explanation(seen, tmp_path, monkeyp
         raise broken
 
     monkeypatch.setattr(pictures, "frames_of", fail)
-    model = networks.save(to_float32(detector(3)), tmp_path)
+    model = networks.save(detector(3), tmp_path)
     wishes = {**JUDGED, "explain": "tensors", "output": tmp_path / "run"}
     try:
         found = trt_bisect.run(model, seen[1], inputs=seen[1], task="detect", **wishes)

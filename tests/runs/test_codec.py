@@ -34,17 +34,9 @@ def test_a_value_returns_from_its_json() -> None:
 
 
 def test_python_reads_the_same_values() -> None:
-    assert (
-        json.loads(encode_lines(TABLE))
-        == json.loads(encode(TABLE))
-        == {
-            "rows": [
-                {"name": "a, b", "value": 0.25, "shape": [1, "N", None]},
-                {"name": "<b>\n", "value": None, "shape": None},
-            ],
-            "by_name": {"x": 1.0},
-        }
-    )
+    rows = [{"name": "a, b", "value": 0.25, "shape": [1, "N", None]}, {"name": "<b>\n", "value": None, "shape": None}]
+    expected = {"rows": rows, "by_name": {"x": 1.0}}
+    assert json.loads(encode_lines(TABLE)) == json.loads(encode(TABLE)) == expected
 
 
 def test_each_field_and_each_element_has_a_line() -> None:

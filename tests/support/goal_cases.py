@@ -6,7 +6,6 @@ import numpy as np
 
 import trt_bisect
 from tests.support import networks
-from tests.support.networks import plant_between
 from tests.support.quantized import plain_session
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.model.cost import shares, times_by_macs
@@ -32,10 +31,7 @@ WISHES = {**JUDGED, "effort": "thorough"}
 
 def planted(case, tmp_path):
     make, pairs = CASES[case]
-    model = make()
-    for maker, reader in pairs:
-        plant_between(model, maker, reader)
-    return networks.save(model, tmp_path), networks.samples(model, 4), {reader for _, reader in pairs}
+    return *networks.given(networks.planted(make(), *pairs), tmp_path, 4), {reader for _, reader in pairs}
 
 
 SMALL = {

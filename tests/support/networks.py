@@ -74,26 +74,51 @@ def scale_constant(model: onnx.ModelProto, name: str, change) -> None:
     raise KeyError(name)
 
 
+def change_at(model: onnx.ModelProto, name: str, at, change) -> None:
+    """Applies ``change`` to a part of a constant, in place."""
+
+    def changed(values):
+        values[at] = change(values[at])
+        return values
+
+    scale_constant(model, name, changed)
+
+
 def plant_between(model: onnx.ModelProto, maker: str, reader: str, channel: int = 1, factor: float = BIG) -> None:
     """Multiplies one channel that ``maker`` makes and divides it where ``reader`` reads it: the same in FP32.
 
     The channel's bias is raised first, so that it is not dead after a Relu. The reader's
     input then has one channel that starves the others of INT8's levels: the reader is the culprit.
     """
+    axes = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
+    made = np.s_[channel] if axes[f"{maker}.weight"] == 4 else np.s_[..., channel]
+    read = np.s_[:, channel] if axes[f"{reader}.weight"] == 4 else np.s_[channel]
+    change_at(model, f"{maker}.bias", channel, lambda bias: abs(bias) + 0.5)
+    change_at(model, f"{maker}.weight", made, lambda weights: weights * factor)
+    change_at(model, f"{maker}.bias", made, lambda bias: bias * factor)
+    change_at(model, f"{reader}.weight", read, lambda weights: weights / factor)
 
-    def change(name: str, axis: int, changed) -> None:
-        def of_channel(values):
-            part = np.moveaxis(values, axis, 0)
-            part[channel] = changed(part[channel])
-            return values
 
-        scale_constant(model, name, of_channel)
+def copying(model: onnx.ModelProto, **copies: np.ndarray) -> onnx.ModelProto:
+    """Makes convolutions copy channels, and plants a culprit between ``first`` and ``second``; returns the network.
 
-    is_conv = {tensor.name: len(tensor.dims) == 4 for tensor in model.graph.initializer}
-    change(f"{maker}.bias", 0, lambda values: abs(values) + 0.5)
-    change(f"{maker}.weight", 0 if is_conv[f"{maker}.weight"] else -1, lambda values: values * factor)
-    change(f"{maker}.bias", 0, lambda values: values * factor)
-    change(f"{reader}.weight", 1 if is_conv[f"{reader}.weight"] else 0, lambda values: values / factor)
+    Args:
+        copies: by convolution the matrix at the middle of its kernel; the rest, and its bias, become zero.
+    """
+    for name, channels in copies.items():
+        (middle,) = (tensor.dims[2] // 2 for tensor in model.graph.initializer if tensor.name == f"{name}.weight")
+        for part in ("weight", "bias"):
+            scale_constant(model, f"{name}.{part}", np.zeros_like)
+        change_at(model, f"{name}.weight", np.s_[..., middle, middle], lambda _, channels=channels: channels)
+    plant_between(model, "first", "second", channel=3)
+    return model
+
+
+def planted(model: onnx.ModelProto, *pairs: tuple[str, str], factor: float = BIG) -> onnx.ModelProto:
+    """Plants a culprit between the layers of each pair, by ``plant_between``; returns the network."""
+    for maker, reader in pairs:
+        plant_between(model, maker, reader, factor=factor)
+    return model
 
 
 def chain(depth: int = 8, width: int = 8, size: int = 16) -> onnx.ModelProto:
@@ -232,6 +257,11 @@ def samples(model: onnx.ModelProto, count: int = 8, seed: int = 9) -> dict[str, 
         shape = [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
         made[value.name] = random.normal(0, 1, [count, *shape[1:]]).astype(np.float32)
     return made
+
+
+def given(model: onnx.ModelProto, folder: Path, count: int = 8) -> tuple[Path, dict[str, np.ndarray]]:
+    """Writes a network; returns its path and samples for it, as a user gives them."""
+    return save(model, folder), samples(model, count)
 
 
 def streamed(count: int, size: int = 16):
