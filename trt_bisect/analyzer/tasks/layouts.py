@@ -207,6 +207,17 @@ class Layout:
         return bool(about_boxes(self.boxes(sure), self.of("keypoints", sure).reshape(len(sure), -1, 2)).mean() >= 0.5)
 
 
+Groups = tuple[tuple[str, tuple[int, ...]], ...]
+READY: Groups = (("xyxy", ()), ("score", ()), ("class", ()))
+"""The columns of detections that the network has chosen itself."""
+
+
+def candidates(classes: int, *, objectness: bool) -> Groups:
+    """Returns the columns of candidates: boxes as centre and size, and scores of classes."""
+    before: Groups = (("xywh", ()), ("objectness", ())) if objectness else (("xywh", ()),)
+    return *before, ("classes", (classes,))
+
+
 def _width(name: str, shape: tuple[int, ...]) -> int:
     return _WIDTHS.get(name, 4 if name == "dfl" else 1) * math.prod(shape)
 
