@@ -47,7 +47,7 @@ class _PreparedReference:
         mean = sum(float(np.sum(part)) for (part,) in float_parts(self.rows)) / self.rows.size
         self._centered = sum(float(np.sum((part - mean) ** 2)) for (part,) in float_parts(self.rows))
         self._least = float(least_divisor(largest_magnitude(self.rows)))
-        self._divergence = Divergence(values, classes, keeps=keeps) if classes.serves("kl") else None
+        self._divergence = Divergence(values, self.finite, classes, keeps=keeps) if classes.serves("kl") else None
 
     def values_of(self, metrics: Iterable[Metric], output: np.ndarray) -> dict[str, float]:
         """Returns each metric's value for an output of the same shape, finite where the reference is, and not empty."""

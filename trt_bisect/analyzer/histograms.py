@@ -92,13 +92,13 @@ class GrowingHistogram:
     def _widen(self, peaks: np.ndarray) -> None:
         """Widens the bins until they cover all magnitudes up to each group's peak; ``peaks`` is ``[groups]``."""
         exponents = np.maximum(np.where(peaks > 0, np.frexp(peaks / self._half)[1], self._exponents), self._exponents)
-        for group in np.flatnonzero(exponents > self._exponents):
-            self._counts[group] = self._widened(group, exponents[group])
+        for group in np.flatnonzero(exponents > self._exponents).tolist():
+            self._counts[group] = self._widened(group, int(exponents[group]))
         self._exponents = exponents
 
     def _widened(self, group: int, exponent: int) -> np.ndarray:
         """Returns the counts of a group in bins whose width has a larger exponent."""
-        counts = np.zeros_like(self._counts[group])
+        counts = np.zeros(2 * self._half, np.int64)
         places = np.arange(-self._half, self._half) >> min(int(exponent - self._exponents[group]), 62)
         np.add.at(counts, places + self._half, self._counts[group])
         return counts

@@ -103,9 +103,19 @@ class Rule:
         if not by_output or len(by_output) < len(judged):
             return None
         counting = [[value for value in values if value is not None] for values in zip(*by_output, strict=True)]
-        worst = [self.metric.worst(values) if values else None for values in counting]
-        misses = [value is not None and self.metric.loss(value) > self.budget for value in worst]
-        return by_input_of(worst, sum(misses), self.metric)
+        worst = {place: self.metric.worst(values) for place, values in enumerate(counting) if values}
+        losses = {place: self.metric.loss(value) for place, value in worst.items()}
+        finite = {place: value for place, value in worst.items() if math.isfinite(value)}
+        return ByInput(
+            inputs=len(worst),
+            misses=sum(loss > self.budget for loss in losses.values()),
+            mean=sum(finite.values()) / len(finite) if finite else None,
+            fifth=float(np.percentile([*finite.values()], 5 if self.metric.higher else 95)) if finite else None,
+            worst=max(losses, key=lambda place: losses[place], default=None),
+            values=tuple(map(finite.get, range(len(counting)))),
+            faint=tuple(place for place, values in enumerate(counting) if not values),
+            together=self.metric is AGREEMENT,
+        )
 
     def meets(self, trial: Trial | None) -> bool:
         """Returns true if a trial was measured and is as good as the threshold or better."""
@@ -140,26 +150,6 @@ class ByInput:
     values: tuple[float | None, ...] = ()
     faint: tuple[int, ...] = ()
     together: bool = False
-
-
-def by_input_of(values: Sequence[float | None], misses: int, metric: Metric) -> ByInput:
-    """Returns the figures for each input.
-
-    A value is NaN if the metric has none, and None for an input that does not count. ``misses`` counts the inputs that
-    miss the threshold.
-    """
-    counting = {index: value for index, value in enumerate(values) if value is not None}
-    finite = [value for value in counting.values() if math.isfinite(value)]
-    return ByInput(
-        inputs=len(counting),
-        misses=misses,
-        mean=sum(finite) / len(finite) if finite else None,
-        fifth=float(np.percentile(finite, 5 if metric.higher else 95)) if finite else None,
-        worst=max(counting, key=lambda index: metric.loss(counting[index]), default=None),
-        values=tuple(None if value is None or not math.isfinite(value) else value for value in values),
-        faint=tuple(index for index, value in enumerate(values) if value is None),
-        together=metric is AGREEMENT,
-    )
 
 
 def make_rule(
