@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from trt_bisect.analyzer.classes import sigmoid, softmax
-from trt_bisect.analyzer.tasks.detections import Detections, Head, box_overlaps, corners, found_task
+from trt_bisect.analyzer.tasks.detections import Detections, Head, best_class, box_overlaps, corners, found_task
 from trt_bisect.analyzer.tasks.layouts import (
     ANCHORS,
     NEARLY_ALL,
@@ -271,7 +271,7 @@ def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: 
         return None
     make = _TO_SHARES[kind]
     queries = form == "centres" and _are_queries(_rows(reference, boxes), math.prod(reference[0][boxes].shape[1:-1]))
-    best = _best_pairs if queries and background is None else _best_class
+    best = _best_pairs if queries and background is None else best_class
 
     def read(outputs: Outputs) -> list[Detections]:
         images = np.asarray(outputs[boxes], np.float64).reshape(len(outputs[boxes]), -1, 4)
@@ -289,11 +289,6 @@ def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: 
 def _are_queries(boxes: np.ndarray, many: int) -> bool:
     within_image = ((boxes >= -0.05) & (boxes <= 1.05)).all(axis=-1)
     return many <= QUERIES and bool(np.mean(within_image) >= NEARLY_ALL)
-
-
-def _best_class(boxes: np.ndarray, shares: np.ndarray) -> Detections:
-    """Returns a candidate for each row of class scores ``[N, C]``, with its best class alone."""
-    return Detections(boxes, shares.max(axis=-1), shares.argmax(axis=-1))
 
 
 def _best_pairs(boxes: np.ndarray, shares: np.ndarray) -> Detections:

@@ -107,6 +107,22 @@ def _session() -> ort.InferenceSession:
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
+def best_class(boxes: np.ndarray, shares: np.ndarray, *more: np.ndarray) -> Detections:
+    """Returns a candidate for each row of class scores ``[N, C]``, with its best class alone."""
+    return Detections(boxes, shares.max(axis=-1), shares.argmax(axis=-1), *more)
+
+
+def areas_of(boxes: np.ndarray) -> np.ndarray:
+    """Returns the area of each box, ``[n, 4]``, two corners each; 0 where they are not in order."""
+    return np.asarray(np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0.0), axis=-1))
+
+
+def over_union(shared: np.ndarray, areas: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Returns intersection over union, from the shared areas and those of both sides; 0 where both have none."""
+    union = areas + others - shared
+    return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
+
+
 def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Returns intersection over union of boxes with others, ``[n, 4]`` and ``[m, 4]``, two corners each.
 
@@ -114,9 +130,7 @@ def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     """
     low, high = np.maximum(boxes[:, None, :2], others[:, :2]), np.minimum(boxes[:, None, 2:], others[:, 2:])
     shared = np.prod(np.maximum(high - low, 0.0), axis=-1)
-    areas = [np.prod(np.maximum(b[:, 2:] - b[:, :2], 0.0), axis=-1) for b in (boxes, others)]
-    union = areas[0][:, None] + areas[1] - shared
-    return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
+    return over_union(shared, areas_of(boxes)[:, None], areas_of(others))
 
 
 def box_overlaps(before: Detections, after: Detections) -> np.ndarray:

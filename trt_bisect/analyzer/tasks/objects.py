@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from trt_bisect.analyzer.tasks.detect import placed_head, ready_lists
-from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, found_task, rotated
+from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, areas_of, found_task, over_union, rotated
 from trt_bisect.analyzer.tasks.layouts import (
     BINS,
     NEARLY_ALL,
@@ -71,7 +71,7 @@ def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     """
     points, others = before.more, after.more
     sigmas = sigmas_of(points.shape[1])
-    areas = _AREA * np.prod(np.maximum(before.boxes[:, 2:] - before.boxes[:, :2], 0.0), axis=-1)
+    areas = _AREA * areas_of(before.boxes)
     squares = np.sum((points[:, None, :, :2] - others[None, :, :, :2]) ** 2, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         near = np.exp(-squares / (8 * sigmas**2 * areas[:, None, None]))
@@ -147,9 +147,7 @@ def _turned_overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
     others = others[near]
     boxes = np.broadcast_to(box, others.shape)
     areas = [np.prod(np.maximum(sides, 0.0), axis=-1) for sides in (boxes[:, 2:4], others[:, 2:4])]
-    shared = _shared_area(boxes, others)
-    union = areas[0] + areas[1] - shared
-    shares[near] = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0)
+    shares[near] = over_union(_shared_area(boxes, others), *areas)
     return np.clip(shares, 0.0, 1.0)
 
 
@@ -312,8 +310,7 @@ def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
     pixels = int(np.prod(before.more.shape[1:]))
     masks, others = (image.more.reshape(-1, pixels).astype(np.float32) for image in (before, after))
     shared = (masks @ others.T).astype(np.float64)
-    union = masks.sum(axis=1, dtype=np.float64)[:, None] + others.sum(axis=1, dtype=np.float64) - shared
-    return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
+    return over_union(shared, masks.sum(axis=1, dtype=np.float64)[:, None], others.sum(axis=1, dtype=np.float64))
 
 
 def _beside_lists(asked: AskedTask, reference: Sequence[Outputs], kind: str) -> Head | None:
