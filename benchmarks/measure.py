@@ -155,7 +155,7 @@ def inference(network: str, data: str) -> dict[str, float]:
 
 def one_pass(network: str, data: str) -> dict[str, float]:
     """The pass alone, without loading, calibrating and reporting: its seconds, engines, pieces and peak memory."""
-    from trt_bisect.analyzer.judge import comparison
+    from trt_bisect.analyzer.judge import Comparer
     from trt_bisect.builder.base import BuildOptions
     from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
     from trt_bisect.calibration.collect import calibrate
@@ -167,7 +167,7 @@ def one_pass(network: str, data: str) -> dict[str, float]:
     scales = calibrate(loaded, samples[:2], "minmax").scales
     feeds, builder = samples[:1], OnnxRuntimeBuilder(loaded, scales, BuildOptions())
     with builder.reference() as engine:
-        compare = comparison([engine.infer(feeds[0])])
+        compare = Comparer([engine.infer(feeds[0])])
     rebuilding = RebuildEvaluator(loaded, builder, feeds, compare, TrialStore())
     plans = [int8_set(len(loaded.layers), loaded.quantizable[:n]) for n in range(len(loaded.quantizable) + 1)]
     began = time.perf_counter()

@@ -266,6 +266,7 @@ def test_boxes_of_anchors_are_those_that_were_written(name, sizes, make, as_shar
     outputs = make(maps)
     task = find_task(AskedTask("detect", head=name), [outputs])
     assert f"raw maps of 20x20, 10x10, 5x5 with the anchors of {name}, 4 classes" in task.note
+    assert task.looks.scaling([outputs])(outputs, (320, 240)).tolist() == [320 / (8 * 20), 240 / (8 * 20)]
     found = best(task, outputs)
     for place, (box, label, score) in enumerate(boxes):
         assert found.boxes[place] == pytest.approx(box, abs=1e-4)

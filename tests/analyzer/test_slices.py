@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trt_bisect.analyzer.judge import comparison, make_rule
+from trt_bisect.analyzer.judge import Comparer, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.slices import Slices, find_slices, output_of
 from trt_bisect.evaluator.trial import MEASURED, Trial
@@ -164,13 +164,13 @@ def test_a_lost_small_group_decides_and_inputs_without_detections_do_not_count(r
     output = [{"y": found["y"].copy()} for found in reference]
     output[1]["y"][:, 4:] = 0
     slices = find_slices(reference, ["y"])
-    compare = comparison(reference, slices=slices)
+    compare = Comparer(reference, slices=slices)
     rule = make_rule(BUILT_IN["cosine"], None, outputs=slices.names(["y"]))
     assert rule.meets(Trial("", MEASURED, compare(output)))
     assert compare(output)["y[:, 4:84]"].inputs["cosine"][1] is None
     output[2]["y"][:, 4:] = 0
     trial = Trial("", MEASURED, compare(output))
-    assert comparison(reference)(output)["y"].values["cosine"] > 0.9999
+    assert Comparer(reference)(output)["y"].values["cosine"] > 0.9999
     assert rule.loss(trial) == 1.0
     assert rule.by_input(trial).misses == 1
 
@@ -181,7 +181,7 @@ def test_on_an_input_without_detections_alone_the_boxes_decide(random):
     empty = np.concatenate([boxes(random), scores(random, 80, best=0.01)], 1)
     moved = empty + random.normal(0, 5, empty.shape)
     rule = make_rule(BUILT_IN["cosine"], 0.99, outputs=slices.names(["y"]))
-    found = comparison([{"y": empty}], BUILT_IN["cosine"], slices=slices)([{"y": moved}])
+    found = Comparer([{"y": empty}], BUILT_IN["cosine"], slices=slices)([{"y": moved}])
     own, other = (each[:, :4].ravel() for each in (empty, moved))
     cosine = own @ other / np.linalg.norm(own) / np.linalg.norm(other)
     assert rule.similarity(Trial("", MEASURED, found)) == pytest.approx(cosine, abs=1e-9)

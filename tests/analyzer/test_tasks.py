@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from trt_bisect.analyzer.judge import comparison, make_rule
+from trt_bisect.analyzer.judge import Comparer, make_rule
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
 from trt_bisect.analyzer.tasks.find import edit_distance, find_task, suggestion
 from trt_bisect.analyzer.tasks.task import AskedTask
@@ -120,7 +120,7 @@ def test_a_vector_agrees_if_the_two_fp32_vectors_closest_to_it_are_its_own_and_t
 def test_vectors_judged_one_input_at_a_time_have_the_figures_of_all_together(random):
     batches = [{"y": rows} for rows in random.normal(size=(5, 4, 6))]
     outputs = [{"y": one["y"] + 0.5 * random.normal(size=(4, 6))} for one in batches]
-    compare = comparison(batches, AGREEMENT, task=find_task(AskedTask("embed"), batches))
+    compare = Comparer(batches, AGREEMENT, task=find_task(AskedTask("embed"), batches))
     alone = [compare.at(place, one)["task embed"].values for place, one in enumerate(outputs)]
     together = compare(outputs)["task embed"]
     assert together.inputs["agreement"] == tuple(one["agreement"] for one in alone)
@@ -214,7 +214,7 @@ def test_the_agreement_of_all_inputs_decides_and_the_similarity_stays_in_the_fig
     logits = [{"y": random.normal(size=(1, 10))} for _ in range(200)]
     output = [{"y": -each["y"]} if k == 7 else each for k, each in enumerate(logits)]
     task = find_task(AskedTask("classify"), logits)
-    found = comparison(logits, AGREEMENT, task=task)(output)
+    found = Comparer(logits, AGREEMENT, task=task)(output)
     trial = Trial.from_json(json.loads(json.dumps(Trial("", MEASURED, found).to_json())))
     rule = make_rule(AGREEMENT, None, outputs=[task.entry])
     assert rule.similarity(trial) == pytest.approx(199 / 200)

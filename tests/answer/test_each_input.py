@@ -9,7 +9,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.by_hand import cosine
 from tests.support.quantized import plain_session
-from trt_bisect.analyzer.judge import compare_arrays, comparison, make_rule
+from trt_bisect.analyzer.judge import Comparer, compare_arrays, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.evaluator.trial import MEASURED, NOT_FINITE, Trial
 
@@ -87,7 +87,7 @@ def test_the_worst_output_of_each_input_counts(random):
         {"a": -r["a"] if place == 0 else r["a"], "b": -r["b"] if place == 2 else r["b"]}
         for place, r in enumerate(reference)
     ]
-    trial = Trial("", MEASURED, comparison(reference)(output))
+    trial = Trial("", MEASURED, Comparer(reference)(output))
     assert make_rule(BUILT_IN["cosine"], None).by_input(trial).values == pytest.approx((-1, 1, -1))
     assert make_rule(BUILT_IN["cosine"], None, outputs=["b"]).by_input(trial).misses == 1
 

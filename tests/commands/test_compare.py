@@ -17,7 +17,8 @@ from tests.support.compared import tensors_of
 from tests.support.editions import edition
 from tests.support.flawed_pairs import pairs
 from tests.support.records import texts
-from trt_bisect.analyzer import blame as advisor, metrics
+from trt_bisect.analyzer import blame as advisor
+from trt_bisect.analyzer.compare_output import similarity
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.commands import CompareOptions
@@ -63,13 +64,13 @@ def test_every_figure_is_numpys_on_the_same_tensors_and_no_healthy_layer_is_abno
         r, o = (run[row.origin.tensor].astype(np.float64) for run in (fp32, int8))
         flat = r.reshape(1, -1), o.reshape(1, -1)
         assert row.shape == r.shape[1:]
-        assert row.figures.cosine == pytest.approx(metrics.BUILT_IN["cosine"].function(*flat), abs=1e-9)
+        assert row.figures.cosine == pytest.approx(similarity(*flat), abs=1e-9)
         assert row.figures.mse == pytest.approx(np.mean((r - o) ** 2), rel=1e-6, abs=1e-15)
         assert row.figures.l1 == pytest.approx(np.mean(np.abs(r - o)), rel=1e-6, abs=1e-12)
-        alone = [metrics.BUILT_IN["cosine"].function(*pair) for pair in zip(r, o, strict=True)]
+        alone = [similarity(*pair) for pair in zip(r, o, strict=True)]
         assert row.worst_cosine == pytest.approx(min(alone), abs=1e-9)
         assert alone[row.worst_sample] == min(alone)
-        assert row.figures.sqnr == pytest.approx(metrics.BUILT_IN["sqnr"].function(*flat), abs=1e-4)
+        assert row.figures.sqnr == pytest.approx(similarity(*flat, "sqnr"), abs=1e-4)
         assert row.figures.max_abs == pytest.approx(np.abs(r - o).max(), rel=1e-6)
         for spread, run in ((row.fp32, r), (row.int8, o)):
             seen = (spread.min, spread.max, spread.mean, spread.std, spread.variance)

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.support import networks
 from tests.support.editions import edition
 from tests.support.networks import Sketch, attached
-from trt_bisect.analyzer.judge import comparison
+from trt_bisect.analyzer.judge import Comparer
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
@@ -54,7 +54,7 @@ class Experiment:
         self.builder = OnnxRuntimeBuilder(self.network, self.scales, self.options)
         self.reference = [self.builder.reference().infer(feed) for feed in self.feeds]
         self.stores = {"whole": TrialStore(), "branch": TrialStore()}
-        compare = comparison(self.reference)
+        compare = Comparer(self.reference)
         self.whole, fallback = (
             RebuildEvaluator(self.network, self.builder, self.feeds, compare, store, high)
             for store in self.stores.values()

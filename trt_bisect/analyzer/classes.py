@@ -81,14 +81,15 @@ class Divergence:
     Args:
         reference: one or more values. Values that are not finite have no class. A row without a finite value is left
             out.
+        finite: true where they are finite.
         classes: the classes of the reference.
         keeps: keeps the probabilities of the reference for further outputs.
     """
 
-    def __init__(self, reference: np.ndarray, classes: Classes, *, keeps: bool = False) -> None:
+    def __init__(self, reference: np.ndarray, finite: np.ndarray, classes: Classes, *, keeps: bool) -> None:
         self._classes = classes
-        self._finite = np.isfinite(reference)
-        self._whole = bool(self._finite.all())
+        self._finite = finite
+        self._whole = bool(finite.all())
         single = classes.kind == LOGITS and np.atleast_1d(reference).shape[classes.axis or 0] == 1
         self._each = classes.kind == OWN or single
         self._reference = self._laid_out(reference)

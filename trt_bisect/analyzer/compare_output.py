@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.analyzer.classes import LOGITS, Classes, Divergence, classes_of, find_classes, top1
-from trt_bisect.analyzer.metrics import RELATIVE, Metric, ReferenceSums, Sums, find_metric
+from trt_bisect.analyzer.metrics import RELATIVE, Metric, RunningSums, Sums, find_metric, least_divisor
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.named import is_reusable
 from trt_bisect.evaluator.trial import OutputFigures
@@ -42,24 +42,30 @@ class _PreparedReference:
         self.empty = not self.finite.any()
         self.rows = rows_of(self.values, self.finite)
         self._classes = classes
-        self._reference = None if self.empty else ReferenceSums(self.rows)
-        self._divergence = Divergence(values, classes, keeps=keeps) if not self.empty and classes.serves("kl") else None
+        if self.empty:
+            return
+        mean = sum(float(np.sum(part)) for (part,) in float_parts(self.rows)) / self.rows.size
+        self._centered = sum(float(np.sum((part - mean) ** 2)) for (part,) in float_parts(self.rows))
+        self._least = float(least_divisor(largest_magnitude(self.rows)))
+        self._divergence = Divergence(values, self.finite, classes, keeps=keeps) if classes.serves("kl") else None
 
     def values_of(self, metrics: Iterable[Metric], output: np.ndarray) -> dict[str, float]:
-        """Returns each metric's value for an output of the same shape, finite where the reference is."""
-        assert self._reference is not None
-        rows = rows_of(output, self.finite)
-        sums = self._reference.against(rows)
-        return {metric.name: self._value(metric, output, rows, sums) for metric in metrics}
+        """Returns each metric's value for an output of the same shape, finite where the reference is, and not empty."""
+        rows, sums = rows_of(output, self.finite), RunningSums()
+        for r, o in float_parts(self.rows, rows):
+            sums.add(r[np.newaxis], o[np.newaxis], self._least)
+        totals = sums.of(centered=self._centered)
+        return {metric.name: self._value(metric, output, rows, totals) for metric in metrics}
 
     def _value(self, metric: Metric, output: np.ndarray, rows: np.ndarray, sums: Sums) -> float:
+        if metric.function is not None:
+            return metric.function(np.asarray(self.rows, np.float64), np.asarray(rows, np.float64))
         if metric.of_sums is not None:
             return metric.of_sums(sums)
-        if metric.name == "kl" and self._divergence is not None:
-            return self._divergence.of(output)
         if metric.name == "top1":
             return top1(self.values, output, self._classes)
-        return metric.function(*(np.asarray(values, np.float64) for values in (self.rows, rows)))
+        assert self._divergence is not None
+        return self._divergence.of(output)
 
 
 class OutputJudge:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median_low
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from trt_bisect.analyzer.tensors import (
     RoundingStatistics,
     as_block,
     channels_first,
+    rounding_statistics,
     row_length,
 )
 from trt_bisect.data.statistics import Moments, Spread
@@ -138,7 +139,7 @@ class _TensorComparison:
         self._origin = origin
         self._histogram = GrowingHistogram(2)
         self._statistics = PairStatistics()
-        self._rounding = RoundingStatistics(origin.quantizers) if origin.has_steps else None
+        self._rounding = rounding_statistics(origin.quantizers)
         self._peaks = ChannelPeaks(origin.channel_axis) if origin.channel_axis is not None else None
         self._shape: tuple[int, ...] | None = None
         self._dtype = ""
@@ -186,20 +187,13 @@ class _TensorComparison:
             return None
         worst_cosine, worst_sample = self._worst()
         return Compared(
-            origin=self._origin,
+            **_facts(self._origin, self._statistics, self._rounding, self._histogram),
             shape=self._shape,
             dtype=self._dtype,
-            scale=self._origin.scale,
-            figures=self._statistics.figures(),
-            fp32=self._statistics.reference.spread(),
-            int8=self._statistics.output.spread(),
-            rounding=self._rounding.figures() if self._rounding else None,
             loud=self._peaks.loudest() if self._peaks else None,
             note=f"another shape in INT8 on {self._differing} samples, left out" if self._differing else "",
             worst_cosine=worst_cosine,
             worst_sample=worst_sample,
-            quantized_dtype=self._origin.quantized_dtype,
-            histogram=self._histogram.together(),
         )
 
     def _worst(self) -> tuple[float | None, int | None]:
@@ -208,6 +202,22 @@ class _TensorComparison:
             return None, None
         least = median_low(self._octaves.elements()) - FAINT_OCTAVES
         return min(worst for loudness, worst in self._worst_of.items() if loudness >= least)
+
+
+def _facts(
+    origin: Origin, statistics: PairStatistics, rounding: RoundingStatistics | None, histogram: GrowingHistogram
+) -> dict[str, Any]:
+    """Returns what a comparison says of any tensor, as ``Compared`` names it."""
+    return {
+        "origin": origin,
+        "quantized_dtype": origin.quantized_dtype,
+        "scale": origin.scale,
+        "figures": statistics.figures(),
+        "fp32": statistics.reference.spread(),
+        "int8": statistics.output.spread(),
+        "rounding": rounding.figures() if rounding else None,
+        "histogram": histogram.together(),
+    }
 
 
 def _in_parts(values: np.ndarray) -> Iterator[np.ndarray]:
@@ -271,7 +281,7 @@ def rounded_weight(values: np.ndarray, origin: Origin) -> np.ndarray:
 
 def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> Compared:
     """Compares a whole weight after rounding with the weight before."""
-    rounding = RoundingStatistics(origin.quantizers) if origin.has_steps else None
+    rounding = rounding_statistics(origin.quantizers)
     axis, statistics, largest = origin.channel_axis, PairStatistics(), largest_magnitude(values)
     histogram = GrowingHistogram(2)
     for part in channel_parts(values.shape, axis):
@@ -282,18 +292,11 @@ def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> C
         statistics.add(*flat, row=max(blocks[0].shape[1], 1), largest=largest)
         histogram.add(np.concatenate(flat))
     return Compared(
-        origin=origin,
+        **_facts(origin, statistics, rounding, histogram),
         shape=values.shape,
         dtype=str(values.dtype),
-        scale=origin.scale,
-        figures=statistics.figures(),
-        fp32=statistics.reference.spread(),
-        int8=statistics.output.spread(),
-        rounding=rounding.figures() if rounding else None,
         loud=_loudest(values, axis),
         loud_input=_loudest(values, input_axis(axis)),
-        quantized_dtype=origin.quantized_dtype,
-        histogram=histogram.together(),
         map=channel_map(values, axis),
     )
 

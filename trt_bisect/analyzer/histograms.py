@@ -92,60 +92,64 @@ class GrowingHistogram:
     def _widen(self, peaks: np.ndarray) -> None:
         """Widens the bins until they cover all magnitudes up to each group's peak; ``peaks`` is ``[groups]``."""
         exponents = np.maximum(np.where(peaks > 0, np.frexp(peaks / self._half)[1], self._exponents), self._exponents)
-        places = np.arange(-self._half, self._half)
-        for group in np.flatnonzero(exponents > self._exponents):
-            merged = (places >> min(int(exponents[group] - self._exponents[group]), 62)) + self._half
-            before = self._counts[group].copy()
-            self._counts[group] = 0
-            np.add.at(self._counts[group], merged, before)
+        for group in np.flatnonzero(exponents > self._exponents).tolist():
+            self._counts[group] = self._widened(group, int(exponents[group]))
         self._exponents = exponents
+
+    def _widened(self, group: int, exponent: int) -> np.ndarray:
+        """Returns the counts of a group in bins whose width has a larger exponent."""
+        counts = np.zeros(2 * self._half, np.int64)
+        places = np.arange(-self._half, self._half) >> min(int(exponent - self._exponents[group]), 62)
+        np.add.at(counts, places + self._half, self._counts[group])
+        return counts
 
     def seen(self, group: int = 0, most: int = 128) -> Histogram:
         """Returns the histogram of a group. Bins are merged in pairs until there are at most ``most``."""
-        used = np.flatnonzero(self._counts[group])
+        counts = self._counts[[group]]
         least, largest = float(self._least[group]), float(self._largest[group])
-        counts = self._counts[group][used]
         sums = float(self._sum[group]), float(self._squares[group])
-        if not used.size:
-            return Histogram(np.zeros(0), counts, *sums)
+        if not counts.any():
+            return Histogram(np.zeros(0), np.zeros(0, np.int64), *sums)
         if least == largest:
-            return Histogram(np.array([least, largest]), counts, *sums)
-        first, last, shift = self._narrowed(used, most)
-        places = np.arange(first, last + 2)
-        merged = np.zeros(places.size - 1, np.int64)
-        np.add.at(merged, ((used - self._half) >> shift) - places[0], counts)
+            return Histogram(np.array([least, largest]), counts[counts > 0], *sums)
+        first, shift, (merged,) = self._narrowed(counts, most)
         with np.errstate(over="ignore"):
-            edges = np.ldexp(places.astype(np.float64), self._exponents[group] + shift)
+            edges = np.ldexp(
+                np.arange(first, first + merged.size + 1, dtype=np.float64), self._exponents[group] + shift
+            )
         edges[0], edges[-1] = least, largest
         return Histogram(edges, merged, *sums)
 
     def together(self) -> TensorHistogram | None:
         """Returns the histogram of one or two runs, one a group; None without a value."""
         exponent = int(self._exponents.max())
-        merged = np.zeros_like(self._counts)
-        places = np.arange(-self._half, self._half)
-        for group, before in enumerate(self._exponents):
-            np.add.at(merged[group], (places >> min(exponent - int(before), 62)) + self._half, self._counts[group])
-        used = np.flatnonzero(merged.any(axis=0))
-        if not used.size:
+        counts = np.array([self._widened(group, exponent) for group in range(len(self._counts))])
+        if not counts.any():
             return None
-        first, last, shift = self._narrowed(used, TENSOR_BINS)
-        counts = np.zeros((last - first + 1, len(merged)), np.int64)
-        np.add.at(counts, ((used - self._half) >> shift) - first, merged[:, used].T)
+        first, shift, merged = self._narrowed(counts, TENSOR_BINS)
         width = float(np.ldexp(1.0, exponent + shift))
-        low, high = first * width, (last + 1) * width
-        if first == last:
+        low, high = first * width, (first + merged.shape[1]) * width
+        if merged.shape[1] == 1:
             middle = (low + high) / 2.0 if high - low > 1e-30 else 0.0
             low, high = middle - 0.5, middle + 0.5
-        fp32, *others = (tuple(column.tolist()) for column in counts.T)
+        fp32, *others = map(tuple, merged.tolist())
         return TensorHistogram(low, high, fp32, others[0] if others else ())
 
-    def _narrowed(self, used: np.ndarray, most: int) -> tuple[int, int, int]:
-        """Returns the first and the last bin from zero on, and how often bins are merged in pairs to be ``most``."""
-        first, last, shift = int(used[0]) - self._half, int(used[-1]) - self._half, 0
-        while (last >> shift) - (first >> shift) >= most:
-            shift += 1
-        return first >> shift, last >> shift, shift
+    def _narrowed(self, counts: np.ndarray, most: int) -> tuple[int, int, np.ndarray]:
+        """Merges bins in pairs, as often as it takes, until those from the first to the last one in use are ``most``.
+
+        ``counts`` are ``[groups, bins]``, not all 0.
+
+        Returns:
+            The first of the merged bins in use, from zero on; how often they were merged; and their counts.
+        """
+        used = np.flatnonzero(counts.any(axis=0))
+        places, shift = used - self._half, 0
+        while places[-1] - places[0] >= most:
+            places, shift = places >> 1, shift + 1
+        merged = np.zeros((len(counts), places[-1] - places[0] + 1), np.int64)
+        np.add.at(merged.T, places - places[0], counts[:, used].T)
+        return int(places[0]), shift, merged
 
 
 CHANNEL_BINS = 24

@@ -10,14 +10,21 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import Classes, find_classes
 from trt_bisect.analyzer.compare_output import OutputJudge
-from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, FRACTIONS, Metric, default_threshold
+from trt_bisect.analyzer.metrics import (
+    AGREEMENT,
+    BUILT_IN,
+    FRACTIONS,
+    Metric,
+    default_threshold,
+    figure_text,
+    loss_text,
+)
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Judge, Task
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.precision import Precision
-from trt_bisect.support.text import percent
 
 DEFAULT_SHARE = 0.5
 
@@ -51,11 +58,11 @@ class Rule:
 
     def text(self, value: float) -> str:
         """Returns a value of the metric as text: a percentage is on the same side of the threshold as the value."""
-        return percent(value, self.threshold) if self.metric.name in FRACTIONS else self.metric.text(value)
+        return figure_text(self.metric.name, value, self.threshold)
 
     def loss_text(self, loss: float) -> str:
         """Returns a loss as text, in the units of the metric's loss."""
-        return percent(loss) if self.metric.name in FRACTIONS else f"{loss:.3g}"
+        return loss_text(self.metric.name, loss)
 
     def judged(self, trial: Trial) -> Mapping[str, OutputFigures]:
         """Returns the figures of the outputs that count, by name."""
@@ -96,9 +103,19 @@ class Rule:
         if not by_output or len(by_output) < len(judged):
             return None
         counting = [[value for value in values if value is not None] for values in zip(*by_output, strict=True)]
-        worst = [self.metric.worst(values) if values else None for values in counting]
-        misses = [value is not None and self.metric.loss(value) > self.budget for value in worst]
-        return by_input_of(worst, sum(misses), self.metric)
+        worst = {place: self.metric.worst(values) for place, values in enumerate(counting) if values}
+        losses = {place: self.metric.loss(value) for place, value in worst.items()}
+        finite = {place: value for place, value in worst.items() if math.isfinite(value)}
+        return ByInput(
+            inputs=len(worst),
+            misses=sum(loss > self.budget for loss in losses.values()),
+            mean=sum(finite.values()) / len(finite) if finite else None,
+            fifth=float(np.percentile([*finite.values()], 5 if self.metric.higher else 95)) if finite else None,
+            worst=max(losses, key=lambda place: losses[place], default=None),
+            values=tuple(map(finite.get, range(len(counting)))),
+            faint=tuple(place for place, values in enumerate(counting) if not values),
+            together=self.metric is AGREEMENT,
+        )
 
     def meets(self, trial: Trial | None) -> bool:
         """Returns true if a trial was measured and is as good as the threshold or better."""
@@ -133,26 +150,6 @@ class ByInput:
     values: tuple[float | None, ...] = ()
     faint: tuple[int, ...] = ()
     together: bool = False
-
-
-def by_input_of(values: Sequence[float | None], misses: int, metric: Metric) -> ByInput:
-    """Returns the figures for each input.
-
-    A value is NaN if the metric has none, and None for an input that does not count. ``misses`` counts the inputs that
-    miss the threshold.
-    """
-    counting = {index: value for index, value in enumerate(values) if value is not None}
-    finite = [value for value in counting.values() if math.isfinite(value)]
-    return ByInput(
-        inputs=len(counting),
-        misses=misses,
-        mean=sum(finite) / len(finite) if finite else None,
-        fifth=float(np.percentile(finite, 5 if metric.higher else 95)) if finite else None,
-        worst=max(counting, key=lambda index: metric.loss(counting[index]), default=None),
-        values=tuple(None if value is None or not math.isfinite(value) else value for value in values),
-        faint=tuple(index for index, value in enumerate(values) if value is None),
-        together=metric is AGREEMENT,
-    )
 
 
 def make_rule(
@@ -193,20 +190,34 @@ def make_rule(
 
 
 class Comparer:
-    """Compares the outputs for every input with FP32's; see ``comparison`` for its arguments."""
+    """Compares the outputs for every input with FP32's, by all metrics.
+
+    Args:
+        reference: the FP32 outputs, one dictionary for each input.
+        extra: the user's own metric, besides the built-in ones.
+        classes: the classes of each output and group; found from ``reference`` where they are missing.
+        slices: the groups of places that are compared too; none by default.
+        task: its agreement is one more entry among the figures.
+        only: the one metric to compute; all by default.
+        with_facts: the figures hold what doubts need.
+    """
 
     def __init__(
         self,
         reference: Sequence[Outputs],
-        metrics: Mapping[str, Metric],
-        classes: Mapping[str, Classes],
-        slices: Slices,
-        task: Task | None,
+        extra: Metric | None = None,
+        classes: Mapping[str, Classes] | None = None,
+        slices: Slices | None = None,
+        task: Task | None = None,
         *,
-        with_facts: bool,
+        only: Metric | None = None,
+        with_facts: bool = True,
     ) -> None:
+        classes, slices = classes or {}, slices or Slices()
         self._reference, self._with_groups, self._task = reference, slices.with_groups, task
         self._judge: Judge | None = None
+        chosen = [only] if only is not None else [*BUILT_IN.values(), *(() if extra is None else (extra,))]
+        metrics = {metric.name: metric for metric in chosen if metric is not AGREEMENT}
         parts = [self._with_groups(outputs) for outputs in reference]
         self._judges: dict[str, OutputJudge] = {}
         for name in numeric_outputs(parts[0]) if metrics else ():
@@ -238,32 +249,6 @@ class Comparer:
         """Returns the agreement on some inputs, by their places; with FP32's outputs for all of them known."""
         self._judge = self._judge or task.judge(self._reference)
         return self._judge(outputs)
-
-
-def comparison(
-    reference: Sequence[Outputs],
-    extra: Metric | None = None,
-    classes: Mapping[str, Classes] | None = None,
-    slices: Slices | None = None,
-    task: Task | None = None,
-    *,
-    only: Metric | None = None,
-    with_facts: bool = True,
-) -> Comparer:
-    """Returns the comparison of outputs for every input with FP32's, by all metrics.
-
-    Args:
-        reference: the FP32 outputs, one dictionary for each input.
-        extra: the user's own metric, besides the built-in ones.
-        classes: the classes of each output and group; found from ``reference`` where they are missing.
-        slices: the groups of places that are compared too; none by default.
-        task: its agreement is one more entry among the figures.
-        only: the one metric to compute; all by default.
-        with_facts: the figures hold what doubts need.
-    """
-    chosen = [only] if only is not None else [*BUILT_IN.values(), *(() if extra is None else (extra,))]
-    metrics = {metric.name: metric for metric in chosen if metric is not AGREEMENT}
-    return Comparer(reference, metrics, classes or {}, slices or Slices(), task, with_facts=with_facts)
 
 
 def numeric_outputs(outputs: Outputs) -> list[str]:

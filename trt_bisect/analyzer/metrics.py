@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.analyzer.classes import Divergence, top1
 from trt_bisect.data.named import code_digest, load_function
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.support.memory import float_parts, largest_magnitude
 from trt_bisect.support.table import FIGURE, LOSS
 from trt_bisect.support.text import percent
 
@@ -28,27 +26,24 @@ RELATIVE = ("cosine", "sqnr", "centered_sqnr", "max_rel")
 
 @dataclass(frozen=True)
 class Metric:
-    """A function of two arrays that gives a figure.
+    """A figure of an output beside the FP32 output.
 
     Attributes:
         name: a built-in name, or that of the user's function.
-        function: from reference and output for one input to the figure. Both are float64, of the same shape ``[rows,
-            last axis]``. The metrics in ``OF_CLASSES`` take arrays of the output's own shape and ``Classes`` as the
-            third argument.
-        text: from a figure to its text for the user.
         perfect: the figure of equal outputs; None if it depends on the reference (a user's function).
         loss_of: from a figure and the perfect figure to the loss: 0 is perfect, and losses can be compared and added.
+        of_sums: from ``Sums`` to the figure; None if the metric needs more than these.
+        function: the user's function, from reference and output for one input to the figure: both float64, of the same
+            shape ``[rows, last axis]``. None for a built-in metric.
         code: a digest of the user's function, so that figures of another function are never used as its own.
-        of_sums: the same figure from ``Sums``; None if the metric needs more than these.
     """
 
     name: str
-    function: Callable[..., float]
-    text: Callable[[float], str]
     perfect: float | None
     loss_of: Callable[[float, float], float]
-    code: str = ""
     of_sums: Callable[[Sums], float] | None = None
+    function: Callable[[np.ndarray, np.ndarray], float] | None = None
+    code: str = ""
 
     @property
     def higher(self) -> bool:
@@ -94,6 +89,7 @@ class Metric:
         """
         if self.perfect is not None:
             return self
+        assert self.function is not None
         perfect = self.worst(self.function(reference, reference) for reference in references)
         if math.isnan(perfect):
             raise BadInput(
@@ -177,27 +173,6 @@ class RunningSums:
         return Sums(int(figures[0]), *map(float, figures[1:]))
 
 
-class ReferenceSums:
-    """The sums of the FP32 values for one input, ready for comparisons. All is computed in float64, part after part.
-
-    Args:
-        values: one or more, all finite.
-    """
-
-    def __init__(self, values: np.ndarray) -> None:
-        self._values = values
-        mean = sum(float(np.sum(part)) for (part,) in float_parts(values)) / values.size
-        self._centered = sum(float(np.sum((part - mean) ** 2)) for (part,) in float_parts(values))
-        self._least = float(least_divisor(largest_magnitude(values)))
-
-    def against(self, output: np.ndarray) -> Sums:
-        """Returns the sums for an output: of the same shape, all finite."""
-        sums = RunningSums()
-        for r, o in float_parts(self._values, output):
-            sums.add(r[np.newaxis], o[np.newaxis], self._least)
-        return sums.of(centered=self._centered)
-
-
 def least_divisor(largest: float | np.ndarray) -> np.ndarray:
     """Returns the least number that a relative error is divided by: a millionth of the largest magnitude."""
     return np.maximum(1e-6 * largest, float(np.finfo(np.float32).tiny))
@@ -249,13 +224,6 @@ def decibels(signal: float, noise: float) -> float:
         return float(np.clip(10.0 * np.log10(signal / noise), -EXACT_SQNR, EXACT_SQNR))
 
 
-def _of_sums(name: str, figure: Callable[[Sums], float], *facts: Any) -> Metric:
-    return replace(Metric(name, lambda r, o: figure(ReferenceSums(r).against(o)), *facts), of_sums=figure)
-
-
-_plain, _decibel_text = "{:.6g}".format, "{:.2f} dB".format
-
-
 def _below(value: float, perfect: float) -> float:
     return max(0.0, perfect - value)
 
@@ -272,19 +240,19 @@ def _noise_ratio(decibels: float, perfect: float) -> float:
 BUILT_IN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        _of_sums("cosine", cosine, percent, 1.0, _below),
-        _of_sums("sqnr", sqnr, _decibel_text, EXACT_SQNR, _noise_ratio),
-        _of_sums("centered_sqnr", centered_sqnr, _decibel_text, EXACT_SQNR, _noise_ratio),
-        _of_sums("mse", mse, _plain, 0.0, _above),
-        _of_sums("l1", l1, _plain, 0.0, _above),
-        Metric("kl", lambda r, o, classes: Divergence(r, classes).of(o), _plain, 0.0, _above),
-        _of_sums("max_abs", attrgetter("largest"), _plain, 0.0, _above),
-        _of_sums("max_rel", attrgetter("relative"), _plain, 0.0, _above),
-        Metric("top1", top1, percent, 1.0, _below),
+        Metric("cosine", 1.0, _below, cosine),
+        Metric("sqnr", EXACT_SQNR, _noise_ratio, sqnr),
+        Metric("centered_sqnr", EXACT_SQNR, _noise_ratio, centered_sqnr),
+        Metric("mse", 0.0, _above, mse),
+        Metric("l1", 0.0, _above, l1),
+        Metric("kl", 0.0, _above),
+        Metric("max_abs", 0.0, _above, attrgetter("largest")),
+        Metric("max_rel", 0.0, _above, attrgetter("relative")),
+        Metric("top1", 1.0, _below),
     )
 }
-AGREEMENT = Metric("agreement", lambda *_: math.nan, percent, 1.0, _below)
-"""The share of what a task judges that is as in FP32. Tasks measure it (``trt_bisect.analyzer.tasks``), no function."""
+AGREEMENT = Metric("agreement", 1.0, _below)
+"""The share of what a task judges that is as in FP32. Tasks measure it (``trt_bisect.analyzer.tasks``)."""
 JUDGING = {**BUILT_IN, AGREEMENT.name: AGREEMENT}
 """The metrics of the package that can decide."""
 FRACTIONS = ("cosine", "top1", "agreement")
@@ -338,7 +306,7 @@ def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
         )
 
     perfect = None if facts["perfect"] is None else float(facts["perfect"])
-    return Metric(facts["name"], unknown, _plain, perfect, _below if facts["higher"] else _above)
+    return Metric(facts["name"], perfect, _below if facts["higher"] else _above, function=unknown)
 
 
 def _user_metric(label: str, function: Callable[..., Any]) -> Metric:
@@ -352,13 +320,15 @@ def _user_metric(label: str, function: Callable[..., Any]) -> Metric:
             ) from error
 
     higher = getattr(function, "higher_is_better", True) is not False
-    return Metric(label, figure, _plain, None, _below if higher else _above, code_digest(function, label, higher))
+    code = code_digest(function, label, higher)
+    return Metric(label, None, _below if higher else _above, function=figure, code=code)
 
 
 ACCURACY = "accuracy"
 """The figure of labelled data: a share of 1."""
 PERCENTAGES = (*FRACTIONS, ACCURACY)
 """The figures that are shares of 1, written in percent."""
+_IN_DECIBELS = ("sqnr", "centered_sqnr")
 
 
 def figure_text(metric: str, value: float | None, threshold: float | None = None) -> str:
@@ -370,7 +340,7 @@ def figure_text(metric: str, value: float | None, threshold: float | None = None
         return "-"
     if metric in PERCENTAGES:
         return percent(value, threshold)
-    return JUDGING[metric].text(value) if metric in JUDGING else _plain(value)
+    return f"{value:.2f} dB" if metric in _IN_DECIBELS else f"{value:.6g}"
 
 
 def threshold_text(metric: str, value: float) -> str:

@@ -109,11 +109,6 @@ class Origin(LayerTensor):
         below = zero_point - (least if first.in_fp8 else least + 1)
         return float(np.max(first.scale * np.maximum(largest - zero_point, below)))
 
-    @property
-    def has_steps(self) -> bool:
-        """True if it is rounded to equal steps, as INT8 does and FP8 does not."""
-        return bool(self.quantizers) and not any(quantizer.in_fp8 for quantizer in self.quantizers)
-
 
 def sides_of(plan: PrecisionPlan) -> dict[int, Precision]:
     """Returns the layers of which one side alone is rounded, or whose activations are in 16 bits: each precision."""
@@ -317,37 +312,20 @@ def plan_observer(
     return run
 
 
-class BothRuns:
-    """Two ONNX Runtime sessions of a network: FP32, and a plan.
+def both_observer(
+    writer: PlanWriter, plan: PrecisionPlan, origins: Mapping[str, Origin], groups: Sequence[Sequence[str]]
+) -> Callable[[Feeds, int], Iterator[tuple[Tensors, Tensors]]]:
+    """Returns a function from a sample and its number to the tensors in FP32 and under a plan, group by group.
 
-    Args:
-        plan: the plan that is compared with FP32.
-        origins: the wanted tensors, by name.
-        groups: their names, in groups that are read one after another; None for a single group.
-
-    Raises:
-        BadInput: ONNX Runtime cannot make a session.
+    Both have the tensors' FP32 names. See ``plan_observer`` for the arguments and errors.
     """
+    in_fp32 = plan_observer(writer, writer.network.free_plan(), origins, groups)
+    in_plan = plan_observer(writer, plan, origins, groups)
 
-    def __init__(
-        self,
-        writer: PlanWriter,
-        plan: PrecisionPlan,
-        origins: Mapping[str, Origin],
-        groups: Sequence[Sequence[str]] | None = None,
-    ) -> None:
-        self._fp32 = plan_observer(writer, writer.network.free_plan(), origins, groups)
-        self._int8 = plan_observer(writer, plan, origins, groups)
-
-    def on(self, feeds: Feeds, position: int) -> Iterator[tuple[Tensors, Tensors]]:
-        """Yields, for each group, the tensors of the FP32 run and of the plan's run on sample ``position``.
-
-        Both have the tensors' FP32 names.
-
-        Raises:
-            BadInput: ONNX Runtime refuses the sample.
-        """
-        int8 = self._int8(feeds, position)
-        for fp32 in self._fp32(feeds, position):
-            yield fp32, next(int8)
+    def run(feeds: Feeds, position: int) -> Iterator[tuple[Tensors, Tensors]]:
+        low = in_plan(feeds, position)
+        for fp32 in in_fp32(feeds, position):
+            yield fp32, next(low)
             del fp32
+
+    return run

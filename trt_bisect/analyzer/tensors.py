@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
 from trt_bisect.analyzer.classes import kl_of_any_rows
-from trt_bisect.analyzer.histograms import GrowingHistogram, TensorHistogram
+from trt_bisect.analyzer.histograms import GrowingHistogram
 from trt_bisect.analyzer.metrics import RunningSums, cosine, decibels, l1, least_divisor, mse, sqnr
-from trt_bisect.data.statistics import Moments, Spread
+from trt_bisect.data.statistics import Moments
 from trt_bisect.model.quantizer import Quantizer, round_trips
 from trt_bisect.support.codec import NanForNull, Real
 from trt_bisect.support.memory import channel_parts
@@ -180,6 +180,12 @@ class RoundingStatistics:
         )
 
 
+def rounding_statistics(quantizers: Sequence[Quantizer]) -> RoundingStatistics | None:
+    """Returns the statistics of quantizers with equal steps, as INT8 has them and FP8 has not; None without one."""
+    has_steps = quantizers and not any(quantizer.in_fp8 for quantizer in quantizers)
+    return RoundingStatistics(quantizers) if has_steps else None
+
+
 class ChannelPeaks:
     """The largest magnitude of each channel along an axis. All samples must have the same number of channels."""
 
@@ -236,23 +242,6 @@ def as_block(values: np.ndarray) -> np.ndarray:
     return np.asarray(values, np.float64).reshape(1, -1)
 
 
-@dataclass(frozen=True)
-class TensorFigures:
-    """The figures of one tensor.
-
-    Attributes:
-        histogram: the histogram of the values, and of those after the pair if there is one; None where no value is
-            finite.
-        rounded: the spread of the values after the pair; None without a pair.
-        rounding: the error of the pair; None without one, and for FP8.
-    """
-
-    spread: Spread
-    histogram: TensorHistogram | None
-    rounded: Spread | None = None
-    rounding: RoundingFigures | None = None
-
-
 class TensorStatistics:
     """The statistics of one tensor, sample by sample.
 
@@ -264,8 +253,7 @@ class TensorStatistics:
         self._quantizers = tuple(quantizers)
         self._histogram = GrowingHistogram(2 if quantizers else 1)
         self._spread, self._rounded = Moments(), Moments()
-        has_steps = bool(quantizers) and not any(quantizer.in_fp8 for quantizer in quantizers)
-        self._rounding = RoundingStatistics(quantizers) if has_steps else None
+        self._rounding = rounding_statistics(quantizers)
 
     def add(self, values: np.ndarray) -> None:
         """Adds a sample's tensor, of any shape that has the quantizers' axis."""
@@ -285,11 +273,11 @@ class TensorStatistics:
             if self._rounding is not None:
                 self._rounding.add(values, part)
 
-    def figures(self) -> TensorFigures:
-        """Returns the figures of all samples added."""
-        return TensorFigures(
-            self._spread.spread(),
-            self._histogram.together(),
-            self._rounded.spread() if self._quantizers else None,
-            self._rounding.figures() if self._rounding else None,
-        )
+    def figures(self) -> dict[str, Any]:
+        """Returns the figures of all samples added, as ``report.comparison.ProfiledTensor`` names them."""
+        return {
+            "spread": self._spread.spread(),
+            "rounded": self._rounded.spread() if self._quantizers else None,
+            "rounding": self._rounding.figures() if self._rounding else None,
+            "histogram": self._histogram.together(),
+        }

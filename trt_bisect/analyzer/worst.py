@@ -14,7 +14,7 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import classes_of
 from trt_bisect.analyzer.compare_output import faint_places, finite_norm, octave
-from trt_bisect.analyzer.judge import Rule, comparison, numeric_outputs
+from trt_bisect.analyzer.judge import Comparer, Rule, numeric_outputs
 from trt_bisect.analyzer.metrics import RELATIVE
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task
@@ -196,7 +196,7 @@ class _SampleJudge:
 
         There are no norms if the metric is not relative. See ``WorstSamples.offer`` for the tie.
         """
-        compare = comparison([reference], self.rule.metric, self._classes, self.slices, self._task, with_facts=False)
+        compare = Comparer([reference], self.rule.metric, self._classes, self.slices, self._task, with_facts=False)
         trial, rule = Trial("", MEASURED, compare([output])), self._rule_on(reference)
         loss, similarity = rule.loss(trial), rule.similarity(trial)
         judged = self.rule.outputs or numeric_outputs(reference)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.analyzer.doubts import constant_outputs
-from trt_bisect.analyzer.judge import Comparer, comparison
+from trt_bisect.analyzer.judge import Comparer
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import ITEMS, NEARBY
@@ -174,7 +174,7 @@ class AnswerPlans:
     @cached_property
     def _compare_noise(self) -> Comparer:
         references, classes, slices = self.inputs.given.references, self.experiment.classes, self.experiment.slices
-        return comparison(references, None, classes, slices, only=SQNR, with_facts=False)
+        return Comparer(references, None, classes, slices, only=SQNR, with_facts=False)
 
     def usual_margin(self, *, few: bool = False) -> Margin:
         """Returns the margin for a recipe, as inputs that were not given lose more; one input in twenty may use it.

@@ -20,15 +20,15 @@ from trt_bisect.analyzer.histograms import ChannelMap, channel_map
 from trt_bisect.analyzer.metrics import default_threshold
 from trt_bisect.analyzer.origins import (
     WEIGHTED,
-    BothRuns,
     Origin,
     Tensors,
     activation_origins,
+    both_observer,
     plan_observer,
     sides_of,
     weight_origins,
 )
-from trt_bisect.analyzer.tensors import TensorFigures, TensorStatistics
+from trt_bisect.analyzer.tensors import TensorStatistics
 from trt_bisect.builder.base import EMULATED, BuildOptions
 from trt_bisect.builder.debug_tensors import ENGINE, FIRST_WITH_UNFUSED, EngineTensor, engine_tensors
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, engine_status, open_builder
@@ -212,8 +212,8 @@ class _Comparing:
         first, every = _opened(samples)
         origins = planned.origins()
         groups = groups_within(network, origins, first, self.options.memory_bytes, runs=2)
-        both_runs = BothRuns(planned.writer, planned.plan, origins, groups)
-        tensors, count = self._tensors(_runs(both_runs.on, every), origins, network, samples.length, len(groups))
+        on_both = both_observer(planned.writer, planned.plan, origins, groups)
+        tensors, count = self._tensors(_runs(on_both, every), origins, network, samples.length, len(groups))
         on_engine, of_engine = _on_engine(planned, samples, self.options)
         return self._result(
             tensors,
@@ -462,7 +462,7 @@ class _Profiling:
     scales: Mapping[str, np.float32]
     types: TensorTypes
     samples: int = 0
-    figures: dict[_Pair, TensorFigures] = field(default_factory=dict)
+    figures: dict[_Pair, dict[str, Any]] = field(default_factory=dict)
     seen: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
     """By tensor its shape and dtype in the first sample that had it."""
 
@@ -529,7 +529,7 @@ class _Profiling:
                 zero_point=_zero_point(first),
                 shape=shape,
                 map=self._channel_map(layer, use) if is_constant else None,
-                **({"spread": None} if figures is None else vars(figures)),
+                **(figures or {"spread": None}),
             )
 
     def _channel_map(self, layer: Layer, use: _TensorUse) -> ChannelMap | None:

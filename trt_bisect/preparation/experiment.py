@@ -12,7 +12,7 @@ from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.classes import Classes
-from trt_bisect.analyzer.judge import Comparer, Rule, comparison
+from trt_bisect.analyzer.judge import Comparer, Rule
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Builder, BuildOptions, Engine, Outputs, ProfileShapes
@@ -84,7 +84,7 @@ class Experiment:
         """Returns the comparison of outputs with FP32's for other inputs, or only of what decides about them."""
         metric = self.rule.metric
         only = metric if deciding else None
-        return comparison(references, metric, self.classes, self.slices, self.task, only=only, with_facts=not deciding)
+        return Comparer(references, metric, self.classes, self.slices, self.task, only=only, with_facts=not deciding)
 
 
 def all_trials(*experiments: Experiment) -> list[Trial]:

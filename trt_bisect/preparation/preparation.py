@@ -15,7 +15,7 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import Classes, classes_of
 from trt_bisect.analyzer.compare_output import judging_notes
-from trt_bisect.analyzer.judge import Rule, comparison, nonfinite_in_reference
+from trt_bisect.analyzer.judge import Comparer, Rule, nonfinite_in_reference
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
@@ -72,7 +72,7 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
         parts = setup.fingerprint_parts(network, builder, ranges, feeds)
         key = fingerprint(parts)
         store = _store(setup, open_files, key, parts)
-        compare = comparison(references, rule.metric, classes, slices, task)
+        compare = Comparer(references, rule.metric, classes, slices, task)
         setup.notes[1:1] = noted(FILE, file_figure_noted(network, feeds, compare, rule, setup.build_options()))
         whole = setup.whole(network, builder, ranges, feeds, compare, store)
         experiment = Experiment(

@@ -177,10 +177,11 @@ def _count(where: np.ndarray, pair: QdqPair) -> str:
 
 def _out_of_line(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
     """Yields activations with a scale far from those of the activations just before and after."""
-    usable = [pair for pair in pairs if not pair.is_constant and _single_scale(pair) is not None]
-    scales = [_single_scale(pair) or 0.0 for pair in usable]
-    for k, (pair, scale) in enumerate(zip(usable, scales, strict=True)):
-        around = scales[max(k - _NEIGHBOURS, 0) : k] + scales[k + 1 : k + 1 + _NEIGHBOURS]
+    activations = [(pair, _single_scale(pair)) for pair in pairs if not pair.is_constant]
+    usable = [(pair, scale) for pair, scale in activations if scale is not None]
+    for k, (pair, scale) in enumerate(usable):
+        neighbours = usable[max(k - _NEIGHBOURS, 0) : k] + usable[k + 1 : k + 1 + _NEIGHBOURS]
+        around = [other for _, other in neighbours]
         ratio = scale / median(around) if len(around) >= _NEIGHBOURS else 1.0
         if ratio >= OUT_OF_LINE or ratio <= 1.0 / OUT_OF_LINE:
             times = f"{ratio:.0f} times" if ratio > 1 else f"1/{1 / ratio:.0f} of"

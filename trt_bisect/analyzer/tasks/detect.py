@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from trt_bisect.analyzer.classes import sigmoid, softmax
-from trt_bisect.analyzer.tasks.detections import Detections, Head, corners, found_task
+from trt_bisect.analyzer.tasks.detections import Detections, Head, best_class, box_overlaps, corners, found_task
 from trt_bisect.analyzer.tasks.layouts import (
     ANCHORS,
     NEARLY_ALL,
@@ -24,6 +24,7 @@ from trt_bisect.analyzer.tasks.layouts import (
     are_shares,
     are_sized,
     are_spread,
+    candidates,
     fitting_layouts,
     named_layout,
     parse_layout,
@@ -31,7 +32,6 @@ from trt_bisect.analyzer.tasks.layouts import (
     rows_either_way,
     sums_of_one,
     surest,
-    turned,
 )
 from trt_bisect.analyzer.tasks.task import AskedTask, Task, not_told
 from trt_bisect.builder.base import Outputs
@@ -43,7 +43,7 @@ def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
     The agreement is ``kept / (kept + lost + invented)``.
     """
-    return found_task(asked, detector_head(asked, reference), "IoU", reference[0])
+    return found_task(asked, detector_head(asked, reference), "IoU", box_overlaps, reference[0])
 
 
 def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
@@ -167,21 +167,21 @@ def _detections(boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> De
 # Detections that are ready, as rows of one output.
 
 
-_TABLES = (
-    "x1 y1 x2 y2 score class",
-    "class score x1 y1 x2 y2",
-    "image x1 y1 x2 y2 class score",
-    "image class score x1 y1 x2 y2",
-    "cx cy w h score class",
-)
-"""The columns of a row. Boxes given as centre and size are shares of the image."""
+_TABLES = {
+    "x1 y1 x2 y2 score class": "xyxy score class",
+    "class score x1 y1 x2 y2": "class score xyxy",
+    "image x1 y1 x2 y2 class score": "image xyxy class score",
+    "image class score x1 y1 x2 y2": "image class score xyxy",
+    "cx cy w h score class": "xywh score class",
+}
+"""The columns of a row, and their groups. Boxes given as centre and size are shares of the image."""
 
 
 def _table(reference: Sequence[Outputs]) -> Head | None:
     for name, value in reference[0].items():
         if value.ndim > 1 and value.dtype.kind == "f" and len({outputs[name].shape[-1] for outputs in reference}) == 1:
             rows = _rows(reference, name)
-            heads = (_table_head(name, columns, rows) for columns in _TABLES)
+            heads = (_table_head(name, title, rows) for title in _TABLES)
             head = next((head for head in heads if head is not None), None)
             if head is not None:
                 return head
@@ -190,28 +190,24 @@ def _table(reference: Sequence[Outputs]) -> Head | None:
 
 def _table_head(name: str, title: str, every: np.ndarray) -> Head | None:
     """Returns the head for rows of these columns; None if the rows of all inputs are none of them."""
-    columns = title.split()
-    if every.shape[-1] != len(columns):
+    layout = Layout(tuple((group, ()) for group in _TABLES[title].split()))
+    if every.shape[-1] != layout.width:
         return None
-    centred, of_image = "cx" in columns, "image" in columns
-    box, score, label = columns.index("cx" if centred else "x1"), columns.index("score"), columns.index("class")
-    chosen = every[every[:, score] > 0.0]
-    is_placed = (are_shares if centred else are_corners)(chosen[:, box : box + 4])
-    integral = chosen[:, [label, 0] if of_image else [label]]
-    if not (is_placed and are_shares(every[:, score]) and are_integral(integral)):
+    scores = layout.of("score", every)
+    chosen = every[scores[:, 0] > 0.0]
+    are_placed = are_shares(layout.of("xywh", chosen)) and are_corners(layout.of("xyxy", chosen))
+    are_whole = are_integral(layout.of("class", chosen)) and are_integral(layout.of("image", chosen))
+    if not (are_placed and are_shares(scores) and are_whole):
         return None
 
     def read(outputs: Outputs) -> list[Detections]:
-        values = outputs[name]
+        values = np.asarray(outputs[name], np.float64)
         images = list(values.reshape(-1, *values.shape[-2:]))
-        if of_image:
-            rows = values.reshape(-1, len(columns))
-            images = [rows[rows[:, 0] == k] for k in range(int(rows[:, 0].max(initial=0)) + 1)]
-        boxes = [np.asarray(rows[:, box : box + 4], np.float64) for rows in images]
-        return [
-            _detections(corners(placed) if centred else placed, rows[:, score], rows[:, label])
-            for placed, rows in zip(boxes, images, strict=True)
-        ]
+        if "image" in layout.shapes:
+            rows = values.reshape(-1, layout.width)
+            of_image = layout.of("image", rows)[:, 0]
+            images = [rows[of_image == k] for k in range(int(of_image.max(initial=0)) + 1)]
+        return [layout.read(rows, "") for rows in images]
 
     return Head((name,), f"'{name}' as rows of {title}", read, False, True)
 
@@ -275,7 +271,7 @@ def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: 
         return None
     make = _TO_SHARES[kind]
     queries = form == "centres" and _are_queries(_rows(reference, boxes), math.prod(reference[0][boxes].shape[1:-1]))
-    best = _best_pairs if queries and background is None else _best_class
+    best = _best_pairs if queries and background is None else best_class
 
     def read(outputs: Outputs) -> list[Detections]:
         images = np.asarray(outputs[boxes], np.float64).reshape(len(outputs[boxes]), -1, 4)
@@ -293,11 +289,6 @@ def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: 
 def _are_queries(boxes: np.ndarray, many: int) -> bool:
     within_image = ((boxes >= -0.05) & (boxes <= 1.05)).all(axis=-1)
     return many <= QUERIES and bool(np.mean(within_image) >= NEARLY_ALL)
-
-
-def _best_class(boxes: np.ndarray, shares: np.ndarray) -> Detections:
-    """Returns a candidate for each row of class scores ``[N, C]``, with its best class alone."""
-    return Detections(boxes, shares.max(axis=-1), shares.argmax(axis=-1))
 
 
 def _best_pairs(boxes: np.ndarray, shares: np.ndarray) -> Detections:
@@ -374,16 +365,9 @@ def _yolo_head(name: str, rows: np.ndarray, last: bool, many: int, extra: int) -
         return None
     queries = _are_queries(rows[:, :4], many)
     objectness = last and width > 5 and not queries
-
-    def read(outputs: Outputs) -> list[Detections]:
-        images = []
-        for candidates in (turned(image[None], last) for image in outputs[name]):
-            scores = candidates[:, 4:width]
-            shares = scores[:, 1:] * scores[:, :1] if objectness else scores
-            images.append(_best_class(corners(candidates[:, :4]), shares))
-        return images
-
     classes = width - 4 - objectness
+    placed = Placed(name, Layout(candidates(classes, objectness=objectness)), last)
     what = "YOLO v5 candidates: cx cy w h, objectness" if objectness else "candidates: cx cy w h"
     unread = f"; {extra} mask coefficients are not judged" if extra else ""
-    return Head((name,), f"'{name}' as {what}, {classes} classes{unread}", read, not queries)
+    note = f"'{name}' as {what}, {classes} classes{unread}"
+    return Head((name,), note, lambda outputs: placed.read(outputs, ""), not queries)

@@ -107,6 +107,22 @@ def _session() -> ort.InferenceSession:
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
+def best_class(boxes: np.ndarray, shares: np.ndarray, *more: np.ndarray) -> Detections:
+    """Returns a candidate for each row of class scores ``[N, C]``, with its best class alone."""
+    return Detections(boxes, shares.max(axis=-1), shares.argmax(axis=-1), *more)
+
+
+def areas_of(boxes: np.ndarray) -> np.ndarray:
+    """Returns the area of each box, ``[n, 4]``, two corners each; 0 where they are not in order."""
+    return np.asarray(np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0.0), axis=-1))
+
+
+def over_union(shared: np.ndarray, areas: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Returns intersection over union, from the shared areas and those of both sides; 0 where both have none."""
+    union = areas + others - shared
+    return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
+
+
 def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Returns intersection over union of boxes with others, ``[n, 4]`` and ``[m, 4]``, two corners each.
 
@@ -114,9 +130,7 @@ def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     """
     low, high = np.maximum(boxes[:, None, :2], others[:, :2]), np.minimum(boxes[:, None, 2:], others[:, 2:])
     shared = np.prod(np.maximum(high - low, 0.0), axis=-1)
-    areas = [np.prod(np.maximum(b[:, 2:] - b[:, :2], 0.0), axis=-1) for b in (boxes, others)]
-    union = areas[0][:, None] + areas[1] - shared
-    return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
+    return over_union(shared, areas_of(boxes)[:, None], areas_of(others))
 
 
 def box_overlaps(before: Detections, after: Detections) -> np.ndarray:
@@ -164,7 +178,6 @@ class Head:
     read: Read
     needs_nms: bool
     is_ready: bool = False
-    alike: Alike = box_overlaps
     suppress: Callable[[Detections, float], Detections] = suppressed
     finish: Callable[[Outputs, list[Detections]], list[Detections]] = lambda _, chosen: chosen
     finest: str = ""
@@ -175,7 +188,7 @@ class Head:
         is_share = not self.finest and all((np.abs(boxes) <= _NORMALISED).all() for boxes in surest)
 
         def scale(outputs: Outputs, size: tuple[int, int]) -> np.ndarray:
-            cells = FINEST * np.array(outputs[self.finest].shape[:1:-1]) if self.finest else size
+            cells = FINEST * np.array(outputs[self.finest].shape[3:1:-1]) if self.finest else size
             return np.array(size, np.float64) / (1.0 if is_share else cells)
 
         return scale
@@ -185,12 +198,13 @@ _NEARBY = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5)
 """The other score thresholds of ``NEARBY``, as factors of the one asked for."""
 
 
-def found_task(asked: AskedTask, head: Head, likeness: str, outputs: Iterable[str]) -> Task:
+def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, outputs: Iterable[str]) -> Task:
     """Returns the task that compares what a head finds: kept, lost and invented.
 
     Args:
         asked: its ``iou`` is the likeness from which two detections are the same one.
-        likeness: the name of the head's likeness.
+        likeness: the name of the likeness.
+        alike: gives it.
         outputs: the names of all outputs; those that are not read are noted.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
@@ -202,7 +216,7 @@ def found_task(asked: AskedTask, head: Head, likeness: str, outputs: Iterable[st
 
     def count(before: Sequence[Detections], after: Sequence[Detections]) -> Counts:
         pairs = list(zip_longest(before, after, fillvalue=NO_DETECTIONS))
-        kept = sum(int((partners(*pair, asked.iou, head.alike) >= 0).sum()) for pair in pairs)
+        kept = sum(int((partners(*pair, asked.iou, alike) >= 0).sum()) for pair in pairs)
         lost, invented = (sum(map(len, side)) - kept for side in (before, after))
         return {AGREED: kept, ITEMS: kept + lost + invented, "kept": kept, "lost": lost, "invented": invented}
 
@@ -221,6 +235,6 @@ def found_task(asked: AskedTask, head: Head, likeness: str, outputs: Iterable[st
         judges = [judge_at(factor * asked.score_threshold, reference) for factor in _NEARBY]
         return lambda after: fmean(judge(dict(enumerate(after))).values.get(AGREEMENT.name, 0.0) for judge in judges)
 
-    pairs = partial(partners, least=asked.iou, alike=head.alike)
+    pairs = partial(partners, least=asked.iou, alike=alike)
     looks = Looks(partial(read, asked.score_threshold), pairs, head.scaling)
     return Task(asked.entry, note, head.names, partial(judge_at, asked.score_threshold), nearby, looks)

@@ -339,14 +339,19 @@ def _are_detections(reference: Sequence[Outputs]) -> bool:
     """
     if len(reference[0]) == 1 and next(iter(reference[0].values())).ndim < 3:
         return False
-    for name, read in (("pose", pose), ("obb", obb), ("instances", instances)):
-        with suppress(BadInput):
-            read(AskedTask(name), reference)
-            return True
     try:
-        return _queries(reference) is not None or find_head(reference) is not None
+        return bool(_task_of_objects(reference) or _queries(reference) or find_head(reference))
     except BadInput:
         return True
+
+
+def _task_of_objects(reference: Sequence[Outputs]) -> str:
+    """Returns the task that reads the outputs as instance masks, poses or oriented boxes; empty if none does."""
+    for task in ("instances", "pose", "obb"):
+        with suppress(BadInput):
+            TASKS[task](AskedTask(task), reference)
+            return task
+    return ""
 
 
 TEXT_OUTPUTS = "one output of CTC scores, [N, T, C] or [T, 1, C], whose blank is the first or the last class"
@@ -488,10 +493,9 @@ def suggestion(reference: Sequence[Outputs]) -> str:
 
 def _suggested(reference: Sequence[Outputs]) -> tuple[str, str]:
     """Returns the task, and the sentence on it; no task for raw maps that have to be named."""
-    for task in ("instances", "pose", "obb"):
-        with suppress(BadInput):
-            TASKS[task](AskedTask(task), reference)
-            return task, f"the outputs look like {_JUDGED[task]}: --task {task} judges them"
+    task = _task_of_objects(reference)
+    if task:
+        return task, f"the outputs look like {_JUDGED[task]}: --task {task} judges them"
     for name in reference[0]:
         task, what = _looks_like(name, reference, [outputs[name] for outputs in reference])
         if task:

@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 
 from trt_bisect.analyzer.classes import sigmoid, softmax
-from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, Read, corners, rotated
+from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, Read, best_class, corners, rotated
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 
@@ -207,6 +207,17 @@ class Layout:
         return bool(about_boxes(self.boxes(sure), self.of("keypoints", sure).reshape(len(sure), -1, 2)).mean() >= 0.5)
 
 
+Groups = tuple[tuple[str, tuple[int, ...]], ...]
+READY: Groups = (("xyxy", ()), ("score", ()), ("class", ()))
+"""The columns of detections that the network has chosen itself."""
+
+
+def candidates(classes: int, *, objectness: bool) -> Groups:
+    """Returns the columns of candidates: boxes as centre and size, and scores of classes."""
+    before: Groups = (("xywh", ()), ("objectness", ())) if objectness else (("xywh", ()),)
+    return *before, ("classes", (classes,))
+
+
 def _width(name: str, shape: tuple[int, ...]) -> int:
     return _WIDTHS.get(name, 4 if name == "dfl" else 1) * math.prod(shape)
 
@@ -386,7 +397,7 @@ def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Seque
     def read(outputs: Outputs) -> list[Detections]:
         parts = [_decoded(scale, layout, outputs, is_logit) for scale in scales]
         images = zip(*(np.concatenate(of_scales, axis=1) for of_scales in zip(*parts, strict=True)), strict=True)
-        return [Detections(boxes, s.max(axis=-1), s.argmax(axis=-1), more) for boxes, s, more in images]
+        return [best_class(*image) for image in images]
 
     if layout.more_width and not _is_raw(scales, layout, reference, read):
         return None
@@ -551,10 +562,7 @@ def anchored_head(reference: Sequence[Outputs], name: str) -> Head | None:
             extents = (2.0 * values[..., 2:4]) ** 2 * np.reshape(sides, (3, 1, 1, 2))
             scores = values[..., 5:] * values[..., 4:5]
             parts.append(np.concatenate([centres, extents, scores], -1).reshape(len(values), -1, values.shape[-1] - 1))
-        return [
-            Detections(corners(rows[:, :4]), rows[:, 4:].max(axis=-1), rows[:, 4:].argmax(axis=-1))
-            for rows in np.concatenate(parts, axis=1)
-        ]
+        return [best_class(corners(rows[:, :4]), rows[:, 4:]) for rows in np.concatenate(parts, axis=1)]
 
     shown = ", ".join(f"{height}x{width}" for height, width in sizes)
     note = f"raw maps of {shown} with the anchors of {name}, {widths.pop() - 5} classes, decoded outside the network"

@@ -9,15 +9,18 @@ from functools import partial
 import numpy as np
 
 from trt_bisect.analyzer.tasks.detect import placed_head, ready_lists
-from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, found_task, rotated
+from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, areas_of, found_task, over_union, rotated
 from trt_bisect.analyzer.tasks.layouts import (
     BINS,
     NEARLY_ALL,
+    READY,
+    Groups,
     Layout,
     MakeLayouts,
     Placed,
     about_boxes,
     are_shares,
+    candidates,
     fitting_layouts,
     named_layout,
     parse_layout,
@@ -46,7 +49,7 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         classes = next((k for k in range(4, rows.shape[1]) if not are_shares(rows[:, k])), rows.shape[1])
         for values in (3, 2):
-            for before in (_READY, *_scored(classes - 4, last)):
+            for before in (READY, *_scored(classes - 4, last)):
                 points = (rows.shape[1] - Layout(before).width) // values
                 if points > 0:
                     yield Layout((*before, ("keypoints", (points, values))))
@@ -57,7 +60,7 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         count, _ = placed.layout.shapes["keypoints"]
         sigmas = "sigmas of COCO" if count == len(_COCO) else f"sigmas of 1/{count}"
         head = placed_head(placed, f" ({count} keypoints, {sigmas})", "keypoints")
-    return found_task(asked, replace(head, alike=key_similarity), "OKS", reference[0])
+    return found_task(asked, head, "OKS", key_similarity, reference[0])
 
 
 def key_similarity(before: Detections, after: Detections) -> np.ndarray:
@@ -68,7 +71,7 @@ def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     """
     points, others = before.more, after.more
     sigmas = sigmas_of(points.shape[1])
-    areas = _AREA * np.prod(np.maximum(before.boxes[:, 2:] - before.boxes[:, :2], 0.0), axis=-1)
+    areas = _AREA * areas_of(before.boxes)
     squares = np.sum((points[:, None, :, :2] - others[None, :, :, :2]) ** 2, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         near = np.exp(-squares / (8 * sigmas**2 * areas[:, None, None]))
@@ -93,15 +96,14 @@ def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for oriented boxes: two are the same one if they overlap, turned, by ``asked.iou``."""
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
-        yield Layout((("xywh", ()), *_READY[1:], ("angle", ())))
+        yield Layout((("xywh", ()), *READY[1:], ("angle", ())))
         for before in _scored(rows.shape[1] - 5, last):
             yield Layout((*before, ("angle", ())))
 
     head = _raw(asked, reference, "angle")
     if head is None:
         head = placed_head(_placed(asked, reference, "angle", layouts), " (angles in radians)", "angle")
-    head = replace(head, alike=turned_overlaps_of, suppress=_turned_suppressed)
-    return found_task(asked, head, "IoU", reference[0])
+    return found_task(asked, replace(head, suppress=_turned_suppressed), "IoU", turned_overlaps_of, reference[0])
 
 
 def turned_overlaps_of(before: Detections, after: Detections) -> np.ndarray:
@@ -145,9 +147,7 @@ def _turned_overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
     others = others[near]
     boxes = np.broadcast_to(box, others.shape)
     areas = [np.prod(np.maximum(sides, 0.0), axis=-1) for sides in (boxes[:, 2:4], others[:, 2:4])]
-    shared = _shared_area(boxes, others)
-    union = areas[0] + areas[1] - shared
-    shares[near] = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0)
+    shares[near] = over_union(_shared_area(boxes, others), *areas)
     return np.clip(shares, 0.0, 1.0)
 
 
@@ -205,27 +205,29 @@ _WITHIN = 1.1
 
 def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for instance masks: two are the same one if their masks overlap by ``asked.iou``."""
-    of_image = _beside_lists(asked, reference, "masks")
-    if of_image is not None:
-        return found_task(asked, replace(of_image, alike=mask_overlaps), "mask IoU", reference[0])
+    head = _beside_lists(asked, reference, "masks") or _head_with_prototypes(asked, reference)
+    return found_task(asked, head, "mask IoU", mask_overlaps, reference[0])
+
+
+def _head_with_prototypes(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
+    """Returns the head for masks that are sums of prototypes; raises BadInput if there is none."""
     sizes = {n: v.shape[1] for n, v in reference[0].items() if v.ndim == 4 and v.dtype.kind == "f" and v.shape[1] > 1}
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         for size in sorted(set(sizes.values())):
-            for before in (_READY, *_scored(rows.shape[1] - 4 - size, last)):
+            for before in (READY, *_scored(rows.shape[1] - 4 - size, last)):
                 yield Layout((*before, ("masks", (size,))))
 
     if asked.head is not None or not fitting_layouts(reference, layouts):
         raw = _raw_instances(asked, reference, sizes)
         if raw is not None:
-            return found_task(asked, raw, "mask IoU", reference[0])
+            return raw
     placed = _placed(asked, reference, "masks", layouts)
     names = [name for name, size in sizes.items() if (size,) == placed.layout.shapes["masks"]]
     if len(names) != 1:
         raise not_told(asked.name, reference[0], INSTANCES_OUTPUTS)
     head = placed_head(placed, f" (masks of '{names[0]}')", "masks")
-    scale = _mask_scale(placed, names[0], reference)
-    return found_task(asked, _with_prototypes(head, names[0], scale), "mask IoU", reference[0])
+    return _with_prototypes(head, names[0], _mask_scale(placed, names[0], reference))
 
 
 def _with_prototypes(head: Head, name: str, scale: tuple[float, float]) -> Head:
@@ -236,7 +238,7 @@ def _with_prototypes(head: Head, name: str, scale: tuple[float, float]) -> Head:
         masked = [replace(image, more=prototype_masks(image, prototypes, scale)) for image, prototypes in images]
         return [image.at(np.flatnonzero(image.more.any(axis=(1, 2)))) for image in masked]
 
-    return replace(head, names=(*head.names, name), finish=finish, alike=mask_overlaps)
+    return replace(head, names=(*head.names, name), finish=finish)
 
 
 def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mapping[str, int]) -> Head | None:
@@ -308,8 +310,7 @@ def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
     pixels = int(np.prod(before.more.shape[1:]))
     masks, others = (image.more.reshape(-1, pixels).astype(np.float32) for image in (before, after))
     shared = (masks @ others.T).astype(np.float64)
-    union = masks.sum(axis=1, dtype=np.float64)[:, None] + others.sum(axis=1, dtype=np.float64) - shared
-    return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
+    return over_union(shared, masks.sum(axis=1, dtype=np.float64)[:, None], others.sum(axis=1, dtype=np.float64))
 
 
 def _beside_lists(asked: AskedTask, reference: Sequence[Outputs], kind: str) -> Head | None:
@@ -351,15 +352,12 @@ def _with_more(head: Head, name: str, outputs: Outputs) -> list[Detections]:
     return [replace(image, more=more) for image in head.read(outputs)]
 
 
-_READY: tuple[tuple[str, tuple[int, ...]], ...] = (("xyxy", ()), ("score", ()), ("class", ()))
-
-
-def _scored(classes: int, last: bool) -> Iterator[tuple[tuple[str, tuple[int, ...]], ...]]:
+def _scored(classes: int, last: bool) -> Iterator[Groups]:
     """Gives the columns of candidates before those of a task; as rows, they may have an objectness, as in YOLO v5."""
     if classes > 0:
-        yield ("xywh", ()), ("classes", (classes,))
+        yield candidates(classes, objectness=False)
     if classes > 1 and last:
-        yield ("xywh", ()), ("objectness", ()), ("classes", (classes - 1,))
+        yield candidates(classes - 1, objectness=True)
 
 
 _SUPPORTED = {"keypoints": POSE_OUTPUTS, "angle": OBB_OUTPUTS, "masks": INSTANCES_OUTPUTS}

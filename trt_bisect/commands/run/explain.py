@@ -18,7 +18,7 @@ from time import perf_counter
 
 from trt_bisect.analyzer.blame import Evidence, LossAlone, advise
 from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weight, rounded_weight
-from trt_bisect.analyzer.origins import INPUT, BothRuns, Origin, activation_origins, bias_origins, weight_origins
+from trt_bisect.analyzer.origins import INPUT, Origin, activation_origins, bias_origins, both_observer, weight_origins
 from trt_bisect.analyzer.overflow import overflow_advice
 from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.answer.in_fp16 import with_units_in
@@ -443,8 +443,8 @@ def _compared(experiment: Experiment, progress: Progress, memory: int) -> tuple[
             weights.append(weight)
             progress.step("weights")
     give_back_memory()
-    both_runs = BothRuns(writer, plan, origins, groups)
-    runs = chain.from_iterable(both_runs.on(feeds, position) for position, feeds in enumerate(experiment.feeds))
+    on_both = both_observer(writer, plan, origins, groups)
+    runs = chain.from_iterable(on_both(feeds, position) for position, feeds in enumerate(experiment.feeds))
     compared = compare_tensors(runs, origins, lambda: progress.step("FP32 and INT8"))
     return [(tensor, ExplainedTensor.of(tensor)) for tensor in compared], weights
 
