@@ -234,7 +234,7 @@ def test_another_metric_is_a_row_of_its_own(finished, tmp_path, week):
     with History(week / HISTORY) as kept:
         kept.record(night(finished, tmp_path / "other", START, metric="sqnr", int8=20.0), "[b]net[/b]")
         groups = trends(kept.past())
-    told = [(group.engine, group.metric, len(group.entries)) for group in groups]
+    told = [(group[0].engine, group[0].report.metric, len(group)) for group in groups]
     assert told == [("onnxruntime", "cosine", 6), ("onnxruntime", "sqnr", 1)]
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tools import make_tables
 from trt_bisect.errors import BadInput
-from trt_bisect.report.result import section_of
+from trt_bisect.report.result import Result, TablePage
 from trt_bisect.report.screen.layout import fitted
 from trt_bisect.support import codec
 from trt_bisect.support.table import NAME, PERCENT, Column, NestedColumns, columns_of, csv_of
@@ -101,8 +101,27 @@ def test_columns_by_name():
         screen(40, only=["beauty"])
 
 
+@dataclass(frozen=True)
+class Rows(Result):
+    COMMAND = "rows"
+
+    rows: tuple[Row, ...]
+
+    @property
+    def names(self):
+        return {"net": "N1"}
+
+    def tables(self):
+        return {"rows.csv": (Row, self.rows)}
+
+    def page(self):
+        return TablePage(
+            self.COMMAND, "net", "", self.section("rows", "Rows", "rows.csv", filters=("tensor", "hidden"))
+        )
+
+
 def test_the_page_has_the_described_columns_that_have_a_value():
-    (section,) = section_of("rows", "Rows", "rows.csv", Row, ROWS, {"net": "N1"}, filters=("tensor", "hidden"))
+    (section,) = Rows(ROWS).page().sections
     assert [each.key for each in section.columns] == [key for key in KEYS if not key.endswith(("_count", "sides"))]
     about = {each.key: each for each in section.columns}
     assert (about["layer"].help, about["layer"].kind, about["a{b}"].title) == ("Of N1", "name", "a{b}")
@@ -112,7 +131,7 @@ def test_the_page_has_the_described_columns_that_have_a_value():
     }  # fmt: skip
     assert section.rows[1][0] == "y"
     assert section.filters == ("tensor",)
-    assert section_of("rows", "Rows", "rows.csv", Row, ()) == []
+    assert Rows(()).page().sections == []
 
 
 def test_raised_columns_are_shown():

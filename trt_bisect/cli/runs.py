@@ -47,7 +47,7 @@ def run_command(
     from trt_bisect.commands.run.live import StoppedRun
     from trt_bisect.commands.run.run import run
     from trt_bisect.report.page import PAGE
-    from trt_bisect.report.screen.run import console_for_reports, print_advice, print_verdict
+    from trt_bisect.report.screen.run import print_advice
     from trt_bisect.report.screen.tables import TENSORS_UP_TO, print_explained_tensors
 
     folder = Path(str(run_folder(options.output, model)))
@@ -55,10 +55,7 @@ def run_command(
     try:
         report = run.job(model, replace(options, output=folder, progress=display.progress()), command)
     except StoppedRun as stop:
-        if display.json:
-            display.print_json(stop.report)
-        else:
-            print_verdict(stop.report, console_for_reports())
+        _printed(stop.report, display, is_whole=False)
         raise
     screen = _printed(report, display, every_layer=all_layers)
     if screen is None:
@@ -76,15 +73,19 @@ def run_command(
     return report.exit_code
 
 
-def _printed(report: Report, display: Display, **layout: Any) -> Console | None:
+_PIPED = 100
+"""The columns of a report, where stdout is no terminal."""
+
+
+def _printed(report: Report, display: Display, *, is_whole: bool = True, **layout: Any) -> Console | None:
     """Prints a report, or with ``--json`` its JSON, with ``-q`` its verdict; returns the console of a whole report."""
-    from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict
+    from trt_bisect.report.screen.run import print_report, print_verdict
 
     if display.json:
         display.print_json(report)
         return None
-    screen = console_for_reports()
-    if display.quiet:
+    screen = console(_PIPED)
+    if display.quiet or not is_whole:
         print_verdict(report, screen)
         return None
     print_report(report, screen, **layout)

@@ -72,11 +72,23 @@ class HistoryEntry:
         path = Path(self.report.model)
         return model in (self.report.model, path.name, path.stem)
 
+    @property
+    def is_finished(self) -> bool:
+        """True if the run came to its end."""
+        return self.report.state == FINISHED
+
+    @property
+    def engine(self) -> str:
+        """The engine as text, with TensorRT's typing; runs of the former ``recover`` stand apart."""
+        report = self.report
+        typing = f" {report.typing}" if report.engine == "tensorrt" else ""
+        return f"{report.engine}{typing}{', recover' if report.strategy == 'recover' else ''}"
+
     def continues(self, before: HistoryEntry) -> bool:
         """Returns true if the entry takes the place of one of the same run: that, or unfinished with its question."""
         question = ("fingerprint", "metric", "threshold", "share", "strategy")
         is_same = all(getattr(self.report, name) == getattr(before.report, name) for name in question)
-        return is_same and (before.started == self.started or before.report.state != FINISHED)
+        return is_same and (before.started == self.started or not before.is_finished)
 
 
 def entry_of(index: Sequence[Any], report: Report) -> HistoryEntry:
@@ -191,46 +203,24 @@ _PARTS = {
 }
 
 
-@dataclass(frozen=True)
-class Trend:
-    """Entries whose reports can be compared with each other: of the same label, engine, typing and metric."""
-
-    label: str
-    engine: str
-    metric: str
-    entries: tuple[HistoryEntry, ...]
-
-    @property
-    def finished(self) -> tuple[HistoryEntry, ...]:
-        """The finished entries."""
-        return tuple(entry for entry in self.entries if entry.report.state == FINISHED)
-
-    @property
-    def last_change(self) -> str:
-        """Date and differences of the latest report that differs from the one before it; empty if none does."""
-        for before, after in reversed(list(pairwise(self.finished))):
-            if differing := changes(before.report, after.report):
-                return f"{after.started:%Y-%m-%d}: {', '.join(differing)}"
-        return ""
-
-    def compared(self) -> list[tuple[HistoryEntry, list[str]]]:
-        """Returns each entry with its differences from the finished one before it."""
-        differing = {after.id: changes(before.report, after.report) for before, after in pairwise(self.finished)}
-        return [(entry, differing.get(entry.id, [])) for entry in self.entries]
-
-
-def trends(entries: Iterable[HistoryEntry]) -> list[Trend]:
-    """Groups entries that can be compared with each other, in the order of labels."""
+def trends(entries: Iterable[HistoryEntry]) -> list[list[HistoryEntry]]:
+    """Groups entries that can be compared with each other: of one label, engine and metric, in the order of these."""
     groups: dict[tuple[str, str, str], list[HistoryEntry]] = {}
     for entry in entries:
-        groups.setdefault((entry.label, engine_text(entry.report), entry.report.metric), []).append(entry)
-    return [Trend(*key, tuple(grouped)) for key, grouped in sorted(groups.items())]
+        groups.setdefault((entry.label, entry.engine, entry.report.metric), []).append(entry)
+    return [groups[key] for key in sorted(groups)]
 
 
-def engine_text(report: Report) -> str:
-    """Returns the engine of a report as text, with TensorRT's typing; reports of the former ``recover`` stand apart."""
-    typing = f" {report.typing}" if report.engine == "tensorrt" else ""
-    return f"{report.engine}{typing}{', recover' if report.strategy == 'recover' else ''}"
+def _finished(entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
+    return [entry for entry in entries if entry.is_finished]
+
+
+def _last_change(finished: Sequence[HistoryEntry]) -> str:
+    """Returns date and differences of the latest report that differs from the one before it; empty if none does."""
+    for before, after in reversed(list(pairwise(finished))):
+        if differing := changes(before.report, after.report):
+            return f"{after.started:%Y-%m-%d}: {', '.join(differing)}"
+    return ""
 
 
 def changes(before: Report, after: Report) -> list[str]:
@@ -273,7 +263,10 @@ RUNS_DRAWN = 40
 
 
 def print_history(history: History, selection: HistoryFilter, console: Console, *, top: int) -> None:
-    """Prints a row for each trend, or for each run of the network that is selected; at most ``top`` rows, all for 0."""
+    """Prints a row for each group of ``trends``, or for each run of the network that is selected.
+
+    At most ``top`` rows, all for 0.
+    """
     entries = history.past(selection)
     groups, by_run = trends(entries), selection.label is not None
     rows = len(entries) if by_run else len(groups)
@@ -285,49 +278,52 @@ def print_history(history: History, selection: HistoryFilter, console: Console, 
         console.print(f"{top} of {rows} rows; --top 0 shows all.", markup=False)
 
 
-def trend_table(groups: Sequence[Trend], console: Console) -> Table:
-    """Returns one row for each trend: the last figures, and sparklines of full INT8 and its latency.
+def trend_table(groups: Sequence[Sequence[HistoryEntry]], console: Console) -> Table:
+    """Returns one row for each group of ``trends``: the last figures, and sparklines of full INT8 and its latency.
 
     Columns that do not fit on the console are left out, here and in ``run_table``.
     """
-    timed = any(entry.report.milliseconds("int8") is not None for trend in groups for entry in trend.entries)
+    timed = any(entry.report.milliseconds("int8") is not None for group in groups for entry in group)
     figures = ("INT8>", "over runs", "Recipe>", "Culprits>", *(("INT8 ms>", "over runs") if timed else ()))
     table = titled("Label", "Engine", "Metric", "Runs>", "Last, UTC", "Verdict", *figures, "Changed last")
-    for trend in groups:
-        finished = [entry.report for entry in trend.finished]
-        last, drawn = finished[-1] if finished else None, finished[-RUNS_DRAWN:]
+    for group in groups:
+        label, engine, metric = group[0].label, group[0].engine, group[0].report.metric
+        finished = _finished(group)
+        last, drawn = finished[-1].report if finished else None, [entry.report for entry in finished[-RUNS_DRAWN:]]
         int8, recipe = (
-            figure_text(trend.metric, getattr(last.similarity, plan)) if last else "-" for plan in ("int8", "recipe")
+            figure_text(metric, getattr(last.similarity, plan)) if last else "-" for plan in ("int8", "recipe")
         )
         times = [_milliseconds(last), spark_text([report.milliseconds("int8") for report in drawn])] if timed else []
         table.add_row(
-            *map(Text, (trend.label, trend.engine, trend.metric, str(len(trend.entries)), _when(trend.entries[-1]))),
+            *map(Text, (label, engine, metric, str(len(group)), _when(group[-1]))),
             _verdict(last.verdict if last else "-"),
             *map(Text, (int8, spark_text([report.similarity.int8 for report in drawn]), recipe)),
             *map(Text, (str(len(last.culprits)) if last else "-", *times)),
-            Text(trend.last_change or ("-" if len(finished) < 2 else "nothing")),
+            Text(_last_change(finished) or ("-" if len(finished) < 2 else "nothing")),
         )
     dropped = ("over runs", "Metric", "Runs", "INT8 ms", "Changed last", "Engine")
     return with_columns_that_fit(table, console, dropped, prose=("Changed last", "Engine"))
 
 
-def run_table(groups: Sequence[Trend], top: int, console: Console) -> Table:
+def run_table(groups: Sequence[Sequence[HistoryEntry]], top: int, console: Console) -> Table:
     """Returns one row for each of the last ``top`` runs, all for 0, in the order of recording."""
-    rows = sorted((row for trend in groups for row in trend.compared()), key=lambda row: row[0].id)
-    timed = any(entry.report.milliseconds("int8") is not None for entry, _ in rows)
+    rows = sorted((entry for group in groups for entry in group), key=lambda entry: entry.id)
+    pairs = (pair for group in groups for pair in pairwise(_finished(group)))
+    differing = {after.id: changes(before.report, after.report) for before, after in pairs}
+    timed = any(entry.report.milliseconds("int8") is not None for entry in rows)
     figures = ("INT8>", "Recipe>", "Culprits", *(("INT8 ms>",) if timed else ()), "s>")
     table = titled("Began, UTC", "Engine", "Metric", "Verdict", *figures, "Differs from the run before", "Folder")
-    for entry, changed in rows[-top:]:
-        report, finished = entry.report, entry.report.state == FINISHED
+    for entry in rows[-top:]:
+        report, finished = entry.report, entry.is_finished
         culprits = (report.answer.ranked if report.answer is not None else ()) or report.culprits
         table.add_row(
-            *map(Text, (_when(entry), engine_text(report), report.metric)),
+            *map(Text, (_when(entry), entry.engine, report.metric)),
             _verdict(report.verdict if finished else ""),
             *(Text(figure_text(report.metric, value)) for _, value in report.similarity.items()),
             Text(listed(culprits, 3) if culprits else "none" if finished else ""),
             *([Text(_milliseconds(report))] if timed else []),
             Text(f"{report.seconds.total:.1f}" if finished else ""),
-            *map(Text, (", ".join(changed) if finished else report.state, Path(entry.folder).name)),
+            *map(Text, (", ".join(differing.get(entry.id, ())) if finished else report.state, Path(entry.folder).name)),
             style="" if finished else "dim",
         )
     dropped = ("s", "Metric", "Folder", "Engine", "INT8 ms")

@@ -226,10 +226,7 @@ class History(AbstractContextManager["History"]):
         Raises:
             BadInput: there is no readable run in the folder, or the history cannot be written.
         """
-        self.write(entries_in(Path(folder)), label)
-
-    def write(self, entries: Iterable[HistoryEntry], label: str = "") -> None:
-        """Writes entries of run folders in one transaction; see ``record``."""
+        entries = entries_in(Path(folder))
         with _sqlite_errors(self.path), _transaction(self._base):
             for entry in entries:
                 self._write(entry, label)

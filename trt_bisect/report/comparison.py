@@ -160,12 +160,8 @@ class Comparison(Result):
                     words=words if cut > 0 else "",
                     sort="sqnr",
                 ),
-                *(self.section("matched", "Layers of both networks", MATCHED, filters=("by",)) if self.other else []),
-                *(
-                    self.section("engine", "Tensors of the engine", ENGINE_TENSORS, filters=("cause",))
-                    if self.engine_tensors
-                    else []
-                ),
+                *self.section("matched", "Layers of both networks", MATCHED, filters=("by",)),
+                *self.section("engine", "Tensors of the engine", ENGINE_TENSORS, filters=("cause",)),
             ],
         )
 

@@ -54,14 +54,13 @@ class Channels:
     @classmethod
     def of(cls, values: np.ndarray, compared: Compared) -> Channels | None:
         """Returns the channels of a weight, float, of any shape, and its comparison; None if it has none."""
-        axis, loud = compared.origin.channel_axis, compared.loud
+        axis = compared.origin.channel_axis
         if axis is None:
             return None
-        if not (loud and loud.times >= LOUD) and compared.loud_input and compared.loud_input.times >= LOUD:
-            axis, loud = input_axis(axis), compared.loud_input
+        sides = ((axis, compared.loud), (input_axis(axis), compared.loud_input))
+        axis, outlier = next(((at, loud) for at, loud in sides if loud and loud.times >= LOUD), (axis, None))
         assert axis is not None
         spreads = channel_spreads(values, axis)
-        outlier = loud if loud and loud.times >= LOUD else None
         return cls(
             axis=axis % values.ndim,
             min=tuple(_short(spread.min) for spread in spreads),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from trt_bisect._version import __version__
@@ -214,9 +214,9 @@ def icon() -> str:
 
 
 @cache
-def environment() -> Environment:
-    """Returns the Jinja2 environment; it escapes all text that is not marked as safe."""
-    loader = FileSystemLoader(Path(__file__).parent / "templates")
+def environment(package: str = "trt_bisect.report") -> Environment:
+    """Returns the Jinja2 environment of a package's templates; it escapes all text that is not marked as safe."""
+    loader = PackageLoader(package)
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 

@@ -60,8 +60,8 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> tu
     """
     if trial.failed:
         return ()
-    low = str(_plan_of(trial).low)
-    lowered = _plan_of(trial).lowered & layers.keys()
+    plan = _plan_of(trial)
+    low, lowered = str(plan.low), plan.lowered & layers.keys()
     reported = {k: trial.ran[k] for k in sorted(lowered) if k in trial.ran}
     not_low = {k: ran for k, ran in reported.items() if ran not in (low, ON_DLA)}
     if not lowered or (reported and not not_low):
@@ -85,8 +85,8 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> tu
 
 def ran_low(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> str:
     """Returns the number of low layers that the engine says it ran so, such as ``7 of 9 layers ran in INT8``."""
-    low = str(_plan_of(trial).low)
-    lowered = _plan_of(trial).lowered & layers.keys()
+    plan = _plan_of(trial)
+    low, lowered = str(plan.low), plan.lowered & layers.keys()
     return f"{sum(trial.ran.get(k) == low for k in lowered)} of {len(lowered)} layers ran in {low.upper()}"
 
 

@@ -218,49 +218,6 @@ def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, .
     return tuple(map(PageColumn.of, columns))
 
 
-def section_of(
-    id: str,
-    title: str,
-    file: str,
-    kind: type,
-    rows: Sequence[Any],
-    names: Mapping[str, str] | None = None,
-    *,
-    filters: tuple[str, ...] = (),
-    raised: Collection[str] = (),
-    sort: str = "",
-    **more: Any,
-) -> list[Section]:
-    """Returns a section of a page; none for a table without rows.
-
-    Args:
-        filters: see ``Section``; a key without a column is left out.
-        raised: columns that are printed although their description says not.
-        sort: see ``Section``; a key without a column keeps the order of the rows.
-        more: the other attributes of the section.
-    """
-    columns = [
-        column
-        for column in columns_of(kind, rows, raised, **(names or {}))
-        if column.title and any(cell not in (None, "") and cell == cell for cell in map(column.cell, rows))
-    ]
-    keys = {column.key for column in columns}
-    names_of_fields = {declared.name for declared in fields(kind)}
-    drawn = [name for name in ("histogram", "map") if name in names_of_fields]
-    section = Section(
-        id,
-        title,
-        file,
-        tuple(map(PageColumn.of, columns)),
-        [[column.cell(row) for column in columns] for row in rows],
-        [{name: getattr(row, name) for name in drawn} for row in rows] if drawn else (),
-        filters=tuple(key for key in filters if key in keys),
-        sort=sort if sort in keys else "",
-        **more,
-    )
-    return [section] if rows else []
-
-
 SCHEMA = 2
 
 
@@ -283,10 +240,53 @@ class Result(Shown, ABC):
     def page(self) -> TablePage:
         """Returns the page."""
 
-    def section(self, id: str, title: str, file: str, rows: Sequence[Any] | None = None, **more: Any) -> list[Section]:
-        """Returns the section of the page on a table, or on some of its rows; see ``section_of``."""
-        kind, every = self.tables()[file]
-        return section_of(id, title, file, kind, every if rows is None else rows, self.names, **more)
+    def section(
+        self,
+        id: str,
+        title: str,
+        file: str,
+        rows: Sequence[Any] | None = None,
+        *,
+        filters: tuple[str, ...] = (),
+        raised: Collection[str] = (),
+        sort: str = "",
+        **more: Any,
+    ) -> list[Section]:
+        """Returns the section of the page on a table; none without the table, or without rows.
+
+        Args:
+            file: the CSV file of the table, a key of ``tables``.
+            rows: those of its rows that the page has; None for all.
+            filters: see ``Section``; a key without a column is left out.
+            raised: columns that are printed although their description says not.
+            sort: see ``Section``; a key without a column keeps the order of the rows.
+            more: the other attributes of the section.
+        """
+        tables = self.tables()
+        if file not in tables:
+            return []
+        kind, every = tables[file]
+        rows = every if rows is None else rows
+        columns = [
+            column
+            for column in columns_of(kind, rows, raised, **self.names)
+            if column.title and any(cell not in (None, "") and cell == cell for cell in map(column.cell, rows))
+        ]
+        keys = {column.key for column in columns}
+        names_of_fields = {declared.name for declared in fields(kind)}
+        drawn = [name for name in ("histogram", "map") if name in names_of_fields]
+        section = Section(
+            id,
+            title,
+            file,
+            tuple(map(PageColumn.of, columns)),
+            [[column.cell(row) for column in columns] for row in rows],
+            [{name: getattr(row, name) for name in drawn} for row in rows] if drawn else (),
+            filters=tuple(key for key in filters if key in keys),
+            sort=sort if sort in keys else "",
+            **more,
+        )
+        return [section] if rows else []
 
     @property
     def names(self) -> Mapping[str, str]:

@@ -45,7 +45,7 @@ HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe"
 PRICE = "price"
 UNSEEN = "unseen"
 ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
-"""The kinds of lines; the line of the verdict itself has the verdict's word."""
+"""The kinds of lines; the line of the verdict itself has the verdict's word. Most begin with their kind in capitals."""
 INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
 """The ways in which a run is stopped before its end."""
 UNCHANGED = "changes of the network were not tried"
@@ -76,6 +76,15 @@ FIGURES = {
 }
 
 
+def _line(kind: str, text: str, layers: Sequence[str] = ()) -> Line:
+    """Returns a line that begins with its kind in capitals."""
+    return Line(kind, f"{kind.upper()}: {text}", tuple(layers))
+
+
+def _figure(value: float | None, text: Callable[[float], str]) -> str:
+    return "no figure" if value is None else text(value)
+
+
 def verdict_lines(
     report: Report, network: Network, rule: Rule, findings: Findings, nothing: Trial, full: Trial
 ) -> tuple[Line, ...]:
@@ -87,7 +96,7 @@ def verdict_lines(
     assert answer is not None
     if answer.given is not None and answer.given.inputs == 1:
         text = "the verdict rests on a single sample (copies do not count): give more, such as you have in production"
-        lines.append(Line(FEW_INPUTS, f"FEW INPUTS: {text}."))
+        lines.append(_line(FEW_INPUTS, f"{text}."))
     lines += [*fixed_lines(network), *_on_plans(report, answer, network, rule, findings, nothing, full)]
     if report.bound is not None and report.recipe.meets:
         lines.append(bound_line(report.bound))
@@ -127,23 +136,22 @@ def _on_plans(
         misses = "could not be built or run."
     elif rule.meets(full) and not report.goal.drop:
         misses = f"meets {threshold}, but misses it in another setting of the engine: {figure}"
-    yield Line(FAILS, f"{FAILS.upper()}: full {low} {misses}")
+    yield _line(FAILS, f"full {low} {misses}")
     yield from _base_alone(report, network, rule, nothing)
     if not recipe.meets:
         if not answer.not_done:
             kept = f"{listed(recipe.high) or 'no layer'} in high precision"
             best = f"The best plan, with {kept}, measures {restored}{_in_settings(rule, answer)}."
             within = "" if report.goal.most is None else f" within the budget of {percent(report.goal.most)}"
-            sentence = f"NO RECIPE: no plan tried{within} meets the {_asked(report)}. {best}"
-            yield Line(NO_RECIPE, sentence, recipe.high)
+            yield _line(NO_RECIPE, f"no plan tried{within} meets the {_asked(report)}. {best}", recipe.high)
         return
     yield from _blamed(report, network, rule, findings)
-    with_layers = f"RECIPE: with {means(report)} the network"
+    with_layers = f"with {means(report)} the network"
     holds = [*holds_on(answer, text, with_layers)] if answer.given else [f"{with_layers} measures {restored}."]
     holds += ["No input was held out to test it."] if answer.given and answer.unseen is None else []
     moved = listed([move.tensor for move in report.moves], _NAMED)
     scales = [f"Scales of another calibrator for {moved} cost no speed."] if report.moves else []
-    yield Line(RECIPE, " ".join([*holds, _price(report, answer, rule, low), *scales]), recipe.high)
+    yield _line(RECIPE, " ".join([*holds, _price(report, answer, rule, low), *scales]), recipe.high)
     if report.goal.most is not None:
         yield _best_within(report, restored, low)
         return
@@ -165,9 +173,9 @@ def _best_within(report: Report, restored: str, low: str) -> Line:
     best = "a plan" if report.stopped else "the most accurate plan found"
     extra = [row.name for row in report.layers if row.name in report.recipe.added and row.taken_back is not None]
     more = f" Without {listed(extra, _NAMED)} in high precision it meets the {_asked(report)} too." if extra else ""
-    return Line(
+    return _line(
         BUDGET,
-        f"BUDGET: {best} that gives up at most {percent(report.goal.most or 0.0)} of {low}'s "
+        f"{best} that gives up at most {percent(report.goal.most or 0.0)} of {low}'s "
         f"gain in speed keeps {layers_high(report)}, measures {restored} and gives up {percent(cost)}.{more}",
         report.recipe.high,
     )
@@ -195,16 +203,16 @@ def fixed_lines(network: Network) -> Iterator[Line]:
     """Yields the lines above the verdict: an experiment that no engine runs, and the layers that the user fixed."""
     fixed, low = fixed_text(network), network.low.title
     if network.low.wide:
-        yield Line(EXPERIMENT, f"EXPERIMENT: {low}, emulated only: TensorRT has no 16-bit activations.")
+        yield _line(EXPERIMENT, f"{low}, emulated only: TensorRT has no 16-bit activations.")
     elif wide := [layer.name for layer in network.layers if layer.fixed is Precision.INT16]:
         text = f"{listed(wide, _NAMED)} with activations in INT16, emulated only: TensorRT has no 16-bit activations."
-        yield Line(EXPERIMENT, f"EXPERIMENT: {text}", tuple(wide))
+        yield _line(EXPERIMENT, text, wide)
     elif sides := [layer.name for layer in network.layers if layer.fixed in _SIDES]:
         text = f"{listed(sides, _NAMED)} with one side alone in {low}, emulated only: no engine is asked for that."
-        yield Line(EXPERIMENT, f"EXPERIMENT: {text}", tuple(sides))
+        yield _line(EXPERIMENT, text, sides)
     if fixed:
-        layers = tuple(layer.name for layer in network.layers if layer.fixed is not None)
-        yield Line(FIXED, f"FIXED: you fixed {fixed}. 'Full {low}' means all other layers in {low}.", layers)
+        layers = [layer.name for layer in network.layers if layer.fixed is not None]
+        yield _line(FIXED, f"you fixed {fixed}. 'Full {low}' means all other layers in {low}.", layers)
 
 
 def accuracy_line(accuracy: Accuracies) -> Line:
@@ -216,7 +224,7 @@ def accuracy_line(accuracy: Accuracies) -> Line:
         parts.append(f"{name} {_share(value)}{ratio}")
     names = dict.fromkeys(name for figures in accuracy.also.values() for name in figures)
     also = [f" {name}: {', '.join(f'{k} {_share(v.get(name))}' for k, v in accuracy.also.items())}." for name in names]
-    return Line(ACCURACY, f"ACCURACY: {', '.join(parts)}.{''.join(also)}")
+    return _line(ACCURACY, f"{', '.join(parts)}.{''.join(also)}")
 
 
 def _share(value: float | None) -> str:
@@ -227,8 +235,8 @@ def _share(value: float | None) -> str:
 
 def above_verdict(inputs: JudgedInputs) -> list[Line]:
     """Returns the lines above the verdict, with which a pass is doubted: a part judged alone, warnings on the data."""
-    part = [Line(PART, f"PART: {inputs.part}")] if inputs.part else []
-    return [*part, *(Line(DATA, f"DATA: {warning}") for warning in inputs.warnings)]
+    part = [_line(PART, inputs.part)] if inputs.part else []
+    return [*part, *(_line(DATA, warning) for warning in inputs.warnings)]
 
 
 def _plan_texts(report: Report) -> Iterator[str]:
@@ -242,7 +250,7 @@ def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
     """Returns the words on the settings in which a plan misses; empty if it misses in all that were measured."""
     deciding = {name: answer.settings[name] for name in DECIDING if name in answer.settings}
     missing = {
-        name: "no figure" if value is None else rule.text(value)
+        name: _figure(value, rule.text)
         for name, value in deciding.items()
         if value is None or rule.metric.loss(value) > rule.budget
     }
@@ -255,12 +263,8 @@ def _other_ranges(answer: AnswerFacts, text: Callable[[float], str], low: str) -
     """Yields a line if the first calibrator misses the threshold and another one restores the accuracy."""
     first = answer.calibrators[0] if answer.calibrators else None
     if first is not None and not first.chosen and not first.meets:
-        figure = "no figure" if first.similarity is None else text(first.similarity)
-        sentence = (
-            f"SCALES: with calibrator {first.calibrator} full {low} misses the threshold ({figure}): use the recipe's "
-            "scales."
-        )
-        yield Line(RANGES, sentence)
+        misses = f"misses the threshold ({_figure(first.similarity, text)}): use the recipe's scales."
+        yield Line(RANGES, f"SCALES: with calibrator {first.calibrator} full {low} {misses}")
 
 
 def _base_alone(report: Report, network: Network, rule: Rule, nothing: Trial) -> Iterator[Line]:
@@ -274,11 +278,11 @@ def _base_alone(report: Report, network: Network, rule: Rule, nothing: Trial) ->
         measured = f"{'no figure (not finite)' if value is None else rule.text(value)} on the inputs used in the search"
     if measured:
         names = "" if network.has_pairs else f"'trt-bisect run --low {network.base}' names the layers; "
-        sentence = (
-            f"BASE: {str(network.base).upper()} alone misses the {_asked(report)}: with no layer in "
-            f"{network.low.title} the network measures {measured}. {names}--base fp32 avoids it."
+        yield _line(
+            BASE,
+            f"{str(network.base).upper()} alone misses the {_asked(report)}: with no layer in "
+            f"{network.low.title} the network measures {measured}. {names}--base fp32 avoids it.",
         )
-        yield Line(BASE, sentence)
 
 
 def base_misses(network: Network, rule: Rule, nothing: Trial) -> bool:
@@ -300,22 +304,19 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) ->
     if recipe.untested:
         limits = "large networks, stopped runs and --effort limit these tests"
         also = f"the run did not test if {listed(recipe.untested, _NAMED)} must stay in high precision too: {limits}"
-        yield Line(UNTESTED, f"NOT TESTED: {also}.", recipe.untested)
+        yield _line(UNTESTED, f"{also}.", recipe.untested)
     if recipe.faster:
         why = f"the engine is predicted to be slower with them in {low}, as the types of tensors change more often"
-        yield Line(FASTER, f"FASTER: {listed(recipe.faster, _NAMED)} also in high precision: {why}.", recipe.faster)
+        yield _line(FASTER, f"{listed(recipe.faster, _NAMED)} also in high precision: {why}.", recipe.faster)
     if recipe.for_fp16:
         why = "with them, all layers of the recipe can be in FP16, which costs less than fewer in FP32"
-        yield Line(
-            FOR_FP16, f"FOR FP16: {listed(recipe.for_fp16, _NAMED)} also in high precision: {why}.", recipe.for_fp16
-        )
+        yield _line(FOR_FP16, f"{listed(recipe.for_fp16, _NAMED)} also in high precision: {why}.", recipe.for_fp16)
     judged = {row.name for row in report.layers if row.taken_back is not None}.union(recipe.for_fp16)
-    unbuilt = tuple(name for name in recipe.added if name not in recipe.untested and name not in judged)
+    unbuilt = [name for name in recipe.added if name not in recipe.untested and name not in judged]
     if unbuilt:
-        text = f"NOT JUDGED: no engine with {listed(unbuilt, _NAMED)} in {low} could be measured."
-        yield Line(UNJUDGED, text, unbuilt)
+        yield _line(UNJUDGED, f"no engine with {listed(unbuilt, _NAMED)} in {low} could be measured.", unbuilt)
     if report.culprits and findings.steps and not findings.suspects:
-        yield Line(SPREAD, f"SPREAD: {_accumulates(network, rule, findings)}")
+        yield _line(SPREAD, _accumulates(network, rule, findings))
 
 
 def _culprits(report: Report, rule: Rule, low: str) -> str:
@@ -332,7 +333,7 @@ def _culprits(report: Report, rule: Rule, low: str) -> str:
 
 
 def _put_back(rows: Sequence[LayerRow], report: Report, low: str) -> str:
-    figures = ["no figure" if row.taken_back is None else report.text(row.taken_back) for row in rows[:_NAMED]]
+    figures = [_figure(row.taken_back, report.text) for row in rows[:_NAMED]]
     return f"{listed([row.name for row in rows], _NAMED)}. If put back in {low}: {', '.join(figures)}"
 
 
@@ -377,7 +378,7 @@ def _subject(report: Report) -> str:
 
 
 def _other_figure(figures: PlanFigures, rule: Rule, low: str = "fp16") -> str:
-    figure = "no figure" if figures.similarity is None else rule.text(figures.similarity)
+    figure = _figure(figures.similarity, rule.text)
     if figures.similarity is not None and rule.metric.loss(figures.similarity) <= rule.budget:
         return figure
     names = " ('--low fp16' names the layers)" if low == "fp16" else ""
@@ -401,13 +402,13 @@ def _dear(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator
             f"({', '.join(needed.values())}): with these scales every recipe must keep {pronoun}."
         )
     if sentences:
-        yield Line(PRICE, f"PRICE: {' '.join(sentences)}", tuple(layer.name for layer in dear))
+        yield _line(PRICE, " ".join(sentences), [layer.name for layer in dear])
 
 
 def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
     """Yields a sentence on the inputs on which a plan passes."""
     parts = [
-        f"{held.holds} of {held.inputs} {inputs} (worst {'no figure' if held.worst is None else text(held.worst)})"
+        f"{held.holds} of {held.inputs} {inputs} (worst {_figure(held.worst, text)})"
         for held, inputs in ((answer.given, "of your inputs"), (answer.unseen, "held-out inputs"))
         if held is not None
     ]
@@ -433,13 +434,13 @@ def bound_line(bound: Bound) -> Line:
     if bound.next is not None:
         more = f"; {bound.more} more {alike if bound.missed else none} would make it {percent(bound.next)}"
     text = f"at most {most} of inputs like these {several}, {percent(bound.sure)} sure: {miss}{more}"
-    return Line(UNSEEN, f"UNSEEN: {text}.")
+    return _line(UNSEEN, f"{text}.")
 
 
 def _too_dear(answer: AnswerFacts, low: str, text: Callable[[float], str]) -> Iterator[Line]:
     """Yields a line on free calibrators, or on what to do if the recipe gives up more than half of the gain."""
     for row in answer.free_ranges[:1]:
-        figure = "no figure" if row.similarity is None else text(row.similarity)
+        figure = _figure(row.similarity, text)
         yield Line(RANGES, f"SCALES: with calibrator {row.calibrator} full {low} meets the threshold ({figure}).")
         return
     if answer.cost <= TOO_DEAR:
@@ -450,9 +451,9 @@ def _too_dear(answer: AnswerFacts, low: str, text: Callable[[float], str]) -> It
         alternative = (
             f"With {layers} in high precision, {percent(half.cost)} given up, it measures {text(half.similarity)}. "
         )
-    yield Line(
+    yield _line(
         TOO_EXPENSIVE,
-        f"TOO EXPENSIVE: the recipe gives up more than half of {low}'s gain in speed: {low} does not suit this network "
+        f"the recipe gives up more than half of {low}'s gain in speed: {low} does not suit this network "
         f"as it is. {alternative}'--budget {percent(TOO_DEAR)}' searches for the most accurate plan at "
         "that price.",
     )
@@ -473,7 +474,7 @@ def means(report: Report) -> str:
 
 def stopped_line(stopped: str, not_done: Sequence[str]) -> Line:
     """Returns the line on a run that was stopped, see ``Report.stopped``, with a clause on each thing not done."""
-    return Line(STOPPED, f"STOPPED: {_BY[stopped]}: {'; '.join(not_done)}. The same command continues from here.")
+    return _line(STOPPED, f"{_BY[stopped]}: {'; '.join(not_done)}. The same command continues from here.")
 
 
 def memory_notes(trials: Iterable[Trial]) -> list[Note]:

@@ -28,7 +28,7 @@ from trt_bisect.errors import BadInput, first_line, install
 from trt_bisect.model.layers import TensorTypes, weight_axis
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter
-from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.model.quantizer import round_trips
 from trt_bisect.support.files import make_folder, unwritable
 from trt_bisect.support.machine import ThreadsIfLong, cores
 from trt_bisect.support.memory import parts
@@ -328,7 +328,7 @@ class TensorHistograms:
             self._count(name, self._kind, values)
         quantizers = self._origins[name].quantizers
         if self._kind != FP32 and quantizers:
-            self._count(name, ROUNDED, rounded(values, quantizers))
+            self._count(name, ROUNDED, round_trips(values, quantizers))
 
     def _count(self, name: str, kind: str, values: np.ndarray) -> None:
         channels = self._channels.of(f"tensor {name}", values, self._origins[name].channel_axis)
@@ -359,33 +359,13 @@ class TensorHistograms:
         ]
 
 
-def rounded(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarray:
-    """Returns a tensor after its quantizers, float32."""
-    for quantizer in quantizers:
-        values = quantizer.round_trip(values)
-    return values
+def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> dict[str, Origin]:
+    """Returns the float constants of ``layers`` that INT8 can round, or of two axes or more, and the biases.
 
-
-@dataclass(frozen=True)
-class Weight:
-    """A weight of a layer.
-
-    Attributes:
-        tag: ``<layer>/weights``, ``<layer>/weights_1`` for the second; ``<layer>/bias`` for a bias.
-        quantizers: the quantizers of its INT8 rounding; empty where it is not rounded.
-        axis: the axis of its channels; None where there are none.
+    They are by tag: ``<layer>/weights``, ``<layer>/weights_1`` for the second; ``<layer>/bias`` for a bias. Their
+    quantizers are those of full INT8.
     """
-
-    layer: int
-    tensor: str
-    tag: str
-    quantizers: tuple[Quantizer, ...]
-    axis: int | None
-
-
-def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> list[Weight]:
-    """Returns the float constants of ``layers`` that INT8 can round, or of two axes or more, and the biases."""
-    types, kept = TensorTypes.of(network.skeleton.graph), []
+    types, kept = TensorTypes.of(network.skeleton.graph), dict[str, Origin]()
     for layer in [layer for layer in network.layers if layer.name in layers]:
         node, tag, number = network.skeleton.graph.node[layer.index], layers[layer.name], 0
         roundings = {rounding.slot: rounding for rounding in layer.roundings if rounding.is_weight}
@@ -398,37 +378,39 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
                 continue
             quantizers = writer.quantizers(layer, rounding) if rounding and layer.quantizable else ()
             axis = rounding.axis if rounding and rounding.axis is not None else weight_axis(node, slot, types)
-            kept.append(Weight(layer.index, name, numbered(f"{tag}/weights", number), quantizers, axis))
+            kept[numbered(f"{tag}/weights", number)] = Origin(
+                tensor=name, index=layer.index, quantizers=quantizers, channel_axis=axis
+            )
             number += 1
         for k, name in enumerate(biases):
             if types.dtypes[name].kind == "f":
-                kept.append(Weight(layer.index, name, numbered(f"{tag}/bias", k), (), None))
+                kept[numbered(f"{tag}/bias", k)] = Origin(tensor=name, index=layer.index)
     return kept
 
 
 class WeightHistograms:
-    """Histograms of weights in FP32 and rounded, made once for all runs."""
+    """Histograms of weights, by tag, in FP32 and rounded, made once for all runs."""
 
-    def __init__(self, network: Network, weights: Iterable[Weight], channels: LoudChannels) -> None:
-        self._network, self._weights, self._channels = network, list(weights), channels
+    def __init__(self, network: Network, weights: Mapping[str, Origin], channels: LoudChannels) -> None:
+        self._network, self._weights, self._channels = network, weights, channels
         self._made: dict[tuple[str, str], ChannelHistograms] = {}
 
-    def write(self, run: LogRun, int8: Collection[int] | None = None) -> None:
+    def write(self, run: LogRun, int8: Collection[int | None] | None = None) -> None:
         """Writes the weights in FP32; with ``int8``, the rounded weights of these layers."""
-        for weight in self._weights:
+        for tag, weight in self._weights.items():
             if int8 is None:
-                self._histogram(weight, FP32).write(run, f"{weight.tag}/{FP32}")
-            elif weight.quantizers and weight.layer in int8:
-                self._histogram(weight, INT8).write(run, f"{weight.tag}/{INT8}")
+                self._histogram(tag, weight, FP32).write(run, f"{tag}/{FP32}")
+            elif weight.quantizers and weight.index in int8:
+                self._histogram(tag, weight, INT8).write(run, f"{tag}/{INT8}")
 
-    def _histogram(self, weight: Weight, kind: str) -> ChannelHistograms:
-        key = weight.tag, kind
+    def _histogram(self, tag: str, weight: Origin, kind: str) -> ChannelHistograms:
+        key = tag, kind
         if key not in self._made:
             values = self._network.constant(weight.tensor)
-            channels = self._channels.of(weight.tag, values, weight.axis)
+            channels = self._channels.of(tag, values, weight.channel_axis)
             if kind == INT8:
-                values = rounded(values, weight.quantizers)
-                channels = self._channels.of(weight.tag, values, weight.axis)
+                values = round_trips(values, weight.quantizers)
+                channels = self._channels.of(tag, values, weight.channel_axis)
             self._made[key] = ChannelHistograms()
             self._made[key].add(values, channels)
         return self._made[key]

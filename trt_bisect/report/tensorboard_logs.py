@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from onnx import AttributeProto
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.origins import RESULT, Origin, Tensors, activation_origins, plan_observer
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.data.feeds import Feeds, TensorSpec
+from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.driver.search import Findings
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
@@ -261,11 +261,62 @@ def _attribute_value(attribute: AttributeProto) -> Value:
     return value if kind in _PLAIN else kind.encode()
 
 
-@dataclass(frozen=True)
-class RunLogs:
-    """The logs of a run.
+class _Logs:
+    """The logs of a network's tensors and weights: a run in FP32 and others.
 
     Attributes:
+        network: None for saved tensors without it: they have no graph.
+        tags: the beginnings of the layers' tags, by layer.
+        weights: None where the scales of the network's plans are not known.
+    """
+
+    weights: logs.WeightHistograms | None = None
+
+    def __init__(self, board: logs.Board, network: Network | None, tags: Mapping[str, str]) -> None:
+        self.board, self.network, self.tags = board, network, tags
+        self._channels = logs.LoudChannels(board.channels)
+
+    def read_weights(self, network: Network, writer: PlanWriter) -> None:
+        """Has the weights of the layers with tags logged; ``writer`` writes the network's plans."""
+        of_layers = logs.weights_of(network, writer, self.tags)
+        self.weights = logs.WeightHistograms(network, of_layers, self._channels)
+
+    def histograms(self, kind: str, origins: Mapping[str, Origin]) -> logs.TensorHistograms:
+        """Returns empty histograms of the tensors of a run."""
+        return logs.TensorHistograms(kind, origins, self.tags, self._channels, self.board.samples)
+
+    def write_run(
+        self,
+        name: str,
+        tensors: logs.TensorHistograms,
+        plan: PrecisionPlan | None = None,
+        lowered: Collection[int] | None = None,
+        figures: Iterable[tuple[str, float, int]] = (),
+        /,
+        **texts: str,
+    ) -> None:
+        """Writes a run; raises BadInput if the folder cannot be written.
+
+        Args:
+            plan: see ``graph_of``.
+            lowered: the layers whose weights are rounded; None for the weights in FP32.
+            figures: tags, values and steps.
+        """
+        with logs.LogRun(self.board.folder / name) as run:
+            if self.network is not None:
+                run.graph(graph_of(self.network, plan))
+            tensors.write(run)
+            if self.weights is not None:
+                self.weights.write(run, lowered)
+            for figure in figures:
+                run.scalar(*figure)
+            run.texts(**texts, not_finite=bullets(tensors.not_finite()))
+
+
+class RunLogs(_Logs):
+    """The logs of a run: of FP32 and of the plans to show, of the curve, and of all plans that were measured.
+
+    Args:
         experiment: that of the user's network.
         trials: all of the run, by plan key.
         reported: the trials of full INT8 and of the recipe, on all inputs, as the report has them.
@@ -275,31 +326,41 @@ class RunLogs:
         memory: the bytes of tensors that may be held at once.
     """
 
-    board: logs.Board
-    report: Report
-    experiment: Experiment
-    findings: Findings
-    recipe: PrecisionPlan
-    trials: Mapping[str, Trial]
-    reported: Mapping[PrecisionPlan, Trial]
-    measured: Callable[[], list[MeasuredPlan]]
-    price: Callable[[PrecisionPlan], float]
-    accuracy: Callable[[PrecisionPlan], float | None] | None
-    memory: int
+    def __init__(
+        self,
+        board: logs.Board,
+        report: Report,
+        experiment: Experiment,
+        findings: Findings,
+        recipe: PrecisionPlan,
+        *,
+        trials: Mapping[str, Trial],
+        reported: Mapping[PrecisionPlan, Trial],
+        measured: Callable[[], list[MeasuredPlan]],
+        price: Callable[[PrecisionPlan], float],
+        accuracy: Callable[[PrecisionPlan], float | None] | None,
+        memory: int,
+    ) -> None:
+        super().__init__(board, experiment.network, logs.layer_tags(layer.name for layer in experiment.network.layers))
+        self._report, self._experiment, self._findings, self._recipe = report, experiment, findings, recipe
+        self._trials, self._reported, self._measured = trials, reported, measured
+        self._price, self._accuracy, self._memory = price, accuracy, memory
+        self._writer = PlanWriter(experiment.network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
+        self.read_weights(experiment.network, self._writer)
 
     def _shown(self) -> list[MeasuredPlan]:
         """Returns full INT8, the plans with and without each suspect, the recipe, the front, and others, each once."""
-        report, rule, canonical = self.report, self.experiment.rule, self.experiment.whole.canonical
+        report, rule, canonical = self._report, self._experiment.rule, self._experiment.whole.canonical
         words: dict[PrecisionPlan, list[str]] = {}
         for plan, what in self._wanted():
             words.setdefault(canonical(plan), []).append(what)
-        others = [step for step in self.measured() if canonical(step.plan) not in words]
-        others = spread_over_front(others, self.price, max(0, self.board.plans - len(words)))
+        others = [step for step in self._measured() if canonical(step.plan) not in words]
+        others = spread_over_front(others, self._price, max(0, self.board.plans - len(words)))
         words |= {canonical(step.plan): ["measured in the search"] for step in others}
-        reported = {canonical(plan): trial for plan, trial in self.reported.items()}
-        figures = {plan: rule.similarity(reported.get(plan) or self.trials.get(plan.key())) for plan in words}
-        full = self.experiment.network.full(self.experiment.whole.high)
-        names = {canonical(self.recipe): "recipe", canonical(full): "int8"}
+        reported = {canonical(plan): trial for plan, trial in self._reported.items()}
+        figures = {plan: rule.similarity(reported.get(plan) or self._trials.get(plan.key())) for plan in words}
+        full = self._experiment.network.full(self._experiment.whole.high)
+        names = {canonical(self._recipe): "recipe", canonical(full): "int8"}
         accuracies = {plan: getattr(report.accuracy, name, None) for plan, name in names.items()}
         for point in report.front:
             plan = canonical(self._plan_of(point))
@@ -310,8 +371,8 @@ class RunLogs:
         for step in others:
             if figures[plan := canonical(step.plan)] is None:
                 figures[plan] = step.similarity
-        if self.accuracy is not None:
-            accuracies |= {plan: self.accuracy(plan) for plan in words if accuracies.get(plan) is None}
+        if self._accuracy is not None:
+            accuracies |= {plan: self._accuracy(plan) for plan in words if accuracies.get(plan) is None}
         return [
             MeasuredPlan(
                 plan, figures[plan], accuracies.get(plan), report.milliseconds(names.get(plan, "")), "; ".join(reasons)
@@ -321,21 +382,21 @@ class RunLogs:
 
     def _wanted(self) -> Iterator[tuple[PrecisionPlan, str]]:
         """Yields the plans that are always shown, each with what it is."""
-        network, high = self.experiment.network, self.experiment.whole.high
+        network, high = self._experiment.network, self._experiment.whole.high
         yield network.full(high), "full INT8"
-        for step in self.findings.steps:
+        for step in self._findings.steps:
             if step.suspect:
                 names = ", ".join(f"'{network.layers[k].name}'" for k in step.layers)
                 yield step.plan.keeping(step.layers, high), f"up to {names}, but without it"
                 yield step.plan, f"up to {names}, with it"
-        yield self.recipe, "the recipe"
-        for point in self.report.front:
+        yield self._recipe, "the recipe"
+        for point in self._report.front:
             yield self._plan_of(point), ": ".join(filter(None, ("of the front", ", ".join(point.names))))
 
     def _plan_of(self, point: FrontPoint) -> PrecisionPlan:
         """Returns the plan of a point of the front; its other layers are as in the recipe."""
-        network = self.experiment.network
-        plan = self.recipe.keeping(network.movable, self.recipe.low)
+        network = self._experiment.network
+        plan = self._recipe.keeping(network.movable, self._recipe.low)
         for k in network.movable:
             if (precision := point.high.get(network.layers[k].name)) is not None:
                 plan = plan.keeping([k], Precision(precision))
@@ -346,7 +407,7 @@ class RunLogs:
 
         Raises BadInput if it cannot write them, or ONNX Runtime cannot run the network with its tensors as outputs.
         """
-        report, network, feeds = self.report, self.experiment.network, self.experiment.feeds
+        report, network, feeds = self._report, self._experiment.network, self._experiment.feeds
         fp32 = report.accuracy.fp32 if report.accuracy else None
         reference = MeasuredPlan(network.free_plan(), None, fp32, report.milliseconds("fp32"), "FP32")
         shown = [reference, *self._shown()]
@@ -355,12 +416,10 @@ class RunLogs:
         ]
         progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
         self.board.clear()
-        writer = PlanWriter(network, self.experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
-        plan_logs = PlanLogs(self.board, network, writer, self.memory)
         for name, step in zip(names, shown, strict=True):
-            plan_logs.write(name, step, feeds, is_fp32=step is reference, on_input=partial(progress.step, name))
+            self._write_plan(name, step, is_fp32=step is reference, on_input=partial(progress.step, name))
         with logs.LogRun(self.board.folder / logs.PLANS) as run:
-            for number, step in enumerate(self.measured(), 1):
+            for number, step in enumerate(self._measured(), 1):
                 for name, value in step.figures().items():
                     run.scalar(name, value, number)
         emulation = (
@@ -369,7 +428,7 @@ class RunLogs:
         )
         origin = [] if report.arithmetic == EMULATED else [emulation]
         with logs.LogRun(self.board.folder / logs.CURVE) as run:
-            _write_curve(run, report, self.experiment.rule)
+            _write_curve(run, report, self._experiment.rule)
             rows = [(name, step.what, step.similarity, step.accuracy) for name, step in zip(names, shown, strict=True)]
             run.texts(
                 summary=bullets([*(line.text for line in report.lines), *next_lines(report)]),
@@ -378,40 +437,22 @@ class RunLogs:
                 runs=table(["run", "plan", report.metric, ACCURACY], rows),
             )
 
-
-class PlanLogs:
-    """Writes a plan's run: its graph, its weights, and the histograms of its tensors."""
-
-    def __init__(self, board: logs.Board, network: Network, writer: PlanWriter, memory: int) -> None:
-        self._board, self._network, self._writer, self._memory = board, network, writer, memory
-        self._layers = logs.layer_tags(layer.name for layer in network.layers)
-        self._channels = logs.LoudChannels(board.channels)
-        self._weights = logs.WeightHistograms(network, logs.weights_of(network, writer, self._layers), self._channels)
-
-    def write(
-        self, name: str, shown: MeasuredPlan, feeds: Sequence[Feeds], *, is_fp32: bool, on_input: Callable[[], None]
-    ) -> None:
-        """Runs a plan on each input and writes its run; raises BadInput as ``RunLogs.write`` does."""
-        network, plan = self._network, shown.plan
+    def _write_plan(self, name: str, shown: MeasuredPlan, *, is_fp32: bool, on_input: Callable[[], None]) -> None:
+        """Runs a plan on each input and writes its run."""
+        network, feeds, plan = self._experiment.network, self._experiment.feeds, shown.plan
         origins = activation_origins(network, self._writer, plan.lowered)
-        kind = logs.FP32 if is_fp32 else logs.INT8
-        histograms = logs.TensorHistograms(kind, origins, self._layers, self._channels, self._board.samples)
+        tensors = self.histograms(logs.FP32 if is_fp32 else logs.INT8, origins)
         if origins:
             groups = groups_within(network, origins, feeds[0], self._memory)
             observe = plan_observer(self._writer, plan, origins, groups)
             for index, sample in enumerate(feeds):
                 on_input()
-                for tensors in observe(sample, index):
-                    histograms.add(tensors)
-                    del tensors
-        with logs.LogRun(self._board.folder / name) as run:
-            run.graph(graph_of(network, plan))
-            histograms.write(run)
-            self._weights.write(run, None if is_fp32 else plan.lowered)
-            for tag, value in shown.figures().items():
-                run.scalar(tag, value, 0)
-            text = "" if is_fp32 else _plan_text(shown, network)
-            run.texts(plan=text, not_finite=bullets(histograms.not_finite()))
+                for observed in observe(sample, index):
+                    tensors.add(observed)
+                    del observed
+        figures = [(tag, value, 0) for tag, value in shown.figures().items()]
+        text = "" if is_fp32 else _plan_text(shown, network)
+        self.write_run(name, tensors, plan, None if is_fp32 else plan.lowered, figures, plan=text)
 
 
 def _write_curve(run: logs.LogRun, report: Report, rule: Rule) -> None:
@@ -445,18 +486,14 @@ def _culprits(report: Report) -> str:
     return table(titles, rows) if rows else ""
 
 
-class ComparisonLogs:
+class ComparisonLogs(_Logs):
     """Collects histograms of the compared tensors, and writes the logs at the end."""
 
     def __init__(self, board: logs.Board, origins: Mapping[str, Origin], network: Network | None) -> None:
-        self._board, self._network = board, network
         names = [layer.name for layer in network.layers] if network else []
-        self._layers = logs.layer_tags([*names, *(name for name, origin in origins.items() if not origin.layer)])
-        self._channels = logs.LoudChannels(board.channels)
-        self._fp32, self._int8 = (
-            logs.TensorHistograms(kind, origins, self._layers, self._channels, board.samples)
-            for kind in (logs.FP32, logs.INT8)
-        )
+        names += [name for name, origin in origins.items() if not origin.layer]
+        super().__init__(board, network, logs.layer_tags(names))
+        self._fp32, self._int8 = (self.histograms(kind, origins) for kind in (logs.FP32, logs.INT8))
 
     def watched(self, samples: Iterable[tuple[Tensors, Tensors]]) -> Iterator[tuple[Tensors, Tensors]]:
         """Yields the same samples and counts their tensors; it keeps none of them."""
@@ -472,55 +509,38 @@ class ComparisonLogs:
         Without a ``writer`` of the network's plans, whose scales are not known then, there are no weights. Raises
         BadInput if the folder cannot be written.
         """
-        network, weights = self._network, None
-        if network is not None and writer is not None:
-            weights = logs.WeightHistograms(network, logs.weights_of(network, writer, self._layers), self._channels)
-        self._board.clear()
-        with logs.LogRun(self._board.folder / logs.run_name(0)) as run:
-            self._fp32.write(run)
-            if network is not None:
-                run.graph(graph_of(network))
-            if weights is not None:
-                weights.write(run)
-            run.texts(not_finite=bullets(self._fp32.not_finite()))
+        if self.network is not None and writer is not None:
+            self.read_weights(self.network, writer)
+        self.board.clear()
+        self.write_run(logs.run_name(0), self._fp32)
         cosines = [row.figures.cosine for row in result.tensors if row.origin.kind == RESULT]
         least = min((value for value in cosines if not math.isnan(value)), default=None)
-        with logs.LogRun(self._board.folder / logs.run_name(1, "cosine", least)) as run:
-            self._int8.write(run)
-            if network is not None:
-                run.graph(graph_of(network, plan))
-            if weights is not None and plan is not None:
-                weights.write(run, plan.lowered)
-            for row in result.tensors:
-                if row.origin.index is not None and row.origin.tensor:
-                    for name in ("cosine", "sqnr"):
-                        value = getattr(row.figures, name)
-                        if math.isfinite(value):
-                            run.scalar(f"tensor {name}", value, row.origin.index)
-            rows = [(", ".join(advice.layers), advice.reason, advice.tensor, advice.words) for advice in result.advice]
-            advice = table(["layer", "reason", "tensor", "evidence"], rows) if rows else ""
-            run.texts(advice=advice, notes=bullets(result.notes), not_finite=bullets(self._int8.not_finite()))
+        figures = [
+            (f"tensor {name}", value, row.origin.index)
+            for row in result.tensors
+            if row.origin.index is not None and row.origin.tensor
+            for name in ("cosine", "sqnr")
+            if math.isfinite(value := getattr(row.figures, name))
+        ]
+        rows = [(", ".join(advice.layers), advice.reason, advice.tensor, advice.words) for advice in result.advice]
+        advice = table(["layer", "reason", "tensor", "evidence"], rows) if rows else ""
+        name, lowered = logs.run_name(1, "cosine", least), None if plan is None else plan.lowered
+        self.write_run(name, self._int8, plan, lowered, figures, advice=advice, notes=bullets(result.notes))
 
 
-class ProfileLogs:
+class ProfileLogs(_Logs):
     """Collects histograms of the profiled layers' outputs, and writes them with those of the weights."""
 
     def __init__(self, board: logs.Board, network: Network, writer: PlanWriter, layers: Sequence[Layer]) -> None:
-        self._board, self._network, self._channels = board, network, logs.LoudChannels(board.channels)
         tags = logs.layer_tags(layer.name for layer in network.layers)
-        chosen = {layer.name: tags[layer.name] for layer in layers}
+        super().__init__(board, network, {layer.name: tags[layer.name] for layer in layers})
+        self.read_weights(network, writer)
         read = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
-        self._low = {layer.index for layer in layers if layer.quantizable and layer.fixed is None}
-        origins = {
-            name: origin
-            for name, origin in activation_origins(network, writer, self._low if network.has_pairs else ()).items()
-            if name in read
-        }
-        self._weights = logs.WeightHistograms(network, logs.weights_of(network, writer, chosen), self._channels)
-        self._outputs, self._rounded = (
-            logs.TensorHistograms(kind, origins, chosen, self._channels, board.samples)
-            for kind in (logs.FP32, logs.ROUNDED)
-        )
+        low = {layer.index for layer in layers if layer.quantizable and layer.fixed is None}
+        every = activation_origins(network, writer, low if network.has_pairs else ())
+        origins = {name: origin for name, origin in every.items() if name in read}
+        self._outputs, self._rounded = (self.histograms(kind, origins) for kind in (logs.FP32, logs.ROUNDED))
+        self._plan = network.free_plan(low) if network.has_pairs else None
 
     def add(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Adds a sample's tensors."""
@@ -529,14 +549,7 @@ class ProfileLogs:
 
     def write(self, notes: Sequence[str]) -> None:
         """Writes the run, and of a file with Q/DQ pairs the rounded side of each; raises BadInput if it cannot."""
-        self._board.clear()
-        with logs.LogRun(self._board.folder / logs.run_name(0)) as run:
-            run.graph(graph_of(self._network))
-            self._outputs.write(run)
-            self._weights.write(run)
-            run.texts(notes=bullets(notes), not_finite=bullets(self._outputs.not_finite()))
-        if self._network.has_pairs:
-            with logs.LogRun(self._board.folder / logs.run_name(1)) as run:
-                run.graph(graph_of(self._network, self._network.free_plan(self._low)))
-                self._rounded.write(run)
-                self._weights.write(run, self._low)
+        self.board.clear()
+        self.write_run(logs.run_name(0), self._outputs, notes=bullets(notes))
+        if self._plan is not None:
+            self.write_run(logs.run_name(1), self._rounded, self._plan, self._plan.lowered)

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from trt_bisect._version import __version__
@@ -29,7 +28,7 @@ from trt_bisect.report.explanation import EXPLANATION, PICTURES, Explanation, Pi
 from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.model import REPORT, SO_FAR, TONES, UNMEASURED, Report, read_report, spoken
 from trt_bisect.report.network_graph import NETWORK, Graph
-from trt_bisect.report.page import PageData, asset, icon, page_data, recipe_texts, render_page
+from trt_bisect.report.page import PageData, asset, environment, icon, page_data, recipe_texts, render_page
 from trt_bisect.report.result import Result, TablePage
 from trt_bisect.report.structure import CheckReport
 from trt_bisect.report.summary import means
@@ -402,19 +401,16 @@ def _folders_in(folder: Path) -> list[str]:
     return [name for name in names if not name.startswith(".") and name == os.fsencode(name).decode(errors="replace")]
 
 
+_PACKAGE = "trt_bisect.view"
+
+
 def render_index(runs: Runs, nonce: str) -> str:
     """Returns the page with the list of runs; its script and style have ``nonce``."""
-    template = _templates().get_template("index.html.j2")
+    template = environment(_PACKAGE).get_template("index.html.j2")
     title, style, script = runs.folder.resolve().name, Markup(asset("page.css")), Markup(asset("index.js"))
     return template.render(icon=icon(), title=title, entries=runs.rows(), nonce=nonce, style=style, script=script)
 
 
 def render_rows(runs: Runs) -> str:
     """Returns the rows of the table in that page."""
-    return _templates().get_template("rows.html.j2").render(entries=runs.rows())
-
-
-@cache
-def _templates() -> Environment:
-    loader = PackageLoader("trt_bisect.view")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment(_PACKAGE).get_template("rows.html.j2").render(entries=runs.rows())

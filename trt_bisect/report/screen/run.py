@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import math
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -37,15 +36,6 @@ _OUTPUTS = 4
 _LATENCIES = 10
 _FED = 3
 SEEN_BY = {"calibration": "calibration", "judged": "search"}
-_PIPED = 100
-"""Columns where the output is no terminal."""
-
-
-def console_for_reports() -> Console:
-    """Returns the console: as wide as the terminal; where there is none, as COLUMNS says, or 100 columns."""
-    console = Console(highlight=False)
-    is_sized = console.is_terminal or "COLUMNS" in os.environ
-    return console if is_sized else Console(highlight=False, width=_PIPED)
 
 
 def print_report(report: Report, console: Console, *, every_layer: bool = False, around: int = _AROUND) -> None:

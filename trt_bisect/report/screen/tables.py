@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -87,10 +88,7 @@ def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:
     kinds: dict[str, list[Finding]] = {}
     for finding in report.findings:
         kinds.setdefault(finding.kind, []).append(finding)
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 1, 0))
-    table.add_column("Finding", overflow="fold", ratio=2)
-    table.add_column("Layers", overflow="fold", ratio=4)
-    table.add_column("Why it matters, and what to do", overflow="fold", ratio=5)
+    table = _of_paragraphs(("Finding", 2), ("Layers", 4), ("Why it matters, and what to do", 5))
     for kind, findings in kinds.items():
         first = findings[0]
         shown = findings if every_layer else findings[:LAYERS_OF_A_KIND]
@@ -105,11 +103,17 @@ def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:
     return table
 
 
+def _of_paragraphs(*columns: tuple[str, int]) -> Table:
+    """Returns an empty table with room between its rows; a column is its title and its share of the width."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 1, 0))
+    for title, ratio in columns:
+        table.add_column(title, overflow="fold", ratio=ratio)
+    return table
+
+
 def print_migration(report: Migration, console: Console) -> None:
     """Prints the choices with the names that fit, the commands, and what was measured."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 1, 0))
-    for title, ratio in (("What the old engine does not tell", 5), ("Choice", 4), ("Names", 4)):
-        table.add_column(title, overflow="fold", ratio=ratio)
+    table = _of_paragraphs(("What the old engine does not tell", 5), ("Choice", 4), ("Names", 4))
     for note in report.choices:
         table.add_row(Text(note.about), Text(note.choice, style="bold"), Text(listed(note.names, LAYERS_OF_A_KIND)))
     if report.choices:
@@ -141,17 +145,13 @@ def print_comparison(
     sides = f"'{result.other}' against '{result.model}'" if result.other else f"{result.low.upper()} against FP32"
     tensors_of = sides if result.other else f"{result.low.upper()} ({result.arithmetic}) against FP32"
     console.print(Text(f"Tensors of {tensors_of}, {counted(result.samples, 'sample')}:"))
-    console.print(_compared(tensors[: top or None], result, columns, console))
-    _print_hidden(console, len(tensors), top)
+    _print_compared(tensors, result, columns, console, top)
     if result.weights:
-        weights = result.sorted_by(weights=True)
         console.print(Text(f"\nWeights, {sides}:"))
-        console.print(_compared(weights[: top or None], result, columns, console))
-        _print_hidden(console, len(weights), top)
+        _print_compared(result.sorted_by(weights=True), result, columns, console, top)
     if result.engine_tensors:
         console.print(Text("\nTensors of the engine:"))
-        console.print(fitted(EngineTensor, result.engine_tensors[: top or None], console))
-        _print_hidden(console, len(result.engine_tensors), top)
+        _print_rows(EngineTensor, result.engine_tensors, console, top)
     console.print()
     if not result.advice:
         console.print(Text("No layer is abnormal.", style="bold green"))
@@ -166,14 +166,11 @@ def print_comparison(
 
 
 def _print_weight_scales(result: Comparison, console: Console, top: int) -> None:
-    weights, channels = result.sorted_by(weights=True), sorted_rows(result.channels, result.sort)
-    several = [row for row in channels if row.scale is not None]
+    several = [row for row in sorted_rows(result.channels, result.sort) if row.scale is not None]
     console.print(Text(f"Scales of the weights of '{result.other or result.model}':"))
-    console.print(_compared(weights[: top or None], result, _WEIGHT_SCALES, console))
-    _print_hidden(console, len(weights), top)
+    _print_compared(result.sorted_by(weights=True), result, _WEIGHT_SCALES, console, top)
     console.print(Text("\nScales of their channels:"))
-    console.print(fitted(ComparedChannel, several[: top or None], console, names=result.names, only=_CHANNEL_SCALES))
-    _print_hidden(console, len(several), top)
+    _print_rows(ComparedChannel, several, console, top, names=result.names, only=_CHANNEL_SCALES)
 
 
 def print_explained_tensors(explanation: Explanation, low: str, console: Console, *, top: int = 0) -> None:
@@ -183,13 +180,12 @@ def print_explained_tensors(explanation: Explanation, low: str, console: Console
         for name, layer in explanation.layers.items()
         for tensor in layer.outputs
     ]
-    weights = [(tensor.tensor, tensor) for layer in explanation.layers.values() for tensor in layer.weights]
+    weights = {tensor.tensor: tensor for layer in explanation.layers.values() for tensor in layer.weights}
     inputs = [(tensor.tensor, tensor) for tensor in explanation.inputs]
-    each_weight = [*{tensor.tensor: (name, tensor) for name, tensor in weights}.values()]
     sides = ("FP32", low.upper())
     for title, rows, table_of in (
         ("Activations", [*inputs, *activations], _of_activations),
-        ("Weights", each_weight, _of_weights),
+        ("Weights", weights.items(), _of_weights),
     ):
         ordered = sorted(rows, key=lambda row: -1.0 if row[1].mse is None else row[1].mse, reverse=True)
         console.print(Text(f"\n{title} by MSE, FP32 against full {sides[1]}:"))
@@ -224,8 +220,7 @@ def print_profile(profile: Profile, console: Console, *, top: int = 0, columns: 
     """Prints the selected layers' tensors, and notes; ``top`` rows, all for 0; BadInput for an unknown column."""
     if profile.samples:
         console.print(Text(f"{counted(profile.samples, 'sample')} of {profile.source}:"))
-    console.print(fitted(ProfiledTensor, profile.tensors[: top or None], console, only=columns))
-    _print_hidden(console, len(profile.tensors), top)
+    _print_rows(ProfiledTensor, profile.tensors, console, top, only=columns)
     _print_notes(console, profile.notes)
 
 
@@ -240,17 +235,21 @@ def print_sensitivity(
     console.print(Text(f"\n{len(shown)} of {len(rows)} rows. {loss}"))
 
 
-def _compared(rows: Sequence[ComparedTensor], result: Comparison, columns: Sequence[str], console: Console) -> Table:
-
+def _print_compared(
+    rows: Sequence[ComparedTensor], result: Comparison, columns: Sequence[str], console: Console, top: int
+) -> None:
     def style(row: ComparedTensor) -> str:
         return "bold red" if row.figures.cosine < LEAST_COSINE else ""
 
-    return fitted(ComparedTensor, rows, console, names=result.names, only=columns, style=style)
+    _print_rows(ComparedTensor, rows, console, top, names=result.names, only=columns, style=style)
 
 
-def _print_hidden(console: Console, count: int, top: int) -> None:
-    if top and count > top:
-        console.print(Text(f"{count - top} more rows; --top 0 prints all, --output FOLDER writes all.", style="dim"))
+def _print_rows(kind: type, rows: Sequence[Any], console: Console, top: int, **layout: Any) -> None:
+    """Prints the first ``top`` rows, all for 0, as ``fitted`` lays them out, and the number of the others."""
+    console.print(fitted(kind, rows[: top or None], console, **layout))
+    if top and len(rows) > top:
+        text = f"{len(rows) - top} more rows; --top 0 prints all, --output FOLDER writes all."
+        console.print(Text(text, style="dim"))
 
 
 def _print_notes(console: Console, notes: Sequence[str]) -> None:
