@@ -409,8 +409,8 @@ def accuracies(
     has_base = least is not None and network.base_type is not None
     base = measured(network.plan((), network.base or high)) if has_base else None
     plans = {"int8": network.full(high)}
-    if answer.meets or answer.most is not None or answer.plan != plans["int8"]:
-        plans["recipe"] = answer.plan
+    if answer.meets or answer.most is not None or answer.recipe.plan != plans["int8"]:
+        plans["recipe"] = answer.recipe.plan
     by_plan = {name: measured(plan) for name, plan in plans.items()}
     every = {"fp32": fp32} | {name: evaluator.figures(plan) for name, plan in plans.items()}
     also = {name: more for name, row in every.items() if (more := {k: v for k, v in row.items() if k != ACCURACY})}

@@ -76,7 +76,7 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
     except (BadInput, TrialFailed) as error:
         progress.say(f"The network stays as it is: {first_line(error)}")
         return None
-    cost, least = changed.space.cost(changed_answer.kept), search.space.cost(answer.kept) if answer.meets else inf
+    cost, least = changed_answer.recipe.cost, answer.recipe.cost if answer.meets else inf
     if not changed_answer.meets or cost > least - AS_CHEAP:
         progress.say(f"No cheaper recipe with {best.experiment.network.changes}")
         return None
@@ -85,20 +85,20 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
 
 def _is_left(search: AnswerSearch, answer: Answer) -> bool:
     """Returns true if the recipe is cheap or small, the network is to stay as it is, or others cannot be measured."""
-    plans, experiment, space = search.plans, search.experiment, search.space
+    plans, experiment, recipe = search.plans, search.experiment, answer.recipe
     network, options = experiment.network, plans.setup.options
     is_usual = network.low is INT8 and not network.has_pairs and not network.scales and experiment.data is not None
     is_free = network.movable == network.quantizable and not options.one_scale and options.typing != "weak"
-    measures = plans.switches and experiment.builder.arithmetic == EMULATED and not space.has_many
+    measures = plans.switches and experiment.builder.arithmetic == EMULATED and not recipe.space.has_many
     other_goal = search.most is not None or not isinstance(search.target, SimilarityTarget) or search.effort == QUICK
-    is_cheap = answer.meets and (space.cost(answer.kept) <= CHEAP_RECIPE or len(answer.high) <= FEW_LAYERS)
+    is_cheap = answer.meets and (recipe.cost <= CHEAP_RECIPE or len(recipe.high) <= FEW_LAYERS)
     return is_cheap or other_goal or not (is_usual and is_free and measures)
 
 
 def _cheapest(answer: Answer) -> list[str]:
-    space, names = answer.space, list[str]()
-    budget = _CHEAPEST * math.fsum(space.costs[unit] for unit in answer.kept) if answer.meets else 0.0
-    for unit in sorted(answer.kept, key=lambda unit: (space.costs[unit], unit)):
+    space, kept, names = answer.recipe.space, answer.recipe.kept, list[str]()
+    budget = _CHEAPEST * math.fsum(space.costs[unit] for unit in kept) if answer.meets else 0.0
+    for unit in sorted(kept, key=lambda unit: (space.costs[unit], unit)):
         budget -= space.costs[unit]
         if budget < 0:
             break

@@ -262,14 +262,18 @@ def build_report(
 
 
 def _recipe_layers(answer: Answer) -> RecipeLayers:
-    names = [layer.name for layer in answer.experiment.network.layers]
+    recipe, layers = answer.recipe, answer.experiment.network.layers
+
+    def names(indices: Iterable[int]) -> tuple[str, ...]:
+        return tuple(layers[k].name for k in sorted(indices))
+
     return RecipeLayers(
-        tuple(names[k] for k in answer.high),
-        tuple(names[k] for k in answer.high if k not in answer.members),
-        answer.meets,
-        tuple(names[k] for k in answer.untested),
-        tuple(names[k] for k in sorted(answer.space.layers(answer.faster))),
-        tuple(names[k] for k in sorted(answer.space.layers(answer.for_fp16))),
+        high=names(recipe.high),
+        added=names(set(recipe.high) - set(answer.members)),
+        meets=answer.meets,
+        untested=names(answer.untested),
+        faster=names(recipe.space.layers(recipe.faster)),
+        for_fp16=names(recipe.space.layers(recipe.for_fp16)),
     )
 
 
@@ -289,7 +293,7 @@ def _verdict(report: Report, answer: Answer, trials: RunTrials) -> str:
     answer = answer.of_user
     if all(trial.failed for trial in wholes) or answer.full.outcome in PASSING:
         return UNMEASURED
-    full_meets = answer.meets and not answer.high
+    full_meets = answer.meets and not answer.recipe.high
     if answer.most is not None and answer.by_accuracy:
         accuracy, least = report.figures.int8, report.least
         full_meets = accuracy is not None and least is not None and accuracy >= least - TIE
@@ -371,7 +375,8 @@ def _judged(
 def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int, float]) -> tuple[LayerRow, ...]:
     of_user, experiment = answer.of_user, answer.of_user.experiment
     network, back = experiment.network, {**taken_back(answer), **taken_back(of_user)}
-    kept = {answer.experiment.network.layers[k].name: str(answer.plan.precisions[k]) for k in answer.high}
+    plan, layers = answer.recipe.plan, answer.experiment.network.layers
+    kept = {layers[k].name: str(plan.precisions[k]) for k in answer.recipe.high}
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.TENSORRT)
     shapes: dict[str, Shape] = {spec.name: spec.shape for spec in network.outputs}
     shapes |= {name: layer.shape for layer in network.layers for name in layer.outputs[:1] if layer.shape}
@@ -382,7 +387,7 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int,
             culprit=row.index in culprits,
             gain=gains.get(row.index),
             taken_back=back.get(row.name),
-            recipe=kept.get(row.name, row.recipe if row.fixed or not row.quantizable else str(answer.plan.low)),
+            recipe=kept.get(row.name, row.recipe if row.fixed or not row.quantizable else str(plan.low)),
             rounds=_rounded_tensors(network.layers[row.index], writer) if row.index in culprits else (),
             output_shape=shapes.get(row.output),
         )
@@ -408,7 +413,8 @@ def _notes(answer: Answer, curve: Curve, trials: RunTrials) -> list[Note]:
         if figures.note
     ]
     steps = {step.layers[-1]: step.plan for step in curve.findings.steps if step.suspect}
-    alone = {k: of_user.plan.keeping({k}, of_user.plan.low) for k in of_user.members}
+    plan = of_user.recipe.plan
+    alone = {k: plan.keeping({k}, plan.low) for k in of_user.members}
     deciding = {
         k: trials.that_ran(plan) or (trials.whole(steps[k]) if k in steps else None) for k, plan in alone.items()
     }

@@ -419,8 +419,8 @@ class _Run:
             experiment, memory = answer.experiment, self.options.memory_bytes
             network, high = experiment.network, self.options.high_precision
             timed = (experiment.feeds[0], setup.progress)
-            searched.latency = measure_latencies(experiment.builder, network, answer.plan, high, *timed)
-            searched.predicted = predicted_times(self.options, experiment, answer.plan)
+            searched.latency = measure_latencies(experiment.builder, network, answer.recipe.plan, high, *timed)
+            searched.predicted = predicted_times(self.options, experiment, answer.recipe.plan)
             searched.overflows = overflows_of(network, experiment.feeds, memory)
             emulated = experiment.builder.arithmetic == EMULATED
             searched.notes = tuple(overflow_notes(network, searched.overflows, emulated=emulated))
@@ -447,7 +447,7 @@ class _Run:
         experiment = answer.experiment
         trials = all_trials(first, searched.of_curve, answer.of_user.experiment, experiment)
         notes = [*setup.notes, *searched.notes, *self._notes_on_curve(searched), *refused_by_default(answer)]
-        recipe = recipe_of(options, answer, answer.plan) if files else None
+        recipe = recipe_of(options, answer) if files else None
         seconds = reporting.seconds_of(trials, setup.data.calibrated, perf_counter() - setup.began)
         blank = replace(self._asked(searched.of_curve), notes=tuple(dict.fromkeys(notes)))
         report = reporting.build_report(blank, searched, first, seconds, recipe)
@@ -523,9 +523,9 @@ class _Run:
             report,
             experiment,
             searched.curve.findings,
-            answer.plan,
+            answer.recipe.plan,
             trials={**first.store.trials, **searched.of_curve.store.trials},
-            reported={experiment.network.full(experiment.whole.high): answer.full, answer.plan: answer.restored},
+            reported={experiment.network.full(experiment.whole.high): answer.full, answer.recipe.plan: answer.restored},
             measured=partial(
                 steps_of, experiment.store.trials, first.store.trials, experiment.rule, experiment.ranges.digest()
             ),
