@@ -25,8 +25,9 @@ from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, pro
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
 from trt_bisect.driver.curves import FULL
+from trt_bisect.driver.search import Question
 from trt_bisect.evaluator.evaluators import BranchEvaluator, Compare, RebuildEvaluator, TrialStore, branch_evaluator
-from trt_bisect.evaluator.trial import Trial
+from trt_bisect.evaluator.trial import WHOLE, Trial
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import FLOAT_TYPES, FP8
@@ -57,6 +58,7 @@ class Experiment:
         more: all data given: a recipe has to hold on all its samples.
         parts: the parts of the fingerprint.
         strategy: the strategy that chooses the plans; never ``auto``.
+        curve: the boundaries that its curve measures; see ``driver.curves.search_for``.
         classes: the class axis of each judged output.
         task: the task that is judged instead of the metric; None without one.
     """
@@ -77,9 +79,23 @@ class Experiment:
     compare: Compare
     parts: Mapping[str, Any]
     strategy: str
+    curve: str
     classes: Mapping[str, Classes]
     slices: Slices
     task: Task | None
+
+    @property
+    def question(self) -> Question:
+        """The question for the drivers."""
+        network, rule, high = self.network, self.rule, self.whole.high
+        fixed = {layer.index: layer.fixed for layer in network.layers if layer.fixed is not None}
+        low, base = network.low.precision, network.base
+        return Question(len(network.layers), network.movable, rule.budget, rule.step, high, low, fixed, base)
+
+    @property
+    def measured_in(self) -> str:
+        """The engines of its passes: ``PIECES`` if pieces are other engines than the whole network."""
+        return self.evaluator.measured_in if isinstance(self.evaluator, BranchEvaluator) else WHOLE
 
     def comparison_with(self, references: Sequence[Outputs], *, deciding: bool = False) -> Comparer:
         """Returns the comparison of outputs with FP32's for other inputs, or only of what decides about them."""
@@ -253,7 +269,7 @@ class Setup:
             experiment.store,
             experiment.whole,
             memory=self.options.memory_bytes,
-            few_boundaries=self.options.curve_of(BRANCH, len(network.movable)) != FULL,
+            few_boundaries=experiment.curve != FULL,
         )
         return replace(experiment, evaluator=evaluator)
 

@@ -92,6 +92,7 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
             compare=compare,
             parts=parts,
             strategy=strategy,
+            curve=setup.options.curve_of(strategy, len(network.movable)),
             classes=classes,
             slices=slices,
             task=task,
