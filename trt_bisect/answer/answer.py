@@ -15,7 +15,6 @@ from trt_bisect.answer.in_fp16 import in_fp16, may_be_in_fp16
 from trt_bisect.answer.plans import AnswerPlans, Spent, answer_inputs, unseen_inputs
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.search import (
-    AUTO,
     CHEAP_RECIPE,
     CLOSER,
     CLOSEST,
@@ -49,7 +48,7 @@ from trt_bisect.driver.search_space import Kept, Point, Sensitivities, Space, kn
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH, RunOptions
+from trt_bisect.options.concerns import AUTO, DEFAULT, MIXED, QUICK, THOROUGH, RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import ALL_HIGH, AS_CHEAP, DECIDING, KNEE, RECIPE, FrontPoint
@@ -93,7 +92,6 @@ class AnswerSearch:
         target: judges plans; by the similarity if nothing else is set.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe; then the search goes on.
         recipe: the cheapest recipe so far by estimated losses; None without one.
-        refused: see ``Answer``.
         suspects: the suspects of the curve, as layer indices.
     """
 
@@ -109,7 +107,6 @@ class AnswerSearch:
     tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
     recipe: Recipe | None = field(default=None, init=False)
     space: Space = field(init=False)
-    refused: float | None = field(default=None, init=False)
     suspects: Collection[int] = field(default=(), init=False)
     _estimated_alone: Sensitivities | None = field(default=None, init=False)
 
@@ -285,7 +282,7 @@ class AnswerSearch:
         plans.leave(self._margin)
         plans.judged = sorted({*plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
         plans.join(none_high.checked.missed)
-        recipe = replace(self._recipe(), margin=plans.margin, refused=self.refused)
+        recipe = replace(self._recipe(), margin=plans.margin)
         if recipe.experiment is not self.experiment:
             self._go_on_with(recipe.experiment)
         ranges = recipe.experiment.ranges.digest()
@@ -322,7 +319,6 @@ class AnswerSearch:
                 plans.setup.progress.say("Lowering one layer after another takes long: losses are estimated")
         recipe = None if may_be_cheap and not bounded else self._estimated()
         if recipe is not None and bounded:
-            self.refused = recipe.refused
             return recipe
         plans.allowed = math.inf
         plans.leave(self._margin)
@@ -494,8 +490,7 @@ class AnswerSearch:
             if self._costs(held) <= most:
                 return held
             self.plans.leave(NO_MARGIN)
-        self.refused = most
-        return without
+        return replace(without, refused=most)
 
     def _costs(self, recipe: Recipe) -> float:
         """The cost of a recipe; infinite if it does not hold."""
@@ -634,7 +629,7 @@ class AnswerSearch:
         if self._by_similarity and self.most is None:
             half = half_gain(plans, recipe, self.sensitivities)
         meets = recipe.meets and recipe.holds
-        recipe = replace(recipe, meets=meets, margin=plans.margin, refused=self.refused)
+        recipe = replace(recipe, meets=meets, margin=plans.margin)
         answer = self._made(recipe, full, restored)
         plain = plans.plain(plan, experiment) if plans.switches else None
         if rounding is not None:

@@ -33,7 +33,7 @@ from trt_bisect.answer.answer import AnswerSearch
 from trt_bisect.answer.each_alone import priced
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer
-from trt_bisect.answer.search import AUTO, CHEAP_RECIPE, FEW_LAYERS, PROMISING, answer_plans
+from trt_bisect.answer.search import CHEAP_RECIPE, FEW_LAYERS, PROMISING, answer_plans
 from trt_bisect.answer.validation import SimilarityTarget
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.calibration.weight_rounding import round_weights
@@ -45,7 +45,7 @@ from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8
 from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
 from trt_bisect.model.smooth import smooth
-from trt_bisect.options.concerns import QUICK
+from trt_bisect.options.concerns import AUTO, QUICK
 from trt_bisect.report.answer import AS_CHEAP
 from trt_bisect.support.text import counted, together
 

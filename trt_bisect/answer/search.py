@@ -36,7 +36,6 @@ from trt_bisect.support.text import duration
 
 Units = tuple[tuple[int, ...], ...]
 Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
-AUTO = "auto"
 IMPROVEMENTS = 32
 """The number of plans by which ``run`` tries to make a recipe cheaper."""
 IMPROVEMENTS_OF_FEW = 100

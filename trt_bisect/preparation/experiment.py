@@ -52,7 +52,7 @@ class Experiment:
         feeds: the inputs that are judged together.
         references: the outputs of the reference for them.
         about: what the report says of the judged inputs.
-        whole: measures on whole engines; ``evaluator`` as the strategy wants it.
+        evaluator: measures plans as the strategy wants it.
         key: the fingerprint.
         data: the calibration data; None if the ranges were given.
         more: all data given: a recipe has to hold on all its samples.
@@ -71,7 +71,6 @@ class Experiment:
     builder: Builder
     rule: Rule
     store: Journal | MemoryStore
-    whole: RebuildEvaluator
     evaluator: RebuildEvaluator | BranchEvaluator
     key: str
     data: Dataset | None
@@ -83,6 +82,11 @@ class Experiment:
     classes: Mapping[str, Classes]
     slices: Slices
     task: Task | None
+
+    @property
+    def whole(self) -> RebuildEvaluator:
+        """The evaluator on whole engines."""
+        return self.evaluator.whole if isinstance(self.evaluator, BranchEvaluator) else self.evaluator
 
     @property
     def question(self) -> Question:
@@ -116,7 +120,6 @@ class Setup:
 
     Attributes:
         read: the network as it was read; experiments have it with unusable layers kept high, and with shapes.
-        digest: the digest of that network.
         folder: the run folder; None to keep nothing.
         judged_by: the outputs that plans are judged by instead of the network's own; None without such outputs.
         notes: the notes of the report so far.
@@ -125,7 +128,6 @@ class Setup:
 
     options: MeasuringOptions
     read: Network
-    digest: str
     folder: Path | None
     progress: Progress
     forecast: Forecast
@@ -159,7 +161,6 @@ class Setup:
         return cls(
             options=options,
             read=network,
-            digest=network.digest(),
             folder=folder,
             progress=progress,
             forecast=Forecast(progress),
@@ -237,7 +238,6 @@ class Setup:
             ranges=ranges,
             builder=builder,
             store=store,
-            whole=whole,
             evaluator=whole,
             key=key,
             parts=parts,

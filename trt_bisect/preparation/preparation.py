@@ -84,7 +84,6 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
             builder=builder,
             rule=rule,
             store=store,
-            whole=whole,
             evaluator=whole,
             key=key,
             data=data,

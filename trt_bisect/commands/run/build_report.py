@@ -141,7 +141,7 @@ def asked_report(setup: Setup, experiment: Experiment, options: RunOptions, comm
         ranges=_ranges_facts(experiment),
         inputs=experiment.about,
         notes=tuple(dict.fromkeys(setup.notes)),
-        network=setup.digest,
+        network=setup.read.digest(),
         **_fingerprint(experiment),
     )
 
