@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from trt_bisect.analyzer.doubts import is_destroyed
@@ -78,41 +78,38 @@ _TO_TWO_DECIMALS = 0.01
 make 100.0011 % of all layers."""
 
 
-@dataclass
 class AnswerSearch:
     """The search of the answer, a stage at a time: ``choose_ranges``, then the curve, then ``finish``.
+
+    Args:
+        strict: full INT8 has to leave the margin too, as it is a recipe: the network was changed.
 
     Attributes:
         experiment: the experiment with the chosen ranges.
         effort: how far a recipe is made cheaper where one session runs all plans: see ``answer.estimated``. With
             few units the default is thorough, and so it is where an accuracy or a budget is the goal.
         most: the largest cost of a recipe; None without a budget. With one, the most accurate plan is searched.
-        fp16_saves: layers of a recipe go to FP16 where that is enough and the cost falls by as much.
-        strict: full INT8 has to leave the margin too, as it is a recipe: the network was changed.
         target: judges plans; by the similarity if nothing else is set.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe; then the search goes on.
         recipe: the cheapest recipe so far by estimated losses; None without one.
         suspects: the suspects of the curve, as layer indices.
     """
 
-    plans: AnswerPlans
-    experiment: Experiment
-    effort: str = THOROUGH
-    most: float | None = None
-    fp16_saves: float = math.inf
-    strict: bool = False
-    alone: EachAlone = field(init=False)
-    target: Target = field(init=False)
-    on_answer: Callable[[Answer], None] | None = field(default=None, init=False)
-    tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
-    recipe: Recipe | None = field(default=None, init=False)
-    space: Space = field(init=False)
-    suspects: Collection[int] = field(default=(), init=False)
-    _estimated_alone: Sensitivities | None = field(default=None, init=False)
+    space: Space
 
-    def __post_init__(self) -> None:
-        self.alone = EachAlone(self.plans)
-        self.target = SimilarityTarget(self.plans)
+    def __init__(self, plans: AnswerPlans, *, strict: bool = False) -> None:
+        options = plans.options
+        self.plans, self.experiment = plans, plans.experiment
+        self.effort, self.most = options.effort, options.most
+        self.alone = EachAlone(plans)
+        self.target: Target = SimilarityTarget(plans)
+        self.on_answer: Callable[[Answer], None] | None = None
+        self.tried: tuple[CalibratorTried, ...] = ()
+        self.recipe: Recipe | None = None
+        self.suspects: Collection[int] = ()
+        self._strict = strict
+        self._fp16_saves = {MIXED: 0.0, "": AS_CHEAP}.get(options.precision, math.inf)
+        self._estimated_alone: Sensitivities | None = None
 
     def choose_ranges(self) -> Experiment:
         """Chooses the ranges by the similarity; returns the experiment with them.
@@ -274,7 +271,7 @@ class AnswerSearch:
             return self._within(self.most)
         plans, target, budget = self.plans, self.target, self.target.budget
         self.space = replace(self.space, budget=budget)
-        if self.strict:
+        if self._strict:
             plans.leave(self._margin)
         none_high = Recipe(self.space, frozenset(), self.experiment, budget).checked_by(target)
         if none_high.holds or not self.space.units:
@@ -452,12 +449,12 @@ class AnswerSearch:
         return None if is_bounded else self.alone.sensitivities(self.space, self.experiment.ranges)
 
     def _in_fp16(self, recipe: Recipe) -> Recipe:
-        """Puts units of a recipe into FP16 if that is allowed and good enough.
+        """Puts units of a recipe into FP16 if that is allowed, good enough, and the cost falls by enough.
 
         It is the last step: each unit is needed, and the recipe holds, in FP32 too, whatever FP16 rounds by chance.
         """
-        plans, most = self.plans, recipe.cost - self.fp16_saves
-        may_be = not self.fp16_saves or may_be_in_fp16(plans, recipe.space, recipe.kept)
+        plans, most = self.plans, recipe.cost - self._fp16_saves
+        may_be = not self._fp16_saves or may_be_in_fp16(plans, recipe.space, recipe.kept)
         if not (recipe.kept and recipe.meets and most > 0.0 and may_be):
             return recipe
         plans.setup.progress.stage("The recipe in FP16", None)
@@ -665,9 +662,7 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
         BadInput: the costs of the layers cannot be known as the options ask.
     """
     with answer_inputs(setup, experiment) as inputs:
-        plans = answer_plans(setup, options, experiment, inputs)
-        fp16_saves = {MIXED: 0.0, "": AS_CHEAP}.get(options.precision, math.inf)
-        yield AnswerSearch(plans, experiment, options.effort, options.most, fp16_saves)
+        yield AnswerSearch(answer_plans(setup, options, experiment, inputs))
 
 
 def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:

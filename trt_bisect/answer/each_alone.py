@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from trt_bisect.answer.in_fp16 import may_be_in_fp16, with_units_in
@@ -26,7 +26,6 @@ _MOST_OF_PRICE, _FEW = 0.8, 2
 """The share of a recipe's cost that counts as most of it, and the largest number of layers named for it."""
 
 
-@dataclass
 class EachAlone:
     """Measures units alone.
 
@@ -34,17 +33,18 @@ class EachAlone:
         known: the losses and the gains of all units; None until they are measured.
     """
 
-    plans: AnswerPlans
-    known: Sensitivities | None = field(default=None, init=False)
+    def __init__(self, plans: AnswerPlans) -> None:
+        self.known: Sensitivities | None = None
+        self._plans = plans
 
     def can_measure(self, space: Space) -> bool:
         """Returns true unless an engine would have to be built for each unit, or there are too many units."""
-        return self.plans.switches and not space.has_many
+        return self._plans.switches and not space.has_many
 
     def sensitivities(self, space: Space, ranges: Ranges) -> Sensitivities | None:
         """Measures all units once; returns None if that cannot be done."""
         if self.known is None and self.can_measure(space):
-            self.plans.setup.progress.stage("Each layer alone", 2 * len(space.units))
+            self._plans.setup.progress.stage("Each layer alone", 2 * len(space.units))
             self.known = self._measured(sensitivities(MeasuredSets(space)), ranges)
         return self.known
 
@@ -65,8 +65,8 @@ class EachAlone:
         return {layers[unit]: saved(full, loss) for unit, loss in zip(units, without, strict=True)}
 
     def _measured(self, search: Batches[Result], ranges: Ranges) -> Result:
-        worst = self.plans.worst(self.plans.full, ranges)[:_ALONE_ON]
-        return drive(search, lambda batch: self.plans.to_the_end(batch, ranges, worst))
+        worst = self._plans.worst(self._plans.full, ranges)[:_ALONE_ON]
+        return drive(search, lambda batch: self._plans.to_the_end(batch, ranges, worst))
 
 
 def half_gain(

@@ -10,7 +10,7 @@ from trt_bisect.driver.adaptive import adaptive
 from trt_bisect.driver.curves import ADAPTIVE, CULPRITS, FULL, bisect, exhaustive
 from trt_bisect.driver.search import Findings, Loss, Search, Step, drive
 from trt_bisect.driver.speculative import GoodOrBad, LastRises, drive_concurrently, drive_speculatively
-from trt_bisect.evaluator.evaluators import BranchEvaluator, RebuildEvaluator
+from trt_bisect.evaluator.evaluators import BranchEvaluator
 from trt_bisect.evaluator.trial import UNTRIED, Trial
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
@@ -53,7 +53,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class CurveSearch:
-    """Searches the suspects of a network."""
+    """Searches the suspects of a network; drivers measure with all its workers, see ``ConcurrentMeasurer``."""
 
     experiment: Experiment
     progress: Progress
@@ -68,9 +68,9 @@ class CurveSearch:
                 in_pieces, low = findings, question.low.upper()
                 self.progress.say(f"Whole engines decide: measuring full {low} and both sides of each suspect")
                 # a suspect that they do not confirm is withdrawn; they are bisected where the pieces were wrong
-                findings = in_pieces.decided_by(self._wholes(CULPRITS, evaluator.whole, in_pieces.suspects))
+                findings = in_pieces.decided_by(self._wholes(CULPRITS, in_pieces.suspects))
         else:
-            findings = self._wholes(experiment.curve, evaluator)
+            findings = self._wholes(experiment.curve)
         return Curve(findings, evaluator.measure(question.prefix(-1)), in_pieces)
 
     def _in_passes(self, evaluator: BranchEvaluator) -> Findings:
@@ -91,9 +91,9 @@ class CurveSearch:
             return drive_speculatively(lambda: exhaustive(question), measure_all, LastRises(question))
         return drive_speculatively(lambda: bisect(question), measure_all, GoodOrBad(question), _BOUNDARIES_AT_ONCE)
 
-    def _wholes(self, curve: str, whole: RebuildEvaluator, blamed: Sequence[int] = ()) -> Findings:
+    def _wholes(self, curve: str, blamed: Sequence[int] = ()) -> Findings:
         """Returns the findings on whole engines, with all workers; ``blamed`` is that of ``bisect``."""
-        question, rule, every_boundary = self.experiment.question, self.experiment.rule, curve == FULL
+        question, whole, every_boundary = self.experiment.question, self.experiment.whole, curve == FULL
         count = len(question.quantizable)
         few = math.ceil(math.log2(max(count, 2))) + 4  # of a bisection with one suspect; the bar grows with more
         self.progress.stage("Measuring plans", count + 2 if every_boundary else few)
@@ -104,50 +104,41 @@ class CurveSearch:
         if not whole.has_workers:
 
             def measure(plan: PrecisionPlan) -> Loss:
-                self.progress.step(self.last_low(plan))
-                return rule.loss(whole.measure(plan))
+                self.progress.step(self._last_low(plan))
+                return self.experiment.rule.loss(whole.measure(plan))
 
             return drive(start(), measure)
-        measurer = _Measurer(self, whole)
         if every_boundary:
-            findings, in_vain = drive_concurrently(start, measurer, LastRises(question), _REACH)
+            findings, in_vain = drive_concurrently(start, self, LastRises(question), _REACH)
         else:
-            findings, in_vain = drive_concurrently(start, measurer, GoodOrBad(question))
+            findings, in_vain = drive_concurrently(start, self, GoodOrBad(question))
         if in_vain:
             self.progress.say(f"{in_vain} plans measured ahead were not needed; the journal keeps them")
         return findings
 
-    def last_low(self, plan: PrecisionPlan) -> str:
-        """Returns the name of the last low layer."""
+    @property
+    def workers(self) -> int:
+        """The number of plans that can be measured at the same time now."""
+        return self.experiment.whole.workers
+
+    def begin(self, plan: PrecisionPlan) -> None:
+        """Begins to measure a plan."""
+        self.experiment.whole.begin(plan)
+
+    def ended(self) -> tuple[PrecisionPlan, Loss]:
+        """Waits for the next plan to be measured; returns it and its loss."""
+        plan, trial = self.experiment.whole.ended()
+        self.progress.step(f"{self._last_low(plan)} ({self.workers} workers)")
+        return plan, self.experiment.rule.loss(trial)
+
+    def abandon(self) -> None:
+        """Gives up the plans that have not ended."""
+        self.experiment.whole.abandon()
+
+    def _last_low(self, plan: PrecisionPlan) -> str:
+        """The name of the last low layer."""
         last = max(plan.lowered, default=-1)
         return self._name(last) if last >= 0 else "FP32"
 
     def _name(self, layer: int) -> str:
         return self.experiment.network.layers[layer].name
-
-
-@dataclass
-class _Measurer:
-    """Measures plans with the workers of an evaluator, for a driver; see ``ConcurrentMeasurer``."""
-
-    search: CurveSearch
-    evaluator: RebuildEvaluator
-
-    @property
-    def workers(self) -> int:
-        """The number of plans that can be measured at the same time now."""
-        return self.evaluator.workers
-
-    def begin(self, plan: PrecisionPlan) -> None:
-        """Begins to measure a plan."""
-        self.evaluator.begin(plan)
-
-    def ended(self) -> tuple[PrecisionPlan, Loss]:
-        """Waits for the next plan to be measured; returns it and its loss."""
-        plan, trial = self.evaluator.ended()
-        self.search.progress.step(f"{self.search.last_low(plan)} ({self.workers} workers)")
-        return plan, self.search.experiment.rule.loss(trial)
-
-    def abandon(self) -> None:
-        """Gives up the plans that have not ended."""
-        self.evaluator.abandon()
