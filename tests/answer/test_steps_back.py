@@ -20,6 +20,7 @@ EXPERIMENT = SimpleNamespace(ranges=None)
 
 
 HOLDS = Checked({"own engine": 0.0})
+PLANS = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
 
 
 def recipe_with(kept, checked=HOLDS, **facts):
@@ -51,8 +52,7 @@ def test_units_are_added_until_the_recipe_holds_and_those_in_vain_go_back(needed
     assert found.checked.meets(target.budget)
     assert set(needed) <= found.kept
     assert target.checks <= 6, "twice as many units each time"
-    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
-    found = minimal(plans, target, found)
+    found = minimal(PLANS, target, found)
     assert found.kept == set(needed)
     assert found.checked.meets(target.budget)
     assert found.taken_back == dict.fromkeys(needed, 0.5)
@@ -101,8 +101,7 @@ def test_only_the_steps_back_that_remain_are_run_to_the_end():
             return [(0.4 if to_the_end else 0.2) if 3 in plan.lowered else 0.0 for plan in asked]
 
     target = Inputs({5})
-    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
-    found = minimal(plans, target, recipe_with({3, 5, 7}))
+    found = minimal(PLANS, target, recipe_with({3, 5, 7}))
     assert (found.kept, found.taken_back) == ({3, 5}, {3: 0.4, 5: 0.5})
     assert target.to_the_end == 1
 
@@ -117,8 +116,7 @@ def test_a_step_back_that_only_moved_scales_make_miss_has_both_figures():
                 settings[NUDGED] = 0.2 if 2 in plan.lowered else 0.07
             return Checked(settings)
 
-    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
-    found = minimal(plans, Moved(()), recipe_with({2, 5, 8}, Checked({OWN: 0.06})))
+    found = minimal(PLANS, Moved(()), recipe_with({2, 5, 8}, Checked({OWN: 0.06})))
     assert (found.kept, found.taken_back, found.unmoved) == ({2, 5}, {5: 0.5, 2: 0.2}, {2: 0.06})
 
 
@@ -149,8 +147,7 @@ def many(monkeypatch):
 def stepped_back(target, kept):
     """The set that ``minimal`` leaves of a set that holds, and its steps."""
     whole = target.check(EXPERIMENT, SPACE.plan(frozenset(kept)))
-    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
-    found = minimal(plans, target, recipe_with(kept, whole))
+    found = minimal(PLANS, target, recipe_with(kept, whole))
     assert found.checked.meets(target.budget)
     return found.kept, found.taken_back
 
