@@ -162,8 +162,9 @@ class _Run:
         refuse_tensors(self.options, self.folder, first.builder.engine)
         search = self._answer_search(stack, first)
         deploying = self._find_answer(search, searched)
-        self._measure_accuracy(searched)
-        self._measure_beside(searched)
+        with lifted(self.setup.progress):
+            self._measure_accuracy(searched)
+            self._measure_beside(searched)
         report = self._told(searched)
         try:
             report = self._with_front(deploying, searched, report)
@@ -174,8 +175,9 @@ class _Run:
                 self._saved(report, searched)
             raise
         self.is_explained = True
-        report = self._saved(self._pictured(searched, report), searched)
-        self._write_logs(searched, report)
+        with lifted(self.setup.progress):
+            report = self._saved(self._pictured(searched, report), searched)
+            self._write_logs(searched, report)
         return report
 
     def _continue(self, searched: Searched) -> None:
@@ -258,24 +260,22 @@ class _Run:
 
     def _measure_accuracy(self, searched: Searched) -> None:
         if self.accuracy is not None:
-            with lifted(self.setup.progress):
-                self.setup.progress.stage("Measuring the accuracy", None)
-                searched.report = replace(searched.report, accuracy=self.accuracy.accuracies(searched.found))
+            self.setup.progress.stage("Measuring the accuracy", None)
+            searched.report = replace(searched.report, accuracy=self.accuracy.accuracies(searched.found))
 
     def _measure_beside(self, searched: Searched) -> None:
         """Measures the latencies of the answer, and its overflows."""
         experiment, plan, memory = searched.found.experiment, searched.found.recipe.plan, self.options.memory_bytes
         network, emulated = experiment.network, experiment.builder.arithmetic == EMULATED
         high, shown = self.options.high_precision, self.setup.progress
-        with lifted(shown):
-            latency = measure_latencies(experiment.builder, network, plan, high, experiment.feeds[0], shown)
-            predicted = predicted_times(self.options, experiment, plan)
-            overflows = overflows_of(network, experiment.feeds, memory)
-            notes = (*searched.report.notes, *overflow_notes(network, overflows, emulated=emulated))
-            searched.report = replace(
-                searched.report, latency=latency, predicted=predicted, overflows=overflows, notes=notes
-            )
-            self._measure_base(searched)
+        latency = measure_latencies(experiment.builder, network, plan, high, experiment.feeds[0], shown)
+        predicted = predicted_times(self.options, experiment, plan)
+        overflows = overflows_of(network, experiment.feeds, memory)
+        notes = (*searched.report.notes, *overflow_notes(network, overflows, emulated=emulated))
+        searched.report = replace(
+            searched.report, latency=latency, predicted=predicted, overflows=overflows, notes=notes
+        )
+        self._measure_base(searched)
 
     def _measure_base(self, searched: Searched) -> None:
         """Looks for the tensors that overflow in the base, if it alone misses, or if FP16 as a base does."""
@@ -349,8 +349,7 @@ class _Run:
             return report
         from trt_bisect.commands.run.pictures import pictured
 
-        with lifted(self.setup.progress):
-            self.verdict = pictured(searched.found, report, self.folder, self.setup.progress)
+        self.verdict = pictured(searched.found, report, self.folder, self.setup.progress)
         return self.verdict
 
     def _write_logs(self, searched: Searched, report: Report) -> None:
@@ -360,22 +359,21 @@ class _Run:
 
         answer, first, curve = searched.found.of_user, searched.first, searched.curve or Curve()
         experiment, recipe = answer.experiment, answer.recipe
-        with lifted(self.setup.progress):
-            RunLogs(
-                self.board,
-                report,
-                experiment,
-                curve.findings,
-                recipe.plan,
-                trials={**first.store.trials, **searched.of_curve.store.trials},
-                reported={experiment.network.full(experiment.whole.high): answer.full, recipe.plan: answer.restored},
-                measured=partial(
-                    steps_of, experiment.store.trials, first.store.trials, experiment.rule, experiment.ranges.digest()
-                ),
-                price=self.search.plans.price,
-                accuracy=None if self.accuracy is None else partial(self.accuracy.of_plan, experiment),
-                memory=self.options.memory_bytes,
-            ).write(self.setup.progress)
+        RunLogs(
+            self.board,
+            report,
+            experiment,
+            curve.findings,
+            recipe.plan,
+            trials={**first.store.trials, **searched.of_curve.store.trials},
+            reported={experiment.network.full(experiment.whole.high): answer.full, recipe.plan: answer.restored},
+            measured=partial(
+                steps_of, experiment.store.trials, first.store.trials, experiment.rule, experiment.ranges.digest()
+            ),
+            price=self.search.plans.price,
+            accuracy=None if self.accuracy is None else partial(self.accuracy.of_plan, experiment),
+            memory=self.options.memory_bytes,
+        ).write(self.setup.progress)
 
     def _end(self, stop: BaseException, *, again: bool = True) -> Report:
         """Saves what is known when a run is stopped, and ends it: a report after a time limit, else an error.
