@@ -39,16 +39,18 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
     rule = make_rule(find_metric(metric), threshold, 0.5)
     return SimpleNamespace(
         experiment=SimpleNamespace(network=network, builder=builder, rule=rule, parts=facts.parts),
-        space=SimpleNamespace(units=[(k,) for k in range(len(names))], budget=rule.budget),
-        counting=range(facts.given),
+        recipe=SimpleNamespace(
+            space=SimpleNamespace(units=[(k,) for k in range(len(names))], budget=rule.budget),
+            taken_back={names.index(name): loss for name, loss in facts.culprits.items()},
+            unmoved={names.index(name): loss for name, loss in facts.unmoved.items()},
+            checked=SimpleNamespace(losses=facts.losses),
+            margin=facts.margin,
+            refused=None,
+        ),
+        inputs=SimpleNamespace(counting=range(facts.given)),
         judged=facts.judged,
         unseen_inputs=range(facts.unseen),
         meets=facts.meets,
-        taken_back={names.index(name): loss for name, loss in facts.culprits.items()},
-        unmoved={names.index(name): loss for name, loss in facts.unmoved.items()},
-        checked=SimpleNamespace(losses=facts.losses),
-        margin=facts.margin,
-        refused=None,
         by_accuracy=facts.by_accuracy,
         members=tuple(names.index(name) for name in facts.members or names),
     )

@@ -11,8 +11,8 @@ import trt_bisect
 from tests.support.goal_cases import JUDGED, planted
 from trt_bisect.answer.answer import AnswerSearch
 from trt_bisect.answer.steps_back import free_units, with_faster
+from trt_bisect.answer.validation import Recipe
 from trt_bisect.builder.inspector import kernels_of
-from trt_bisect.driver.cheapest import Cheapest
 from trt_bisect.driver.search_space import Space
 from trt_bisect.errors import BadInput
 from trt_bisect.model.cost import TimePrices
@@ -38,18 +38,18 @@ def space_with(changes):
 
 def closed(space, kept, holds=lambda plan: True):
     target = SimpleNamespace(check=lambda _, plan: SimpleNamespace(meets=lambda budget: holds(plan)))
-    return with_faster(target, space, Cheapest(frozenset(kept), True, {}), None, "first")
+    return with_faster(target, Recipe(space, frozenset(kept), None, space.budget, "first"))
 
 
 @pytest.mark.parametrize(("changes", "kept"), [(0.4, {0, 2}), (0.6, {0, 1, 2})])
 def test_a_layer_between_two_joins_them_where_two_changes_cost_more(changes, kept):
-    found, _ = closed(space_with(changes), {0, 2})
+    found = closed(space_with(changes), {0, 2})
     assert found.kept == kept
 
 
 def test_a_larger_set_that_misses_is_left_alone():
-    found, checked = closed(space_with(0.6), {0, 2}, lambda plan: False)
-    assert (found.kept, checked) == ({0, 2}, "first")
+    found = closed(space_with(0.6), {0, 2}, lambda plan: False)
+    assert (found.kept, found.checked) == ({0, 2}, "first")
 
 
 def test_units_are_free_as_long_as_the_plan_costs_nothing():

@@ -7,8 +7,7 @@ import pytest
 
 from trt_bisect.answer.in_fp16 import in_fp16
 from trt_bisect.answer.plans import Spent
-from trt_bisect.answer.validation import Checked
-from trt_bisect.driver.cheapest import Cheapest
+from trt_bisect.answer.validation import Checked, Recipe
 from trt_bisect.driver.search_space import Sensitivities, Space
 from trt_bisect.precision import Precision, int8_set
 
@@ -47,42 +46,42 @@ def searched(target, alone=None, most=0.4, ending=None):
     inputs = SimpleNamespace(counting=(0, 1))
     facts = {"inputs": inputs, "costs": COSTS, "switches": True, "judged": []}
     plans = SimpleNamespace(allowed=7.0, ending=ending or endless, **facts)
-    result = in_fp16(plans, target, SPACE, Cheapest(FOUND, True, {}), EXPERIMENT, alone, most)
+    result = in_fp16(plans, target, Recipe(SPACE, FOUND, EXPERIMENT, SPACE.budget), alone, most)
     assert plans.allowed == 7.0, "the bound of what follows is as it was"
     return result
 
 
 def test_a_recipe_that_holds_in_fp16_gives_up_a_third():
-    space, found, checked = searched(Target(lambda high: True))
+    found = searched(Target(lambda high: True))
     assert (found.kept, found.for_fp16) == (FOUND, frozenset())
-    assert space.cost(found.kept) == pytest.approx(SPACE.cost(FOUND) / 3)
-    assert checked.meets(SPACE.budget)
+    assert found.cost == pytest.approx(SPACE.cost(FOUND) / 3)
+    assert found.checked.meets(SPACE.budget)
 
 
 def test_the_cheapest_units_join_until_it_holds():
-    space, found, _ = searched(Target(lambda high: {0, 1, 2} <= high))
+    found = searched(Target(lambda high: {0, 1, 2} <= high))
     assert (found.kept, found.for_fp16) == (FOUND | {0, 1, 2}, {0, 1, 2})
-    assert space.cost(found.kept) == pytest.approx(0.07 + 0.08 + 0.01 + 0.02 + 0.03)
+    assert found.cost == pytest.approx(0.07 + 0.08 + 0.01 + 0.02 + 0.03)
 
 
 def test_a_unit_with_a_large_effect_for_its_cost_joins_first():
     """By cost alone units 0, 1 and 2 would join with it."""
     target = Target(lambda high: 3 in high)
-    assert searched(target)[1].for_fp16 == {0, 1, 2, 3}
-    assert searched(target, HELPFUL)[1].for_fp16 == {3}
+    assert searched(target).for_fp16 == {0, 1, 2, 3}
+    assert searched(target, HELPFUL).for_fp16 == {3}
 
 
 def test_a_set_that_holds_in_fp16_by_chance_is_passed_over():
-    found = searched(Target(lambda high: 0 in high, in_fp32=lambda high: high == FOUND or 1 in high))[1]
+    found = searched(Target(lambda high: 0 in high, in_fp32=lambda high: high == FOUND or 1 in high))
     assert found.for_fp16 == {0, 1}
 
 
 def test_a_unit_that_fp16_cannot_hold_stays_in_fp32():
     """Also where more units would do, which costs more."""
-    space, found, _ = searched(Target(lambda high: 7 not in high or set(range(8)) <= high))
+    found = searched(Target(lambda high: 7 not in high or set(range(8)) <= high))
     assert (found.kept, found.for_fp16) == (FOUND, frozenset())
-    assert dict(space.others) == {6: Precision.FP16}
-    assert space.cost(found.kept) == pytest.approx(0.07 + 0.24)
+    assert dict(found.space.others) == {6: Precision.FP16}
+    assert found.cost == pytest.approx(0.07 + 0.24)
 
 
 @pytest.mark.parametrize(("most", "joins"), [(0.22, True), (0.20, False)])

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from trt_bisect.answer.answer import AnswerSearch
-from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
+from trt_bisect.answer.validation import Recipe
+from trt_bisect.evaluator.each_input import Margin
 
 MARGIN = Margin(0.2, 1)
 WITH, WITHOUT = MARGIN.share, 0.0
@@ -19,18 +20,18 @@ def searched(monkeypatch, first, costs):
     plans, found, asked = SimpleNamespace(margin=MARGIN), iter(costs), []
     plans.leave = lambda margin: setattr(plans, "margin", margin)
     search = object.__new__(AnswerSearch)
-    search.plans, search.refused = plans, None
+    search.plans = plans
     search.tried = tuple(SimpleNamespace(cost=cost) for cost in first)
 
     def held(_search, dearest=math.inf):
         asked.append((plans.margin.share, round(dearest, 9)))
-        return plans.margin.share, next(found)
+        return Recipe(None, frozenset(), None, aim=next(found), margin=plans.margin)
 
     monkeypatch.setattr(AnswerSearch, "_held", held)
-    monkeypatch.setattr(AnswerSearch, "_costs", lambda _search, found: found[1])
+    monkeypatch.setattr(AnswerSearch, "_costs", lambda _search, recipe: recipe.aim)
     taken = search._with_margin()
-    assert plans.margin == (MARGIN if taken[0] else NO_MARGIN)
-    return taken, asked, search.refused
+    assert plans.margin == taken.margin
+    return (taken.margin.share, taken.aim), asked, taken.refused
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.support import networks
 from trt_bisect.analyzer.tasks.detections import Detections
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.answer import mean_precision as judged
-from trt_bisect.answer.accuracy import accuracies
+from trt_bisect.answer.accuracy import AskedAccuracy
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
@@ -250,6 +250,7 @@ def test_the_figures_of_fp32_do_not_depend_on_the_calibrator_and_a_search_withou
     whole = SimpleNamespace(high=None, canonical=lambda _: SimpleNamespace(key=str))
     network = SimpleNamespace(base_type=None, full=lambda _: "all")
     experiment = SimpleNamespace(network=network, whole=whole, store=SimpleNamespace(find=lambda _: None))
-    answer = SimpleNamespace(experiment=experiment, plan="all", meets=False, most=None)
-    found = accuracies(Accuracy(None, "code"), {"accuracy": 0.6, "map50": 0.9}, 0.5, answer, measures=False)
+    answer = SimpleNamespace(experiment=experiment, recipe=SimpleNamespace(plan="all"), meets=False, most=None)
+    asked = AskedAccuracy(None, Accuracy(None, "code"), {"accuracy": 0.6, "map50": 0.9}, 0.5)
+    found = asked.accuracies(answer, measures=False)
     assert (found.fp32, found.recipe, found.also) == (0.6, None, {"fp32": {"map50": 0.9}})

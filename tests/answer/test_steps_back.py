@@ -7,9 +7,8 @@ import pytest
 
 from trt_bisect.answer import steps_back
 from trt_bisect.answer.steps_back import another_that_holds, minimal, with_more_high
-from trt_bisect.answer.validation import Checked
+from trt_bisect.answer.validation import Checked, Recipe
 from trt_bisect.driver import search_space
-from trt_bisect.driver.cheapest import Cheapest
 from trt_bisect.driver.search_space import Space
 from trt_bisect.evaluator.each_input import NO_MARGIN
 from trt_bisect.precision import int8_set
@@ -20,6 +19,12 @@ SPACE = Space(int8_set(UNITS, ()), tuple((k,) for k in range(UNITS)), tuple(rang
 EXPERIMENT = SimpleNamespace(ranges=None)
 PLENTY = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
 """Plans for which there are inferences enough."""
+HOLDS = Checked({"own engine": 0.0})
+
+
+def recipe_with(kept, checked=HOLDS, **facts):
+    """A recipe of these units, which is said to hold."""
+    return Recipe(SPACE, frozenset(kept), EXPERIMENT, SPACE.budget, checked, **facts)
 
 
 class Target:
@@ -42,14 +47,14 @@ class Target:
 @pytest.mark.parametrize("needed", [(), (0,), (5, 2), (11,)])
 def test_units_are_added_until_the_recipe_holds_and_those_in_vain_go_back(needed):
     target = Target(needed)
-    found, checked = with_more_high(target, SPACE, Cheapest(frozenset(), True, {}), EXPERIMENT)
-    assert checked.meets(target.budget)
+    found = with_more_high(target, recipe_with(()))
+    assert found.checked.meets(target.budget)
     assert set(needed) <= found.kept
     assert target.checks <= 6, "twice as many units each time"
-    found, checked, taken_back = minimal(PLENTY, target, SPACE, found, EXPERIMENT, checked)
+    found = minimal(PLENTY, target, found)
     assert found.kept == set(needed)
-    assert checked.meets(target.budget)
-    assert taken_back == dict.fromkeys(needed, 0.5)
+    assert found.checked.meets(target.budget)
+    assert found.taken_back == dict.fromkeys(needed, 0.5)
 
 
 @pytest.mark.parametrize(("kept", "shown"), [({3}, {3: 0.5}), ({3, 5}, {})])
@@ -58,8 +63,7 @@ def test_a_unit_that_stays_alone_is_shown_to_be_needed_however_few_inferences_ar
     target = Target({3})
     target.losses = lambda asked, ranges, *, to_the_end=False: [0.5 for _ in asked]
     plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: False)
-    found = Cheapest(frozenset(kept), True, {})
-    assert minimal(plans, target, SPACE, found, EXPERIMENT, Checked({"own engine": 0.0}))[2] == shown
+    assert minimal(plans, target, recipe_with(kept)).taken_back == shown
 
 
 @pytest.mark.parametrize(
@@ -79,10 +83,10 @@ def test_of_other_sets_the_first_that_holds_is_taken(needed, aim, dearest, expec
     near = {frozenset({1}): 0.02, frozenset({3}): 0.1, frozenset({2, 1}): 0.05, frozenset({3, 5}): 0.01}
     near[frozenset({7})] = 0.05
     target = Target(needed)
-    found = another_that_holds(target, SPACE, Cheapest(frozenset(), True, {}, near=near), EXPERIMENT, aim, dearest)
+    found = another_that_holds(target, recipe_with((), near=near), aim, dearest)
     assert target.checks == checks
-    assert (None if found is None else found[0].kept) == expected
-    assert found is None or found[1].meets(target.budget)
+    assert (None if found is None else found.kept) == expected
+    assert found is None or found.checked.meets(target.budget)
 
 
 def test_only_the_steps_back_that_remain_are_run_to_the_end():
@@ -95,9 +99,9 @@ def test_only_the_steps_back_that_remain_are_run_to_the_end():
             self.to_the_end += len(asked) * to_the_end
             return [(0.4 if to_the_end else 0.2) if 3 in plan.lowered else 0.0 for plan in asked]
 
-    target, found = Inputs({5}), Cheapest(frozenset({3, 5, 7}), True, {})
-    found, _, taken_back = minimal(PLENTY, target, SPACE, found, EXPERIMENT, Checked({"own engine": 0.0}))
-    assert (found.kept, taken_back) == ({3, 5}, {3: 0.4, 5: 0.5})
+    target = Inputs({5})
+    found = minimal(PLENTY, target, recipe_with({3, 5, 7}))
+    assert (found.kept, found.taken_back) == ({3, 5}, {3: 0.4, 5: 0.5})
     assert target.to_the_end == 1
 
 
@@ -111,9 +115,8 @@ def test_a_step_back_that_only_moved_scales_make_miss_has_both_figures():
                 settings[NUDGED] = 0.2 if 2 in plan.lowered else 0.07
             return Checked(settings)
 
-    found = Cheapest(frozenset({2, 5, 8}), True, {})
-    found, _, taken_back = minimal(PLENTY, Moved(()), SPACE, found, EXPERIMENT, Checked({OWN: 0.06}))
-    assert (found.kept, taken_back, found.unmoved) == ({2, 5}, {5: 0.5, 2: 0.2}, {2: 0.06})
+    found = minimal(PLENTY, Moved(()), recipe_with({2, 5, 8}, Checked({OWN: 0.06})))
+    assert (found.kept, found.taken_back, found.unmoved) == ({2, 5}, {5: 0.5, 2: 0.2}, {2: 0.06})
 
 
 class Counted(Target):
@@ -143,10 +146,9 @@ def many(monkeypatch):
 def stepped_back(target, kept):
     """The set that ``minimal`` leaves of a set that holds, and its steps."""
     whole = target.check(EXPERIMENT, SPACE.plan(frozenset(kept)))
-    found = Cheapest(frozenset(kept), True, {})
-    found, checked, taken_back = minimal(PLENTY, target, SPACE, found, EXPERIMENT, whole)
-    assert checked.meets(target.budget)
-    return found.kept, taken_back
+    found = minimal(PLENTY, target, recipe_with(kept, whole))
+    assert found.checked.meets(target.budget)
+    return found.kept, found.taken_back
 
 
 @pytest.mark.parametrize("needed", [(0,), (5, 2), (11, 3, 7)])
@@ -183,7 +185,7 @@ def test_of_many_units_few_engines_are_built(many, monkeypatch):
 
 def test_a_recipe_that_would_be_too_dear_is_not_searched_further():
     target = Target({11})
-    found, checked = with_more_high(target, SPACE, Cheapest(frozenset(), True, {}), EXPERIMENT, dearest=5.0)
-    assert not checked.meets(target.budget)
+    found = with_more_high(target, recipe_with(()), dearest=5.0)
+    assert not found.checked.meets(target.budget)
     assert SPACE.cost(found.kept) > 5.0
     assert found.kept != SPACE.all

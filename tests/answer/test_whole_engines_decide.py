@@ -103,12 +103,13 @@ class Experiment:
         whole = RebuildEvaluator(network, builder, [{}], compare, store)
         evaluator = BranchEvaluator(whole, Pieces(in_pieces, self.pieces))
         question = Question(len(network.layers), network.quantizable, RULE.budget, RULE.step)
-        names = [layer.name for layer in network.layers]
-        found = CurveSearch(question, RULE, names, Silent()).curve(curve, evaluator)
-        trials = RunTrials(store.trials, "pieces", whole.canonical)
-        assert curve_so_far(curve, question, trials, RULE) == (found, whole.measure(question.all_but(())))
+        facts = {"network": network, "rule": RULE, "question": question, "curve": curve, "whole": whole}
+        experiment = SimpleNamespace(**facts, evaluator=evaluator, measured_in="pieces")
+        found = CurveSearch(experiment, Silent()).curve()
+        trials = RunTrials(store.trials, experiment)
+        assert curve_so_far(trials) == (found, whole.measure(question.all_but(())))
         blank = [blank_row(layer, "fp32") for layer in network.layers]
-        rows = layer_rows(blank, trials, found, RULE, dict.fromkeys(found.findings.suspects, "a suspect"))
+        rows = layer_rows(blank, trials, found, dict.fromkeys(found.findings.suspects, "a suspect"))
         return Shown(rows, found.findings, overruled(found, network, RULE))
 
     def named(self, places):

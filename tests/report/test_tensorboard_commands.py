@@ -142,7 +142,7 @@ def test_a_failed_layer_leaves_a_gap_an_engine_is_told_of_and_a_similarity_is_ne
     def on_an_engine(*given, **named):
         report = build_report(*given, **named)
         rows = (replace(row, similarity=None, drop=np.inf) if row.index == 3 else row for row in report.layers)
-        return replace(report, layers=tuple(rows), arithmetic="measured", engine="tensorrt")
+        return report.changed(layers=tuple(rows), arithmetic="measured", engine="tensorrt")
 
     monkeypatch.setattr(api.reporting, "build_report", on_an_engine)
     how = {"engine": "onnxruntime", "metric": "sqnr", "explain": "none", "tensorboard": tmp_path}
@@ -224,7 +224,7 @@ def with_a_front(request, lenet, tmp_path_factory):
 
     def timed(*given, **named):
         times = {plan: Latency(ms, ms, ms, 9) for plan, ms in (("fp32", 4.0), ("int8", 2.0), ("recipe", 2.5))}
-        return replace(build_report(*given, **named), latency=times)
+        return build_report(*given, **named).changed(latency=times)
 
     logs = tmp_path_factory.mktemp("front") / "logs"
     with pytest.MonkeyPatch.context() as patched:

@@ -24,6 +24,7 @@ from trt_bisect.commands.run.live import Live, SoFar
 from trt_bisect.driver.curves import bisect, exhaustive
 from trt_bisect.driver.search import Findings, Question, drive
 from trt_bisect.evaluator.trial import TrialStore
+from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.model import FAILS, NOT_TRIED, REPORT, SO_FAR, ByPlan, read_report
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
@@ -164,11 +165,12 @@ def so_far_with(so_far, trials) -> Report:
     return replace(so_far, first=experiment, experiment=experiment, without_curve=blank, answer=None).report()
 
 
-def test_until_full_int8_is_known_every_large_drop_is_a_suspect(network, tmp_path):
+def test_until_full_int8_is_known_every_large_drop_is_a_suspect(network, tmp_path, monkeypatch):
     """A pass measures full INT8 last. Here it passes, and then no layer is one."""
     _, final, looking = seen(network, tmp_path, threshold=0.01, explain="none", strategy="branch")
-    so_far = replace(looking.so_far, question=replace(looking.so_far.question, step=0.01))
-    trials, full = so_far.experiment.store.trials, so_far.question.all_but(()).key()
+    so_far, asked = looking.so_far, replace(looking.so_far.experiment.question, step=0.01)
+    monkeypatch.setattr(Experiment, "question", asked)
+    trials, full = so_far.experiment.store.trials, asked.all_but(()).key()
     report = so_far_with(so_far, [trial for plan, trial in trials.items() if plan != full])
     assert report.similarity.int8 is None
     assert blamed(report) == {next(row.name for row in final.layers if row.drop >= 0.01)}
@@ -180,7 +182,7 @@ def test_until_full_int8_is_known_every_large_drop_is_a_suspect(network, tmp_pat
 def test_a_bisection_shows_every_boundary_that_it_has_measured(by_way):
     """Also those that belong to no settled step; from the first suspect on, those with it in INT8 no longer count."""
     _, _, looking = by_way("bisect")
-    step = looking.so_far.question.step
+    step = looking.so_far.experiment.question.step
 
     def has_a_suspect(report):
         return any(row.drop is not None and row.drop >= step for row in report.layers)

@@ -388,53 +388,48 @@ def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float
         ) from failure
 
 
-def accuracies(
-    accuracy: Accuracy, fp32: Mapping[str, float], least: float | None, answer: Answer, *, measures: bool = True
-) -> Accuracies:
-    """Returns the accuracy of FP32, full INT8 and the recipe, and of the base where the accuracy decides.
+class AskedAccuracy:
+    """The accuracy of the user's labels or function; with a least one it is a ``Target``.
+
+    Then a little of the similarity, which ``plans`` measures, decides between plans of the same accuracy.
 
     Args:
         fp32: see ``fp32_accuracy``.
         least: the lowest acceptable accuracy; None where the similarity decides.
-        measures: false tells only the accuracies that were measured.
-    """
-    experiment = answer.experiment
-    network, high = experiment.network, experiment.whole.high
-    evaluator = AccuracyEvaluator(accuracy, experiment.whole)
-
-    def measured(plan: PrecisionPlan) -> float | None:
-        trial = evaluator.measure(plan) if measures else evaluator.known(plan)
-        return None if trial is None else accuracy_in(trial)
-
-    has_base = least is not None and network.base_type is not None
-    base = measured(network.plan((), network.base or high)) if has_base else None
-    plans = {"int8": network.full(high)}
-    if answer.meets or answer.most is not None or answer.plan != plans["int8"]:
-        plans["recipe"] = answer.plan
-    by_plan = {name: measured(plan) for name, plan in plans.items()}
-    every = {"fp32": fp32} | {name: evaluator.figures(plan) for name, plan in plans.items()}
-    also = {name: more for name, row in every.items() if (more := {k: v for k, v in row.items() if k != ACCURACY})}
-    return Accuracies(fp32[ACCURACY], by_plan["int8"], by_plan.get("recipe"), least, base, also)
-
-
-def accuracy_of(accuracy: Accuracy, answer: Answer, plan: PrecisionPlan) -> float | None:
-    """Returns the accuracy of a plan with the ranges of an answer; None if it cannot be run."""
-    experiment = answer.experiment
-    return accuracy_in(AccuracyEvaluator(accuracy, experiment.whole).measure(plan))
-
-
-class AccuracyTarget:
-    """The accuracy of the data set, and beside it a little of the similarity, which ``plans`` measures.
-
-    ``reference`` is FP32's accuracy, and ``least`` the lowest acceptable one.
     """
 
-    def __init__(self, plans: AnswerPlans, accuracy: Accuracy, reference: float, least: float) -> None:
-        self._plans = plans
-        self._accuracy = accuracy
-        self._reference = reference
+    def __init__(self, plans: AnswerPlans, accuracy: Accuracy, fp32: Mapping[str, float], least: float | None) -> None:
+        self._plans, self._accuracy, self._fp32, self._least = plans, accuracy, fp32, least
+        self._reference = fp32[ACCURACY]
         self._by_ranges: dict[str, AccuracyEvaluator] = {}
-        self.budget = reference - least + TIE
+        self.budget = 0.0 if least is None else self._reference - least + TIE
+
+    def accuracies(self, answer: Answer, *, measures: bool = True) -> Accuracies:
+        """Returns the accuracy of FP32, full INT8 and the recipe, and of the base where the accuracy decides.
+
+        Args:
+            measures: false tells only the accuracies that were measured.
+        """
+        network, high = answer.experiment.network, answer.experiment.whole.high
+        evaluator = self._of(answer.experiment)
+
+        def measured(plan: PrecisionPlan) -> float | None:
+            trial = evaluator.measure(plan) if measures else evaluator.known(plan)
+            return None if trial is None else accuracy_in(trial)
+
+        has_base = self._least is not None and network.base_type is not None
+        base = measured(network.plan((), network.base or high)) if has_base else None
+        plans = {"int8": network.full(high)}
+        if answer.meets or answer.most is not None or answer.recipe.plan != plans["int8"]:
+            plans["recipe"] = answer.recipe.plan
+        by_plan = {name: measured(plan) for name, plan in plans.items()}
+        every = {"fp32": self._fp32} | {name: evaluator.figures(plan) for name, plan in plans.items()}
+        also = {name: more for name, row in every.items() if (more := {k: v for k, v in row.items() if k != ACCURACY})}
+        return Accuracies(self._reference, by_plan["int8"], by_plan.get("recipe"), self._least, base, also)
+
+    def of_plan(self, experiment: Experiment, plan: PrecisionPlan) -> float | None:
+        """Returns the accuracy of a plan with the ranges of an experiment; None if it cannot be run."""
+        return accuracy_in(self._of(experiment).measure(plan))
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
         """Returns the losses of plans: the part of FP32's accuracy that is lost."""
@@ -472,6 +467,8 @@ class AccuracyTarget:
     def _evaluator(self, ranges: Ranges) -> AccuracyEvaluator:
         key = ranges.digest()
         if key not in self._by_ranges:
-            experiment = self._plans.with_ranges(ranges)
-            self._by_ranges[key] = AccuracyEvaluator(self._accuracy, experiment.whole)
+            self._by_ranges[key] = self._of(self._plans.with_ranges(ranges))
         return self._by_ranges[key]
+
+    def _of(self, experiment: Experiment) -> AccuracyEvaluator:
+        return AccuracyEvaluator(self._accuracy, experiment.whole)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from trt_bisect.analyzer.doubts import is_destroyed
 from trt_bisect.answer.each_alone import EachAlone, half_gain
-from trt_bisect.answer.estimated import JUDGED, EstimatedRecipes, Recipe, allowed
+from trt_bisect.answer.estimated import JUDGED, EstimatedRecipes, allowed
 from trt_bisect.answer.in_fp16 import in_fp16, may_be_in_fp16
 from trt_bisect.answer.plans import AnswerPlans, Spent, answer_inputs, unseen_inputs
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.search import (
-    AUTO,
     CHEAP_RECIPE,
     CLOSER,
     CLOSEST,
@@ -40,7 +39,7 @@ from trt_bisect.answer.steps_back import (
     with_faster,
     with_more_high,
 )
-from trt_bisect.answer.validation import Checked, SimilarityTarget, Target, with_rounded_followers
+from trt_bisect.answer.validation import NOT_CHECKED, Recipe, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.cheapest import FEW_NEEDED, Cheapest, cheapest, orders, surely_cheapest
 from trt_bisect.driver.local_search import FEW_UNITS, within
@@ -49,10 +48,10 @@ from trt_bisect.driver.search_space import Kept, Point, Sensitivities, Space, kn
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH, RunOptions
+from trt_bisect.options.concerns import AUTO, DEFAULT, MIXED, QUICK, THOROUGH, RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
-from trt_bisect.report.answer import ALL_HIGH, AS_CHEAP, DECIDING, KNEE, OWN, RECIPE, FrontPoint
+from trt_bisect.report.answer import ALL_HIGH, AS_CHEAP, DECIDING, KNEE, RECIPE, FrontPoint
 from trt_bisect.report.summary import TOO_DEAR, over_inputs
 from trt_bisect.support.progress import CHECKS
 from trt_bisect.support.text import DATA, Note, counted, percent
@@ -77,47 +76,40 @@ _POINTS, _POINTS_DEAR = 12, 8
 _TO_TWO_DECIMALS = 0.01
 """From this cost on two decimals of a per cent are told: layers that cost nothing count a millionth each, which would
 make 100.0011 % of all layers."""
-_NOT_CHECKED = Checked({OWN: math.inf})
-"""The check of a recipe that costs too much to be checked."""
 
 
-@dataclass
 class AnswerSearch:
     """The search of the answer, a stage at a time: ``choose_ranges``, then the curve, then ``finish``.
+
+    Args:
+        strict: full INT8 has to leave the margin too, as it is a recipe: the network was changed.
 
     Attributes:
         experiment: the experiment with the chosen ranges.
         effort: how far a recipe is made cheaper where one session runs all plans: see ``answer.estimated``. With
             few units the default is thorough, and so it is where an accuracy or a budget is the goal.
         most: the largest cost of a recipe; None without a budget. With one, the most accurate plan is searched.
-        fp16_saves: layers of a recipe go to FP16 where that is enough and the cost falls by as much.
-        strict: full INT8 has to leave the margin too, as it is a recipe: the network was changed.
         target: judges plans; by the similarity if nothing else is set.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe; then the search goes on.
         recipe: the cheapest recipe so far by estimated losses; None without one.
-        refused: see ``Answer``.
         suspects: the suspects of the curve, as layer indices.
     """
 
-    plans: AnswerPlans
-    experiment: Experiment
-    effort: str = THOROUGH
-    most: float | None = None
-    fp16_saves: float = math.inf
-    strict: bool = False
-    alone: EachAlone = field(init=False)
-    target: Target = field(init=False)
-    on_answer: Callable[[Answer], None] | None = field(default=None, init=False)
-    tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
-    recipe: Recipe | None = field(default=None, init=False)
-    space: Space = field(init=False)
-    refused: float | None = field(default=None, init=False)
-    suspects: Collection[int] = field(default=(), init=False)
-    _estimated_alone: Sensitivities | None = field(default=None, init=False)
+    space: Space
 
-    def __post_init__(self) -> None:
-        self.alone = EachAlone(self.plans)
-        self.target = SimilarityTarget(self.plans)
+    def __init__(self, plans: AnswerPlans, *, strict: bool = False) -> None:
+        options = plans.options
+        self.plans, self.experiment = plans, plans.experiment
+        self.effort, self.most = options.effort, options.most
+        self.alone = EachAlone(plans)
+        self.target: Target = SimilarityTarget(plans)
+        self.on_answer: Callable[[Answer], None] | None = None
+        self.tried: tuple[CalibratorTried, ...] = ()
+        self.recipe: Recipe | None = None
+        self.suspects: Collection[int] = ()
+        self._strict = strict
+        self._fp16_saves = {MIXED: 0.0, "": AS_CHEAP}.get(options.precision, math.inf)
+        self._estimated_alone: Sensitivities | None = None
 
     def choose_ranges(self) -> Experiment:
         """Chooses the ranges by the similarity; returns the experiment with them.
@@ -184,8 +176,8 @@ class AnswerSearch:
 
     def _found_recipe(self, recipe: Recipe) -> None:
         """Says a recipe that is cheaper than the one before, and passes it on."""
-        layers, cost = len(self.space.layers(recipe.kept)), self.space.cost(recipe.kept)
-        if self.recipe is not None and cost >= self.space.cost(self.recipe.kept):
+        layers, cost = len(recipe.high), recipe.cost
+        if self.recipe is not None and cost >= self.recipe.cost:
             return
         low, count = recipe.experiment.network.low.title, len(self.plans.inputs.counting)
         passes = f"passes on all {count} inputs" if self._by_similarity else "keeps the accuracy"
@@ -197,14 +189,14 @@ class AnswerSearch:
 
     def _go_on_from(self, recipe: Recipe) -> None:
         """Takes a recipe, which a stopped search has too."""
-        self._know(self.space.plan(recipe.kept), recipe.experiment)
+        self._know(recipe)
         self.recipe = recipe
         self._tell()
 
-    def _know(self, plan: PrecisionPlan, experiment: Experiment) -> None:
-        """Measures the similarity of a plan that an accuracy chose: the answer of a stopped search has both."""
+    def _know(self, recipe: Recipe) -> None:
+        """Measures the similarity of a recipe that an accuracy chose: the answer of a stopped search has both."""
         if not self._by_similarity:
-            self.plans.whole(plan, experiment)
+            self.plans.whole(recipe.plan, recipe.experiment)
 
     def _tell(self) -> None:
         """Passes on the answer so far; the search goes on as it was."""
@@ -215,7 +207,7 @@ class AnswerSearch:
         self.plans.leave(margin)
         self.space = space
         if answer is not None:
-            self.on_answer(replace(answer, margin=margin))
+            self.on_answer(replace(answer, recipe=replace(answer.recipe, margin=margin)))
 
     def _hold_first(self, kept: Kept) -> None:
         """Adds units to a first recipe, the cheapest first, until a plan holds on all inputs.
@@ -230,9 +222,9 @@ class AnswerSearch:
             if loss is None or loss > space.budget:
                 continue
             if plans.switches and not space.has_many and self._by_similarity:
-                checked = self.target.check(self.experiment, space.plan(enough))
-                if checked.meets(space.budget):
-                    self._found_recipe(Recipe(Cheapest(enough), self.experiment, checked, space.budget))
+                recipe = Recipe(space, enough, self.experiment, space.budget).checked_by(self.target)
+                if recipe.holds:
+                    self._found_recipe(recipe)
             else:
                 self._tell()
             break
@@ -279,40 +271,32 @@ class AnswerSearch:
             return self._within(self.most)
         plans, target, budget = self.plans, self.target, self.target.budget
         self.space = replace(self.space, budget=budget)
-        if self.strict:
+        if self._strict:
             plans.leave(self._margin)
-        checked = target.check(self.experiment, plans.full)
-        if checked.meets(budget) or not self.space.units:
-            none_high = Cheapest(frozenset(), checked.meets(budget))
-            return self._answer(Recipe(none_high, self.experiment, checked, budget), {})
+        none_high = Recipe(self.space, frozenset(), self.experiment, budget).checked_by(target)
+        if none_high.holds or not self.space.units:
+            return self._answer(replace(none_high, meets=none_high.holds))
         plans.leave(self._margin)
         plans.judged = sorted({*plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
-        plans.join(checked.missed)
-        recipe = replace(self._recipe(), margin=plans.margin, refused=self.refused)
-        high_set, experiment, checked = recipe.high_set, recipe.experiment, recipe.checked
-        if experiment is not self.experiment:
-            self._go_on_with(experiment)
+        plans.join(none_high.checked.missed)
+        recipe = replace(self._recipe(), margin=plans.margin)
+        if recipe.experiment is not self.experiment:
+            self._go_on_with(recipe.experiment)
+        ranges = recipe.experiment.ranges.digest()
         before = self.recipe and (self.recipe.kept, self.recipe.experiment.ranges.digest())
-        is_new = self.on_answer is not None and before != (recipe.kept, experiment.ranges.digest())
-        if is_new and high_set.meets and high_set.kept and checked.meets(budget):
+        is_new = self.on_answer is not None and before != (recipe.kept, ranges)
+        if is_new and recipe.meets and recipe.kept and recipe.holds:
             self._found_recipe(recipe)
-        if not high_set.meets or (self.space.has_many and not checked.meets(budget)):
-            return self._answer(recipe, {})
-        if high_set.kept and self._by_similarity and self.alone.can_measure(self.space) and self.effort != QUICK:
+        if not recipe.meets or (self.space.has_many and not recipe.holds):
+            return self._answer(recipe)
+        if recipe.kept and self._by_similarity and self.alone.can_measure(self.space) and self.effort != QUICK:
             plans.setup.progress.stage(_SEARCHING, None)
-            alone = self.alone.known or self._estimated_alone
-            few = one_or_two(target, self.space, high_set, experiment, alone)
-            high_set, checked = few or (high_set, checked)
-
-        def cheaper(kept: Kept, checked: Checked) -> None:
-            self._go_on_from(replace(recipe, high_set=Cheapest(kept), checked=checked))
-
-        if high_set.kept:
-            high_set, checked = with_faster(target, self.space, high_set, experiment, checked)
-        low = experiment.network.low.title
-        plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(high_set.kept))
-        high_set, checked, taken_back = minimal(plans, target, self.space, high_set, experiment, checked, cheaper)
-        return self._answer(self._in_fp16(replace(recipe, high_set=high_set, checked=checked)), taken_back)
+            recipe = one_or_two(target, recipe, self.alone.known or self._estimated_alone) or recipe
+        if recipe.kept:
+            recipe = with_faster(target, recipe)
+        low = recipe.experiment.network.low.title
+        plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(recipe.kept))
+        return self._answer(self._in_fp16(minimal(plans, target, recipe, self._go_on_from)))
 
     def _recipe(self) -> Recipe:
         """Returns the recipe: by estimated losses, and with all effort, or where there is none, of the whole search."""
@@ -332,12 +316,11 @@ class AnswerSearch:
                 plans.setup.progress.say("Lowering one layer after another takes long: losses are estimated")
         recipe = None if may_be_cheap and not bounded else self._estimated()
         if recipe is not None and bounded:
-            self.refused = recipe.refused
             return recipe
         plans.allowed = math.inf
         plans.leave(self._margin)
         held = self._with_margin() if plans.margin.share else self._held()
-        if recipe is not None and self._costs(held) > self.space.cost(recipe.kept) + AS_CHEAP:
+        if recipe is not None and self._costs(held) > recipe.cost + AS_CHEAP:
             plans.leave(recipe.margin)
             return recipe
         return held
@@ -350,10 +333,9 @@ class AnswerSearch:
             (loss,) = self.target.losses([plan], row.ranges)
             if loss is None or loss > budget:
                 continue
-            experiment = self.plans.with_ranges(row.ranges)
-            checked = self.target.check(experiment, plan)
-            if checked.meets(budget):
-                return Recipe(Cheapest(kept), experiment, checked, budget)
+            recipe = Recipe(self.space, kept, self.plans.with_ranges(row.ranges), budget).checked_by(self.target)
+            if recipe.holds:
+                return recipe
         return None
 
     def _within(self, most: float) -> Answer:
@@ -368,10 +350,9 @@ class AnswerSearch:
             if not new:
                 break
             plans.join(new)
-        checked, units = target.check(experiment, space.plan(kept)), sorted(kept)
-        recipe = Recipe(Cheapest(kept, checked.meets(target.budget)), experiment, checked, target.budget)
+        recipe, units = Recipe(space, kept, experiment, target.budget).checked_by(target), sorted(kept)
         taken_back = dict(zip(units, measure([space.plan(kept - {unit}) for unit in units]), strict=True))
-        return self._answer(self._in_fp16(recipe), taken_back)
+        return self._answer(self._in_fp16(replace(recipe, meets=recipe.holds, taken_back=taken_back)))
 
     def so_far(self, *, measures: bool) -> Answer | None:
         """Returns the answer of a search that was stopped; None if full INT8 or its recipe is not known on all inputs.
@@ -390,21 +371,22 @@ class AnswerSearch:
         if self.target.known(self.experiment, plans.full) is None:
             return None
         plans.leave(NO_MARGIN)
-        self.space = space = replace(self.space, budget=self.target.budget)
-        recipe = self._holding(measures=measures)
-        experiment, kept, taken_back = recipe.experiment, recipe.kept, dict[int, Loss]()
+        self.space = replace(self.space, budget=self.target.budget)
+        recipe, taken_back = self._holding(measures=measures), dict[int, Loss]()
+        experiment, kept, space = recipe.experiment, recipe.kept, recipe.space
         trial: Callable[[PrecisionPlan, Experiment], Trial | None] = plans.whole if measures else plans.known
         full = trial(plans.full, experiment) or plans.known(plans.full, self.experiment)
-        restored = trial(space.plan(kept), experiment)
+        restored = trial(recipe.plan, experiment)
         assert full is not None
         if restored is None:
             return None
-        if recipe.high_set.meets and self._by_similarity:
+        if recipe.meets and self._by_similarity:
             for unit in sorted(kept):
                 loss = plans.each(experiment.ranges).least_loss(space.plan(kept - {unit}), inputs.counting)
                 if loss is not None and loss > space.budget:
                     taken_back[unit] = loss
-        answer = self._made(recipe, taken_back, full, restored)
+        recipe = replace(recipe, aim=space.budget, taken_back=taken_back, margin=NO_MARGIN, refused=None)
+        answer = self._made(recipe, full, restored)
         return replace(answer, not_done=tuple(self._not_done(answer)))
 
     def _holding(self, *, measures: bool) -> Recipe:
@@ -426,24 +408,24 @@ class AnswerSearch:
         if self.most is not None:
             sets = [pair for pair in sets if space.cost(pair[0]) <= self.most]
         if recipe is not None:
-            sets = [pair for pair in sets if space.price(pair[0]) < space.price(recipe.kept)]
+            sets = [pair for pair in sets if space.price(pair[0]) < recipe.space.price(recipe.kept)]
         sets.sort(key=lambda pair: space.price(pair[0]))
         for kept, ranges in sets[:_CHECKED_AT_END] if measures else sets:
             experiment, plan = plans.with_ranges(ranges), space.plan(kept)
             checked = target.check(experiment, plan) if measures else target.known(experiment, plan)
             if checked is not None and checked.meets(budget):
-                return Recipe(Cheapest(kept), experiment, checked, budget)
+                return Recipe(space, kept, experiment, budget, checked)
         if recipe is not None:
-            return replace(recipe, aim=budget)
+            return recipe
         if not measures:
-            checked = target.known(self.experiment, plans.full) or _NOT_CHECKED
+            checked = target.known(self.experiment, plans.full) or NOT_CHECKED
             least = plans.each(in_use).least_loss(plans.full, counting) if self._by_similarity else None
             meets = checked.meets(budget) and (least is None or least <= budget)
-            return Recipe(Cheapest(frozenset(), meets), self.experiment, checked, budget)
+            return Recipe(space, frozenset(), self.experiment, budget, checked, meets)
         kept, ranges = sets[0] if sets else (frozenset[int](), in_use)
-        experiment, dearest = plans.with_ranges(ranges), math.inf if self.most is None else self.most
-        high_set, checked = with_more_high(target, space, Cheapest(kept), experiment, dearest)
-        return Recipe(replace(high_set, meets=checked.meets(budget)), experiment, checked, budget)
+        start = Recipe(space, kept, plans.with_ranges(ranges), budget)
+        larger = with_more_high(target, start, math.inf if self.most is None else self.most)
+        return replace(larger, meets=larger.holds)
 
     def _kept_high(self, plan: PrecisionPlan) -> Kept:
         return frozenset(unit for unit, layers in enumerate(self.space.units) if plan.lowered.isdisjoint(layers))
@@ -451,11 +433,11 @@ class AnswerSearch:
     def _not_done(self, answer: Answer) -> Iterator[str]:
         if not answer.meets:
             yield "no recipe was found yet"
-        elif answer.kept:
+        elif answer.recipe.kept:
             yield "the recipe was not shown to be the cheapest"
         if answer.untested:
-            yield f"{len(answer.untested)} of its {len(answer.high)} layers were not tested by putting them back"
-        missing = [name for name in DECIDING if name not in answer.checked.losses] if answer.meets else []
+            yield f"{len(answer.untested)} of its {len(answer.recipe.high)} layers were not tested by putting them back"
+        missing = [name for name in DECIDING if name not in answer.recipe.checked.losses] if answer.meets else []
         if missing and self.plans.switches and self._by_similarity:
             yield f"the recipe was not checked with {' and '.join(missing)}"
         if self.plans.setup.data.unseen is not None:
@@ -467,23 +449,20 @@ class AnswerSearch:
         return None if is_bounded else self.alone.sensitivities(self.space, self.experiment.ranges)
 
     def _in_fp16(self, recipe: Recipe) -> Recipe:
-        """Puts units of a recipe into FP16 if that is allowed and good enough.
+        """Puts units of a recipe into FP16 if that is allowed, good enough, and the cost falls by enough.
 
         It is the last step: each unit is needed, and the recipe holds, in FP32 too, whatever FP16 rounds by chance.
         """
-        plans, high_set = self.plans, recipe.high_set
-        most = self.space.cost(recipe.kept) - self.fp16_saves
-        may_be = not self.fp16_saves or may_be_in_fp16(plans, self.space, recipe.kept)
-        if not (recipe.kept and high_set.meets and most > 0.0 and may_be):
+        plans, most = self.plans, recipe.cost - self._fp16_saves
+        may_be = not self._fp16_saves or may_be_in_fp16(plans, recipe.space, recipe.kept)
+        if not (recipe.kept and recipe.meets and most > 0.0 and may_be):
             return recipe
         plans.setup.progress.stage("The recipe in FP16", None)
-        alone = self.alone.known or self._estimated_alone
-        cheaper = in_fp16(plans, self.target, self.space, high_set, recipe.experiment, alone, most)
+        cheaper = in_fp16(plans, self.target, recipe, self.alone.known or self._estimated_alone, most)
         if cheaper is None:
             return recipe
-        self.space, high_set, checked = cheaper
-        self._know(self.space.plan(high_set.kept), recipe.experiment)
-        return replace(recipe, high_set=high_set, checked=checked)
+        self._know(cheaper)
+        return cheaper
 
     def _with_margin(self) -> Recipe:
         """Searches a recipe with the margin; returns one without it if the margin costs too much.
@@ -508,12 +487,11 @@ class AnswerSearch:
             if self._costs(held) <= most:
                 return held
             self.plans.leave(NO_MARGIN)
-        self.refused = most
-        return without
+        return replace(without, refused=most)
 
     def _costs(self, recipe: Recipe) -> float:
         """The cost of a recipe; infinite if it does not hold."""
-        return self.space.cost(recipe.kept) if recipe.checked.meets(self.target.budget) else math.inf
+        return recipe.cost if recipe.holds else math.inf
 
     def _held(self, dearest: float = math.inf) -> Recipe:
         """Searches until a recipe holds on all inputs in all settings.
@@ -531,31 +509,33 @@ class AnswerSearch:
             space = replace(self.space, budget=aim)
             mended = before if number >= _ROUNDS else frozenset()
             search = partial(self._found, space, mended=mended)
-            high_set = search(partial(target.losses, ranges=self.experiment.ranges), dearest=dearest)
-            if new and high_set.meets and space.cost(high_set.kept) > DEAR_RECIPE and self._retunes:
-                high_set = self._by_other_ranges(search, space, high_set, dearest)
-            before |= high_set.kept
-            if space.cost(high_set.kept) > dearest:
-                return Recipe(high_set, self.experiment, _NOT_CHECKED, aim)
-            plan = space.plan(high_set.kept)
-            checked = target.check(self.experiment, plan)
-            if checked.meets(budget) or not high_set.meets:
+            found = search(partial(target.losses, ranges=self.experiment.ranges), dearest=dearest)
+            if new and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
+                found = self._by_other_ranges(search, space, found, dearest)
+            before |= found.kept
+            recipe = Recipe(
+                self.space, found.kept, self.experiment, aim, NOT_CHECKED, found.meets, found.equals, found.near
+            )
+            if recipe.cost > dearest:
+                return recipe
+            recipe = recipe.checked_by(target)
+            if recipe.holds or not recipe.meets:
                 break
-            new = plans.join(checked.missed)
+            new = plans.join(recipe.checked.missed)
             if self.space.has_many:
                 break
             if not new:
-                closer = aim * max(min(budget / checked.worst, 1.0) * CLOSER, CLOSEST)
-                substitute = another_that_holds(target, self.space, high_set, self.experiment, closer, dearest)
+                closer = aim * max(min(budget / recipe.checked.worst, 1.0) * CLOSER, CLOSEST)
+                substitute = another_that_holds(target, recipe, closer, dearest)
                 if substitute is not None:
-                    high_set, checked = substitute
+                    recipe = substitute
                     break
                 aim = closer
                 if plans.switches and self._by_similarity:
-                    plans.join(plans.exceeding(plans.on_all(plan, self.experiment.ranges), aim))
-        if high_set.meets and not checked.meets(budget):
-            high_set, checked = with_more_high(target, self.space, high_set, self.experiment, dearest)
-        return self._with_single_scales(Recipe(high_set, self.experiment, checked, aim))
+                    plans.join(plans.exceeding(plans.on_all(recipe.plan, self.experiment.ranges), aim))
+        if recipe.meets and not recipe.holds:
+            recipe = with_more_high(target, recipe, dearest)
+        return self._with_single_scales(replace(recipe, aim=aim))
 
     def _found(self, space: Space, measure: Measure, mended: Kept, dearest: float) -> Cheapest:
         """Searches the cheapest set once; for a cheap one of which each unit is shown to be needed, no sensitivities
@@ -588,34 +568,31 @@ class AnswerSearch:
         return IMPROVEMENTS_OF_FEW if len(self.space.units) <= FEW_UNITS and self._by_similarity else IMPROVEMENTS
 
     def _by_other_ranges(
-        self, search: Callable[..., Cheapest], space: Space, high_set: Cheapest, dearest: float
+        self, search: Callable[..., Cheapest], space: Space, best: Cheapest, dearest: float
     ) -> Cheapest:
         """Searches with each other promising calibrator too, and goes on with that of the cheapest recipe.
 
         The first search, in one order, does not tell the best calibrator, and on more inputs it may be another one.
-        Recipes that cost more than ``high_set``, which was found with the ranges in use, are given up.
+        Recipes that cost more than ``best``, which was found with the ranges in use, are given up.
         """
         in_use = self.experiment.ranges.digest()
         for row in self.tried:
             if row.ranges.calibrator in PROMISING and row.ranges.digest() != in_use:
-                bound = min(dearest, space.cost(high_set.kept))
+                bound = min(dearest, space.cost(best.kept))
                 candidate = search(partial(self.target.losses, ranges=row.ranges), dearest=bound)
-                if candidate.meets and space.price(candidate.kept) < space.price(high_set.kept):
-                    high_set = candidate
+                if candidate.meets and space.price(candidate.kept) < space.price(best.kept):
+                    best = candidate
                     self._go_on_with(self.plans.with_ranges(row.ranges))
-        return high_set
+        return best
 
     def _with_single_scales(self, recipe: Recipe) -> Recipe:
         """Gives single tensors the scales of other calibrators where units of a recipe can then go to INT8."""
-        plans, high_set, space = self.plans, recipe.high_set, replace(self.space, budget=recipe.aim)
-        if high_set.meets and high_set.kept and recipe.checked.meets(self.target.budget) and self._retunes:
-            candidates = [row.ranges for row in self.tried]
-            kept, ranges = retuned(plans, space, high_set, recipe.experiment.ranges, candidates)
-            if kept != high_set.kept:
-                changed = plans.setup.with_ranges(recipe.experiment, ranges)
-                checked = self.target.check(changed, space.plan(kept))
-                if checked.meets(self.target.budget):
-                    return Recipe(replace(high_set, kept=kept, equals=()), changed, checked, recipe.aim)
+        if recipe.meets and recipe.kept and recipe.holds and self._retunes:
+            kept, ranges = retuned(self.plans, recipe, [row.ranges for row in self.tried])
+            if kept != recipe.kept:
+                experiment = self.plans.setup.with_ranges(recipe.experiment, ranges)
+                changed = replace(recipe, kept=kept, experiment=experiment, equals=()).checked_by(self.target)
+                return changed if changed.holds else recipe
         return recipe
 
     @property
@@ -637,59 +614,41 @@ class AnswerSearch:
         setup = self.plans.setup
         return setup.options.calibrator != AUTO or not setup.data.candidates
 
-    def _answer(self, recipe: Recipe, taken_back: Mapping[int, Loss]) -> Answer:
+    def _answer(self, recipe: Recipe) -> Answer:
         """Returns the answer with a recipe, which is measured on whole engines and on unseen inputs."""
-        plans, experiment, high_set = self.plans, recipe.experiment, recipe.high_set
+        plans, experiment = self.plans, recipe.experiment
         plans.setup.forecast.begins(CHECKS)
-        plan, half, followers = self.space.plan(recipe.kept), None, None
+        plan, half, followers = recipe.plan, None, None
         full, restored = plans.whole(plans.full, experiment), plans.whole(plan, experiment)
         unseen_given = unseen_inputs(plans.setup, experiment, plans.inputs)
         unseen = None if unseen_given is None else plans.whole(plan, experiment, unseen_given, "unseen inputs")
         rounding = with_rounded_followers(plans.setup.options, experiment, plan) if self._by_similarity else None
         if self._by_similarity and self.most is None:
-            half = half_gain(plans, self.space, taken_back, self.sensitivities, experiment)
-        high_set = replace(high_set, meets=high_set.meets and recipe.checked.meets(self.space.budget))
-        answer = self._made(replace(recipe, high_set=high_set), taken_back, full, restored)
+            half = half_gain(plans, recipe, self.sensitivities)
+        meets = recipe.meets and recipe.holds
+        recipe = replace(recipe, meets=meets, margin=plans.margin)
+        answer = self._made(recipe, full, restored)
         plain = plans.plain(plan, experiment) if plans.switches else None
         if rounding is not None:
             followers = plans.whole(plan, experiment, kind="followers", build=partial(rounding.build, plan))
         return replace(
-            answer,
-            equals=high_set.equals,
-            unmoved=high_set.unmoved,
-            faster=high_set.faster,
-            for_fp16=high_set.for_fp16,
-            unseen=unseen,
-            unseen_inputs=unseen_given,
-            plain=plain,
-            margin=plans.margin,
-            refused=self.refused,
-            half_gain=half,
-            followers=followers,
+            answer, unseen=unseen, unseen_inputs=unseen_given, plain=plain, half_gain=half, followers=followers
         )
 
-    def _made(self, recipe: Recipe, taken_back: Mapping[int, Loss], full: Trial, restored: Trial) -> Answer:
-        inputs, kept, ranges = self.plans.inputs, recipe.kept, recipe.experiment.ranges
-        in_fp32 = replace(self.space, others={})
+    def _made(self, recipe: Recipe, full: Trial, restored: Trial) -> Answer:
+        in_fp32 = replace(recipe.space, others={})
         return Answer(
-            experiment=recipe.experiment,
-            space=self.space,
-            kept=kept,
-            meets=recipe.high_set.meets,
+            recipe=recipe,
             full=full,
             restored=restored,
-            taken_back=taken_back,
             put_back={
-                unit: self.target.figure(in_fp32.plan(kept - {unit}), loss, ranges)
-                for unit, loss in taken_back.items()
+                unit: self.target.figure(in_fp32.plan(recipe.kept - {unit}), loss, recipe.experiment.ranges)
+                for unit, loss in recipe.taken_back.items()
                 if loss is not None
             },
             tried=self.tried,
-            given=inputs.given,
-            counting=inputs.counting,
+            inputs=self.plans.inputs,
             judged=len(self.plans.judged),
-            checked=recipe.checked,
-            aim=recipe.aim,
             most=self.most,
             by_accuracy=not self._by_similarity,
         )
@@ -703,9 +662,7 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
         BadInput: the costs of the layers cannot be known as the options ask.
     """
     with answer_inputs(setup, experiment) as inputs:
-        plans = answer_plans(setup, options, experiment, inputs)
-        fp16_saves = {MIXED: 0.0, "": AS_CHEAP}.get(options.precision, math.inf)
-        yield AnswerSearch(plans, experiment, options.effort, options.most, fp16_saves)
+        yield AnswerSearch(answer_plans(setup, options, experiment, inputs))
 
 
 def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
@@ -714,16 +671,17 @@ def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, 
     Returns those that no other one beats, and those with a name.
     """
     plans, target, experiment = answering.plans, answering.target, answer.experiment
-    space, ranges, network = replace(answer.space, others={}), experiment.ranges, experiment.network
+    recipe, ranges, network = answer.recipe, experiment.ranges, experiment.network
+    space = replace(recipe.space, others={})
     few = not plans.switches or answer.by_accuracy
     alone = answering.alone.sensitivities(space, ranges)
-    steps = path(space, answer.kept, alone, _POINTS_DEAR if few else _POINTS)
+    steps = path(space, recipe.kept, alone, _POINTS_DEAR if few else _POINTS)
     plans.setup.progress.stage("Measuring the front", None)
     all_high = space.plan(space.all)
     ends = {
         f"all {network.low.title}": (plans.full, answer.full),
         ALL_HIGH: (all_high, plans.whole(all_high, experiment)),
-        RECIPE: (answer.plan, answer.restored),
+        RECIPE: (recipe.plan, answer.restored),
     }
 
     def losses(batch: Sequence[PrecisionPlan]) -> list[Loss]:

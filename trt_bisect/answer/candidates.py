@@ -33,7 +33,7 @@ from trt_bisect.answer.answer import AnswerSearch
 from trt_bisect.answer.each_alone import priced
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer
-from trt_bisect.answer.search import AUTO, CHEAP_RECIPE, FEW_LAYERS, PROMISING, answer_plans
+from trt_bisect.answer.search import CHEAP_RECIPE, FEW_LAYERS, PROMISING, answer_plans
 from trt_bisect.answer.validation import SimilarityTarget
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.calibration.weight_rounding import round_weights
@@ -45,7 +45,7 @@ from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8
 from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
 from trt_bisect.model.smooth import smooth
-from trt_bisect.options.concerns import QUICK
+from trt_bisect.options.concerns import AUTO, QUICK
 from trt_bisect.report.answer import AS_CHEAP
 from trt_bisect.support.text import counted, together
 
@@ -69,14 +69,14 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
         best, losses = _best(search, _cheapest(answer))
         if best is None:
             return None
-        changed = AnswerSearch(best, best.experiment, search.effort, None, search.fp16_saves, strict=True)
+        changed = AnswerSearch(best, strict=True)
         changed.choose_ranges()
         changed_answer = changed.finish()
         best.give_back()
     except (BadInput, TrialFailed) as error:
         progress.say(f"The network stays as it is: {first_line(error)}")
         return None
-    cost, least = changed.space.cost(changed_answer.kept), search.space.cost(answer.kept) if answer.meets else inf
+    cost, least = changed_answer.recipe.cost, answer.recipe.cost if answer.meets else inf
     if not changed_answer.meets or cost > least - AS_CHEAP:
         progress.say(f"No cheaper recipe with {best.experiment.network.changes}")
         return None
@@ -85,20 +85,20 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
 
 def _is_left(search: AnswerSearch, answer: Answer) -> bool:
     """Returns true if the recipe is cheap or small, the network is to stay as it is, or others cannot be measured."""
-    plans, experiment, space = search.plans, search.experiment, search.space
+    plans, experiment, recipe = search.plans, search.experiment, answer.recipe
     network, options = experiment.network, plans.setup.options
     is_usual = network.low is INT8 and not network.has_pairs and not network.scales and experiment.data is not None
     is_free = network.movable == network.quantizable and not options.one_scale and options.typing != "weak"
-    measures = plans.switches and experiment.builder.arithmetic == EMULATED and not space.has_many
+    measures = plans.switches and experiment.builder.arithmetic == EMULATED and not recipe.space.has_many
     other_goal = search.most is not None or not isinstance(search.target, SimilarityTarget) or search.effort == QUICK
-    is_cheap = answer.meets and (space.cost(answer.kept) <= CHEAP_RECIPE or len(answer.high) <= FEW_LAYERS)
+    is_cheap = answer.meets and (recipe.cost <= CHEAP_RECIPE or len(recipe.high) <= FEW_LAYERS)
     return is_cheap or other_goal or not (is_usual and is_free and measures)
 
 
 def _cheapest(answer: Answer) -> list[str]:
-    space, names = answer.space, list[str]()
-    budget = _CHEAPEST * math.fsum(space.costs[unit] for unit in answer.kept) if answer.meets else 0.0
-    for unit in sorted(answer.kept, key=lambda unit: (space.costs[unit], unit)):
+    space, kept, names = answer.recipe.space, answer.recipe.kept, list[str]()
+    budget = _CHEAPEST * math.fsum(space.costs[unit] for unit in kept) if answer.meets else 0.0
+    for unit in sorted(kept, key=lambda unit: (space.costs[unit], unit)):
         budget -= space.costs[unit]
         if budget < 0:
             break

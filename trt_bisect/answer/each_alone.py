@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from trt_bisect.answer.in_fp16 import may_be_in_fp16, with_units_in
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer, figures_of, similarity_of
 from trt_bisect.answer.search import DEAR_RECIPE
+from trt_bisect.answer.validation import Recipe
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.search import Loss, Result, drive
+from trt_bisect.driver.search import Result, drive
 from trt_bisect.driver.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved, sensitivities
 from trt_bisect.precision import Precision
-from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.advice import HIGH
 from trt_bisect.report.answer import DearLayer, PlanFigures
 from trt_bisect.report.summary import TOO_DEAR
@@ -26,7 +26,6 @@ _MOST_OF_PRICE, _FEW = 0.8, 2
 """The share of a recipe's cost that counts as most of it, and the largest number of layers named for it."""
 
 
-@dataclass
 class EachAlone:
     """Measures units alone.
 
@@ -34,17 +33,18 @@ class EachAlone:
         known: the losses and the gains of all units; None until they are measured.
     """
 
-    plans: AnswerPlans
-    known: Sensitivities | None = field(default=None, init=False)
+    def __init__(self, plans: AnswerPlans) -> None:
+        self.known: Sensitivities | None = None
+        self._plans = plans
 
     def can_measure(self, space: Space) -> bool:
         """Returns true unless an engine would have to be built for each unit, or there are too many units."""
-        return self.plans.switches and not space.has_many
+        return self._plans.switches and not space.has_many
 
     def sensitivities(self, space: Space, ranges: Ranges) -> Sensitivities | None:
         """Measures all units once; returns None if that cannot be done."""
         if self.known is None and self.can_measure(space):
-            self.plans.setup.progress.stage("Each layer alone", 2 * len(space.units))
+            self._plans.setup.progress.stage("Each layer alone", 2 * len(space.units))
             self.known = self._measured(sensitivities(MeasuredSets(space)), ranges)
         return self.known
 
@@ -53,11 +53,11 @@ class EachAlone:
 
         Each unit of the answer is one layer.
         """
-        space = answer.space
+        recipe, space = answer.recipe, answer.recipe.space
         layers = [layer for (layer,) in space.units]
         if self.known is not None:
             return dict(zip(layers, self.known.gains, strict=True))
-        units = [unit for unit, layer in enumerate(layers) if unit in answer.kept or layer in suspects]
+        units = [unit for unit, layer in enumerate(layers) if unit in recipe.kept or layer in suspects]
         if not units or not self.can_measure(space):
             return {}
         sets = [frozenset[int](), *(frozenset({unit}) for unit in units)]
@@ -65,26 +65,19 @@ class EachAlone:
         return {layers[unit]: saved(full, loss) for unit, loss in zip(units, without, strict=True)}
 
     def _measured(self, search: Batches[Result], ranges: Ranges) -> Result:
-        worst = self.plans.worst(self.plans.full, ranges)[:_ALONE_ON]
-        return drive(search, lambda batch: self.plans.to_the_end(batch, ranges, worst))
+        worst = self._plans.worst(self._plans.full, ranges)[:_ALONE_ON]
+        return drive(search, lambda batch: self._plans.to_the_end(batch, ranges, worst))
 
 
 def half_gain(
-    plans: AnswerPlans,
-    space: Space,
-    taken_back: Mapping[int, Loss],
-    sensitivities: Callable[[], Sensitivities | None],
-    experiment: Experiment,
+    plans: AnswerPlans, recipe: Recipe, sensitivities: Callable[[], Sensitivities | None]
 ) -> PlanFigures | None:
     """Measures a few plans that keep high the units with the most effect for their cost; returns the best one.
 
     It is None if the recipe itself keeps half of the gain, if no unit can be paid for beside the layers that the user
     fixed, or if an engine would have to be built for each plan.
-
-    Args:
-        taken_back: by unit of the recipe, the loss with that unit low.
-        experiment: the experiment with the ranges of the recipe.
     """
+    space, taken_back, experiment = recipe.space, recipe.taken_back, recipe.experiment
     if not plans.switches or space.cost(taken_back) <= TOO_DEAR:
         return None
     rankings = [{unit: loss for unit, loss in taken_back.items() if loss is not None}]
@@ -97,7 +90,7 @@ def half_gain(
     if not measured:
         return None
     _, best = min(measured, key=lambda pair: pair[0])
-    return figures_of(experiment, space, best, plans.whole(space.plan(best), experiment))
+    return figures_of(replace(recipe, kept=best), plans.whole(space.plan(best), experiment))
 
 
 def _payable(space: Space, ranking: Mapping[int, float]) -> Kept:
@@ -117,14 +110,15 @@ def priced(plans: AnswerPlans, answer: Answer) -> Answer:
     if not answer.meets or answer.by_accuracy:
         return answer
     in_fp32, around = None, None
-    in_fp16 = _all_in(plans, answer, Precision.FP16) if may_be_in_fp16(plans, answer.space, answer.kept) else None
-    if answer.space.others:
+    recipe = answer.recipe
+    in_fp16 = _all_in(plans, answer, Precision.FP16) if may_be_in_fp16(plans, recipe.space, recipe.kept) else None
+    if recipe.space.others:
         in_fp32 = _all_in(plans, answer, Precision.FP32)
     if in_fp16 or in_fp32:
-        around = _around_in_fp16(plans, answer)
-    if not answer.kept:
+        around = _around_in_fp16(plans, recipe)
+    if not recipe.kept:
         return replace(answer, around_fp16=around)
-    return replace(answer, in_fp16=in_fp16, in_fp32=in_fp32, around_fp16=around, dear=_dear(plans, answer))
+    return replace(answer, in_fp16=in_fp16, in_fp32=in_fp32, around_fp16=around, dear=_dear(plans, recipe))
 
 
 def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFigures | None:
@@ -132,37 +126,36 @@ def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFig
 
     Full INT8 needs no other figure.
     """
-    experiment, space = answer.experiment, answer.space
-    kept = answer.kept if precision is Precision.FP16 else answer.kept - answer.for_fp16
+    experiment, recipe = answer.experiment, answer.recipe
+    kept = recipe.kept if precision is Precision.FP16 else recipe.kept - recipe.for_fp16
     if not kept:
         return PlanFigures(0.0, (), experiment.rule.similarity(answer.restored))
-    changed = with_units_in(space, kept, precision, plans.costs)
-    name = f"all inputs, its layers in {HIGH[precision]}"
-    trial = plans.whole(changed.plan(kept), experiment, answer.given, name)
-    return None if trial.failed else figures_of(experiment, changed, kept, trial)
+    changed = replace(recipe, space=with_units_in(recipe.space, kept, precision, plans.costs), kept=kept)
+    trial = plans.whole(changed.plan, experiment, name=f"all inputs, its layers in {HIGH[precision]}")
+    return None if trial.failed else figures_of(changed, trial)
 
 
-def _around_in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
+def _around_in_fp16(plans: AnswerPlans, recipe: Recipe) -> PlanFigures | None:
     """Measures the recipe with FP16 in place of FP32 everywhere, as engines are deployed, on all inputs.
 
     It is None if no engine runs it, or where an engine of NVIDIA measures: it has to parse the network anew for that.
     """
-    experiment, space = answer.experiment, answer.space
+    experiment = recipe.experiment
     if experiment.builder.engine != ONNXRUNTIME:
         return None
     network = replace(experiment.network, base=Precision.FP16)
-    plan = network.in_base(answer.plan.keeping(space.layers(answer.kept), Precision.FP16), Precision.FP16)
-    builder = plans.setup.builder_for(network, ONNXRUNTIME, experiment.ranges, answer.given.feeds)
+    plan = network.in_base(recipe.plan.keeping(recipe.high, Precision.FP16), Precision.FP16)
+    builder = plans.setup.builder_for(network, ONNXRUNTIME, experiment.ranges, plans.inputs.given.feeds)
     name, build = "all inputs, FP16 around INT8", partial(builder.build, plan)
-    trial = plans.whole(plan, experiment, answer.given, name, "fp16", build)
-    changed = with_units_in(space, answer.kept, Precision.FP16, plans.costs)
-    return None if trial.failed else figures_of(experiment, changed, answer.kept, trial)
+    trial = plans.whole(plan, experiment, name=name, kind="fp16", build=build)
+    changed = replace(recipe, space=with_units_in(recipe.space, recipe.kept, Precision.FP16, plans.costs))
+    return None if trial.failed else figures_of(changed, trial)
 
 
-def _dear(plans: AnswerPlans, answer: Answer) -> tuple[DearLayer, ...]:
+def _dear(plans: AnswerPlans, recipe: Recipe) -> tuple[DearLayer, ...]:
     """Measures the layers that make most of the cost, each alone low, on the judged inputs."""
-    space, experiment = answer.space, answer.experiment
-    cost, ranked = space.cost(answer.kept), sorted(answer.kept, key=lambda unit: (-space.costs[unit], unit))
+    space, experiment = recipe.space, recipe.experiment
+    cost, ranked = recipe.cost, sorted(recipe.kept, key=lambda unit: (-space.costs[unit], unit))
     firsts = (ranked[:count] for count in range(1, _FEW + 1))
     few = next((units for units in firsts if sum(space.costs[unit] for unit in units) >= _MOST_OF_PRICE * cost), [])
     if cost <= DEAR_RECIPE or not few:

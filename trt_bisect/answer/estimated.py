@@ -25,14 +25,12 @@ from trt_bisect.answer.search import (
     with_recipe,
 )
 from trt_bisect.answer.steps_back import with_more_high
-from trt_bisect.answer.validation import Checked, Target
+from trt_bisect.answer.validation import Recipe, Target
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.cheapest import Cheapest
 from trt_bisect.driver.estimated import EstimatedSearch, Estimates, Measured
 from trt_bisect.driver.search_space import Kept, Sensitivities, Space
-from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
+from trt_bisect.evaluator.each_input import NO_MARGIN
 from trt_bisect.options.concerns import DEFAULT, QUICK, THOROUGH
-from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.summary import TOO_DEAR
 
 SWEEPS = {QUICK: 1.0, DEFAULT: 2.0, THOROUGH: math.inf}
@@ -62,29 +60,6 @@ _LITTLE_MORE, _LITTLE = 1.1, 0.01
 """With few inputs, such a recipe may cost so many times as much, and this share of INT8's gain more."""
 _JUMPS = 4.0
 """If figures jump, the limit of the estimates is the noise of full INT8 over this number; the boldness is learned."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A set of units with its check on all inputs in all settings.
-
-    Attributes:
-        aim: the loss that the search aimed at.
-        margin: the margin that it leaves.
-        refused: see ``Answer``.
-    """
-
-    high_set: Cheapest
-    experiment: Experiment
-    checked: Checked
-    aim: float
-    margin: Margin = NO_MARGIN
-    refused: float | None = None
-
-    @property
-    def kept(self) -> Kept:
-        """The units that stay high."""
-        return self.high_set.kept
 
 
 @dataclass
@@ -158,7 +133,7 @@ class EstimatedRecipes:
         """Goes on with the ranges with which the best set has the smallest mean loss: it is the likeliest to hold on
         other inputs."""
         assert self.best is not None
-        plan, in_use, means = self._space.plan(self.best.kept), self.best.experiment.ranges.digest(), dict[str, float]()
+        plan, in_use, means = self.best.plan, self.best.experiment.ranges.digest(), dict[str, float]()
         for digest, ranges in candidates.items():
             (loss,) = self._target.losses([plan], ranges)
             if digest == in_use or (loss is not None and loss <= self._space.budget * SAFETY):
@@ -169,12 +144,12 @@ class EstimatedRecipes:
 
     def _take_if_it_holds(self, kept: Kept, ranges: Ranges) -> bool:
         """Checks a set and takes it if it holds; inputs on which it misses join the judged ones."""
-        experiment = self._plans.with_ranges(ranges)
-        checked = self._target.check(experiment, self._space.plan(kept))
-        if not checked.meets(self._space.budget):
-            self._plans.join(checked.missed)
+        experiment, aim = self._plans.with_ranges(ranges), self._space.budget * SAFETY
+        recipe = Recipe(self._space, kept, experiment, aim).checked_by(self._target)
+        if not recipe.holds:
+            self._plans.join(recipe.checked.missed)
             return False
-        return self._take(kept, experiment, checked, self._space.budget * SAFETY)
+        return self._take(recipe)
 
     def _by_expected_cost(self, candidates: dict[str, Ranges]) -> list[_Calibrated]:
         """Begins a search with each calibrator, as long as that can be paid for; the cheapest estimate comes first."""
@@ -193,7 +168,7 @@ class EstimatedRecipes:
 
     @property
     def _bound(self) -> float:
-        return math.inf if self.best is None else self._space.cost(self.best.kept)
+        return math.inf if self.best is None else self.best.cost
 
     def _begun(self, ranges: Ranges, places: Sequence[int]) -> _Calibrated:
         """Measures each unit alone on the worst inputs; returns the search that begins with it."""
@@ -239,32 +214,31 @@ class EstimatedRecipes:
         plans, space, search, bound = self._plans, self._space, calibrated.search, self._bound
         experiment, start = plans.with_ranges(calibrated.ranges), frozenset[int]()
         for _ in range(_CHECKS):
-            kept = search.best
-            if kept is None:
+            if search.best is None:
                 break
-            start, plan = kept, space.plan(kept)
-            if space.cost(kept) >= bound:
+            start = search.best
+            if space.cost(start) >= bound:
                 return False
-            checked = self._target.check(experiment, plan)
-            if checked.meets(space.budget):
-                return self._take(kept, experiment, checked, calibrated.aim)
+            recipe = Recipe(space, start, experiment, calibrated.aim).checked_by(self._target)
+            if recipe.holds:
+                return self._take(recipe)
             judged = frozenset(plans.judged)
-            if not plans.join(checked.missed):
-                calibrated.aim *= max(min(space.budget / checked.worst, 1.0) * CLOSER, CLOSEST)
+            if not plans.join(recipe.checked.missed):
+                calibrated.aim *= max(min(space.budget / recipe.checked.worst, 1.0) * CLOSER, CLOSEST)
                 if not self._jumps:
                     search.limit = self._limit(calibrated.aim)
-            losses = plans.each(calibrated.ranges).by_place(plan)
+            losses = plans.each(calibrated.ranges).by_place(recipe.plan)
             search.corrected({index: loss for index, loss in losses.items() if index not in judged})
             search.improved(bound, _PATIENCE, once=True)
-        high_set, checked = with_more_high(self._target, space, Cheapest(start), experiment, bound)
-        if not checked.meets(space.budget) or space.cost(high_set.kept) >= bound:
+        larger = with_more_high(self._target, Recipe(space, start, experiment, calibrated.aim), bound)
+        if not larger.holds or larger.cost >= bound:
             return False
-        search.best = high_set.kept
-        return self._take(high_set.kept, experiment, checked, calibrated.aim)
+        search.best = larger.kept
+        return self._take(larger)
 
-    def _take(self, kept: Kept, experiment: Experiment, checked: Checked, aim: float) -> bool:
-        self.best = Recipe(Cheapest(kept), experiment, checked, aim, self._plans.margin)
-        self._sets[experiment.ranges.digest()] = kept
+    def _take(self, recipe: Recipe) -> bool:
+        self.best = replace(recipe, margin=self._plans.margin)
+        self._sets[recipe.experiment.ranges.digest()] = recipe.kept
         self._on_recipe(self.best)
         return True
 
@@ -281,30 +255,30 @@ class EstimatedRecipes:
         """Takes a recipe without the margin where one with it costs too much; with few inputs, one with it where it
         costs little more."""
         assert self.best is not None
-        plans, space, best = self._plans, self._space, self.best
+        plans, best = self._plans, self.best
         digest = best.experiment.ranges.digest()
         calibrated = self._searches.get(digest)
         if calibrated is None:
             return
         search, small = calibrated.search, plans.usual_margin(few=True)
-        if plans.margin.share > 0.0 and space.cost(best.kept) > DEAR_RECIPE:
+        if plans.margin.share > 0.0 and best.cost > DEAR_RECIPE:
             plans.leave(NO_MARGIN)
             plans.setup.progress.stage("A recipe without a margin", None)
             search.limit = self._limit(calibrated.aim)
             self._improve(calibrated)
             most = max(min(FOR_MARGIN * self._bound, TOO_DEAR), DEAR_RECIPE)
-            if space.cost(best.kept) <= most:
+            if best.cost <= most:
                 plans.leave(best.margin)
                 self.best = best
             else:
                 self.best = replace(self.best, refused=most)
         elif small.share and best.kept:
-            bound = _LITTLE_MORE * space.cost(best.kept) + _LITTLE
+            bound = _LITTLE_MORE * best.cost + _LITTLE
             plans.leave(small)
             plans.setup.progress.stage("A recipe with a margin", None)
             search.limit, search.best, self.best = self._limit(calibrated.aim), None, None
             kept = search.best if search.improved(bound, _PATIENCE) else None
-            if kept is None or space.cost(kept) > bound or not self._take_if_it_holds(kept, calibrated.ranges):
+            if kept is None or self._space.cost(kept) > bound or not self._take_if_it_holds(kept, calibrated.ranges):
                 plans.leave(NO_MARGIN)
                 self.best = best
                 self._sets[digest] = best.kept

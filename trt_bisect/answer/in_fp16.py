@@ -30,13 +30,12 @@ from math import inf
 
 from trt_bisect.answer.plans import AnswerPlans, Spent
 from trt_bisect.answer.search import CLOSER, CLOSEST, costs_of
-from trt_bisect.answer.validation import Checked, Target
-from trt_bisect.driver.cheapest import Cheapest, cheapest, orders
+from trt_bisect.answer.validation import Recipe, Target
+from trt_bisect.driver.cheapest import cheapest, orders
 from trt_bisect.driver.search import drive
 from trt_bisect.driver.search_space import Kept, Sensitivities, Space
 from trt_bisect.model.cost import Costs
 from trt_bisect.precision import Precision
-from trt_bisect.preparation.experiment import Experiment
 
 _FURTHER = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """The numbers of further units that are tried."""
@@ -47,28 +46,19 @@ _BUILT = 8
 _ROUNDS = 3
 _LEAST = 1e-9
 
-InFp16 = tuple[Space, Cheapest, Checked]
-"""The units with those in FP16, the set, and its check."""
-
 
 def in_fp16(
-    plans: AnswerPlans,
-    target: Target,
-    space: Space,
-    high_set: Cheapest,
-    experiment: Experiment,
-    alone: Sensitivities | None,
-    most: float,
-) -> InFp16 | None:
+    plans: AnswerPlans, target: Target, recipe: Recipe, alone: Sensitivities | None, most: float
+) -> Recipe | None:
     """Puts a recipe into FP16, with more units high where it needs them; None if no such recipe costs little enough.
 
     Args:
-        space: the units to choose from, with FP32 as the high precision.
-        high_set: the recipe, which meets the budget with all units in FP32.
+        recipe: it holds with all units in FP32.
         most: the largest cost.
     """
-    best: InFp16 | None = None
-    kept, all_in = high_set.kept, with_units_in(space, space.all, Precision.FP16, plans.costs)
+    best: Recipe | None = None
+    space, kept, experiment = recipe.space, recipe.kept, recipe.experiment
+    all_in = with_units_in(space, space.all, Precision.FP16, plans.costs)
     # The searches before this one may have left any number of inferences.
     allowed, plans.allowed = plans.allowed, inf
     try:
@@ -78,11 +68,11 @@ def in_fp16(
                 holds = checked.meets(space.budget)
                 if holds and (larger == kept or target.check(experiment, space.plan(larger)).meets(space.budget)):
                     changed = with_units_in(space, larger, Precision.FP16, plans.costs)
-                    best = changed, replace(high_set, kept=larger, for_fp16=larger - kept), checked
-                    most = changed.cost(larger)
+                    best = replace(recipe, space=changed, kept=larger, checked=checked, for_fp16=larger - kept)
+                    most = best.cost
                     break
-            if best is None or best[1].for_fp16:
-                best = _lowered(plans, target, space, high_set, experiment, most) or best
+            if best is None or best.for_fp16:
+                best = _lowered(plans, target, recipe, most) or best
     finally:
         plans.allowed = allowed
     return best
@@ -96,11 +86,9 @@ def _sets(plans: AnswerPlans, all_in: Space, kept: Kept, alone: Sensitivities | 
     return takewhile(lambda larger: all_in.cost(larger) <= most, in_order)
 
 
-def _lowered(
-    plans: AnswerPlans, target: Target, space: Space, high_set: Cheapest, experiment: Experiment, most: float
-) -> InFp16 | None:
+def _lowered(plans: AnswerPlans, target: Target, recipe: Recipe, most: float) -> Recipe | None:
     """The recipe with as many of its units in FP16 as are good enough there; None if that costs more than ``most``."""
-    kept, units = high_set.kept, sorted(high_set.kept)
+    space, kept, experiment, units = recipe.space, recipe.kept, recipe.experiment, sorted(recipe.kept)
     chosen = tuple(space.units[unit] for unit in units)
     highest, lower = (costs_of(chosen, plans.costs, precision) for precision in (Precision.FP32, Precision.FP16))
     saved = tuple(max(in_fp32 - less, _LEAST) for in_fp32, less in zip(highest, lower, strict=True))
@@ -113,7 +101,7 @@ def _lowered(
             break
         checked = target.check(experiment, changed.plan(kept))
         if checked.meets(space.budget):
-            return changed, high_set, checked
+            return replace(recipe, space=changed, checked=checked)
         new = [input_index for input_index in checked.missed if input_index not in plans.judged]
         plans.judged += new
         if not new:

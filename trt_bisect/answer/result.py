@@ -21,22 +21,20 @@ from trt_bisect.analyzer.doubts import (
 )
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import figure_text
+from trt_bisect.answer.plans import AnswerInputs
 from trt_bisect.answer.search import CalibratorTried
-from trt_bisect.answer.validation import Checked, losses_by_place
+from trt_bisect.answer.validation import Recipe, losses_by_place
 from trt_bisect.builder.base import EMULATED, Builder
 from trt_bisect.builder.tensorrt_build import RTX, TENSORRT
 from trt_bisect.builder.tensorrt_weak import weak_plan
 from trt_bisect.calibration.cache import DLA_VERSION, NEWEST_VERSION, TensorRTVersion, parse_version, version_of_engine
 from trt_bisect.data.datasets import profile_shapes, profile_sizes
 from trt_bisect.data.named import name_of
-from trt_bisect.driver.search import Loss
-from trt_bisect.driver.search_space import Kept, Space
-from trt_bisect.evaluator.each_input import NO_MARGIN, GivenInputs, Margin
+from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.layers import Layer
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.options.declare import repeated
-from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.recipe.commands import Setting
 from trt_bisect.recipe.files import RecipeFiles, recipe_files
@@ -72,24 +70,18 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer.
+    """The answer: a recipe, and what was measured of it.
 
     Attributes:
-        space: the units to choose from, with the budget of the threshold.
-        meets: the plan holds on all inputs given.
+        recipe: it ``meets`` if its plan holds on all inputs given.
         full: the trial of full INT8 on all inputs, on a whole engine.
         restored: the trial of the recipe, likewise.
-        taken_back: by unit of ``kept``, the loss with that unit in INT8 as well; None if that plan cannot be run.
-        put_back: by unit of ``taken_back`` that has a loss, the similarity or accuracy with that unit in INT8 as well;
-            None if that is not finite.
+        put_back: by unit of ``recipe.taken_back`` that has a loss, the similarity or accuracy with that unit in INT8 as
+            well; None if that is not finite.
         judged: the number of inputs that the search judged on.
-        aim: the loss that the search aimed at.
-        equals: other sets of units that cost the same; for ``unmoved``, ``faster`` and ``for_fp16`` see ``Cheapest``.
         unseen: the recipe on unseen inputs; None without such inputs. Where an accuracy decides, it is a similarity.
         followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
-        margin: the margin that the recipe had to leave on the inputs given.
-        refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
         half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
         in_fp16: the recipe with its layers in FP16; None where it was not measured.
         in_fp32: the recipe with its layers in FP32, where some are in FP16; None where it was not measured.
@@ -103,30 +95,17 @@ class Answer:
             ``answer.candidates``; the first one, without a name, is the user's network.
     """
 
-    experiment: Experiment
-    space: Space
-    kept: frozenset[int]
-    meets: bool
+    recipe: Recipe
     full: Trial
     restored: Trial
-    taken_back: Mapping[int, Loss]
     put_back: Mapping[int, float | None]
     tried: tuple[CalibratorTried, ...]
-    given: GivenInputs
-    counting: tuple[int, ...]
+    inputs: AnswerInputs
     judged: int
-    checked: Checked
-    aim: float
-    equals: tuple[frozenset[int], ...] = ()
-    unmoved: Mapping[int, float] = field(default_factory=dict)
-    faster: frozenset[int] = frozenset()
-    for_fp16: frozenset[int] = frozenset()
     unseen: Trial | None = None
     unseen_inputs: GivenInputs | None = None
     followers: Trial | None = None
     plain: Trial | None = None
-    margin: Margin = NO_MARGIN
-    refused: float | None = None
     half_gain: PlanFigures | None = None
     in_fp16: PlanFigures | None = None
     in_fp32: PlanFigures | None = None
@@ -144,9 +123,14 @@ class Answer:
         return self if self.own is None else self.own
 
     @property
-    def plan(self) -> PrecisionPlan:
-        """The recipe's plan."""
-        return self.space.plan(self.kept)
+    def experiment(self) -> Experiment:
+        """The experiment with the network and the ranges of the recipe."""
+        return self.recipe.experiment
+
+    @property
+    def meets(self) -> bool:
+        """True if the recipe holds on all inputs given."""
+        return self.recipe.meets
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -154,9 +138,10 @@ class Answer:
 
         Within a budget other layers stay high too, which make the plan more accurate.
         """
-        losses = {unit: loss for unit, loss in self.taken_back.items() if loss is not None and unit not in self.faster}
-        needed = [unit for unit, loss in losses.items() if self.most is None or loss > self.space.budget]
-        return tuple(sorted(self.space.units[unit][0] for unit in needed))
+        recipe, space, budget = self.recipe, self.recipe.space, self.recipe.space.budget
+        losses = {unit: loss for unit, loss in recipe.taken_back.items() if unit not in recipe.faster}
+        needed = [unit for unit, loss in losses.items() if loss is not None and (self.most is None or loss > budget)]
+        return tuple(sorted(space.units[unit][0] for unit in needed))
 
     @property
     def untested(self) -> tuple[int, ...]:
@@ -165,30 +150,25 @@ class Answer:
         There are none unless there are many units, as the steps back are limited then, or the search was stopped. A
         recipe that misses has none.
         """
-        units = self.kept - self.taken_back.keys() - self.for_fp16
-        return tuple(sorted(self.space.layers(units))) if self.meets else ()
-
-    @property
-    def high(self) -> tuple[int, ...]:
-        """The layers that stay high, ascending."""
-        return tuple(sorted(self.space.layers(self.kept)))
+        units = self.recipe.kept - self.recipe.taken_back.keys() - self.recipe.for_fp16
+        return tuple(sorted(self.recipe.space.layers(units))) if self.meets else ()
 
 
-def recipe_of(options: RunOptions, answer: Answer, plan: PrecisionPlan) -> RecipeFiles:
-    """Returns the files of a recipe that was measured for ``answer``, with the shapes of all inputs given.
+def recipe_of(options: RunOptions, answer: Answer) -> RecipeFiles:
+    """Returns the files of the recipe, with the shapes of all inputs given.
 
     Libraries are named by their whole paths, for commands that run in another folder; a bare name is searched for.
     """
-    experiment = answer.experiment
+    experiment, plan, feeds = answer.experiment, answer.recipe.plan, answer.inputs.given.feeds
     network, builder = experiment.network, experiment.builder
     build = Build(
         target=target_version(options, builder),
-        shapes=profile_shapes(answer.given.feeds[:1] if network.is_static else answer.given.feeds),
+        shapes=profile_shapes(feeds[:1] if network.is_static else feeds),
         dynamic=tuple(spec.name for spec in network.inputs if None in spec.shape),
         options=replace(
             options.build_options(),
             plugins=tuple(str(Path(name).absolute()) if Path(name).is_file() else name for name in options.plugins),
-            sizes=profile_sizes(answer.given.feeds),
+            sizes=profile_sizes(feeds),
         ),
     )
     weak = weak_plan(builder, network, plan)
@@ -230,7 +210,7 @@ def _noise_of(answer: Answer) -> tuple[float, float]:
 
     Of the cosine it is 0.1 at least. Without settings the loss is infinite.
     """
-    losses, rule = list(answer.checked.losses.values()), answer.experiment.rule
+    losses, rule = list(answer.recipe.checked.losses.values()), answer.experiment.rule
     finite = [loss for loss in losses if math.isfinite(loss)]
     largest = max(finite, default=0.0)
     share = (largest - min(finite)) / largest if largest > _NOTHING * rule.budget else 0.0
@@ -267,22 +247,23 @@ def _line(kind: str, short: str, more: str) -> Line:
 
 
 def _inputs(answer: Answer) -> Iterator[Line]:
-    inputs, margin, unseen = counted(len(answer.counting), "input"), answer.margin, len(answer.unseen_inputs or ())
+    counting, margin, refused = answer.inputs.counting, answer.recipe.margin, answer.recipe.refused
+    inputs, unseen = counted(len(counting), "input"), len(answer.unseen_inputs or ())
     held_out = counted(unseen, "held-out input") if unseen else "none held out"
     short = f"The verdict rests on {inputs} of yours and {held_out}"
     yield _line(INPUTS, short, f"the search used {answer.judged} of your inputs")
-    if len(answer.counting) < ENOUGH:
+    if len(counting) < ENOUGH:
         text = "the recipe may miss on others (docs/benchmarks.md has how often recipes miss on held-out inputs)"
         yield _line(FEW_INPUTS, f"The search saw fewer than {ENOUGH} inputs", text)
-    if answer.refused is not None:
+    if refused is not None:
         text = (
-            f"a margin would cost more than {percent(answer.refused)} of {answer.experiment.network.low.title}'s gain "
+            f"a margin would cost more than {percent(refused)} of {answer.experiment.network.low.title}'s gain "
             "in speed. The recipe may use all of the allowed loss, and new inputs may miss (--margin)"
         )
         yield _line(KEEPS_NO_MARGIN, "The recipe keeps no margin", text)
     if margin.share:
         rule = answer.experiment.rule
-        losses = losses_by_place(rule, answer.restored, answer.counting).values()
+        losses = losses_by_place(rule, answer.restored, counting).values()
         within = sum(loss <= rule.budget * (1.0 - margin.share) for loss in losses)
         spared = f". The other {margin.spared} may use the margin" if margin.spared else ""
         text = "this share of the allowed loss stays in reserve, because new inputs lose more (--margin)"
@@ -304,7 +285,7 @@ def _arithmetic(answer: Answer) -> Line:
 
 
 def _noise(answer: Answer) -> Iterator[Line]:
-    (worst, share), settings, rule = _noise_of(answer), len(answer.checked.losses), answer.experiment.rule
+    (worst, share), settings, rule = _noise_of(answer), len(answer.recipe.checked.losses), answer.experiment.rule
     if not math.isfinite(worst) or not settings:
         return
     if share == 0.0 and settings > 1:
@@ -330,33 +311,33 @@ def ranked(answer: Answer) -> tuple[list[int], list[int]]:
         Those that miss the threshold by more than the noise when they are put back; and the others, which miss it by
         less, miss only the margin, or miss only with moved scales.
     """
-    (_, share), budget, members = _noise_of(answer), answer.space.budget, set(answer.members)
+    (_, share), recipe, members = _noise_of(answer), answer.recipe, set(answer.members)
+    space, budget = recipe.space, recipe.space.budget
     losses = {
-        unit: loss
-        for unit, loss in answer.taken_back.items()
-        if loss is not None and answer.space.units[unit][0] in members
+        unit: loss for unit, loss in recipe.taken_back.items() if loss is not None and space.units[unit][0] in members
     }
     by_loss = sorted(losses, key=lambda unit: (-losses[unit], unit))
     beyond = {unit for unit, loss in losses.items() if math.isinf(loss) or loss - budget > share * loss}
-    beyond -= answer.unmoved.keys()
+    beyond -= recipe.unmoved.keys()
     return [unit for unit in by_loss if unit in beyond], [unit for unit in by_loss if unit not in beyond]
 
 
 def _culprits(answer: Answer) -> Iterator[Line]:
-    layers, space, rule = answer.experiment.network.layers, answer.space, answer.experiment.rule
+    recipe, layers, rule = answer.recipe, answer.experiment.network.layers, answer.experiment.rule
+    space = recipe.space
     main, weak = ranked(answer)
     if not weak:
         return
     names = tuple(layers[space.units[unit][0]].name for unit in weak)
     figures = []
     for unit, name in list(zip(weak, names, strict=True))[:_MOST_NAMED]:
-        loss = answer.taken_back[unit]
+        loss = recipe.taken_back[unit]
         figure = "no figure" if loss is None else rule.loss_text(loss)
-        if unit in answer.unmoved:
-            figure = f"{rule.loss_text(answer.unmoved[unit])} ({figure} with {NUDGED})"
+        if unit in recipe.unmoved:
+            figure = f"{rule.loss_text(recipe.unmoved[unit])} ({figure} with {NUDGED})"
         figures.append(f"{figure} with '{name}' put back")
     more = f", and {len(weak) - _MOST_NAMED} more" if len(weak) > _MOST_NAMED else ""
-    why = "for the margin or within the noise" if answer.margin.share else "within the noise"
+    why = "for the margin or within the noise" if recipe.margin.share else "within the noise"
     count, are = len(main) + len(weak), "is" if len(weak) == 1 else "are"
     short = f"{len(weak)} of {count} culprits {are} weak" if count > 1 else "The culprit is weak"
     text = (
@@ -397,7 +378,7 @@ def similarity_of(rule: Rule, loss: float) -> float | None:
 
 def taken_back(answer: Answer) -> dict[str, float | None]:
     """Returns by layer of the recipe what it measures with that layer low as well; None if there is no figure then."""
-    layers, units = answer.experiment.network.layers, answer.space.units
+    layers, units = answer.experiment.network.layers, answer.recipe.space.units
     return {layers[units[unit][0]].name: figure for unit, figure in answer.put_back.items()}
 
 
@@ -412,7 +393,7 @@ def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
     if layer in answer.untested:
         return UNTESTED
     tensors = {rounding.tensor for rounding in network.layers[layer].roundings if not rounding.is_weight}
-    readers = (network.layers[k] for k in answer.plan.lowered - {layer})
+    readers = (network.layers[k] for k in answer.recipe.plan.lowered - {layer})
     if any(rounding.tensor in tensors for reader in readers for rounding in reader.roundings):
         return ANOTHER_READER.format(low=low)
     return (CANCELLED if gain is not None and gain <= 0.0 else COVERED).format(low=low)
@@ -440,32 +421,32 @@ def bound_on_unseen(answer: Answer) -> Bound | None:
 
 def answer_facts(answer: Answer) -> AnswerFacts:
     """Returns the facts of an answer for the report. Where an accuracy decides, no input is judged by itself."""
-    rule, space, network = answer.experiment.rule, answer.space, answer.experiment.network
+    rule, recipe, network = answer.experiment.rule, answer.recipe, answer.experiment.network
     unseen, unseen_inputs = None, answer.unseen_inputs
     if answer.unseen is not None and unseen_inputs is not None:
         unseen = _held(rule, answer.unseen, unseen_inputs, tuple(range(len(unseen_inputs))))
     of_user = answer.of_user
     layers = of_user.experiment.network.layers
-    main, weak = ([layers[of_user.space.units[unit][0]].name for unit in units] for units in ranked(of_user))
-    settings = {**answer.checked.losses}
+    main, weak = ([layers[of_user.recipe.space.units[unit][0]].name for unit in units] for units in ranked(of_user))
+    settings = {**recipe.checked.losses}
     if answer.plain is not None and (loss := rule.loss(answer.plain)) is not None:
         settings[PLAIN] = loss
     followers = None
     if answer.followers is not None:
         loss = rule.loss(answer.followers)
         followers = settings[FOLLOWERS] = math.inf if loss is None else loss
-    unchanged = figures_of(of_user.experiment, of_user.space, of_user.kept, of_user.restored)
+    unchanged = figures_of(of_user.recipe, of_user.restored)
     facts = AnswerFacts(
         judged=answer.judged,
-        given=_held(rule, answer.restored, answer.given, answer.counting),
+        given=_held(rule, answer.restored, answer.inputs.given, answer.inputs.counting),
         unseen=unseen,
-        cost=space.cost(answer.kept),
+        cost=recipe.cost,
         calibrators=tuple(_row(rule, of_user, row) for row in of_user.tried),
-        equals=tuple(_names(answer.experiment, space, kept) for kept in answer.equals),
+        equals=tuple(_names(replace(recipe, kept=kept)) for kept in recipe.equals),
         settings={setting: similarity_of(rule, loss) for setting, loss in settings.items()},
-        aim=answer.aim,
-        margin=answer.margin.share,
-        spared=answer.margin.spared,
+        aim=recipe.aim,
+        margin=recipe.margin.share,
+        spared=recipe.margin.spared,
         half_gain=answer.half_gain,
         in_fp16=answer.in_fp16,
         in_fp32=answer.in_fp32,
@@ -487,13 +468,13 @@ def answer_facts(answer: Answer) -> AnswerFacts:
     return replace(facts, given=None, unseen=None, settings={}, aim=None, doubts=disobeyed, close=False)
 
 
-def _names(experiment: Experiment, space: Space, kept: Kept) -> tuple[str, ...]:
-    return tuple(experiment.network.layers[k].name for k in sorted(space.layers(kept)))
+def _names(recipe: Recipe) -> tuple[str, ...]:
+    return tuple(recipe.experiment.network.layers[k].name for k in recipe.high)
 
 
-def figures_of(experiment: Experiment, space: Space, kept: Kept, trial: Trial) -> PlanFigures:
-    """Returns the figures of the plan with some units high, of which ``trial`` is."""
-    return PlanFigures(space.cost(kept), _names(experiment, space, kept), experiment.rule.similarity(trial))
+def figures_of(recipe: Recipe, trial: Trial) -> PlanFigures:
+    """Returns the figures of a recipe that is not the run's, from its trial."""
+    return PlanFigures(recipe.cost, _names(recipe), recipe.experiment.rule.similarity(trial))
 
 
 def refused_by_default(answer: Answer) -> list[Note]:
@@ -510,12 +491,12 @@ def refused_by_default(answer: Answer) -> list[Note]:
 def _doubts(answer: Answer, unseen: Held | None) -> Iterator[Line]:
     """Yields what contradicts a recipe that meets the threshold: on the inputs given, on unseen ones, in the engine."""
     rule = answer.experiment.rule
-    constant, _ = constant_outputs(rule, answer.given.references)
+    constant, _ = constant_outputs(rule, answer.inputs.given.references)
     for doubt in (*constant, *doubts(rule, answer.restored)):
         yield Line(doubt.kind, doubt.text)
     if unseen is not None and not rule.meets(answer.unseen):
         worst = "no figure" if unseen.worst is None else rule.text(unseen.worst)
-        stricter = "--margin" if answer.margin.share else "--threshold"
+        stricter = "--margin" if answer.recipe.margin.share else "--threshold"
         missing = unseen.inputs - unseen.holds
         text = (
             f"{missing} of {unseen.inputs} held-out inputs {'misses' if missing == 1 else 'miss'} the threshold (worst "
@@ -543,10 +524,10 @@ def _row(rule: Rule, answer: Answer, tried: CalibratorTried) -> CalibratorRow:
     return CalibratorRow(
         ranges.origin if chosen else tried.ranges.origin,
         rule.similarity(answer.full) if chosen else similarity,
-        len(answer.counting) if chosen else tried.inputs,
+        len(answer.inputs.counting) if chosen else tried.inputs,
         rule.meets(answer.full) if has_moved else tried.meets,
         tried.cost,
-        tried.high,
+        None if tried.kept is None else len(answer.recipe.space.layers(tried.kept)),
         chosen,
         tried.mean,
         tried.ranges.calibrator,

@@ -16,11 +16,11 @@ from time import perf_counter
 from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.tasks.task import NEARBY
 from trt_bisect.answer.plans import AnswerInputs, AnswerPlans, noise_losses
-from trt_bisect.answer.validation import check
+from trt_bisect.answer.validation import Recipe, check
 from trt_bisect.builder.inspector import kernels_of
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
-from trt_bisect.driver.cheapest import Cheapest, least_cost
+from trt_bisect.driver.cheapest import least_cost
 from trt_bisect.driver.search import Loss, drive
 from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.errors import BadInput
@@ -36,7 +36,6 @@ from trt_bisect.support.text import duration
 
 Units = tuple[tuple[int, ...], ...]
 Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
-AUTO = "auto"
 IMPROVEMENTS = 32
 """The number of plans by which ``run`` tries to make a recipe cheaper."""
 IMPROVEMENTS_OF_FEW = 100
@@ -80,7 +79,6 @@ class CalibratorTried:
         meets: full INT8 meets the budget on all inputs.
         cost: the cost of the first recipe found with these ranges, a share of INT8's gain in speed; None if it was not
             searched, or given up because it would cost more than another.
-        high: the number of its layers kept high.
         kept: the units of that recipe.
         mean: its mean loss over the judged inputs, which decides between recipes that cost about the same.
     """
@@ -90,8 +88,7 @@ class CalibratorTried:
     inputs: int
     meets: bool
     cost: float | None = None
-    high: int | None = None
-    kept: frozenset[int] | None = None
+    kept: Kept | None = None
     mean: float | None = None
 
 
@@ -241,7 +238,7 @@ def choose_ranges(
 def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: Kept) -> CalibratorTried:
     """Returns a calibrator with the recipe that it leads to."""
     mean = fmean(plans.on_judged(space.plan(kept), tried.ranges))
-    return replace(tried, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept, mean=mean)
+    return replace(tried, cost=space.cost(kept), kept=kept, mean=mean)
 
 
 def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> CalibratorTried | None:
@@ -309,33 +306,30 @@ def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
     return CalibratorTried(ranges, loss, len(plans.each(ranges).by_place(plans.full)), meets)
 
 
-def retuned(
-    plans: AnswerPlans, space: Space, high_set: Cheapest, ranges: Ranges, candidates: Sequence[Ranges]
-) -> tuple[frozenset[int], Ranges]:
-    """Lowers units of a set by giving their tensors the scales of another calibrator, which costs no speed.
+def retuned(plans: AnswerPlans, recipe: Recipe, candidates: Sequence[Ranges]) -> tuple[Kept, Ranges]:
+    """Lowers units of a recipe by giving their tensors the scales of another calibrator, which costs no speed.
 
     Scales that only just suffice for the inputs at hand fail on others. So a scale is taken only where the mean loss
     over the judged inputs does not grow, and nothing is changed for a recipe that is cheap as it is.
 
     Args:
-        ranges: the ranges with which it was found.
         candidates: the ranges whose scales are tried for single tensors.
 
     Returns:
-        The members that stay high, and the ranges.
+        The units that stay high, and the ranges.
     """
-    kept, moved = high_set.kept, ranges
-    if space.cost(kept) <= CHEAP_RECIPE:
+    space, kept, moved = recipe.space, recipe.kept, recipe.experiment.ranges
+    if recipe.cost <= CHEAP_RECIPE:
         return kept, moved
-    mean = fmean(plans.on_judged(space.plan(kept), ranges))
+    mean = fmean(plans.on_judged(recipe.plan, moved))
     most = _RETUNED if space.has_many else None
     plans.setup.progress.stage("Other scales for single tensors", len(kept) * len(candidates))
-    for unit in sorted(high_set.kept, key=lambda unit: -space.costs[unit])[:most]:
+    for unit in sorted(kept, key=lambda unit: -space.costs[unit])[:most]:
         plan = space.plan(kept - {unit})
         for others in _other_scales(plans, space.units[unit], moved, candidates):
             changed = with_scales_of(moved, others)
             (loss,) = plans.losses([plan], changed)
-            if loss is None or loss > space.budget:
+            if loss is None or loss > recipe.aim:
                 continue
             changed_mean = fmean(plans.on_judged(plan, changed))
             if changed_mean <= mean:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from trt_bisect.analyzer.judge import Rule
@@ -13,6 +13,8 @@ from trt_bisect.builder.base import Builder
 from trt_bisect.builder.engines import ONNXRUNTIME, open_builder
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.search import Loss
+from trt_bisect.driver.search_space import Kept, Space
+from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.layers import followed_tensors
 from trt_bisect.options.concerns import MeasuringOptions
@@ -50,6 +52,68 @@ class Checked:
         with_margin = plans.margin.loss(by_place.values()) if plans.margin.share else 0.0
         missed = tuple(plans.exceeding(by_place))
         return Checked({**self.losses, setting: loss}, missed, max(self.with_margin, with_margin))
+
+
+NOT_CHECKED = Checked({OWN: math.inf})
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A set of units that stay high, and its check on all inputs in all settings.
+
+    Attributes:
+        space: the units to choose from, with the budget of the target.
+        experiment: the experiment with its ranges.
+        aim: the loss that the search aimed at.
+        checked: the check; it does not hold before it is made, as for a recipe that costs too much.
+        meets: the search found a set that meets the aim; else ``kept`` is the set with the smallest loss.
+        equals, near: see ``Cheapest``.
+        taken_back: by unit of ``kept``, the loss with that unit low as well; None if that plan cannot be run.
+        unmoved: by unit of ``kept`` without which only moved scales miss, the loss with the scales as they are.
+        faster: the units of ``kept`` without which the plan meets the budget too, and costs more.
+        for_fp16: the units of ``kept`` that FP32 does not need: with them, all can be in FP16, which costs less.
+        margin: the margin that it leaves on the inputs given.
+        refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
+    """
+
+    space: Space
+    kept: Kept
+    experiment: Experiment
+    aim: float
+    checked: Checked = NOT_CHECKED
+    meets: bool = True
+    equals: tuple[Kept, ...] = ()
+    near: Mapping[Kept, float] = field(default_factory=dict)
+    taken_back: Mapping[int, Loss] = field(default_factory=dict)
+    unmoved: Mapping[int, float] = field(default_factory=dict)
+    faster: Kept = frozenset()
+    for_fp16: Kept = frozenset()
+    margin: Margin = NO_MARGIN
+    refused: float | None = None
+
+    @property
+    def plan(self) -> PrecisionPlan:
+        """The plan."""
+        return self.space.plan(self.kept)
+
+    @property
+    def cost(self) -> float:
+        """The share of the low precision's gain in speed that it gives up."""
+        return self.space.cost(self.kept)
+
+    @property
+    def high(self) -> tuple[int, ...]:
+        """The layers that stay high, ascending."""
+        return tuple(sorted(self.space.layers(self.kept)))
+
+    @property
+    def holds(self) -> bool:
+        """True if it meets the budget in all settings."""
+        return self.checked.meets(self.space.budget)
+
+    def checked_by(self, target: Target) -> Recipe:
+        """Returns the recipe as a target has checked it."""
+        return replace(self, checked=target.check(self.experiment, self.plan))
 
 
 def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:

@@ -136,9 +136,6 @@ class Cheapest:
         equals: other 1-minimal sets that cost the same within one per cent.
         near: other sets that were measured to meet the budget and cost little more, with their losses; none where there
             are few units, which are soon searched again.
-        unmoved: by unit of ``kept`` without which only moved scales miss, the loss with the scales as they are.
-        faster: the units of ``kept`` without which the plan meets the budget too, and costs more.
-        for_fp16: the units of ``kept`` that FP32 does not need: with them, all can be in FP16, which costs less.
     """
 
     kept: Kept
@@ -146,9 +143,6 @@ class Cheapest:
     taken_back: dict[int, float] = field(default_factory=dict)
     equals: tuple[Kept, ...] = ()
     near: Mapping[Kept, float] = field(default_factory=dict)
-    unmoved: Mapping[int, float] = field(default_factory=dict)
-    faster: Kept = frozenset()
-    for_fp16: Kept = frozenset()
 
 
 def cheapest(

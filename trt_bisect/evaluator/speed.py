@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from trt_bisect.builder.base import MEASURED, Builder, Latency
@@ -14,7 +14,7 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.progress import Progress
 
 _OTHER_COSTS = "Give --cost macs, or a CSV of times."
-Latencies = dict[str, Latency | None]
+Latencies = Mapping[str, Latency | None]
 """By plan, ``fp32``, ``fp16``, ``int8`` and ``recipe``; None if it could not be built or run."""
 
 
@@ -30,7 +30,7 @@ def measure_latencies(
         return None
     plans = {"fp32": None, "fp16": _all_in(network, Precision.FP16), "int8": network.full(high), "recipe": recipe}
     progress.stage("Timing the plans", len(plans))
-    latencies: Latencies = {}
+    latencies: dict[str, Latency | None] = {}
     for name, plan in plans.items():
         progress.step(name)
         try:

@@ -25,8 +25,9 @@ from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, pro
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
 from trt_bisect.driver.curves import FULL
+from trt_bisect.driver.search import Question
 from trt_bisect.evaluator.evaluators import BranchEvaluator, Compare, RebuildEvaluator
-from trt_bisect.evaluator.trial import Trial, TrialStore
+from trt_bisect.evaluator.trial import WHOLE, Trial, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import FLOAT_TYPES, FP8
@@ -50,12 +51,13 @@ class Experiment:
         feeds: the inputs that are judged together.
         references: the outputs of the reference for them.
         about: what the report says of the judged inputs.
-        whole: measures on whole engines; ``evaluator`` as the strategy wants it.
+        evaluator: measures plans as the strategy wants it.
         key: the fingerprint.
         data: the calibration data; None if the ranges were given.
         more: all data given: a recipe has to hold on all its samples.
         parts: the parts of the fingerprint.
         strategy: the strategy that chooses the plans; never ``auto``.
+        curve: the boundaries that its curve measures; see ``driver.curves.search_for``.
         classes: the class axis of each judged output.
         task: the task that is judged instead of the metric; None without one.
     """
@@ -68,7 +70,6 @@ class Experiment:
     builder: Builder
     rule: Rule
     store: TrialStore
-    whole: RebuildEvaluator
     evaluator: RebuildEvaluator | BranchEvaluator
     key: str
     data: Dataset | None
@@ -76,9 +77,28 @@ class Experiment:
     compare: Compare
     parts: Mapping[str, Any]
     strategy: str
+    curve: str
     classes: Mapping[str, Classes]
     slices: Slices
     task: Task | None
+
+    @property
+    def whole(self) -> RebuildEvaluator:
+        """The evaluator on whole engines."""
+        return self.evaluator.whole if isinstance(self.evaluator, BranchEvaluator) else self.evaluator
+
+    @property
+    def question(self) -> Question:
+        """The question for the drivers."""
+        network, rule, high = self.network, self.rule, self.whole.high
+        fixed = {layer.index: layer.fixed for layer in network.layers if layer.fixed is not None}
+        low, base = network.low.precision, network.base
+        return Question(len(network.layers), network.movable, rule.budget, rule.step, high, low, fixed, base)
+
+    @property
+    def measured_in(self) -> str:
+        """The engines of its passes: ``PIECES`` if pieces are other engines than the whole network."""
+        return self.evaluator.measured_in if isinstance(self.evaluator, BranchEvaluator) else WHOLE
 
     def comparison_with(self, references: Sequence[Outputs], *, deciding: bool = False) -> Comparer:
         """Returns the comparison of outputs with FP32's for other inputs, or only of what decides about them."""
@@ -99,7 +119,6 @@ class Setup:
 
     Attributes:
         read: the network as it was read; experiments have it with unusable layers kept high, and with shapes.
-        digest: the digest of that network.
         folder: the run folder; None to keep nothing.
         judged_by: the outputs that plans are judged by instead of the network's own; None without such outputs.
         notes: the notes of the report so far.
@@ -108,7 +127,6 @@ class Setup:
 
     options: MeasuringOptions
     read: Network
-    digest: str
     folder: Path | None
     progress: Progress
     forecast: Forecast
@@ -142,7 +160,6 @@ class Setup:
         return cls(
             options=options,
             read=network,
-            digest=network.digest(),
             folder=folder,
             progress=progress,
             forecast=Forecast(progress),
@@ -220,7 +237,6 @@ class Setup:
             ranges=ranges,
             builder=builder,
             store=store,
-            whole=whole,
             evaluator=whole,
             key=key,
             parts=parts,
@@ -235,17 +251,14 @@ class Setup:
         """Returns an experiment on whole engines with the evaluator that its strategy needs."""
         if experiment.strategy != BRANCH:
             return experiment
-        network, builder, scales = experiment.network, experiment.builder, experiment.ranges.scales
+        builder, scales = experiment.builder, experiment.ranges.scales
         options, worker = self.build_options(), WorkerProcess()
 
         def make(part: Network, profile: ProfileShapes) -> Builder:
             return open_builder(builder.engine, builder.typing, part, scales, options, profile, worker)
 
         evaluator = BranchEvaluator.of(
-            experiment.whole,
-            make,
-            memory=self.options.memory_bytes,
-            few_boundaries=self.options.curve_of(BRANCH, len(network.movable)) != FULL,
+            experiment.whole, make, memory=self.options.memory_bytes, few_boundaries=experiment.curve != FULL
         )
         return replace(experiment, evaluator=evaluator)
 

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any
 
 import msgspec
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
-from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.answer.accuracy import TIE
 from trt_bisect.answer.candidates import losses_in_words
-from trt_bisect.answer.result import Answer, answer_facts, bound_on_unseen, moves_of, reason_for, taken_back
+from trt_bisect.answer.result import (
+    Answer,
+    answer_facts,
+    bound_on_unseen,
+    moves_of,
+    reason_for,
+    recipe_of,
+    refused_by_default,
+    taken_back,
+)
 from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.commands.run.search import Curve
-from trt_bisect.driver.search import Question, Step
-from trt_bisect.evaluator.speed import Latencies
+from trt_bisect.driver.curves import ADAPTIVE
+from trt_bisect.driver.search import Step
+from trt_bisect.evaluator.evaluators import BranchEvaluator
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial, TrialKey
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
@@ -25,8 +36,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.concerns import MIXED, RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup, all_trials
-from trt_bisect.recipe.files import RecipeFiles
-from trt_bisect.report.answer import Accuracies, FrontPoint, Goal, PredictedTimes, RecipeLayers
+from trt_bisect.report.answer import Goal, RecipeLayers
 from trt_bisect.report.model import (
     FOLLOWS,
     NOT_JUDGED,
@@ -42,11 +52,12 @@ from trt_bisect.report.model import (
     Shape,
     verdict_of,
 )
+from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
 from trt_bisect.report.summary import TIME_LIMIT, memory_notes, verdict_lines
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
 from trt_bisect.support.machine import peak_bytes
-from trt_bisect.support.text import NETWORK, OUTPUTS, PIECES, RECIPE, Note, listed, noted
+from trt_bisect.support.text import ADAPTIVE_CURVE, NETWORK, OUTPUTS, PASSES_BROKE, PIECES, RECIPE, Note, listed, noted
 
 
 @dataclass
@@ -54,37 +65,40 @@ class Searched:
     """The results of a search, also of one under way.
 
     Attributes:
+        report: the report without the answer: the question, and what is not measured plan by plan, such as the front,
+            latencies, accuracies and overflows.
+        first: the experiment with the first ranges.
         of_curve: the experiment that the curve is measured on.
+        curve: None as long as it is not measured.
         answer: None if full INT8 was not measured.
         gains: by layer index, the loss that full INT8 sheds when the layer alone stays high.
-        stopped: see ``Report``; ``answer.not_done`` then says what is missing.
-        changes: a network that loses less is being searched.
-        measures: more may be measured for the report; after Ctrl-C, and on a full disk, it may not.
     """
 
+    report: Report
+    first: Experiment
     of_curve: Experiment
-    curve: Curve = field(default_factory=Curve)
-    has_curve: bool = False
+    curve: Curve | None = None
     answer: Answer | None = None
     gains: Mapping[int, float] = field(default_factory=dict)
-    stopped: str = ""
-    changes: bool = False
-    measures: bool = True
-    latency: Latencies | None = None
-    overflows: tuple[Overflow, ...] = ()
-    predicted: PredictedTimes | None = None
-    accuracy: Accuracies | None = None
-    front: tuple[FrontPoint, ...] = ()
-    notes: tuple[Note, ...] = ()
+
+    @property
+    def found(self) -> Answer:
+        """The answer, when there is one."""
+        assert self.answer is not None
+        return self.answer
+
+    @property
+    def suspects(self) -> tuple[int, ...]:
+        """The suspects of the curve; none as long as it is not measured."""
+        return self.curve.findings.suspects if self.curve else ()
 
 
 @dataclass(frozen=True)
 class RunTrials:
-    """The trials of a run by plan key; ``canonical`` returns the plan under which the trial of a plan is stored."""
+    """The trials of a run by plan key; ``experiment`` is that of the curve."""
 
     trials: Mapping[str, Trial]
-    measured_in: str
-    canonical: Callable[[PrecisionPlan], PrecisionPlan]
+    experiment: Experiment
 
     def of_step(self, step: Step) -> Trial | None:
         """Returns the trial of a step, None if there is none: of a whole engine where the step blames or sets aside."""
@@ -93,19 +107,23 @@ class RunTrials:
 
     def whole(self, plan: PrecisionPlan) -> Trial | None:
         """Returns the trial of a plan on a whole engine, None if there is none."""
-        return self.trials.get(self.canonical(plan).key())
+        return self.trials.get(self._canonical(plan))
 
     def in_a_pass(self, plan: PrecisionPlan) -> Trial | None:
         """Returns the trial of a plan in a pass, or else on a whole engine; None if there is none."""
-        key = TrialKey(self.canonical(plan).key(), self.measured_in)
+        key = TrialKey(self._canonical(plan), self.experiment.measured_in)
         return self.trials.get(key.text) or self.trials.get(key.in_rows.text) or self.whole(plan)
 
     def that_ran(self, plan: PrecisionPlan) -> Trial | None:
         """Returns a trial of a plan that says what ran, on whatever engines; None if there is none."""
-        key = self.canonical(plan).key()
+        key = self._canonical(plan)
         return next(
             (trial for text, trial in self.trials.items() if TrialKey.from_text(text).plan == key and trial.ran), None
         )
+
+    def _canonical(self, plan: PrecisionPlan) -> str:
+        """The key of the plan under which the trial of a plan is stored."""
+        return self.experiment.whole.canonical(plan).key()
 
 
 def asked_report(setup: Setup, experiment: Experiment, options: RunOptions, command: str) -> Report:
@@ -119,13 +137,12 @@ def asked_report(setup: Setup, experiment: Experiment, options: RunOptions, comm
         strategy=experiment.strategy,
         arithmetic=builder.arithmetic,
         versions={**versions(), **builder.versions},
-        fingerprint=experiment.key,
         state=RUNNING,
         ranges=_ranges_facts(experiment),
         inputs=experiment.about,
         notes=tuple(dict.fromkeys(setup.notes)),
-        network=setup.digest,
-        made_of=msgspec.convert(experiment.parts, dict[str, Part]),
+        network=setup.read.digest(),
+        **_fingerprint(experiment),
     )
 
 
@@ -168,6 +185,10 @@ def unmeasured_report(
     )
 
 
+def _fingerprint(experiment: Experiment) -> dict[str, Any]:
+    return {"fingerprint": experiment.key, "made_of": msgspec.convert(experiment.parts, dict[str, Part])}
+
+
 def _ranges_facts(experiment: Experiment) -> RangesFacts:
     ranges = experiment.ranges
     return RangesFacts(ranges.origin, len(ranges.scales), dict(ranges.unusable))
@@ -195,46 +216,35 @@ def blank_row(layer: Layer, precision: str) -> LayerRow:
     )
 
 
-def question_of(setup: Setup, experiment: Experiment) -> Question:
-    """Returns the question for the drivers."""
-    network, rule, high = experiment.network, experiment.rule, setup.options.high_precision
-    fixed = {layer.index: layer.fixed for layer in network.layers if layer.fixed is not None}
-    return Question(
-        len(network.layers),
-        network.movable,
-        rule.budget,
-        rule.step,
-        high,
-        network.low.precision,
-        fixed,
-        network.base or high,
-    )
-
-
-def build_report(
-    blank: Report, searched: Searched, first: Experiment, seconds: Seconds, files: RecipeFiles | None = None
-) -> Report:
-    """Returns the report of a run.
+def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files: bool = True) -> Report:
+    """Returns the report of a run on its answer; nothing is measured.
 
     Args:
-        blank: the report with nothing measured, and the notes that are known.
-        first: the experiment with the first ranges.
+        files: the report has the files of the recipe, and the graph.
     """
-    answer, curve = searched.answer, searched.curve
-    assert answer is not None
-    of_user = answer.of_user
+    answer, curve, blank = searched.found, searched.curve or Curve(), searched.report
+    of_user, of_curve, first = answer.of_user, searched.of_curve, searched.first
     experiment, full, members = of_user.experiment, of_user.full, of_user.members
     rule, network = experiment.rule, experiment.network
-    stores = {**first.store.trials, **searched.of_curve.store.trials}
-    trials = RunTrials(stores, curve.measured_in, experiment.whole.canonical)
+    recipe = recipe_of(options, answer) if files else None
+    trials = RunTrials({**first.store.trials, **of_curve.store.trials}, of_curve)
+    measured = all_trials(first, of_curve, experiment, answer.experiment)
+    plans, builds, inferences = counts(measured)
     reasons = {k: reason_for(of_user, k, searched.gains.get(k)) for k in curve.findings.suspects if k not in members}
-    rows = layer_rows(blank.layers, trials, curve, rule, reasons)
-    plans, builds, inferences = counts(all_trials(first, searched.of_curve, experiment, answer.experiment))
-    notes = [*blank.notes, *_notes(answer, curve, trials)]
-    notes += float_kernel_notes(network, full, answer.restored, searched.latency)
+    rows = layer_rows(blank.layers, trials, curve, reasons)
+    notes = [
+        *setup.notes,
+        *blank.notes,
+        *_curve_notes(of_curve, curve),
+        *refused_by_default(answer),
+        *_notes(answer, curve, trials),
+        *float_kernel_notes(network, full, answer.restored, blank.latency),
+        *noted(RECIPE, recipe.notes if recipe else ()),
+    ]
     report = replace(
         blank,
-        state=FINISHED if searched.stopped in ("", TIME_LIMIT) else INTERRUPTED,
+        **_fingerprint(of_curve),
+        state=FINISHED if blank.stopped in ("", TIME_LIMIT) else INTERRUPTED,
         layers=_answered_rows(rows, answer, searched.gains),
         culprits=tuple(network.layers[k].name for k in members),
         similarity=ByPlan(rule.similarity(full), rule.similarity(answer.restored)),
@@ -244,33 +254,32 @@ def build_report(
         ranges=_ranges_facts(experiment),
         answer=answer_facts(answer),
         bound=bound_on_unseen(answer),
-        notes=tuple(dict.fromkeys([*notes, *noted(RECIPE, files.notes if files else ())])),
-        latency=searched.latency,
-        predicted=searched.predicted,
-        overflows=searched.overflows,
-        accuracy=searched.accuracy,
+        notes=tuple(dict.fromkeys(notes)),
         moves=moves_of(answer),
-        front=searched.front,
-        stopped=searched.stopped,
         plans=plans,
         builds=builds,
         inferences=inferences,
         peak_bytes=peak_bytes(),
-        seconds=seconds,
+        seconds=seconds_of(setup, measured),
     )
     report = replace(report, verdict=_verdict(report, answer, trials))
-    return replace(report, lines=verdict_lines(report, network, rule, curve.findings, curve.nothing, full))
+    report = replace(report, lines=verdict_lines(report, network, rule, curve.findings, curve.nothing, full))
+    return report.changed(files=recipe, graph=graph_of(network, experiment.ranges.scales)) if files else report
 
 
 def _recipe_layers(answer: Answer) -> RecipeLayers:
-    names = [layer.name for layer in answer.experiment.network.layers]
+    recipe, layers = answer.recipe, answer.experiment.network.layers
+
+    def names(indices: Iterable[int]) -> tuple[str, ...]:
+        return tuple(layers[k].name for k in sorted(indices))
+
     return RecipeLayers(
-        tuple(names[k] for k in answer.high),
-        tuple(names[k] for k in answer.high if k not in answer.members),
-        answer.meets,
-        tuple(names[k] for k in answer.untested),
-        tuple(names[k] for k in sorted(answer.space.layers(answer.faster))),
-        tuple(names[k] for k in sorted(answer.space.layers(answer.for_fp16))),
+        high=names(recipe.high),
+        added=names(set(recipe.high) - set(answer.members)),
+        meets=answer.meets,
+        untested=names(answer.untested),
+        faster=names(recipe.space.layers(recipe.faster)),
+        for_fp16=names(recipe.space.layers(recipe.for_fp16)),
     )
 
 
@@ -290,7 +299,7 @@ def _verdict(report: Report, answer: Answer, trials: RunTrials) -> str:
     answer = answer.of_user
     if all(trial.failed for trial in wholes) or answer.full.outcome in PASSING:
         return UNMEASURED
-    full_meets = answer.meets and not answer.high
+    full_meets = answer.meets and not answer.recipe.high
     if answer.most is not None and answer.by_accuracy:
         accuracy, least = report.figures.int8, report.least
         full_meets = accuracy is not None and least is not None and accuracy >= least - TIE
@@ -305,11 +314,10 @@ def counts(trials: Iterable[Trial]) -> tuple[int, int, int]:
     return len(trials), sum(trial.builds for trial in trials), sum(trial.inferences for trial in trials)
 
 
-def seconds_of(trials: Iterable[Trial], calibrate: float, total: float) -> Seconds:
-    """Returns the times of a run, in seconds."""
-    trials = list(trials)
+def seconds_of(setup: Setup, trials: Sequence[Trial]) -> Seconds:
+    """Returns the times of a run until now, in seconds."""
     build, infer = (sum(getattr(trial, f"{stage}_seconds") for trial in trials) for stage in ("build", "infer"))
-    return Seconds(calibrate, build, infer, total)
+    return Seconds(setup.data.calibrated, build, infer, perf_counter() - setup.began)
 
 
 def figures_of(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:
@@ -318,9 +326,10 @@ def figures_of(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:
 
 
 def layer_rows(
-    blank: Sequence[LayerRow], trials: RunTrials, curve: Curve, rule: Rule, reasons: Mapping[int, str]
+    blank: Sequence[LayerRow], trials: RunTrials, curve: Curve, reasons: Mapping[int, str]
 ) -> tuple[LayerRow, ...]:
     """Returns the rows with what the curve measured, in execution order; ``reasons`` are those of the suspects."""
+    rule, sides = trials.experiment.rule, curve.sides(trials.experiment.question.rest)
     steps = {step.layers[-1]: step for step in curve.findings.steps}
     before = None if curve.nothing.failed else curve.nothing
     rows = []
@@ -345,7 +354,7 @@ def layer_rows(
                 sqnr=min(ratios, default=None),
                 output=max(judged, key=lambda name: rule.output_loss(judged[name]), default=""),
                 message=trial.message if trial and trial.outcome != MEASURED else "",
-                whole=_on_whole_engines(trials, curve, row.index, rule),
+                whole=_on_whole_engines(trials, sides.get(row.index, ())),
             )
         )
         if step is None or trial is None or not (step.suspect or trial.failed):
@@ -372,7 +381,8 @@ def _judged(
 def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int, float]) -> tuple[LayerRow, ...]:
     of_user, experiment = answer.of_user, answer.of_user.experiment
     network, back = experiment.network, {**taken_back(answer), **taken_back(of_user)}
-    kept = {answer.experiment.network.layers[k].name: str(answer.plan.precisions[k]) for k in answer.high}
+    plan, layers = answer.recipe.plan, answer.experiment.network.layers
+    kept = {layers[k].name: str(plan.precisions[k]) for k in answer.recipe.high}
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.TENSORRT)
     shapes: dict[str, Shape] = {spec.name: spec.shape for spec in network.outputs}
     shapes |= {name: layer.shape for layer in network.layers for name in layer.outputs[:1] if layer.shape}
@@ -383,7 +393,7 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int,
             culprit=row.index in culprits,
             gain=gains.get(row.index),
             taken_back=back.get(row.name),
-            recipe=kept.get(row.name, row.recipe if row.fixed or not row.quantizable else str(answer.plan.low)),
+            recipe=kept.get(row.name, row.recipe if row.fixed or not row.quantizable else str(plan.low)),
             rounds=_rounded_tensors(network.layers[row.index], writer) if row.index in culprits else (),
             output_shape=shapes.get(row.output),
         )
@@ -391,11 +401,28 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int,
     )
 
 
-def _on_whole_engines(run_trials: RunTrials, curve: Curve, layer: int, rule: Rule) -> dict[str, float | None] | None:
-    trials = [run_trials.whole(plan) for plan in curve.sides.get(layer, ())]
+def _on_whole_engines(run_trials: RunTrials, sides: Sequence[PrecisionPlan]) -> dict[str, float | None] | None:
+    trials, rule = [run_trials.whole(plan) for plan in sides], run_trials.experiment.rule
     if not any(trials):
         return None
     return {side: rule.similarity(trial) for side, trial in zip(("without", "with"), trials, strict=True)}
+
+
+def _curve_notes(experiment: Experiment, curve: Curve) -> list[Note]:
+    """Notes on passes that could not be finished, and on the boundaries that an adaptive curve leaves out."""
+    evaluator, steps, notes = experiment.evaluator, curve.findings.steps, list[Note]()
+    failures = evaluator.failures if isinstance(evaluator, BranchEvaluator) else []
+    if failures:
+        text = f"{len(failures)} passes in pieces broke off, and whole engines took over: "
+        notes.append(Note(PASSES_BROKE, text + failures[0].splitlines()[0]))
+    measured, layers = len(steps), sum(len(step.layers) for step in steps)
+    if experiment.curve == ADAPTIVE and measured != layers:
+        text = (
+            f"the curve is adaptive: {measured} of {layers} boundaries were measured, all of them where the loss "
+            "changes; the others have no figure (--curve full measures them)"
+        )
+        notes.append(Note(ADAPTIVE_CURVE, text))
+    return notes
 
 
 def _notes(answer: Answer, curve: Curve, trials: RunTrials) -> list[Note]:
@@ -409,7 +436,8 @@ def _notes(answer: Answer, curve: Curve, trials: RunTrials) -> list[Note]:
         if figures.note
     ]
     steps = {step.layers[-1]: step.plan for step in curve.findings.steps if step.suspect}
-    alone = {k: of_user.plan.keeping({k}, of_user.plan.low) for k in of_user.members}
+    plan = of_user.recipe.plan
+    alone = {k: plan.keeping({k}, plan.low) for k in of_user.members}
     deciding = {
         k: trials.that_ran(plan) or (trials.whole(steps[k]) if k in steps else None) for k, plan in alone.items()
     }

@@ -118,13 +118,13 @@ class Remedies:
 
         The latter by full INT8, or the recipe that their ranges lead to.
         """
-        answer, network, space = self.answer, self.answer.experiment.network, self.answer.space
+        answer, of_run, network = self.answer, self.answer.recipe, self.answer.experiment.network
         in_half = all(network.layer_named(name).dtype == "float16" for name in culprits)
         high = Precision.FP16 if in_half else answer.experiment.whole.high
         if culprits and high in HIGH:
             loss = answer.experiment.rule.loss(answer.restored)
             tried = self._result(Tried(culprits, HIGH[high], recipe, None, None, False, own=True), loss)
-            yield replace(tried, high=len(answer.high), cost=space.cost(answer.kept))
+            yield replace(tried, high=len(of_run.high), cost=of_run.cost)
         in_use = answer.experiment.ranges.digest()
         for row in answer.tried:
             if row.ranges.calibrator is None or row.ranges.digest() == in_use:
@@ -133,7 +133,8 @@ class Remedies:
             if row.meets or not row.kept:
                 yield self._result(tried, row.loss)
             else:
-                yield self._result(tried, self._loss(self.plans, space, row.kept, row.ranges), space, row.kept)
+                loss = self._loss(self.plans, of_run.space, row.kept, row.ranges)
+                yield self._result(tried, loss, of_run.space, row.kept)
 
     def try_all(self, groups: Sequence[tuple[str, ...]]) -> Iterator[Tried]:
         """Yields the results of all further remedies, for the whole network and for the culprits of each cause."""
@@ -151,22 +152,24 @@ class Remedies:
             for culprits in groups:
                 yield from self._by_own_ranges(culprits)
             yield from map(self._by_change, networks)
-        in_fp32 = experiment.whole.high is Precision.FP32 and not answer.space.others
-        is_priced = all(Precision.FP16 in self.plans.costs[k] for k in answer.high)
+        recipe = answer.recipe
+        in_fp32 = experiment.whole.high is Precision.FP32 and not recipe.space.others
+        is_priced = all(Precision.FP16 in self.plans.costs[k] for k in recipe.high)
         if experiment.builder.arithmetic == EMULATED and in_fp32 and is_priced:
             yield from map(self._by_fp16, groups)
 
     def _by_other_calibrators(self) -> Iterator[Tried]:
         """Yields the recipe that each other calibrator leads to, if the user named the calibrator."""
+        space = self.answer.recipe.space
         for row in self.answer.tried[1:]:
             if row.ranges.calibrator is None or row.meets or row.kept is not None:
                 continue
-            if cheaper := self._cheaper(self.plans, self.answer.space, row.ranges):
-                yield self._result(_by_calibrator(row.ranges.calibrator), cheaper[1], self.answer.space, cheaper[0])
+            if cheaper := self._cheaper(self.plans, space, row.ranges):
+                yield self._result(_by_calibrator(row.ranges.calibrator), cheaper[1], space, cheaper[0])
 
     def _by_own_ranges(self, culprits: tuple[str, ...]) -> Iterator[Tried]:
         """Yields the recipe with culprits in INT8 again, their tensors' scales by other calibrators."""
-        answer, space, ranges = self.answer, self.answer.space, self.answer.experiment.ranges
+        answer, space, ranges = self.answer, self.answer.recipe.space, self.answer.experiment.ranges
         units = self._units(culprits)
         layers = [answer.experiment.network.layer_named(name) for name in culprits]
         names = dict.fromkeys(pair.tensor for layer in layers for pair in layer.roundings if not pair.is_weight)
@@ -178,7 +181,7 @@ class Remedies:
                 continue
             what = f"{calibrator} for the inputs of {listed(culprits, 3)}"
             self.plans.setup.progress.step(what)
-            tried, kept = Tried(culprits, CALIBRATOR, what, None, None, False, calibrator), answer.kept - units
+            tried, kept = Tried(culprits, CALIBRATOR, what, None, None, False, calibrator), answer.recipe.kept - units
             tried = self._result(tried, self._loss(self.plans, space, kept, changed), space, kept)
             if tried.meets:
                 first_layers = [str(space.units[unit][0]) for unit in sorted(units)[:4]]
@@ -187,14 +190,13 @@ class Remedies:
             yield tried
 
     def _by_fp16(self, culprits: tuple[str, ...]) -> Tried:
-        answer, experiment, units = self.answer, self.answer.experiment, self._units(culprits)
-        layers = {k for unit in units for k in answer.space.units[unit]}
-        trial = self.plans.whole(answer.plan.keeping(layers, Precision.FP16), experiment, answer.given, "all inputs")
+        recipe, experiment, units = self.answer.recipe, self.answer.experiment, self._units(culprits)
+        trial = self.plans.whole(recipe.plan.keeping(recipe.space.layers(units), Precision.FP16), experiment)
         what = f"FP16 instead of FP32 for {listed(culprits, 3)}"
         tried = Tried(culprits, HIGH[Precision.FP16], what, None, None, False)
         tried = self._result(tried, experiment.rule.loss(trial))
-        cost = with_units_in(answer.space, units, Precision.FP16, self.plans.costs).cost(answer.kept)
-        return replace(tried, high=len(answer.high), cost=cost)
+        cost = with_units_in(recipe.space, units, Precision.FP16, self.plans.costs).cost(recipe.kept)
+        return replace(tried, high=len(recipe.high), cost=cost)
 
     def _changed_networks(self) -> Iterator[ChangedNetwork]:
         """Yields the equalised network, the network with biases corrected for full INT8, and both; then the network
@@ -309,7 +311,7 @@ class Remedies:
         """Returns a recipe that is cheaper than the run's and meets the threshold on all inputs, with its loss."""
         if not plans.switches or not self.answer.meets:
             return None
-        dearest = self.answer.space.cost(self.answer.kept)
+        dearest = self.answer.recipe.cost
         kept = drive(least_cost(space, dearest), partial(plans.losses, ranges=ranges))
         if kept is None or space.cost(kept) >= dearest:
             return None
@@ -317,9 +319,9 @@ class Remedies:
         return (kept, loss) if loss <= space.budget else None
 
     def _units(self, culprits: tuple[str, ...]) -> frozenset[int]:
-        network, space = self.answer.experiment.network, self.answer.space
+        network, recipe = self.answer.experiment.network, self.answer.recipe
         indices = {network.layer_named(name).index for name in culprits}
-        return frozenset(unit for unit in self.answer.kept if indices & set(space.units[unit]))
+        return frozenset(unit for unit in recipe.kept if indices & set(recipe.space.units[unit]))
 
     @staticmethod
     def _loss(plans: AnswerPlans, space: Space, kept: Kept, ranges: Ranges) -> float:

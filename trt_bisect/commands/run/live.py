@@ -13,15 +13,13 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any
 
-from trt_bisect.analyzer.judge import Rule
 from trt_bisect.answer.result import Answer, reason_for
 from trt_bisect.commands.run.build_report import RunTrials, counts, figures_of, layer_rows, seconds_of
-from trt_bisect.commands.run.search import Curve, sides_of
+from trt_bisect.commands.run.search import Curve
 from trt_bisect.driver.curves import CULPRITS, bisect, search_for
-from trt_bisect.driver.search import Findings, Loss, Question, Search, Step
+from trt_bisect.driver.search import Findings, Loss, Search, Step
 from trt_bisect.errors import NoRoom, lacks_room
-from trt_bisect.evaluator.evaluators import BranchEvaluator
-from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial, TrialStore
+from trt_bisect.evaluator.trial import UNTRIED, Trial, TrialStore
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report import summary
@@ -53,8 +51,6 @@ class SoFar:
     without_curve: Report
     first: Experiment
     experiment: Experiment
-    curve: str
-    question: Question
     answer: Answer | None = None
 
     def trials(self) -> int:
@@ -67,10 +63,8 @@ class SoFar:
     def report(self) -> Report:
         """Returns the report so far: what is known of the answer, and the curve as far as it is measured."""
         experiment, rule, answer = self.experiment, self.experiment.rule, self.answer
-        evaluator = experiment.evaluator
-        measured_in = evaluator.measured_in if isinstance(evaluator, BranchEvaluator) else WHOLE
-        known_trials = RunTrials(dict(experiment.store.trials), measured_in, experiment.whole.canonical)
-        curve, full = curve_so_far(self.curve, self.question, known_trials, rule)
+        known_trials = RunTrials(dict(experiment.store.trials), experiment)
+        curve, full = curve_so_far(known_trials)
         decided = () if answer is None else answer.members
         reasons = {
             k: UNDECIDED if answer is None or answer.not_done else reason_for(answer, k, None)
@@ -89,22 +83,24 @@ class SoFar:
             )
         return report.changed(
             state=RUNNING,
-            layers=layer_rows(report.layers, known_trials, curve, rule, reasons),
+            layers=layer_rows(report.layers, known_trials, curve, reasons),
             plans=plans,
             builds=builds,
             inferences=inferences,
             peak_bytes=peak_bytes(),
-            seconds=seconds_of(trials, self.setup.data.calibrated, perf_counter() - self.setup.began),
+            seconds=seconds_of(self.setup, trials),
         )
 
 
-def curve_so_far(curve: str, question: Question, trials: RunTrials, rule: Rule) -> tuple[Curve, Trial | None]:
+def curve_so_far(trials: RunTrials) -> tuple[Curve, Trial | None]:
     """Returns the curve so far, and the trial of full INT8, None without one.
 
     The drivers are run again on the trials so far, up to the first plan without one. That takes as many steps as
     there are layers, and measures nothing. A pass measures full INT8, which the driver of a curve asks for first,
-    as the last of its plans: until then the driver is told that full INT8 has no figure. ``curve``: see ``search_for``.
+    as the last of its plans: until then the driver is told that full INT8 has no figure.
     """
+    experiment = trials.experiment
+    question, rule, curve = experiment.question, experiment.rule, experiment.curve
     full, steps = trials.in_a_pass(question.all_but(())), list[Step]()
     is_late = full is None and curve != CULPRITS
     losses, ended = _driven(search_for(curve, question, steps), trials.in_a_pass, rule.loss, is_late=is_late)
@@ -118,14 +114,14 @@ def curve_so_far(curve: str, question: Question, trials: RunTrials, rule: Rule) 
         ]
         findings = replace(findings, steps=(*unsettled, *findings.steps))
     in_pieces = None
-    if trials.measured_in and ended is not None:
+    if experiment.measured_in and ended is not None:
         decided = list[Step]()
         of_wholes, at_end = _driven(bisect(question, decided, blamed=findings.suspects), trials.whole, rule.loss)
         if of_wholes:
             full, in_pieces = trials.whole(question.all_but(())), findings
             findings = in_pieces.decided_by(at_end or Findings.so_far(rule.loss(full or UNTRIED), decided))
     nothing = (trials.in_a_pass if in_pieces is None else trials.whole)(question.prefix(-1)) or UNTRIED
-    return Curve(findings, nothing, trials.measured_in, in_pieces, sides_of(question, in_pieces, findings)), full
+    return Curve(findings, nothing, in_pieces), full
 
 
 def _driven(

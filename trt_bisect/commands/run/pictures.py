@@ -69,7 +69,7 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
     Raises:
         TrialFailed: a plan cannot be built or run.
     """
-    experiment, inputs = answer.experiment, answer.given
+    experiment, inputs = answer.experiment, answer.inputs.given
     task = experiment.task
     if task is None or task.looks is None or not len(inputs) or not frames_of(inputs.feeds[0]):
         return None
@@ -80,8 +80,8 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
         return None
     progress.stage("Drawing the worst images", None)
     of_user, full = answer.of_user, experiment.network.full(experiment.whole.high)
-    plans = {"int8": (of_user, full), "recipe": (answer, answer.plan)}
-    if of_user is answer and answer.plan == full:
+    plans = {"int8": (of_user, full), "recipe": (answer, answer.recipe.plan)}
+    if of_user is answer and answer.recipe.plan == full:
         del plans["recipe"]
     by_name = {name: list(_outputs(of, name, plan, worst, folder)) for name, (of, plan) in plans.items()}
     looks, references = task.looks, [inputs.references[input_index] for input_index in worst]
@@ -99,8 +99,8 @@ def _losses(answer: Answer, trial: Trial) -> list[float]:
     task, name = answer.experiment.task, AGREEMENT.name
     figures = None if task is None else trial.outputs.get(task.entry)
     if figures is None:
-        return [0.0] * len(answer.given)
-    values = figures.inputs.get(name, (figures.values.get(name, math.nan),) * len(answer.given))
+        return [0.0] * len(answer.inputs.given)
+    values = figures.inputs.get(name, (figures.values.get(name, math.nan),) * len(answer.inputs.given))
     return [0.0 if value is None else 1.0 - value if math.isfinite(value) else 1.0 for value in values]
 
 
@@ -119,7 +119,7 @@ def _outputs(
                 continue
             if engine is None:
                 engine = stack.enter_context(experiment.builder.build(experiment.whole.canonical(plan)))
-            yield engine.infer(answer.given.feeds[input_index])
+            yield engine.infer(answer.inputs.given.feeds[input_index])
 
 
 def frames_of(feeds: Feeds) -> list[np.ndarray]:

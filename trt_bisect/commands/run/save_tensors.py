@@ -69,11 +69,15 @@ def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Pr
     if options.save_tensors == NO_TENSORS:
         return []
     of_user = answer.of_user.experiment
-    plans = {_FP32: _nothing_low(of_user), "int8": of_user.network.full(of_user.whole.high), _RECIPE: answer.plan}
+    plans = {
+        _FP32: _nothing_low(of_user),
+        "int8": of_user.network.full(of_user.whole.high),
+        _RECIPE: answer.recipe.plan,
+    }
     writing = _Writing(of_user, plans, options.save_tensors == ALL_LAYERS, answer.experiment)
-    held_out, as_json = answer.unseen_inputs, options.save_tensors == AS_JSON
-    feeds = [*answer.given.feeds, *(held_out.feeds if held_out else ())]
-    labels = [*answer.given.labels, *(held_out.labels if held_out else ())]
+    given, held_out, as_json = answer.inputs.given, answer.unseen_inputs, options.save_tensors == AS_JSON
+    feeds = [*given.feeds, *(held_out.feeds if held_out else ())]
+    labels = [*given.labels, *(held_out.labels if held_out else ())]
     count, notes = writing.save(folder / TENSORS, feeds, labels, progress, as_json=as_json)
     if count and as_json:
         write_polygraphy(folder / TENSORS, writing.plans, feeds[:count])
@@ -99,7 +103,7 @@ def save_boundaries(
     names = {k: re.sub(r"[^A-Za-z0-9._-]+", "_", experiment.network.layers[k].name)[:_LONGEST] for k in ends}
     plans = {f"{k:0{width}}-{names[k]}": plan for k, plan in ends.items()}
     writing = _Writing(experiment, {_FP32: _nothing_low(experiment), **plans}, layers=False)
-    feeds, labels = experiment.feeds, answer.given.labels[: len(experiment.feeds)]
+    feeds, labels = experiment.feeds, answer.inputs.given.labels[: len(experiment.feeds)]
     return writing.save(folder / TENSORS / BOUNDARIES_FOLDER, feeds, labels, progress)[1]
 
 
