@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Annotated
 
 import pytest
@@ -15,7 +16,7 @@ from rich.console import Console
 
 from tools import make_tables
 from trt_bisect.errors import BadInput
-from trt_bisect.report.result import Result, TablePage
+from trt_bisect.report.result import Result
 from trt_bisect.report.screen.layout import fitted
 from trt_bisect.support import codec
 from trt_bisect.support.table import NAME, PERCENT, Column, NestedColumns, columns_of, csv_of
@@ -101,27 +102,13 @@ def test_columns_by_name():
         screen(40, only=["beauty"])
 
 
-@dataclass(frozen=True)
-class Rows(Result):
-    COMMAND = "rows"
-
-    rows: tuple[Row, ...]
-
-    @property
-    def names(self):
-        return {"net": "N1"}
-
-    def tables(self):
-        return {"rows.csv": (Row, self.rows)}
-
-    def page(self):
-        return TablePage(
-            self.COMMAND, "net", "", self.section("rows", "Rows", "rows.csv", filters=("tensor", "hidden"))
-        )
+def sections(rows):
+    result = SimpleNamespace(names={"net": "N1"}, tables=lambda: {"rows.csv": (Row, rows)})
+    return Result.section(result, "rows", "Rows", "rows.csv", filters=("tensor", "hidden"))
 
 
 def test_the_page_has_the_described_columns_that_have_a_value():
-    (section,) = Rows(ROWS).page().sections
+    (section,) = sections(ROWS)
     assert [each.key for each in section.columns] == [key for key in KEYS if not key.endswith(("_count", "sides"))]
     about = {each.key: each for each in section.columns}
     assert (about["layer"].help, about["layer"].kind, about["a{b}"].title) == ("Of N1", "name", "a{b}")
@@ -131,7 +118,7 @@ def test_the_page_has_the_described_columns_that_have_a_value():
     }  # fmt: skip
     assert section.rows[1][0] == "y"
     assert section.filters == ("tensor",)
-    assert Rows(()).page().sections == []
+    assert sections(()) == []
 
 
 def test_raised_columns_are_shown():
