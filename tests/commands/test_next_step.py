@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.model.test_unknown_ops import save, with_unknown
+from tests.model.test_unknown_ops import saved, with_unknown
 from tests.support import networks
 from trt_bisect.report.model import FAILS, PASSES, WITH_DOUBTS
 from trt_bisect.report.summary import BUILD, CHEAPER, DATA, DOUBT, INPUTS, RECIPE, SEARCH, WHOLE
@@ -32,7 +32,7 @@ def test_bad_data_are_repaired_before_anything_is_built(chain, random):
 
 def test_a_part_is_made_whole_or_accepted(tmp_path):
     data = {"x": np.random.default_rng(1).normal(size=(8, 3, 8, 8)).astype(np.float32)}
-    report = trt_bisect.run(save(with_unknown(), tmp_path), data, threshold=0.9, calibrator="minmax", **HOW)
+    report = trt_bisect.run(saved(with_unknown(), tmp_path), data, threshold=0.9, calibrator="minmax", **HOW)
     assert (report.verdict, report.next.kind) == (WITH_DOUBTS, WHOLE)
 
 
