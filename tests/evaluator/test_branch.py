@@ -24,7 +24,6 @@ from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator import evaluators
 from trt_bisect.evaluator.evaluators import BranchEvaluator, RebuildEvaluator
 from trt_bisect.evaluator.trial import TrialStore
-from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.observe import facts_for, with_free_batch
 from trt_bisect.model.pieces import Boundaries, cut
@@ -389,5 +388,5 @@ def test_the_free_batch_is_where_shape_inference_sees_it(tmp_path):
     network = load_network(networks.save(fixed_batch(networks.transformer()), tmp_path))
     free = with_free_batch(network, {"x": np.zeros((1, 12, 16), np.float32)})
     assert not free.repaired
-    known = TensorTypes.of(network.skeleton.graph).shapes
+    known = network.types.shapes
     assert {free.axes[name] for layer in network.layers for name in layer.outputs if name in known} == {0}

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.model.layers import Layer, Rounding, TensorTypes, weight_axis
+from trt_bisect.model.layers import Layer, Rounding, weight_axis
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer
 from trt_bisect.model.qdq import PlanWriter
@@ -127,7 +127,7 @@ def activation_origins(
     """
     rounded, readers, as_result = _roundings(network, writer, int8, sides)
     axes = _channel_axes(network)
-    types = TensorTypes.of(network.skeleton.graph)
+    types = network.types
     results, low = {spec.name for spec in network.outputs}, {*int8, *sides}
 
     def origin(name: str, kind: str, layer: Layer | None) -> Origin:
@@ -160,7 +160,7 @@ def weight_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> list[Origin]:
     """Returns the weights that can be rounded, one for each layer that reads one. Without quantizers in high layers."""
-    types = TensorTypes.of(network.skeleton.graph)
+    types = network.types
     origins = []
     for layer in network.layers:
         for rounding in (rounding for rounding in layer.roundings if rounding.is_weight):
@@ -186,7 +186,6 @@ def weight_origins(
 
 def bias_origins(network: Network) -> list[Origin]:
     """Returns the constant floating-point biases of the layers, which INT8 does not round."""
-    types = TensorTypes.of(network.skeleton.graph)
     return [
         Origin(
             tensor=name,
@@ -197,12 +196,12 @@ def bias_origins(network: Network) -> list[Origin]:
             int8_op_type=layer.op_type,
         )
         for layer in network.layers
-        for name in bias_names(network, layer, types)
-        if types.dtypes[name].kind == "f"
+        for name in bias_names(network, layer)
+        if network.types.dtypes[name].kind == "f"
     ]
 
 
-def bias_names(network: Network, layer: Layer, types: TensorTypes) -> list[str]:
+def bias_names(network: Network, layer: Layer) -> list[str]:
     """Returns a layer's constant biases: input 2 of a layer with weights, or the vector that an Add adds unrounded."""
     read = network.skeleton.graph.node[layer.index].input
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.is_weight}
@@ -211,7 +210,7 @@ def bias_names(network: Network, layer: Layer, types: TensorTypes) -> list[str]:
         name
         for name in added
         if name and name not in rounded and network.has_constant(name)
-        if sum(size != 1 for size in types.shapes[name]) <= 1
+        if sum(size != 1 for size in network.types.shapes[name]) <= 1
     ]
 
 
@@ -256,7 +255,7 @@ def _channel_axes(network: Network) -> dict[str, int]:
     It is axis 1 after a convolution and the last axis after a matrix product. After other operators it is that of the
     input if the rank is the same, else it follows from the rank.
     """
-    shapes = TensorTypes.of(network.skeleton.graph).shapes
+    shapes = network.types.shapes
     ranks = {**{spec.name: len(spec.shape) for spec in network.inputs}, **{n: len(s) for n, s in shapes.items()}}
     axes = {spec.name: _axis_by_rank(len(spec.shape)) for spec in network.inputs}
     for layer in network.layers:

@@ -211,7 +211,7 @@ def _pieces(writer: PlanWriter, facts: TensorFacts | None) -> list[Piece | None]
         return [None]
     pieces = cut(network, facts, max(PIECE_LAYERS, -(-len(network.quantizable) // count)))
     made = {name for piece in pieces for name in piece.makes}
-    types = TensorTypes.of(network.skeleton.graph)
+    types = network.types
     declared = all(_is_declared(name, types, facts) for piece in pieces[1:] for name in piece.reads)
     if len(pieces) == 1 or not declared or not made.issuperset(output.name for output in network.outputs):
         return [None]

@@ -58,7 +58,7 @@ from trt_bisect.builder.inspector import onnx_layers_in
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.errors import EngineUnavailable, TrialFailed
 from trt_bisect.model.file import save_model
-from trt_bisect.model.layers import Layer, TensorTypes
+from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import FLOAT_TYPES, INT8_MAX, Scales
@@ -425,7 +425,7 @@ def _nodes(network: Network) -> Any:
     The indices of a TopK are INT32: its layer makes no other ones, and the parser of TensorRT 10 adds a Cast to ONNX's
     INT64 (``DEFINE_BUILTIN_OP_IMPORTER(TopK)`` of onnx/onnx-tensorrt, 8.5 to 10.1).
     """
-    dtypes = TensorTypes.of(network.skeleton.graph).dtypes
+    dtypes = network.types.dtypes
     from_data = {spec.name for spec in network.inputs}
     for layer in network.layers:
         if layer.op_type not in ("Shape", "Size") and from_data & {*layer.inputs}:

@@ -39,7 +39,7 @@ from trt_bisect.data.datasets import Dataset, may_be_sizes, open_dataset, profil
 from trt_bisect.data.feeds import Feeds, TensorSpec, open_dumps
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
-from trt_bisect.model.layers import Layer, TensorTypes, weight_axis
+from trt_bisect.model.layers import Layer, weight_axis
 from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.model.observe import groups_within, observe_in_parts
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -435,7 +435,7 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
         samples = _data(options, options.inputs, network.inputs, data)
         writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
         logs = None if board is None else ProfileLogs(board, network, writer, layers)
-        profiling = _Profiling(network, writer, ranges.scales, TensorTypes.of(network.skeleton.graph))
+        profiling = _Profiling(network, writer, ranges.scales)
         if samples:
             profiling.watch(samples, layers, options.memory_bytes, shown, logs)
     notes = [*fixed_notes(network)]
@@ -460,7 +460,6 @@ class _Profiling:
     network: Network
     writer: PlanWriter
     scales: Mapping[str, np.float32]
-    types: TensorTypes
     samples: int = 0
     figures: dict[_Pair, dict[str, Any]] = field(default_factory=dict)
     seen: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
@@ -509,13 +508,14 @@ class _Profiling:
         """The layer's inputs, weights, biases and outputs, as its node has them."""
         for use in self.uses(layer):
             name, first = use.tensor, use.quantizers[0] if use.quantizers else None
+            types = self.network.types
             is_constant = self.network.has_constant(name)
             figures = self.figures.get(use.pair)
             if is_constant and (values := self.network.constant(name)).dtype.kind in _NUMBERS:
                 statistics = TensorStatistics(use.quantizers)
                 statistics.add(values)
                 figures = statistics.figures()
-            shape, dtype = self.seen.get(name, (self.types.shapes.get(name, ()), str(self.types.dtypes.get(name, ""))))
+            shape, dtype = self.seen.get(name, (types.shapes.get(name, ()), str(types.dtypes.get(name, ""))))
             yield ProfiledTensor(
                 index=layer.index,
                 layer=layer.name,
@@ -540,7 +540,7 @@ class _Profiling:
         weights = (rounding for rounding in layer.roundings if rounding.is_weight and rounding.slot == use.slot)
         axis = next((rounding.axis for rounding in weights), None)
         if axis is None:
-            axis = weight_axis(self.network.skeleton.graph.node[layer.index], use.slot, self.types)
+            axis = weight_axis(self.network.skeleton.graph.node[layer.index], use.slot, self.network.types)
         return channel_map(values, axis)
 
 

@@ -23,7 +23,6 @@ from trt_bisect.evaluator.evaluators import BranchEvaluator
 from trt_bisect.evaluator.trial import Trial, TrialKey
 from trt_bisect.evaluator.workers import tried
 from trt_bisect.model.cost import macs
-from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.model.observe import facts_for
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -145,7 +144,7 @@ def _followers(experiment: Experiment, progress: Progress) -> Iterator[tuple[int
     high = experiment.whole.high
     nothing, full = network.plan((), network.base or high), network.full(high)
     every = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=True).context.followed(full.lowered)
-    floats = TensorTypes.of(network.skeleton.graph).float32 - {spec.name for spec in network.outputs}
+    floats = network.types.float32 - {spec.name for spec in network.outputs}
     sets = {layer.index: frozenset(layer.outputs) & floats & scales.keys() for layer in network.layers if layer.follows}
     progress.stage("Measuring layers that only follow", sum(map(bool, sets.values())))
     for k, tensors in sets.items():

@@ -188,13 +188,17 @@ class Network:
         return self.weights[name] if name in self.weights else numpy_helper.to_array(self._small_constants[name])
 
     @cached_property
+    def types(self) -> TensorTypes:
+        """The dtypes and shapes of the tensors, as far as the graph says them."""
+        return TensorTypes.of(self.skeleton.graph)
+
+    @cached_property
     def activations(self) -> tuple[str, ...]:
         """The float32 tensors that are not constants, in the order in which they are computed, inputs first."""
         made = [spec.name for spec in self.inputs if spec.dtype == np.float32]
-        types = TensorTypes.of(self.skeleton.graph)
         rounded = set(self.rounded_activations)
         for layer in self.layers:
-            made += [out for out in layer.outputs if types.dtypes.get(out) == np.float32 or out in rounded]
+            made += [out for out in layer.outputs if self.types.dtypes.get(out) == np.float32 or out in rounded]
         return tuple(dict.fromkeys(made))
 
     @cached_property

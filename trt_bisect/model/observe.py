@@ -274,7 +274,7 @@ def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
         for name, shape in TensorTypes.of(infer_shapes(model).graph).shapes.items()
         if all(isinstance(size, int) for size in shape)
     }
-    dtypes = TensorTypes.of(network.skeleton.graph).dtypes
+    dtypes = network.types.dtypes
     made = (name for layer in network.layers for name in layer.outputs)
     unknown = [name for name in made if name not in inferred or name not in dtypes]
     seen = _observed(network, unknown, feeds) if unknown else {}

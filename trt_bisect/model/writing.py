@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from trt_bisect.model.file import Weights, constant_tensor, subgraphs_of_attribute, tensors_read
-from trt_bisect.model.layers import Layer, Rounding, TensorTypes, TypedSlots, carries, followed_tensors, typed_slots
+from trt_bisect.model.layers import Layer, Rounding, TypedSlots, carries, followed_tensors, typed_slots
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import (
     FLOAT_TYPES,
@@ -97,7 +97,7 @@ class WritingContext:
         graph, kind = network.skeleton.graph, network.base_type
         self.network, self.emulates, self.held = network, emulates, held
         self._followers_round = followers_round
-        self.float_tensors = TensorTypes.of(graph).float32
+        self.float_tensors = network.types.float32
         self.base_slots: dict[int, TypedSlots] = {}
         for layer in network.layers:
             if kind is not None and layer.quantizable:

@@ -12,7 +12,7 @@ import onnx
 from onnx import AttributeProto, helper
 
 from trt_bisect.model.file import refer_to_weights
-from trt_bisect.model.layers import Layer, TensorTypes
+from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.recipe.files import ANNOTATED, FOLDER, RecipeFiles
 from trt_bisect.support.files import write_whole
@@ -86,7 +86,7 @@ def graph_of(network: Network, scales: Mapping[str, np.float32]) -> Graph:
             by_tensor[rounding.tensor] = max(by_tensor.get(rounding.tensor, 0.0), float(quantizer.scale.max()))
     used = dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs))
     used.update(dict.fromkeys(spec.name for spec in (*network.inputs, *network.outputs)))
-    types = TensorTypes.of(network.skeleton.graph)
+    types = network.types
     shapes = {**types.shapes, **{layer.outputs[0]: layer.shape for layer in network.layers if layer.outputs}}
     dtypes = {name: str(dtype) for name, dtype in types.dtypes.items() if dtype is not None}
     return Graph(

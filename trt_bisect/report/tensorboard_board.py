@@ -25,7 +25,7 @@ import numpy as np
 from trt_bisect.analyzer.histograms import GrowingHistogram, Histogram
 from trt_bisect.analyzer.origins import INPUT, Origin, bias_names
 from trt_bisect.errors import BadInput, first_line, install
-from trt_bisect.model.layers import TensorTypes, weight_axis
+from trt_bisect.model.layers import weight_axis
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.model.quantizer import round_trips
@@ -365,11 +365,11 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
     They are by tag: ``<layer>/weights``, ``<layer>/weights_1`` for the second; ``<layer>/bias`` for a bias. Their
     quantizers are those of full INT8.
     """
-    types, kept = TensorTypes.of(network.skeleton.graph), dict[str, Origin]()
+    types, kept = network.types, dict[str, Origin]()
     for layer in [layer for layer in network.layers if layer.name in layers]:
         node, tag, number = network.skeleton.graph.node[layer.index], layers[layer.name], 0
         roundings = {rounding.slot: rounding for rounding in layer.roundings if rounding.is_weight}
-        biases = bias_names(network, layer, types)
+        biases = bias_names(network, layer)
         for slot, name in enumerate(node.input):
             rounding = roundings.get(slot)
             if not network.has_constant(name) or types.dtypes[name].kind != "f":

@@ -167,7 +167,7 @@ def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
     """
     from tensorboard.compat.proto.graph_pb2 import GraphDef
 
-    graph, types = GraphDef(), TensorTypes.of(network.skeleton.graph)
+    graph, types = GraphDef(), network.types
     inputs, outputs = [spec.name for spec in network.inputs], [f"{spec.name}_output" for spec in network.outputs]
     names = iter(legal_names([*inputs, *(layer.name for layer in network.layers), *outputs]))
     on_judged = {layer.outputs[0]: layer.shape for layer in network.layers if layer.outputs and layer.shape is not None}

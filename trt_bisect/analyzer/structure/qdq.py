@@ -22,7 +22,7 @@ from trt_bisect.analyzer.structure.graph import (
     attribute_of,
 )
 from trt_bisect.model.file import tensors_read
-from trt_bisect.model.layers import Rounding, TensorTypes
+from trt_bisect.model.layers import Rounding
 from trt_bisect.model.network import Network
 from trt_bisect.support.table import INDEX, NAME, Column
 
@@ -353,7 +353,7 @@ class TensorRounding:
 
 def tensor_roundings(network: Network) -> Iterator[TensorRounding]:
     """Yields a row for each tensor that a layer reads or makes, in execution order."""
-    types, nodes = TensorTypes.of(network.skeleton.graph), network.skeleton.graph.node
+    types, nodes = network.types, network.skeleton.graph.node
     constants = {tensor.name for tensor in network.skeleton.graph.initializer} | set(network.weights)
     calls = Counter(name for node in nodes for name in set(tensors_read(node)))
     for layer in network.layers:
