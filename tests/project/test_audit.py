@@ -12,7 +12,7 @@ sys.path.append(str(ROOT / "tools"))
 
 import audit  # noqa: E402
 
-ALLOWED = {"MIT", "Apache Software License; BSD License", "GPL-3.0-or-later OR MIT", "BSD-3-Clause AND 0BSD AND Zlib"}
+ALLOWED = ("MIT", "Apache Software License; BSD License", "GPL-3.0-or-later OR MIT", "BSD-3-Clause AND 0BSD AND Zlib")
 GPL3 = "MIT; GNU General Public License v3 (GPLv3)"
 
 
