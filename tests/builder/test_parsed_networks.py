@@ -112,7 +112,7 @@ def test_every_layer_of_a_gemm_belongs_to_it(parse):
 
 
 GEMMS = ["MATRIX_MULTIPLY", "ELEMENTWISE", "ELEMENTWISE", "ACTIVATION", "MATRIX_MULTIPLY", "ELEMENTWISE"]
-"""What ``gemms`` computes: the product, alpha's multiply and the sum of fc1, relu, the product and alpha of fc2."""
+"""The results of ``gemms``: the product, alpha's multiply and the sum of fc1, relu, the product and alpha of fc2."""
 RESULT = (None, {0: "FLOAT"})
 
 

@@ -274,7 +274,7 @@ def feeds(rows, seed=0):
 
 @pytest.mark.parametrize("behaviour", ["", "data dependent", "data dependent, async"])
 def test_outputs_are_copies_in_the_networks_types_and_their_shapes_may_change(make_engine, behaviour):
-    """Where a shape depends on the data, TensorRT 8.5 to 9 ask for room by one function, later versions by another;
+    """If a shape depends on the data, TensorRT 8.5 to 9 ask for room by one function, later versions by another;
     the room grows and never shrinks."""
     with make_engine(behaviour) as engine:
         results = [engine.infer(feeds(rows, seed=rows)) for rows in (1, 4, 2)]

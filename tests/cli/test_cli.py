@@ -225,7 +225,7 @@ def endless_feeds(folder, begun):
 
 
 def stopped_by_ctrl_c(forks, folder, *arguments):
-    """What a command says that is stopped in the middle of its data, which stand at the end of its arguments."""
+    """The output of a command stopped in the middle of its data, which stand at the end of its arguments."""
     process = forks.start(*arguments, endless_feeds(folder, folder / "begun"))
     wait_until((folder / "begun").exists)
     process.send_signal(signal.SIGINT)

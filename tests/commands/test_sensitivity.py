@@ -158,7 +158,7 @@ def test_with_rounded_followers_whole_engines_are_measured(command, tmp_path):
     assert set(rows) == {"swish", "relu", "turn", "gate"}, "the output is never rounded"
     for name, row in rows.items():
         at = next(layer.outputs[0] for layer in network.layers if layer.name == name)
-        rounded = with_pairs(model, {at: scales[at]}, [], first=None)
+        rounded = with_pairs(model, {at: scales[at]}, [])
         (by_hand,) = plain_run(rounded, {"x": data["x"][:1]})
         assert row.loss == pytest.approx(1 - cosine(fp32, by_hand), rel=1e-3, abs=1e-9)
 

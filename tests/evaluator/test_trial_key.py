@@ -1,5 +1,7 @@
 """Keys of trials: the texts that journals of earlier versions hold."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from trt_bisect.commands.run.build_report import RunTrials
@@ -30,10 +32,10 @@ def judged(text):
 
 @pytest.mark.parametrize("measured_in", [WHOLE, PIECES])
 def test_a_trial_of_a_pass_is_found_beside_other_rows_too(measured_in):
+    experiment = SimpleNamespace(measured_in=measured_in, whole=SimpleNamespace(canonical=lambda plan: plan))
+
     def found(*trials):
-        return RunTrials({trial.plan: trial for trial in trials}, measured_in, lambda plan: plan).in_a_pass(
-            prefix(5, 2)
-        )
+        return RunTrials({trial.plan: trial for trial in trials}, experiment).in_a_pass(prefix(5, 2))
 
     beside = judged(f"{measured_in} rows {PLAN}".strip())
     alone = judged(f"{measured_in} {PLAN}".strip())

@@ -91,7 +91,8 @@ def with_pairs(model, tensors, weights):
         nodes.append(helper.make_node("QuantizeLinear", [name, *parameters], [f"{name}@q"]))
         nodes.append(helper.make_node("DequantizeLinear", [f"{name}@q", *parameters], [f"{name}@d"]))
 
-    pair("x")
+    if "x" in tensors:
+        pair("x")
     for node in graph.node:
         node.input[:] = [f"{name}@d" if name in tensors else name for name in node.input]
         nodes.append(node)

@@ -28,7 +28,7 @@ def labelled(lenet, tmp_path_factory):
 
 
 def plan_told(run):
-    """What a run says of its plan; nothing if it has none."""
+    """The text that a run has about its plan; nothing if it has none."""
     return text(run, "plan") if "plan" in run.Tags()["tensors"] else ""
 
 
