@@ -59,7 +59,7 @@ def bounded(counts):
     ]),
 ])  # fmt: skip
 def test_another_part_or_bound_fails_until_it_is_accepted(key, made, now, before, effect):
-    """A network without some of its nodes can be better than the whole. A bound on unseen inputs moves by more than a miss."""
+    """A part of the network can be better than the whole. A bound on unseen inputs moves by more than a miss."""
     found = changes(made(now), [*map(made, before)], USUAL, "higher")
     assert [change.key for change in found] == ([(key, effect, "network")] if effect else [])
     assert [change.fails() for change in found] == ([effect == "worse"] if effect else [])
