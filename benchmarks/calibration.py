@@ -21,8 +21,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import Magnitudes, magnitudes
 from trt_bisect.calibration.histogram import Calibrator
-from trt_bisect.model.layers import tensors_in_low
-from trt_bisect.model.network import load_network
+from trt_bisect.model.network import load_network, tensors_in_low
 
 
 def main(*, only: tuple[str, ...] = ("MobileNetV2", "ResNet-50"), samples: int = 64, repeat: int = 3) -> None:

@@ -16,7 +16,7 @@ from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.calibration.histogram import BINS, METHODS, AbsHistogram, Calibrator
 from trt_bisect.errors import BadInput
 from trt_bisect.model.file import with_outputs
-from trt_bisect.model.layers import tensors_in_low
+from trt_bisect.model.network import tensors_in_low
 
 
 def counted(values: np.ndarray, width: float) -> np.ndarray:

@@ -13,8 +13,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_weak import weak_plan
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.model.layers import followed_tensors
-from trt_bisect.model.network import load_network
+from trt_bisect.model.network import followed_tensors, load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import UNOPTIMISED, make_session
 from trt_bisect.precision import Precision, int8_set

@@ -16,7 +16,7 @@ from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.model.layers import followed_tensors
+from trt_bisect.model.network import followed_tensors
 from trt_bisect.options.concerns import MeasuringOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment

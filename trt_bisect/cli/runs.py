@@ -249,7 +249,7 @@ def history_command(
     """
     from msgspec import to_builtins
 
-    from trt_bisect.history.queries import HistoryFilter, print_history, write_table
+    from trt_bisect.history.queries import HistoryFilter, print_entries, write_table
     from trt_bisect.history.store import History, history_of, run_folders
     from trt_bisect.support.text import counted
 
@@ -275,7 +275,11 @@ def history_command(
                 del record["report"]["layers"]
             display.print_json(records)
         elif copy is None and csv is None and parquet is None:
-            print_history(history, selection, console(WIDE), top=top)
+            shown = console(WIDE)
+            if entries := history.past(selection):
+                print_entries(entries, shown, by_run=label is not None, top=top)
+            else:
+                shown.print(f"The history {history.path} has no such run.", markup=False, soft_wrap=True)
 
 
 def _since(text: str) -> datetime:

@@ -32,8 +32,6 @@ from trt_bisect.support.text import listed
 if TYPE_CHECKING:
     import pandas as pd
 
-    from trt_bisect.history.store import History
-
 _DTYPES: Mapping[type[kinds.Type], str] = {
     kinds.FloatType: "float64",
     kinds.IntType: "Int64",
@@ -262,17 +260,10 @@ RUNS_DRAWN = 40
 """The most runs in a sparkline, the last ones."""
 
 
-def print_history(history: History, selection: HistoryFilter, console: Console, *, top: int) -> None:
-    """Prints a row for each group of ``trends``, or for each run of the network that is selected.
-
-    At most ``top`` rows, all for 0.
-    """
-    entries = history.past(selection)
-    groups, by_run = trends(entries), selection.label is not None
+def print_entries(entries: Sequence[HistoryEntry], console: Console, *, by_run: bool, top: int) -> None:
+    """Prints a row for each group of ``trends``, or for each run; at most ``top`` rows, all for 0."""
+    groups = trends(entries)
     rows = len(entries) if by_run else len(groups)
-    if not rows:
-        console.print(f"The history {history.path} has no such run.", markup=False, soft_wrap=True)
-        return
     console.print(run_table(groups, top, console) if by_run else trend_table(groups[: top or None], console))
     if top and rows > top:
         console.print(f"{top} of {rows} rows; --top 0 shows all.", markup=False)

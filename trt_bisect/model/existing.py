@@ -20,9 +20,7 @@ needs the activation again. A range that begins at zero is not enough as a proof
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
@@ -34,9 +32,6 @@ from trt_bisect.errors import BadInput
 from trt_bisect.model.prepare import redirect, tensor_names, unused_name
 from trt_bisect.model.quantizer import FLOAT_TYPES, FP8, FP8_DTYPE, INT8, FloatType, LowPrecision, Quantizer
 from trt_bisect.precision import Precision
-
-if TYPE_CHECKING:
-    from trt_bisect.model.layers import Layer
 
 _EIGHT_BITS = (np.dtype(np.int8), np.dtype(np.uint8), FP8_DTYPE)
 _BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -347,60 +342,6 @@ def _restore(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, 
     return out
 
 
-def notes_of(
-    layers: tuple[Layer, ...],
-    pairs: ExistingPairs,
-    low: LowPrecision,
-    in_type: Collection[str] | None,
-    in_base: Collection[str] | None,
-) -> Iterator[str]:
-    """Yields notes on asymmetric pairs, on activations that may be missing without pairs, and on the file's types.
-
-    Args:
-        in_type: the nodes that the file has in ``low``; None if it is no float type, or the file has none.
-        in_base: the nodes that a file with pairs has in BF16; None if it has none.
-    """
-    roundings = [rounding for layer in layers for rounding in layer.roundings]
-    asymmetric = [rounding for rounding in roundings if rounding.asymmetric]
-    if asymmetric:
-        yield (
-            f"{len(asymmetric)} of the {len(roundings)} Q/DQ pairs in the file are asymmetric, "
-            f"'{asymmetric[0].tensor}' the first: TensorRT refuses zero points, and reads UINT8 as INT8. They are "
-            "requantized to symmetric INT8 of the same reach, which is measured and written as the recipe"
-        )
-    if pairs.unproven:
-        yield (
-            f"the range of a pair begins at zero after {len(pairs.unproven)} layers ('{pairs.unproven[0]}' the first), "
-            "but this does not prove that a Relu was removed there, and none is restored. If a Relu was removed, "
-            "quantize again with QDQKeepRemovableActivations in ONNX Runtime's extra_options"
-        )
-    if any(quantizer.dtype == np.float16 for rounding in roundings for quantizer in rounding.fixed):
-        yield (
-            f"the network is in FP16: so is all that is not in {low.title}, including the reference, which is called "
-            "FP32"
-        )
-    if low.wide:
-        yield f"{low.title} is an experiment, emulated only: INT16 activations, INT8 weights; no engine has it"
-    if in_type is not None:
-        count = sum(layer.quantizable for layer in layers)
-        yield (
-            f"the network is in {low.title}: the {count} layers that compute in it in the file are in question, and "
-            "FP32 means the file's weights in float32 arithmetic"
-        )
-    if in_base is not None:
-        yield "all that is not in eight bits is in BF16, as in the file, and so are the tensors at its Q/DQ pairs"
-
-
-def switch_notes(layers: tuple[Layer, ...]) -> Iterator[str]:
-    """Yields a note on Q/DQ nodes that stay in every plan, if there are any."""
-    stuck = [layer.name for layer in layers if layer.op_type in ("QuantizeLinear", "DequantizeLinear")]
-    if stuck:
-        yield (
-            f"{len(stuck)} Q/DQ nodes cannot be switched (not INT8, in blocks, with computed scales, or with other "
-            f"parameters in Q than in DQ) and stay in every plan, including FP32: '{stuck[0]}' is the first"
-        )
-
-
 def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
     """Returns the low precision of the pairs in a file, ``low`` if it has none; BadInput if ``low`` is another one."""
     every = [quantizer for chain in (*pairs.inputs.values(), *pairs.outputs.values()) for quantizer in chain]
@@ -467,16 +408,6 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
             else:
                 tensor.dtype = _FLOAT32
     return typed_nodes
-
-
-def others_in_fp32(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[Layer, ...]:
-    """Returns layers of a file with pairs: those that it has neither in eight bits nor in its base stay in FP32."""
-    return tuple(
-        replace(layer, fixed=Precision.FP32)
-        if layer.follows and layer.dtype == _FLOAT32 and layer.name not in in_base and layer.op_type != "Cast"
-        else layer
-        for layer in layers
-    )
 
 
 def has_type(graph: gs.Graph, kind: FloatType) -> bool:

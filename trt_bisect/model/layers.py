@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 import onnx
@@ -39,9 +39,6 @@ from trt_bisect.model.file import Weights, subgraphs_of_attribute, tensor_uses, 
 from trt_bisect.model.quantizer import EVERY_INPUT, INT8, FloatType, LowPrecision, Quantizer
 from trt_bisect.precision import Precision
 from trt_bisect.support.table import INDEX, NAME, Column
-
-if TYPE_CHECKING:
-    from trt_bisect.model.network import Network
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 POINTWISE = frozenset(
@@ -131,49 +128,6 @@ class Wiring:
             return next(iter(fused), None)
         first, second = (self.before(tensor) for tensor in sides)
         return 0 if len(first - second) > len(second - first) else 1
-
-
-_HEADS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "Add"})
-_FUSED_READERS = frozenset({"Relu", "Clip", "BatchNormalization"})
-
-
-def followed_tensors(network: Network, int8: Collection[int]) -> frozenset[str]:
-    """Returns the tensors that may be held in INT8, beside those that INT8 layers round.
-
-    ``int8`` are the indices of the layers in INT8; those that are not quantizable do not count.
-    """
-    chosen = {k for k in int8 if network.layers[k].quantizable}
-    fed, read = set[str](), set[str]()
-    for layer in network.layers:
-        if layer.index in chosen or (layer.follows and not fed.isdisjoint(layer.inputs)):
-            fed.update(layer.outputs)
-    for layer in reversed(network.layers):
-        if layer.index in chosen or (layer.follows and not read.isdisjoint(layer.outputs)):
-            read.update(layer.inputs)
-    results = {spec.name for spec in network.outputs}
-    return frozenset((fed & read) - results - _inside_kernels(network, chosen))
-
-
-def tensors_in_low(network: Network) -> frozenset[str]:
-    """Returns the activations that some plan may hold in INT8: those that layers round, and ``followed_tensors``."""
-    return followed_tensors(network, network.quantizable) | frozenset(network.rounded_activations)
-
-
-def _inside_kernels(network: Network, int8: Collection[int]) -> set[str]:
-    """The tensors between a layer and the only reader that it is fused with."""
-    makers = network.producers
-    reads = ((tensor, layer) for layer in network.layers for tensor in layer.inputs if tensor in makers)
-    return {name for name, layer in reads if network.uses[name] == 1 and _is_fused(makers[name], layer, name, int8)}
-
-
-def _is_fused(maker: Layer, reader: Layer, tensor: str, int8: Collection[int]) -> bool:
-    if reader.quantizable:
-        bare = reader.op_type == "Add" and all(rounding.tensor != tensor for rounding in reader.roundings)
-        return bare and reader.index in int8
-    if maker.op_type in POINTWISE and not maker.quantizable and reader.op_type in POINTWISE:
-        return True
-    adds_bias = reader.op_type == "Add" and len(reader.inputs) == 1
-    return maker.op_type in _HEADS and (adds_bias or reader.op_type in _FUSED_READERS)
 
 
 CARRIES = frozenset(

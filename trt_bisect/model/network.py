@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from trt_bisect.model.file import (
     tensor_uses,
     weights_digest,
 )
-from trt_bisect.model.layers import Layer, Rounding, Shape, TensorTypes, layers_of
+from trt_bisect.model.layers import POINTWISE, Layer, Rounding, Shape, TensorTypes, layers_of
 from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import (
     NAME_IN_FILE,
@@ -47,6 +47,8 @@ from trt_bisect.support.memory import mapped_if_large
 
 Slot = tuple[int, int]
 """The index of a layer and the position of one of its inputs."""
+_HEADS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "Add"})
+_FUSED_READERS = frozenset({"Relu", "Clip", "BatchNormalization"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -402,13 +404,13 @@ def _prepared(
         why = "the network has it in float32"
         layers = tuple(layer if layer.name in in_type else layer.kept_high(why) for layer in layers)
     if in_base is not None:
-        layers, base = existing.others_in_fp32(layers, in_base), Precision.BF16
+        layers, base = _others_in_fp32(layers, in_base), Precision.BF16
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
     part, notes = (cut[0], [cut[1]]) if cut else ("", [])
     if opset < UNNOTED_OPSET:
         notes.append(f"the file has opset {opset}: ONNX's own converter made opset {opset_of(skeleton)} of it")
-    notes += [*existing.notes_of(layers, pairs, low, in_type, in_base), *dropped, *existing.switch_notes(layers)]
+    notes += [*_notes_of(layers, pairs, low, in_type, in_base), *dropped, *_switch_notes(layers)]
     return Network(
         source=source,
         skeleton=skeleton,
@@ -424,6 +426,70 @@ def _prepared(
         part=part,
         properties=properties,
     )
+
+
+def _others_in_fp32(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[Layer, ...]:
+    """Returns layers of a file with pairs: those that it has neither in eight bits nor in its base stay in FP32."""
+    return tuple(
+        replace(layer, fixed=Precision.FP32)
+        if layer.follows and layer.dtype == np.float32 and layer.name not in in_base and layer.op_type != "Cast"
+        else layer
+        for layer in layers
+    )
+
+
+def _notes_of(
+    layers: tuple[Layer, ...],
+    pairs: existing.ExistingPairs,
+    low: LowPrecision,
+    in_type: Collection[str] | None,
+    in_base: Collection[str] | None,
+) -> Iterator[str]:
+    """Yields notes on asymmetric pairs, on activations that may be missing without pairs, and on the file's types.
+
+    Args:
+        in_type: the nodes that the file has in ``low``; None if it is no float type, or the file has none.
+        in_base: the nodes that a file with pairs has in BF16; None if it has none.
+    """
+    roundings = [rounding for layer in layers for rounding in layer.roundings]
+    asymmetric = [rounding for rounding in roundings if rounding.asymmetric]
+    if asymmetric:
+        yield (
+            f"{len(asymmetric)} of the {len(roundings)} Q/DQ pairs in the file are asymmetric, "
+            f"'{asymmetric[0].tensor}' the first: TensorRT refuses zero points, and reads UINT8 as INT8. They are "
+            "requantized to symmetric INT8 of the same reach, which is measured and written as the recipe"
+        )
+    if pairs.unproven:
+        yield (
+            f"the range of a pair begins at zero after {len(pairs.unproven)} layers ('{pairs.unproven[0]}' the first), "
+            "but this does not prove that a Relu was removed there, and none is restored. If a Relu was removed, "
+            "quantize again with QDQKeepRemovableActivations in ONNX Runtime's extra_options"
+        )
+    if any(quantizer.dtype == np.float16 for rounding in roundings for quantizer in rounding.fixed):
+        yield (
+            f"the network is in FP16: so is all that is not in {low.title}, including the reference, which is called "
+            "FP32"
+        )
+    if low.wide:
+        yield f"{low.title} is an experiment, emulated only: INT16 activations, INT8 weights; no engine has it"
+    if in_type is not None:
+        count = sum(layer.quantizable for layer in layers)
+        yield (
+            f"the network is in {low.title}: the {count} layers that compute in it in the file are in question, and "
+            "FP32 means the file's weights in float32 arithmetic"
+        )
+    if in_base is not None:
+        yield "all that is not in eight bits is in BF16, as in the file, and so are the tensors at its Q/DQ pairs"
+
+
+def _switch_notes(layers: tuple[Layer, ...]) -> Iterator[str]:
+    """Yields a note on Q/DQ nodes that stay in every plan, if there are any."""
+    stuck = [layer.name for layer in layers if layer.op_type in ("QuantizeLinear", "DequantizeLinear")]
+    if stuck:
+        yield (
+            f"{len(stuck)} Q/DQ nodes cannot be switched (not INT8, in blocks, with computed scales, or with other "
+            f"parameters in Q than in DQ) and stay in every plan, including FP32: '{stuck[0]}' is the first"
+        )
 
 
 def _export(graph: gs.Graph, source: str) -> onnx.ModelProto:
@@ -447,3 +513,42 @@ def spec_of(value: onnx.ValueInfoProto) -> TensorSpec:
     )
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type) if tensor.elem_type else np.float32
     return TensorSpec(value.name, np.dtype(dtype), dims)
+
+
+def followed_tensors(network: Network, int8: Collection[int]) -> frozenset[str]:
+    """Returns the tensors that may be held in INT8, beside those that INT8 layers round.
+
+    ``int8`` are the indices of the layers in INT8; those that are not quantizable do not count.
+    """
+    chosen = {k for k in int8 if network.layers[k].quantizable}
+    fed, read = set[str](), set[str]()
+    for layer in network.layers:
+        if layer.index in chosen or (layer.follows and not fed.isdisjoint(layer.inputs)):
+            fed.update(layer.outputs)
+    for layer in reversed(network.layers):
+        if layer.index in chosen or (layer.follows and not read.isdisjoint(layer.outputs)):
+            read.update(layer.inputs)
+    results = {spec.name for spec in network.outputs}
+    return frozenset((fed & read) - results - _inside_kernels(network, chosen))
+
+
+def tensors_in_low(network: Network) -> frozenset[str]:
+    """Returns the activations that some plan may hold in INT8: those that layers round, and ``followed_tensors``."""
+    return followed_tensors(network, network.quantizable) | frozenset(network.rounded_activations)
+
+
+def _inside_kernels(network: Network, int8: Collection[int]) -> set[str]:
+    """The tensors between a layer and the only reader that it is fused with."""
+    makers = network.producers
+    reads = ((tensor, layer) for layer in network.layers for tensor in layer.inputs if tensor in makers)
+    return {name for name, layer in reads if network.uses[name] == 1 and _is_fused(makers[name], layer, name, int8)}
+
+
+def _is_fused(maker: Layer, reader: Layer, tensor: str, int8: Collection[int]) -> bool:
+    if reader.quantizable:
+        bare = reader.op_type == "Add" and all(rounding.tensor != tensor for rounding in reader.roundings)
+        return bare and reader.index in int8
+    if maker.op_type in POINTWISE and not maker.quantizable and reader.op_type in POINTWISE:
+        return True
+    adds_bias = reader.op_type == "Add" and len(reader.inputs) == 1
+    return maker.op_type in _HEADS and (adds_bias or reader.op_type in _FUSED_READERS)

@@ -12,8 +12,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from trt_bisect.model.file import Weights, constant_tensor, subgraphs_of_attribute, tensors_read
-from trt_bisect.model.layers import Layer, Rounding, TypedSlots, carries, followed_tensors, typed_slots
-from trt_bisect.model.network import Network
+from trt_bisect.model.layers import Layer, Rounding, TypedSlots, carries, typed_slots
+from trt_bisect.model.network import Network, followed_tensors
 from trt_bisect.model.quantizer import (
     FLOAT_TYPES,
     W8A16,

@@ -28,8 +28,7 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
 from trt_bisect.data.statistics import MOST_SAMPLES, Drift, FedInput, Sketch, drift, statistics
 from trt_bisect.errors import BadInput
-from trt_bisect.model.layers import tensors_in_low
-from trt_bisect.model.network import Network
+from trt_bisect.model.network import Network, tensors_in_low
 from trt_bisect.options.concerns import MeasuringOptions
 from trt_bisect.report.model import JudgedInputs
 from trt_bisect.runs import cached_inputs
