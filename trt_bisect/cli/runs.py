@@ -275,11 +275,7 @@ def history_command(
                 del record["report"]["layers"]
             display.print_json(records)
         elif copy is None and csv is None and parquet is None:
-            shown = console(WIDE)
-            if entries := history.past(selection):
-                print_entries(entries, shown, by_run=label is not None, top=top)
-            else:
-                shown.print(f"The history {history.path} has no such run.", markup=False, soft_wrap=True)
+            print_entries(history.past(selection), console(WIDE), history.path, by_run=label is not None, top=top)
 
 
 def _since(text: str) -> datetime:

@@ -260,8 +260,14 @@ RUNS_DRAWN = 40
 """The most runs in a sparkline, the last ones."""
 
 
-def print_entries(entries: Sequence[HistoryEntry], console: Console, *, by_run: bool, top: int) -> None:
-    """Prints a row for each group of ``trends``, or for each run; at most ``top`` rows, all for 0."""
+def print_entries(entries: Sequence[HistoryEntry], console: Console, path: Path, *, by_run: bool, top: int) -> None:
+    """Prints entries of the history in ``path``: a row for each group of ``trends``, or for each run.
+
+    At most ``top`` rows, all for 0.
+    """
+    if not entries:
+        console.print(f"The history {path} has no such run.", markup=False, soft_wrap=True)
+        return
     groups = trends(entries)
     rows = len(entries) if by_run else len(groups)
     console.print(run_table(groups, top, console) if by_run else trend_table(groups[: top or None], console))
