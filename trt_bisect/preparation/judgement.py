@@ -6,6 +6,7 @@ The reference is the network in FP32, saved outputs, or another network.
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
@@ -42,7 +43,7 @@ _SAME = "Give a reference with the same names of outputs."
 _BOTH = "Give with --reference what the network gave for the samples of --input, in their order."
 
 
-class Reference:
+class Reference(ABC):
     """The base of engines whose outputs other networks are judged by: they report nothing on layers, and stay open.
 
     Attributes:
@@ -53,17 +54,17 @@ class Reference:
     ran: Mapping[int, str] = MappingProxyType({})
     messages: tuple[str, ...] = ()
 
+    @abstractmethod
     def infer(self, feeds: Feeds) -> Outputs:
         """Returns the outputs for a sample, by the names that they have in the judged network."""
-        raise NotImplementedError
 
-    def latency(self, feeds: Feeds) -> None:
+    def latency(self, feeds: Feeds) -> None:  # noqa: B027 - it has no time
         """Returns None: a reference is not timed."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:  # noqa: B027 - it stays open
         """Keeps everything for the next use."""
 
 
