@@ -85,6 +85,10 @@ def test_a_function_of_the_user():
     assert similarity(R, G, hits) == 0.0
     with pytest.raises(BadInput, match="threshold"):
         make_rule(metric, None)
+    for name in ("top1", "sqnr", "accuracy"):  # the names of built-in figures
+        hits.__name__ = name
+        assert find_metric(hits).name == f"{__name__}:{name}"
+        assert similarity(R, R, hits) == 100.0
 
 
 @pytest.mark.slow

@@ -277,13 +277,15 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
     Args:
         name: a built-in's name, ``module:function``, or a function of reference and output, float64 arrays
             ``[rows, last axis]`` of one output for one input, that returns a number. Higher values are better, unless
-            it has an attribute ``higher_is_better`` that is False, as in TorchMetrics.
+            it has an attribute ``higher_is_better`` that is False, as in TorchMetrics. A function with the name of a
+            built-in figure is called ``module:function``.
 
     Raises:
         BadInput: there is no such metric or function.
     """
     if not isinstance(name, str):
-        return _user_metric(getattr(name, "__name__", "metric"), name)
+        label = getattr(name, "__name__", "metric")
+        return _user_metric(f"{name.__module__}:{label}" if label in (*JUDGING, ACCURACY) else label, name)
     if name in BUILT_IN:
         return BUILT_IN[name]
     if ":" in name:
