@@ -153,13 +153,13 @@ def inference(network: str, data: str) -> dict[str, float]:
     return {"seconds": passed, "processor": used, "peak_mb": peak_mb()}
 
 
-def one_pass(network: str, data: str) -> dict[str, float]:
-    """The pass alone, without loading, calibrating and reporting: its seconds, engines, pieces and peak memory."""
+def on_the_session(network: str, data: str) -> dict[str, float]:
+    """The curve alone, without loading, calibrating and reporting: its seconds and peak memory."""
     from trt_bisect.analyzer.judge import Comparer
     from trt_bisect.builder.base import BuildOptions
     from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
     from trt_bisect.calibration.collect import calibrate
-    from trt_bisect.evaluator.evaluators import BranchEvaluator, RebuildEvaluator
+    from trt_bisect.evaluator.evaluators import RebuildEvaluator, SwitchEvaluator
     from trt_bisect.evaluator.trial import TrialStore
     from trt_bisect.precision import int8_set
 
@@ -171,10 +171,10 @@ def one_pass(network: str, data: str) -> dict[str, float]:
     rebuilding = RebuildEvaluator(loaded, builder, feeds, compare, TrialStore())
     plans = [int8_set(len(loaded.layers), loaded.quantizable[:n]) for n in range(len(loaded.quantizable) + 1)]
     began = time.perf_counter()
-    evaluator = BranchEvaluator.of(rebuilding, lambda *_: builder, memory=512 << 20, few_boundaries=False)
-    trials = evaluator.measure_all(plans, lambda *_: None)
-    seconds = time.perf_counter() - began
-    return {"seconds": seconds, "engines": sum(trial.builds for trial in trials), "peak_mb": peak_mb()}
+    evaluator = SwitchEvaluator(rebuilding, builder, memory=128 << 20)
+    for plan in plans:
+        evaluator.measure(plan)
+    return {"seconds": time.perf_counter() - began, "peak_mb": peak_mb()}
 
 
 def medians(

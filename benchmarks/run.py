@@ -23,7 +23,7 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import COMMAND, WORK, command_line, ended, inference, loop, medians, one_pass
+from benchmarks.measure import COMMAND, WORK, command_line, ended, inference, loop, medians, on_the_session
 from benchmarks.networks import CASES, Case, chain, samples, write
 
 GROWTH = (50, 100, 200, 400, 800)
@@ -33,23 +33,23 @@ ROWS = {
     "one FP32 inference, ms": "{inference[milliseconds]:.1f}",
     "rebuild loop, as written by a user": "{loop[seconds]:.1f}",
     "run --strategy exhaustive, whole command": "{exhaustive[seconds]:.1f}",
-    "run (branch), whole command": "{branch[seconds]:.2f}",
-    "  of that, measuring": "{branch[measuring]:.2f}",
-    "the pass alone": "{pass[seconds]:.2f}",
+    "run, whole command": "{curve[seconds]:.2f}",
+    "  of that, measuring": "{curve[measuring]:.2f}",
+    "the curve on the session alone": "{session[seconds]:.2f}",
     "  on one core": "{one core[seconds]:.2f}",
-    "one culprit: run (branch)": "{branch, planted[seconds]:.2f}",
+    "one culprit: run": "{curve, planted[seconds]:.2f}",
     "one culprit: run --curve culprits": "{culprits, planted[seconds]:.2f}",
     "  of that, measuring the culprits": "{culprits, planted[measuring]:.2f}",
     "one culprit: run --strategy exhaustive": "{exhaustive, planted[seconds]:.1f}",
-    "pass on one core / on all": "{ratios[cores]:.2f}",
-    "user's loop / pass": "{ratios[loop]:.1f}",
-    "exhaustive / branch, measuring": "{ratios[measuring]:.1f}",
-    "exhaustive / branch, whole commands": "{ratios[commands]:.1f}",
-    "engines built, exhaustive and branch": "{exhaustive[engines]}, {branch[engines]}",
+    "session on one core / on all": "{ratios[cores]:.2f}",
+    "user's loop / session": "{ratios[loop]:.1f}",
+    "exhaustive / session, measuring": "{ratios[measuring]:.1f}",
+    "exhaustive / session, whole commands": "{ratios[commands]:.1f}",
+    "engines built, exhaustive and on the session": "{exhaustive[engines]}, {curve[engines]}",
     "peak memory, MiB, one plain inference": "{inference[peak_mb]:.0f}",
-    "  the pass": "{pass[peak_mb]:.0f}",
-    "  run (branch)": "{branch[peak_mb]:.0f}",
-    "planted culprit named by branch, culprits, exhaustive": "{named}",
+    "  the session": "{session[peak_mb]:.0f}",
+    "  run": "{curve[peak_mb]:.0f}",
+    "planted culprit named on the session, with culprits, exhaustive": "{named}",
 }
 
 
@@ -80,15 +80,15 @@ def _network(case: Case, repeat: int, console: Console) -> dict[str, Any]:
     figures: dict[str, Any] = {
         "inference": medians(inference, [network, data], repeat),
         "loop": medians(loop, [network, data], 1),
-        "pass": medians(one_pass, [network, data], repeat),
-        "one core": medians(one_pass, [network, data], repeat, cores=1),
+        "session": medians(on_the_session, [network, data], repeat),
+        "one core": medians(on_the_session, [network, data], repeat, cores=1),
         "culprit": case.culprit[1],
     }
     for label, path, options in (
         ("exhaustive", network, ["--strategy", "exhaustive"]),
-        ("branch", network, []),
+        ("curve", network, []),
         ("exhaustive, planted", planted, ["--strategy", "exhaustive"]),
-        ("branch, planted", planted, []),
+        ("curve, planted", planted, []),
         ("culprits, planted", planted, ["--curve", "culprits"]),
     ):
         figures[label] = _run(path, data, sample, options, 1 if "exhaustive" in label else repeat)
@@ -122,23 +122,23 @@ def _growth(layers: int, repeat: int) -> dict[str, float]:
     network, data = WORK / "networks" / f"chain-{layers}.onnx", WORK / "networks" / f"chain-{layers}.npz"
     onnx.save(model, str(network))
     np.savez(data, x=samples(model, 2))
-    plain, passed = (medians(measurement, [network, data], repeat) for measurement in (inference, one_pass))
-    return {"layers": layers, "inference": plain["seconds"], "plain_mb": plain["peak_mb"]} | passed
+    plain, curve = (medians(measurement, [network, data], repeat) for measurement in (inference, on_the_session))
+    return {"layers": layers, "inference": plain["seconds"], "plain_mb": plain["peak_mb"]} | curve
 
 
 def _curve_table(networks: dict[str, Any]) -> Table:
     table = Table("seconds", *networks, title="The curve of prefix(k), one input; calibration not counted")
     shown = []
     for figures in networks.values():
-        ways = ("branch, planted", "culprits, planted", "exhaustive, planted")
+        ways = ("curve, planted", "culprits, planted", "exhaustive, planted")
         named = (
             "yes" if figures[way]["culprits"] == [figures["culprit"]] else str(figures[way]["culprits"]) for way in ways
         )
-        exhaustive, branch, passed = figures["exhaustive"], figures["branch"], figures["pass"]["seconds"]
+        exhaustive, curve, alone = figures["exhaustive"], figures["curve"], figures["session"]["seconds"]
         ratios = {
-            name: exhaustive[key] / branch[key] for name, key in (("measuring", "measuring"), ("commands", "seconds"))
+            name: exhaustive[key] / curve[key] for name, key in (("measuring", "measuring"), ("commands", "seconds"))
         }
-        ratios |= {"loop": figures["loop"]["seconds"] / passed, "cores": figures["one core"]["seconds"] / passed}
+        ratios |= {"loop": figures["loop"]["seconds"] / alone, "cores": figures["one core"]["seconds"] / alone}
         plain = figures["inference"] | {"milliseconds": 1e3 * figures["inference"]["seconds"]}
         shown.append(figures | {"inference": plain, "ratios": ratios, "named": ", ".join(named)})
     for label, form in ROWS.items():
@@ -147,9 +147,9 @@ def _curve_table(networks: dict[str, Any]) -> Table:
 
 
 def _growth_table(growth: Sequence[dict[str, float]]) -> Table:
-    heads = ("layers", "one inference, ms", "the pass, s", "a layer, ms", "engines", "plain, MiB", "pass, MiB")
+    heads = ("layers", "one inference, ms", "the curve, s", "a layer, ms", "plain, MiB", "curve, MiB")
     table = Table(*heads, title="Growth with the number of layers")
-    form = "{layers:.0f}|{inference:.1f}|{seconds:.2f}|{a_layer:.1f}|{engines:.0f}|{plain_mb:.0f}|{peak_mb:.0f}"
+    form = "{layers:.0f}|{inference:.1f}|{seconds:.2f}|{a_layer:.1f}|{plain_mb:.0f}|{peak_mb:.0f}"
     for figures in growth:
         scaled = {"inference": 1e3 * figures["inference"], "a_layer": 1e3 * figures["seconds"] / figures["layers"]}
         table.add_row(*form.format_map(figures | scaled).split("|"))

@@ -30,7 +30,7 @@ _RESET = Path("/proc/self/clear_refs")
 
 
 class Stages:
-    """The seconds and the inferences of each stage, in order; the passes of ``branch`` count none."""
+    """The seconds and the inferences of each stage, in order; those of the curve count too."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(2))

@@ -139,7 +139,7 @@ def rows() -> Iterator[Row]:
     yield Row("lines of its code", sum(module.code_lines for module in modules), 34_260, 22_500)
     yield Row("modules", len(modules), 190, 190)
     yield Row("dataclasses", sum(module.dataclasses for module in modules), 292, 160)
-    yield Row("share of imports, %", round(100 * sum(module.import_lines for module in modules) / lines, 1), 6.4, 6)
+    yield Row("share of imports, %", round(100 * sum(module.import_lines for module in modules) / lines, 1), 6.5, 6)
     yield Row(f"modules under {SMALL} lines with one importer", small, 0, 0)
     yield Row(f"modules over {LONG_MODULE} lines", sum(module.lines > LONG_MODULE for module in modules), 0, 0)
     yield Row(f"functions over {LONG_FUNCTION} lines", sum(module.long_functions for module in modules), 0, 0)

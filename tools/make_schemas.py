@@ -125,7 +125,7 @@ _COMMON = {
     "shape": "the shape of the output.",
     "share": "a suspect costs at least this share of the budget.",
     "std": "the standard deviation.",
-    "strategy": "`branch`, `bisect` or `exhaustive`.",
+    "strategy": "`emulation` (one session for all plans), `bisect` or `exhaustive`.",
     "tensor": "the tensor's name.",
     "text": "the text to type.",
     "threshold": "the worst value of the metric that is still good.",

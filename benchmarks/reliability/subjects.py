@@ -54,10 +54,10 @@ def subjects(folder: Path, *, small: bool = False) -> list[TrialSpec]:
         np.savez(folder / "digits.npz", **{name: samples[name][:40] for name in samples.files})
     lenet = (str(SAMPLES / "lenet/lenet_planted.onnx"), "--calibration", str(folder / "digits.npz"))
     return [
-        TrialSpec("LeNet, branch", ("run", *lenet)),
+        TrialSpec("LeNet", ("run", *lenet)),
         TrialSpec("LeNet, exhaustive", ("run", *lenet, "--strategy", "exhaustive")),
         TrialSpec("LeNet, bisect", ("run", *lenet, "--strategy", "bisect")),
-        TrialSpec("MobileNet, branch", ("run", *mobile)),
+        TrialSpec("MobileNet", ("run", *mobile)),
         TrialSpec("MobileNet, exhaustive", ("run", *mobile, "--strategy", "exhaustive")),
         TrialSpec("LeNet, front", ("run", *lenet, "--budget", "5%", "--front")),
     ]

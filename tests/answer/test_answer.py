@@ -33,8 +33,8 @@ OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
 
 
-WAYS = {"branch": {"strategy": "branch"}, "culprits": {"curve": "culprits"}, "bisect": {"strategy": "bisect"}}
-FEW = [*product(MISLEADING, ("branch",)), *product(("masked_culprit", "absorbed_drop"), ("culprits",))]
+WAYS = {"auto": {"strategy": "auto"}, "culprits": {"curve": "culprits"}, "bisect": {"strategy": "bisect"}}
+FEW = [*product(MISLEADING, ("auto",)), *product(("masked_culprit", "absorbed_drop"), ("culprits",))]
 FEW += product(("cancelling_pair", "decoys"), ("bisect",))
 """The usual way on all, and each other way on a network whose curve and whose sums of errors mislead."""
 
@@ -50,7 +50,7 @@ def run_on(tmp_path_factory):
     """Returns the report of a run on a misleading network, one way or at another threshold."""
 
     @cache
-    def found(name, way="branch", threshold=THRESHOLD, high=()):
+    def found(name, way="auto", threshold=THRESHOLD, high=()):
         given = networks.given(MISLEADING[name]().model, tmp_path_factory.mktemp(name))
         return trt_bisect.run(*given, calibrator="minmax", threshold=threshold, high=list(high), **WAYS[way], **HOW)
 
@@ -70,7 +70,7 @@ def test_culprits_are_those_of_the_smallest_set_of_all_plans(name, strategy, pla
 
 
 def test_a_suspect_of_the_curve_that_is_innocent_has_a_reason(run_on):
-    (suspect,) = (row for row in run_on("absorbed_drop", "branch").layers if row.suspect)
+    (suspect,) = (row for row in run_on("absorbed_drop", "auto").layers if row.suspect)
     assert suspect.name == "conv1"
     assert suspect.drop > 1.0 - THRESHOLD
     assert not suspect.culprit

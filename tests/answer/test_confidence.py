@@ -15,7 +15,6 @@ from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.answer import result
 from trt_bisect.answer.result import ARITHMETIC, CLEAR, CLOSE, FOLLOWERS_STAY, INPUTS, WEAK_CULPRIT, ranked
-from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.report.answer import NUDGED
 from trt_bisect.support.text import Line
@@ -198,8 +197,10 @@ def test_followers_are_a_part_of_the_fingerprint_and_decide_on_request(runs):
     assert found.answer.settings["followers in INT8"] == pytest.approx(high.answer.settings["followers in INT8"])
 
 
-def test_followers_need_the_emulation_and_whole_sessions(tmp_path):
+def test_the_curve_rounds_followers_as_whole_engines_do(tmp_path):
     model, feeds = networks.given(swish(), tmp_path, 2)
-    with pytest.raises(BadInput, match="pieces"):
-        trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime", strategy="branch")
-    assert np.isfinite(trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime").similarity.int8)
+    curves = []
+    for strategy in ("auto", "exhaustive"):
+        report = trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime", strategy=strategy)
+        curves.append([row.similarity for row in report.layers])
+    np.testing.assert_allclose(*np.array(curves, float), atol=1e-5)

@@ -26,9 +26,9 @@ CASES = {
 
 
 WAYS = {
-    "branch": {"strategy": "branch"},
-    "branch-culprits": {"strategy": "branch", "curve": "culprits"},
-    "branch-adaptive": {"strategy": "branch", "curve": "adaptive"},
+    "auto": {"strategy": "auto"},
+    "auto-culprits": {"strategy": "auto", "curve": "culprits"},
+    "auto-adaptive": {"strategy": "auto", "curve": "adaptive"},
     "exhaustive": {"strategy": "exhaustive"},
     "bisect": {"strategy": "bisect"},
 }

@@ -159,7 +159,7 @@ def lines_in(file):
 
 @pytest.mark.slow
 @pytest.mark.subprocess
-@pytest.mark.parametrize("strategy", ["branch", *edition((), ("exhaustive",))])
+@pytest.mark.parametrize("strategy", ["auto", *edition((), ("exhaustive",))])
 def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, forks, tmp_path):
     """kill -9 again and again, each time three times as many trials later as the last time, until the run ends."""
     model = networks.chain(depth=2)

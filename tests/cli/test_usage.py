@@ -245,7 +245,7 @@ def test_a_shell_completes_commands_options_and_their_values(completed):
     commands, options, *values = completed("c", "run --thr", *(f"run net.onnx --strategy {start}" for start in starts))
     assert commands == {"compare", "calibrate", "check", "clean"}
     assert options == {"--threshold"}
-    strategies = {"auto", "branch", "exhaustive", "bisect"}
+    strategies = {"auto", "exhaustive", "bisect"}
     assert values == [{each for each in strategies if each.startswith(start)} for start in starts]
 
 

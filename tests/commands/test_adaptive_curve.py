@@ -31,7 +31,7 @@ def deep(request, tmp_path_factory):
         networks.plant_between(model, maker, reader)
     np.savez(folder / "data.npz", **networks.samples(model, 4))
     options = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
-    return networks.save(model, folder), folder / "data.npz", {**options, "strategy": "branch"}
+    return networks.save(model, folder), folder / "data.npz", {**options, "strategy": "auto"}
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_each_suspect_is_said_while_the_curve_goes_on(both):
 @pytest.mark.parametrize(("layers", "curve"), [(400, "full"), (401, "adaptive")])
 def test_the_curve_is_adaptive_beyond_400_layers_unless_the_user_asks(layers, curve):
     options = RunOptions.given("run", {"calibration": None, "inputs": None})
-    assert options.curve_of("branch", layers) == curve
+    assert options.curve_of("emulation", layers) == curve
     asked = RunOptions.given("run", {"calibration": None, "inputs": None, "curve": "full"})
-    assert asked.curve_of("branch", 2000) == "full"
+    assert asked.curve_of("emulation", 2000) == "full"
     assert options.curve_of("exhaustive", 2000) == "full"

@@ -158,11 +158,11 @@ def test_bf16_has_the_range_of_fp32(draw, tmp_path):
     assert report.similarity.int8 > 0.99, "only precision is lost"
 
 
-def test_the_curve_is_the_same_on_whole_engines_and_in_pieces(tmp_path):
+def test_the_curve_is_the_same_on_whole_engines_and_on_the_session(tmp_path):
     network, data = drawn(power, tmp_path)
-    branch, whole = (ran(network, data, strategy=way) for way in ("branch", "exhaustive"))
-    assert branch.culprits == whole.culprits
-    curves = [[row.similarity for row in report.layers] for report in (branch, whole)]
+    switch, whole = (ran(network, data, strategy=way) for way in ("auto", "exhaustive"))
+    assert switch.culprits == whole.culprits
+    curves = [[row.similarity for row in report.layers] for report in (switch, whole)]
     np.testing.assert_allclose(*(np.array(curve, float) for curve in curves), atol=1e-6)
 
 

@@ -97,7 +97,7 @@ def test_held_out_samples_are_saved_and_samples_are_matched_by_their_names(plant
     assert "24 samples are in both runs, 1 in one of them only" in read.notes
 
 
-@pytest.mark.parametrize("strategy", ["branch", "exhaustive"])
+@pytest.mark.parametrize("strategy", ["auto", "exhaustive"])
 def test_the_curve_can_be_made_again_from_the_outputs_of_its_boundaries(planted, tmp_path, strategy):
     model, samples = planted
     given = {**OPTIONS, "metric": "cosine", "threshold": 0.99, "strategy": strategy}

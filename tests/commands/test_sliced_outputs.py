@@ -36,12 +36,12 @@ def planted(tmp_path_factory):
 def judged(planted, data, tmp_path_factory):
     """The report of a run on it, and its folder, which is not to be changed."""
     folder = tmp_path_factory.mktemp("judged") / "run"
-    return trt_bisect.run(planted, data, inputs=data, strategy="branch", output=folder, **HOW), folder
+    return trt_bisect.run(planted, data, inputs=data, strategy="auto", output=folder, **HOW), folder
 
 
-@pytest.mark.parametrize("strategy", ["branch", "bisect", "exhaustive"])
+@pytest.mark.parametrize("strategy", ["auto", "bisect", "exhaustive"])
 def test_the_layer_that_destroys_the_scores_is_named(strategy, planted, data, judged):
-    if strategy == "branch":
+    if strategy == "auto":
         report, _ = judged
     else:
         report = trt_bisect.run(planted, data, inputs=data, strategy=strategy, **HOW)

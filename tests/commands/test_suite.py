@@ -107,7 +107,7 @@ NET = '[[network]]\nmodel = "net.onnx"\n'
         (NET + 'metric = "fine"', "metric 'fine'"),
         (NET + 'metric = "mine.py:gone"', "'metric'"),
         (NET + 'engine = "onnx"', "'engine' cannot be 'onnx'.\n"),
-        (NET + 'strategy = ["branch"]', "'strategy' cannot be ['branch']"),
+        (NET + 'strategy = ["bisect"]', "'strategy' cannot be ['bisect']"),
         (NET + "samples = 0", "'samples' cannot be 0.\n"),
         (NET + "samples = 1.5", "'samples' cannot be 1.5"),
         (NET + "repeats = 1000", "'repeats' cannot be 1000"),

@@ -1,6 +1,8 @@
 """One session with an If at each layer against a session a plan."""
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 from onnx import helper
 
@@ -10,6 +12,8 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.evaluator.inferences import SwitchRunner
 from trt_bisect.model.network import load_network
+from trt_bisect.model.observe import facts_for
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, int8_set
 
 MAKERS = {"residual": networks.residual, "depthwise": networks.depthwise, "transformer": networks.transformer}
@@ -45,6 +49,23 @@ def test_any_plan_gives_what_its_own_session_gives(name, sessions):
         apart.append(np.linalg.norm(switched - own) / np.linalg.norm(own - exact))
     assert np.median(apart) < 1e-3
     assert max(apart) < 1.0
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_the_outputs_are_those_of_the_plans_own_graph_with_optimisations_off(name, sessions, tmp_path):
+    """Bit for bit, on pieces whose tensors are kept and on one session."""
+    network, feeds, builder, switch = sessions[name]
+    in_pieces = builder.switch(1, facts_for(network, feeds), memory=1 << 20)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    writer = PlanWriter(network, builder._scales, GraphTarget.ONNXRUNTIME)
+    for count in range(0, len(network.quantizable) + 1, 3):
+        plan = int8_set(len(network.layers), network.quantizable[:count])
+        written = writer.write(plan)
+        onnx.save(networks.attached(written.model, written.weights), tmp_path / "own.onnx")
+        (own,) = ort.InferenceSession(tmp_path / "own.onnx", options).run(["y"], feeds)
+        assert np.array_equal(own, switch.infer(plan, feeds)["y"])
+        assert np.array_equal(own, in_pieces.infer(plan, feeds)["y"])
 
 
 def test_fp16_as_the_high_precision(tmp_path):

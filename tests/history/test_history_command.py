@@ -248,11 +248,11 @@ def test_everything_that_a_fingerprint_is_made_of_is_named(finished, tmp_path):
     }
     with History(tmp_path / HISTORY) as kept:
         kept.record(night(finished, tmp_path / "a", START))
-        changed = {"made_of": other, "fingerprint": "b" * 64, "threshold": 0.9, "strategy": "branch"}
+        changed = {"made_of": other, "fingerprint": "b" * 64, "threshold": 0.9, "strategy": "bisect"}
         kept.record(night(finished, tmp_path / "b", START, **changed))
         before, after = (entry.report for entry in kept.past())
     assert set(changes(before, after)) == {
-        "option threshold 0.99 → 0.9", "option strategy exhaustive → branch", "option precision fp32 → fp16",
+        "option threshold 0.99 → 0.9", "option strategy exhaustive → bisect", "option precision fp32 → fp16",
         "other data", "another metric", "another network", "other ranges", "option workspace none → 5",
         f"GPU or processor {parts['versions']['device']} → H100", "driver none → 1",
     }  # fmt: skip

@@ -184,7 +184,7 @@ def test_a_network_in_fp16_is_measured_as_onnxruntime_runs_it(opset, stored, tmp
     assert scales == {TensorProto.FLOAT16}
 
 
-@pytest.mark.parametrize("strategy", ["branch", "bisect"])
+@pytest.mark.parametrize("strategy", ["auto", "bisect"])
 def test_a_run_on_a_network_in_fp16(strategy, tmp_path):
     path = half_network(tmp_path, 19, stored=True)
     feeds = {"x": np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)}

@@ -13,7 +13,7 @@ from tests.support import networks
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.file import read_model
 from trt_bisect.model.network import load_network
-from trt_bisect.model.observe import with_free_batch
+from trt_bisect.model.observe import facts_for
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import symmetric
 from trt_bisect.precision import Precision
@@ -37,7 +37,8 @@ def rounded_of(network, found):
 
 def test_the_graphs_of_one_network_share_their_rounded_weights(prepared):
     network, feeds, scales = prepared
-    own, free = written(network, scales), written(with_free_batch(network, feeds).network, scales)
+    shaped = network.with_shapes(facts_for(network, feeds).shapes)
+    own, free = written(network, scales), written(shaped, scales)
     rounded = rounded_of(network, own)
     assert rounded
     assert all(free.weights[name] is array for name, array in rounded.items())

@@ -180,7 +180,7 @@ def test_a_type_checker_knows_the_keywords(tmp_path):
 
 
 def test_a_command_fixes_options_that_it_does_not_have():
-    assert SensitivityOptions().strategy == "branch"
+    assert SensitivityOptions().strategy == "auto"
     with pytest.raises(TypeError):
         SensitivityOptions(strategy="bisect")
     assert RunOptions(precision="mixed").high_precision is Precision.FP32

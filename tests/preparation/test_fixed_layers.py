@@ -91,7 +91,7 @@ def test_what_cannot_be_fixed_is_refused_before_anything_runs(planted, options, 
     assert said in str(refused.value)
 
 
-@pytest.mark.parametrize("strategy", ["branch", "exhaustive", "bisect"])
+@pytest.mark.parametrize("strategy", ["auto", "exhaustive", "bisect"])
 def test_a_layer_fixed_high_is_never_lowered(planted, strategy, tmp_path):
     model, samples, _ = planted
     report = trt_bisect.run(model, samples, **OPTIONS, strategy=strategy, high=[FIRST], output=tmp_path)
@@ -105,7 +105,7 @@ def test_a_layer_fixed_high_is_never_lowered(planted, strategy, tmp_path):
     assert {name for name, precision in plan.items() if precision == "fp32"} == {FIRST, SECOND}
 
 
-@pytest.mark.parametrize("strategy", ["branch", "bisect"])
+@pytest.mark.parametrize("strategy", ["auto", "bisect"])
 def test_a_layer_fixed_in_int8_is_never_raised(planted, strategy, tmp_path):
     model, samples, _ = planted
     report = trt_bisect.run(model, samples, **OPTIONS, strategy=strategy, keep_low=[SECOND], output=tmp_path)

@@ -139,13 +139,6 @@ def test_side_by_side_with_itself_nothing_differs(make_bench, monkeypatch, name)
     assert all(trial["told of"] > 5 for trial in made.figures["trials"])
 
 
-def test_branch_names_the_planted_culprit(make_bench):
-    made = make_bench()
-    plan_checks.branch(made)
-    assert failed(made) == []
-    assert made.figures["culprits"] == ["block2.conv2"]
-
-
 def test_the_distance_of_emulation_and_engine():
     def trial(cosine, sqnr):
         return {"outputs": {"y": {"values": {"cosine": cosine, "sqnr": sqnr}}}}

@@ -6,7 +6,6 @@ import json
 import shutil
 import threading
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -23,9 +22,7 @@ from trt_bisect.commands.run import live
 from trt_bisect.commands.run.live import Live, SoFar
 from trt_bisect.driver.curves import bisect, exhaustive
 from trt_bisect.driver.search import Findings, Question, drive
-from trt_bisect.evaluator.trial import TrialStore
-from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.report.model import FAILS, NOT_TRIED, REPORT, SO_FAR, ByPlan, read_report
+from trt_bisect.report.model import FAILS, NOT_TRIED, REPORT, SO_FAR, read_report
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
 from trt_bisect.support.progress import TimeUp
@@ -34,10 +31,10 @@ from trt_bisect.view.index import RunFolder
 WAYS = {
     "exhaustive": {"strategy": "exhaustive"},
     "bisect": {"strategy": "bisect", "calibrator": "minmax"},
-    "branch": {"strategy": "branch", "calibrator": "minmax"},
-    "branch, little memory": {"strategy": "branch", "memory": 60_000, "calibrator": "minmax"},
-    "branch, culprits": {"strategy": "branch", "curve": "culprits", "calibrator": "minmax"},
-    "branch, adaptive": {"strategy": "branch", "curve": "adaptive", "calibrator": "minmax"},
+    "auto": {"strategy": "auto", "calibrator": "minmax"},
+    "auto, little memory": {"strategy": "auto", "memory": 60_000, "calibrator": "minmax"},
+    "auto, culprits": {"strategy": "auto", "curve": "culprits", "calibrator": "minmax"},
+    "auto, adaptive": {"strategy": "auto", "curve": "adaptive", "calibrator": "minmax"},
 }
 MORE_STAGES = ("Searching for the cheapest", "Measuring 7 plans")
 SHOWN = ("similarity", "drop", "outcome", "asked", "ran", "sqnr", "output")
@@ -71,7 +68,7 @@ def by_way(network, tmp_path_factory):
     return cache(make)
 
 
-@pytest.fixture(scope="module", params=edition(("exhaustive", "bisect", "branch"), tuple(WAYS)))
+@pytest.fixture(scope="module", params=edition(("exhaustive", "bisect", "auto"), tuple(WAYS)))
 def run(request, by_way):
     return by_way(request.param)
 
@@ -154,29 +151,6 @@ def test_the_exhaustive_curve_grows_by_a_layer_a_trial(swept):
     curves = [list(measured(report)) for report, _ in looking.kept]
     grown = [curve for place, curve in enumerate(curves) if place == 0 or curve != curves[place - 1]]
     assert grown == [asked[:count] for count in range(len(asked) + 1)]
-
-
-def so_far_with(so_far, trials) -> Report:
-    """The report of the same search with these trials alone."""
-    store = TrialStore()
-    store.keep(*trials)
-    experiment = replace(so_far.experiment, store=store)
-    blank = replace(so_far.without_curve, answer=None, similarity=ByPlan(None, None))
-    return replace(so_far, first=experiment, experiment=experiment, without_curve=blank, answer=None).report()
-
-
-def test_until_full_int8_is_known_every_large_drop_is_a_suspect(network, tmp_path, monkeypatch):
-    """A pass measures full INT8 last. Here it passes, and then no layer is one."""
-    _, final, looking = seen(network, tmp_path, threshold=0.01, explain="none", strategy="branch")
-    so_far, asked = looking.so_far, replace(looking.so_far.experiment.question, step=0.01)
-    monkeypatch.setattr(Experiment, "question", asked)
-    trials, full = so_far.experiment.store.trials, asked.all_but(()).key()
-    report = so_far_with(so_far, [trial for plan, trial in trials.items() if plan != full])
-    assert report.similarity.int8 is None
-    assert blamed(report) == {next(row.name for row in final.layers if row.drop >= 0.01)}
-    report = so_far_with(so_far, trials.values())
-    assert report.similarity.int8 is not None
-    assert blamed(report) == set(final.culprits) == set()
 
 
 def test_a_bisection_shows_every_boundary_that_it_has_measured(by_way):

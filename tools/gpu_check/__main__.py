@@ -66,7 +66,6 @@ CHECKS = (
     Check("depthwise", "the same of a MobileNet-like network", plan_checks.depthwise, 150),
     Check("half", "the same of the ResNet-like network on an FP16 base", plan_checks.half, 150),
     Check("lenet", "the same of LeNet", plan_checks.lenet, 90),
-    Check("branch", "the ResNet-like network in pieces, in one pass", plan_checks.branch, 120),
     Check("calibrator", "TensorRT's calibrator and a calibration cache", plan_checks.calibrator, 60, typings=("weak",)),
     Check("migrated", "an engine of a cache, and its migrated network", plan_checks.migrated, 60, typings=("weak",)),
     Check("qdq", "explicit Q/DQ with the INT8 flag", basic_checks.explicit_qdq, 60, typings=("weak",)),

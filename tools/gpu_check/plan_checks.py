@@ -123,23 +123,9 @@ def _ran_in_full(folder: Path, network: Network) -> Mapping[int, str]:
     full = network.full(Precision.FP32).key()
     for record in _records(folder):
         key = TrialKey.from_text(record["plan"])
-        if key.plan == full and not key.in_pieces and record["ran"]:
+        if key.plan == full and record["ran"]:
             return Trial.from_json(record).ran
     return {}
-
-
-def branch(bench: Experiment) -> None:
-    """The ResNet-like network in pieces: the culprit found in one pass, and confirmed on whole engines."""
-    subject = subjects.residual(bench.folder)
-    report = _run(bench, subject, bench.engine, "branch")
-    bench.figure("culprits", report.culprits)
-    bench.figure("similarity", report.similarity)
-    bench.figure("table", [(row.name, row.similarity, row.outcome) for row in report.layers if row.quantizable])
-    bench.figure("notes", report.notes)
-    bench.figure("engines built", report.builds)
-    bench.figure("seconds", report.seconds)
-    _expect_culprits(bench, subject, report)
-    bench.expect("the recipe meets the threshold", bool(report.recipe.meets))
 
 
 def _run(bench: Experiment, subject: subjects.TrialSpec, engine: str, strategy: str = "exhaustive") -> Report:

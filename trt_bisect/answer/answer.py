@@ -250,7 +250,7 @@ class AnswerSearch:
     def _take_ranges(self, ranges: Ranges) -> None:
         if ranges.digest() != self.experiment.ranges.digest():
             changed = self.plans.setup.with_ranges(self.experiment, ranges)
-            self._go_on_with(self.plans.setup.in_pieces(changed))
+            self._go_on_with(self.plans.setup.with_curve(changed))
 
     def _go_on_with(self, experiment: Experiment) -> None:
         """Takes an experiment with other ranges; full INT8 is known with them too, wherever the search is stopped."""

@@ -24,7 +24,15 @@ from trt_bisect.data.feeds import Feeds, Spill
 from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import are_many
 from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, GivenInputs, Margin
-from trt_bisect.evaluator.inferences import InputLoss, Judged, Runner, SwitchRunner, WholeRunner, switch_session
+from trt_bisect.evaluator.inferences import (
+    SHARE_KEPT,
+    InputLoss,
+    Judged,
+    Runner,
+    SwitchRunner,
+    WholeRunner,
+    switch_session,
+)
 from trt_bisect.evaluator.trial import MEASURED, OutputFigures, Trial, TrialKey
 from trt_bisect.evaluator.workers import tried
 from trt_bisect.model.cost import Costs
@@ -43,8 +51,6 @@ _JOIN = 8
 """The number of inputs that join the judged ones at a time."""
 _HELD = 2
 """An inference that switches precisions holds a tensor and its rounded copy."""
-_SHARE_KEPT = 4
-"""The tensors between pieces of the network that are kept for other plans may take one such part of the memory."""
 _NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
 """Factors of the scales that change nothing but the side of a level on which single values fall."""
 _SPARED = 0.05
@@ -88,7 +94,7 @@ class AnswerPlans:
     _by_ranges: dict[str, EachInput] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._session = switch_session(self.experiment.builder, self._facts, self._memory // _SHARE_KEPT)
+        self._session = switch_session(self.experiment.builder, self._facts, self._memory // SHARE_KEPT)
         self._compare = self.experiment.comparison_with(self.inputs.given.references, deciding=True)
 
     @property

@@ -1,6 +1,32 @@
-"""ONNX Runtime: the emulated arithmetic of TensorRT INT8, a session for each plan, or some that switch precisions.
+"""ONNX Runtime: the emulated arithmetic of TensorRT INT8, a session for each plan, or one session for all plans.
 
 The Q/DQ graph runs in float32; ``model.session`` says why ONNX Runtime's own INT8 kernels stay out of it.
+
+The session of all plans
+
+The idea
+    A search measures hundreds of plans. Building a session for each takes longer than running it. So one graph has an
+    If at every quantizable layer, with the layer in each precision that plans give it, and two more inputs: which side
+    each If takes, and the scales of the activations. Another plan, or other ranges, are then other inputs.
+
+    Plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between
+    them are kept by what led to them: the input, and the precisions and scales of all layers before. A plan starts
+    behind the last piece whose state is known.
+
+        piece       0        1        2        3
+        plan A   8888---->8888---->ffff---->ffff---->  outputs       - kept
+        plan B   (kept)   (kept)   8fff---->ffff---->  outputs       differs from A in piece 2
+
+    A curve asks for prefix after prefix, each of which differs from the one before in one layer: it costs half of the
+    inferences that as many whole plans cost.
+
+What always holds
+    The outputs are, bit for bit, those of the plan's own graph with all optimisations of ONNX Runtime off, however the
+    network is cut and whatever is kept. With optimisations, a plan's own session fuses operators and adds floats in
+    another order; a value at the edge between two INT8 levels can then fall to the other side.
+
+    A piece never ends where a tensor has two versions, rounded and unrounded (``model.pieces``), and kept tensors are
+    never changed. A network that cannot be cut is one piece: then each plan costs an inference.
 """
 
 from __future__ import annotations
@@ -17,15 +43,13 @@ import onnx
 import onnxruntime as ort
 
 from trt_bisect.builder.base import EMULATED, BuildOptions, Outputs, precisions_in
-from trt_bisect.builder.pieces import OnnxRuntimePieces
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import TensorFacts, TensorTypes
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import FreeBatch
 from trt_bisect.model.pieces import PIECE_LAYERS, Boundaries, Piece, cut
-from trt_bisect.model.qdq import GraphTarget, PlanWriter, WrittenSwitch, write_switch
+from trt_bisect.model.qdq import Choices, GraphTarget, PlanWriter, WrittenSwitch, choices_of, write_switch
 from trt_bisect.model.quantizer import Scales, scale_in
 from trt_bisect.model.session import (
     CPU,
@@ -49,14 +73,12 @@ _State = tuple[int, int, bytes]
 
 
 class SwitchSession:
-    """Runs any plan of the low and one high precision, with any scales of the activations.
+    """Runs any plan whose layers have one of their ``choices``, with any scales of the activations.
 
-    Its outputs are, bit by bit, those of the plan's own graph in ONNX Runtime with optimisations off.
-
-    The network is cut into pieces, each with a session. The tensors between them are kept for a while: a plan that
-    differs from an earlier one from some layer on is run from the piece of that layer on.
+    The essay at the top of the module says how, and what always holds.
 
     Args:
+        choices: by layer the precisions that it can have, see ``choices_of``.
         threads: the threads for one inference; None for ``session_threads()``.
         facts: the shapes of the tensors, by which the network is cut; None to keep it whole.
         memory: the bytes that kept tensors may take.
@@ -69,7 +91,7 @@ class SwitchSession:
         self,
         writer: PlanWriter,
         scales: Scales,
-        high: Precision,
+        choices: Choices,
         provider: str,
         threads: int | None,
         facts: TensorFacts | None = None,
@@ -77,21 +99,16 @@ class SwitchSession:
     ) -> None:
         self._writer = writer
         self._scales = scales
-        self._high = high
-        self._make = partial(_sessions, writer, high, provider, threads, _pieces(writer, facts))
+        self._choices = choices
+        self._make = partial(_sessions, writer, choices, provider, threads, _pieces(writer, facts))
         self._outputs = [output.name for output in writer.network.outputs]
         self._kept = _Kept(memory)
         self._lock = Lock()
         self._pieces = self._make()
 
     def runs(self, plan: PrecisionPlan) -> bool:
-        """Returns true if each layer of a plan is low or in the session's one high precision; followers in the base."""
-        layers = self._writer.network.layers
-        base = self._writer.network.base or self._high
-        return all(
-            precision in ((plan.low, self._high) if layer.quantizable else (base,))
-            for layer, precision in zip(layers, plan.precisions, strict=True)
-        )
+        """Returns true if each layer of a plan has one of its choices."""
+        return all(precision in choices for precision, choices in zip(plan.precisions, self._choices, strict=True))
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
         """Returns the outputs of a plan for one sample, whose arrays stay as they are; raises TrialFailed.
@@ -138,7 +155,7 @@ class _SwitchPiece:
         written, inputs = self._written, dict[str, np.ndarray]()
         if written.gates_input:
             rounded = writer.context.followed(plan.lowered) if written.followed else ()
-            gates = [layer in plan.lowered for layer in written.gates]
+            gates = [plan.precisions[layer] is precision for layer, precision in written.gates]
             inputs[written.gates_input] = np.array(gates + [tensor in rounded for tensor in written.followed])
         if written.scales_input:
             low, kind = writer.network.low, writer.network.base_type
@@ -191,12 +208,12 @@ class _Kept:
 
 
 def _sessions(
-    writer: PlanWriter, high: Precision, provider: str, threads: int | None, pieces: Sequence[Piece | None]
+    writer: PlanWriter, choices: Choices, provider: str, threads: int | None, pieces: Sequence[Piece | None]
 ) -> list[_SwitchPiece]:
     live, sessions = Boundaries(writer.network).live, list[_SwitchPiece]()
     for piece in pieces:
         after = live[piece.stop - 1] if piece else ()
-        sessions.append(_SwitchPiece(write_switch(writer, high, piece), after, provider, threads))
+        sessions.append(_SwitchPiece(write_switch(writer, choices, piece), after, provider, threads))
         give_back_memory()
     return sessions
 
@@ -296,17 +313,21 @@ class OnnxRuntimeBuilder:
         written = PlanWriter(self._network, self._scales, GraphTarget.TENSORRT).write(plan)
         return OnnxRuntimeEngine(make_session(written, threads=self._options.threads, integers=True), self.ran(plan))
 
-    def switch(self, threads: int | None = None, facts: TensorFacts | None = None, memory: int = 0) -> SwitchSession:
+    def switch(
+        self,
+        threads: int | None = None,
+        facts: TensorFacts | None = None,
+        memory: int = 0,
+        more: Collection[Precision] = (),
+    ) -> SwitchSession:
         """Builds the session of all plans, see ``SwitchSession``; raises TrialFailed if ONNX Runtime refuses it.
 
-        ``threads`` are None for those of the build options.
+        Args:
+            threads: None for those of the build options.
+            more: precisions that plans give quantizable layers besides the low, the raised and the base one.
         """
-        high, threads = self._options.high, threads or self._options.threads
-        return SwitchSession(self._writer, self._scales, high, self.provider, threads, facts, memory)
-
-    def pieces(self, free: FreeBatch) -> OnnxRuntimePieces:
-        """Returns the builder of the network's pieces; ``free`` is the network with a free batch axis."""
-        return OnnxRuntimePieces(self._network, free, self._scales, self._options, self.provider)
+        choices, threads = choices_of(self._network, self._options.high, more), threads or self._options.threads
+        return SwitchSession(self._writer, self._scales, choices, self.provider, threads, facts, memory)
 
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:
         """Returns by index the precision in which each layer of a plan runs."""

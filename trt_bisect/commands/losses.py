@@ -19,7 +19,6 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
-from trt_bisect.evaluator.evaluators import BranchEvaluator
 from trt_bisect.evaluator.trial import Trial, TrialKey
 from trt_bisect.evaluator.workers import tried
 from trt_bisect.model.cost import macs
@@ -46,9 +45,9 @@ _BOTH = "both"
 def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
     """Measures each layer alone in low precision (INT8: its weights, its activations, both), and alone in high one.
 
-    On ONNX Runtime each family of plans is one pass of the evaluator ``branch``. On NVIDIA engines a layer is rounded
-    as a whole, so only ``both`` is there; for other low precisions than INT8 too. With ``followers="int8"`` there is a
-    row for each layer that only follows: what is lost where its outputs alone are rounded.
+    On ONNX Runtime one session runs all plans. On NVIDIA engines each plan is built, and a layer is rounded as a whole,
+    so only ``both`` is there; for other low precisions than INT8 too. With ``followers="int8"`` there is a row for each
+    layer that only follows: what is lost where its outputs alone are rounded.
 
     Args:
         model: an FP32 ONNX file of opset 9 or later, or a loaded network.
@@ -179,9 +178,6 @@ def _difference(full: float | None, without: float | None) -> float | None:
 
 def _trials(experiment: Experiment, plans: Sequence[PrecisionPlan], progress: Progress) -> dict[PrecisionPlan, Trial]:
     title, evaluator = f"Measuring {len(plans)} plans", experiment.evaluator
-    if isinstance(evaluator, BranchEvaluator):
-        progress.stage(title, evaluator.work(plans))
-        return dict(zip(plans, evaluator.measure_all(plans, progress.step), strict=True))
     progress.stage(title, len(plans))
     trials = {}
     for plan in plans:

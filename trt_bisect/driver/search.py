@@ -116,12 +116,6 @@ class Findings:
         suspects, set_aside = (tuple(k for step in group for k in step.layers) for group in (alone, aside))
         return cls(full, tuple(steps), suspects, set_aside)
 
-    def decided_by(self, deciding: Findings) -> Findings:
-        """Returns ``deciding``; where these settled no single layer, with the steps of ``self``, as no suspects."""
-        steps = {step.layers[-1]: replace(step, suspect=False) for step in self.steps}
-        steps |= {step.layers[-1]: step for step in deciding.steps if step.suspect or step.loss is None}
-        return replace(deciding, steps=tuple(steps[last] for last in sorted(steps)))
-
 
 def added(before: float, after: float) -> float:
     """Returns the loss added; 0 between two infinite losses."""

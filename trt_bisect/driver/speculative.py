@@ -17,10 +17,6 @@ from trt_bisect.precision import PrecisionPlan
 Losses = Mapping[PrecisionPlan, Loss]
 Measured = TypeVar("Measured", covariant=True)
 _BAD = 1e9
-MeasureAll = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
-_AFTER_A_SURPRISE, _FEWEST = 12, 3
-"""The number of plans measured in a batch after a forecast failed: the first time, and at least. It halves with each
-batch whose forecast failed, and doubles with each one whose forecast held."""
 
 
 class LossForecast(Protocol):
@@ -135,39 +131,6 @@ class ConcurrentMeasurer(Protocol[Measured]):
 
     def abandon(self) -> None:
         """Gives up the plans that were begun and have not ended."""
-
-
-def drive_speculatively(
-    start: Callable[[], Search[Result]], measure_all: MeasureAll, forecast: LossForecast, limit: int | None = None
-) -> Result:
-    """Runs a search to its end, and measures plans in batches.
-
-    Args:
-        start: begins the search anew; it must ask for the same plans if it is sent the same losses.
-        limit: the most plans in a batch; None for all that can be foreseen, as long as forecasts hold.
-    """
-    losses: dict[PrecisionPlan, Loss] = {}
-    requests: set[PrecisionPlan] = set()
-    batch: Sequence[PrecisionPlan] = ()
-    size = limit
-
-    def next_size() -> int | None:
-        """Returns the next batch's size: smaller if a plan of the last batch was not needed, else twice as many."""
-        if requests.issuperset(batch):
-            return None if size is None else 2 * size
-        return _AFTER_A_SURPRISE if size is None else max(_FEWEST, min(_AFTER_A_SURPRISE, size // 2))
-
-    def measured(plan: PrecisionPlan) -> Loss:
-        nonlocal batch, size
-        if plan not in losses:
-            size = next_size() if limit is None else limit
-            batch = foreseen(start, losses, forecast, size)
-            losses.update(zip(batch, measure_all(batch), strict=True))
-            forecast.learn(losses)
-        requests.add(plan)
-        return losses[plan]
-
-    return drive(start(), measured)
 
 
 def drive_concurrently(

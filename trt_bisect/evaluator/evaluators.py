@@ -1,23 +1,21 @@
-"""The evaluators: ``rebuild``, an engine for each plan; ``branch``, one pass for plans that share a trunk."""
+"""The evaluators: ``rebuild``, an engine for each plan; ``switch``, one session for all plans of the emulation."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from time import perf_counter
 
 from trt_bisect.builder.base import Builder, Outputs
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.pieces import EnginePieces, MakeBuilder, PieceBuilder
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.passes import MOST_ROWS, Learned, OnPiece, Pass, Stream, arrange
-from trt_bisect.evaluator.trial import PIECES, WHOLE, Attempt, OutputFigures, Trial, TrialKey, TrialStore
+from trt_bisect.evaluator.trial import MEASURED, SWITCH, Attempt, OutputFigures, Trial, TrialKey, TrialStore
 from trt_bisect.evaluator.workers import WorkerPool, attempt
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import facts_for, with_free_batch
-from trt_bisect.model.pieces import PIECE_LAYERS, cut
+from trt_bisect.model.observe import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.support.memory import give_back_memory
 
 Compare = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
 """Compares the outputs for every input with the reference; returns the figures of each output."""
@@ -126,93 +124,65 @@ class RebuildEvaluator:
         return trial
 
 
-_MOST_PIECES = 125
-"""A large network is cut into about so many pieces at most if few of its boundaries are measured: making two sessions
-for each piece takes a large part of the time then."""
+class SwitchEvaluator:
+    """Measures plans on the session that switches precisions, which keeps what earlier plans computed.
 
-
-class BranchEvaluator:
-    """Measures plans in passes, and those that fail in one on whole engines.
+    A plan that differs from an earlier one from some layer on costs the layers after that. A plan that the session does
+    not run is measured on a whole engine.
 
     Attributes:
         whole: measures on whole engines; its trials are in the same store.
-        measured_in: ``PIECES`` where pieces are other engines than the whole, else ``WHOLE``; see ``TrialKey``.
-        failures: the messages of passes that broke off.
     """
 
-    def __init__(self, whole: RebuildEvaluator, stream: Stream) -> None:
-        """Prepares the evaluator, on a stream of the network and the inputs of ``whole``."""
-        self.whole = whole
-        self.measured_in = WHOLE if stream.builder.is_exact else PIECES
-        self.failures: list[str] = []
-        self._stream = stream
-        self._nothing = whole.network.plan((), whole.network.base or whole.high)
-
-    @classmethod
-    def of(
-        cls, whole: RebuildEvaluator, make_builder: MakeBuilder, *, memory: int, few_boundaries: bool
-    ) -> BranchEvaluator:
-        """Cuts the network of ``whole`` into pieces, and makes its evaluator in passes.
-
-        On ONNX Runtime a piece does exactly what it does in the whole network. Other engines fuse and choose kernels as
-        they like: there pieces are as small as can be, and their trials do not stand for those of whole engines.
+    def __init__(self, whole: RebuildEvaluator, builder: OnnxRuntimeBuilder, memory: int) -> None:
+        """Prepares the evaluator; the session is made for the first plan.
 
         Args:
-            make_builder: makes the builder of the engines of pieces, where that of ``whole`` is not ONNX Runtime's.
-            memory: bytes of tensors that a pass may hold at once.
-            few_boundaries: few of the boundaries are measured, in many small passes: a large network is cut into larger
-                pieces, and their engines are kept.
+            builder: that of ``whole``.
+            memory: bytes of tensors that the session may keep.
         """
-        network, builder, inputs = whole.network, whole.builder, whole.inputs
-        shapes = [tuple((name, array.shape) for name, array in feeds.items()) for feeds in inputs]
-        first_of_shapes = dict(zip(reversed(shapes), reversed(inputs), strict=True))
-        facts_of_shapes = {key: facts_for(network, feeds) for key, feeds in first_of_shapes.items()}
-        facts = [facts_of_shapes[key] for key in shapes]
-        free = with_free_batch(network, inputs[0])
-        if isinstance(builder, OnnxRuntimeBuilder):
-            size = max(PIECE_LAYERS, len(network.quantizable) // _MOST_PIECES) if few_boundaries else PIECE_LAYERS
-            pieces = cut(network, facts[0], size)
-            piece_builder: PieceBuilder = builder.pieces(free)
-        else:
-            pieces = cut(network, facts[0], 1)
-            piece_builder = EnginePieces(network, free, facts[0], MOST_ROWS, make_builder)
-        learned = Learned(free.repaired, dict(free.axes))
-        stream = Stream(network, pieces, piece_builder, learned, inputs, facts, memory, keeps_engines=few_boundaries)
-        return cls(whole, stream)
+        self.whole = whole
+        self._builder, self._memory = builder, memory
+        self._session: SwitchSession | None = None
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of a plan on a whole engine, or one that is exactly the same."""
-        return self.whole.measure(plan)
+        """Returns the trial of ``plan``, from the store if it is there. A failure is an outcome, not an error."""
+        plan = self.whole.canonical(plan)
+        key = TrialKey(plan.key(), SWITCH).text
+        trial = self.whole.store.find(key)
+        if trial is not None:
+            return trial
+        try:
+            session = self._opened(plan)
+        except TrialFailed:  # ONNX Runtime refuses the graph of all plans
+            return self.whole.measure(plan)
+        if not session.runs(plan):
+            return self.whole.measure(plan)
+        began = perf_counter()
+        try:
+            outputs = [session.infer(plan, feeds) for feeds in self.whole.inputs]
+        except TrialFailed as failure:
+            trial = Trial(key, failure.outcome, message=failure.message, builds=0)
+        else:
+            ran, seconds = self._builder.ran(plan), perf_counter() - began
+            trial = Trial(key, MEASURED, ran=ran, infer_seconds=seconds, inferences=len(outputs), builds=0)
+            trial = trial.judged(self.whole.compare(outputs))
+        self.whole.store.keep(trial)
+        return trial
 
-    def work(self, plans: Sequence[PrecisionPlan]) -> int:
-        """Returns the number of rows that will run through pieces to measure ``plans``, for a progress bar."""
-        count = len(self._stream.pieces)
-        return sum(count - piece_number for one_pass in self._passes(plans) for piece_number, _ in one_pass.branches)
+    def close(self) -> None:
+        """Frees the memory of the session; the next plan makes it again."""
+        self._session = None
+        give_back_memory()
 
-    def measure_all(self, plans: Sequence[PrecisionPlan], on_piece: OnPiece) -> list[Trial]:
-        """Returns the trial of each plan, from the store if it is there.
+    def _opened(self, plan: PrecisionPlan) -> SwitchSession:
+        """Returns the session; it is made anew when the first plan with layers half in INT8 comes."""
+        halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
+        more = () if set(halves).isdisjoint(plan.precisions) else halves
+        if self._session is None or (more and not self._session.runs(plan)):
+            facts = facts_for(self.whole.network, self.whole.inputs[0])
+            self._session = self._builder.switch(None, facts, self._memory, more)
+        return self._session
 
-        If a pass fails, the plans that it did not reach are left to whole engines.
-        """
-        for one_pass in self._passes(plans):
-            try:
-                for attempts in self._stream.run(one_pass, on_piece):
-                    self.whole.store.keep(*(self._trial(attempted, one_pass) for attempted in attempts))
-            except TrialFailed as failure:
-                self.failures.append(failure.message)
-        return [self._known_in_pass(plan) or self.whole.measure(plan) for plan in plans]
 
-    def _trial(self, attempted: Attempt, one_pass: Pass) -> Trial:
-        key = TrialKey(attempted.trial.plan, self.measured_in)
-        key = key if one_pass.after == self._nothing else key.in_rows
-        trial = replace(attempted.trial, plan=key.text, ran=self._stream.builder.ran(attempted.plan))
-        return trial.judged(self.whole.compare(attempted.outputs))
-
-    def _known_in_pass(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan, or None: that of this run first, then one stacked with other rows."""
-        key, store = TrialKey(self.whole.canonical(plan).key(), self.measured_in), self.whole.store
-        return store.recall(key.text) or store.find(key.in_rows.text) or store.find(key.text)
-
-    def _passes(self, plans: Sequence[PrecisionPlan]) -> list[Pass]:
-        unknown = [self.whole.canonical(plan) for plan in plans if self._known_in_pass(plan) is None]
-        return arrange(unknown, self._stream.pieces, self._nothing)
+Evaluator = RebuildEvaluator | SwitchEvaluator

@@ -25,6 +25,8 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.machine import InThisThread, ThreadsIfLong
 
 Infer = Callable[[Feeds], Outputs]
+SHARE_KEPT = 4
+"""The tensors between pieces of the network that are kept for other plans may take one such part of the memory."""
 
 
 class Runner(Protocol):

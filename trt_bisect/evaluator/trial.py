@@ -27,10 +27,8 @@ NOT_FINITE = "not finite"
 LOST = "lost"
 PASSING = (TIMED_OUT, LOST, OUT_OF_MEMORY)
 """Outcomes that may not be the plan's fault: the next run tries the plan again."""
-WHOLE = ""
-PIECES = "pieces"
+WHOLE, SWITCH = "", "switch"
 """The engines that a trial was measured on, see ``TrialKey``."""
-_ROWS = "rows"
 AS_ASKED = "as asked"
 """Encodes the precisions of the plan itself."""
 
@@ -43,9 +41,9 @@ class TrialKey:
 
     Attributes:
         plan: the plan's key, or another word without a space.
-        measured_in: ``WHOLE``: a whole engine, or pieces that compute exactly what a whole engine does. ``PIECES``:
-            pieces that are built as engines of their own. Others: see ``in_rows``, ``evaluator.each_input`` and
-            ``evaluator.accuracy``.
+        measured_in: ``WHOLE``: an engine of this plan. ``SWITCH``: the session that switches precisions, whose float
+            sums have another order, so that values at the edge between two INT8 levels can fall to the other side.
+            Others: see ``evaluator.each_input`` and ``evaluator.accuracy``.
     """
 
     plan: str
@@ -60,8 +58,8 @@ class TrialKey:
     def from_text(cls, text: str) -> TrialKey:
         """The key that has this text.
 
-        >>> TrialKey.from_text("pieces rows 8*3.f*2")
-        TrialKey(plan='8*3.f*2', measured_in='pieces rows')
+        >>> TrialKey.from_text("switch 8*3.f*2")
+        TrialKey(plan='8*3.f*2', measured_in='switch')
         """
         measured_in, _, plan = text.rpartition(" ")
         return cls(plan, measured_in)
@@ -70,20 +68,6 @@ class TrialKey:
     def has_plan(self) -> bool:
         """True if the trial is of a plan; that of an accuracy in FP32 is of none."""
         return "*" in self.plan
-
-    @property
-    def in_rows(self) -> TrialKey:
-        """The key of the same plan where its row ran on in INT8, stacked with the rows of other plans.
-
-        Float sums are added in another order there than on a whole engine, so that values at the edge between two INT8
-        levels fall to the other side. Such a trial is never used as that of a whole engine.
-        """
-        return TrialKey(self.plan, f"{self.measured_in} {_ROWS}" if self.measured_in else _ROWS)
-
-    @property
-    def in_pieces(self) -> bool:
-        """True if the trial was measured on pieces that are other engines than a whole one."""
-        return self.measured_in.split(" ")[0] == PIECES
 
 
 def shortened(ran: Mapping[int, str], plan: str) -> Any:
@@ -161,10 +145,10 @@ class Trial:
         ran: by layer index, the precision that the layer's inputs were rounded to, or one of ``UNPROVEN``; see
             ``Engine.ran``.
         message: the error, or the builder's warnings.
-        build_seconds: the time of the build, or the trial's share of a pass.
-        infer_seconds: the time of the inferences, or the trial's share of a pass.
+        build_seconds: the time of the build.
+        infer_seconds: the time of the inferences.
         inferences: the number of inferences.
-        builds: the number of engines built for it; in a pass, the first trial has them all.
+        builds: the number of engines built for it.
         losses: for a plan that is run on one input after another, the loss on each input so far, by its place.
         items: likewise the number of things that were compared on the input, where a task counts them.
     """
@@ -236,14 +220,6 @@ class TrialStore:
 
     def find(self, plan: str) -> Trial | None:
         """Returns the trial with this key, or None if the plan was never tried so."""
-        return self.trials.get(plan)
-
-    def recall(self, plan: str) -> Trial | None:
-        """Returns the trial with this key if it was found or kept since the store was opened, else None.
-
-        A trial that an earlier run has left in the journal, and that this run has not reached yet, does not count: the
-        choice between two evaluators must not depend on when a run was stopped.
-        """
         return self.trials.get(plan)
 
     def keep(self, *trials: Trial) -> None:

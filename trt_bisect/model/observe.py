@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import onnx
 import onnxruntime as ort
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.file import Written, refill, tensors_read, with_outputs
-from trt_bisect.model.layers import TensorFacts, TensorTypes, attribute
+from trt_bisect.model.layers import TensorFacts, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.model.prepare import infer_shapes, unused_name
 from trt_bisect.model.session import element_type, make_session
@@ -243,23 +243,6 @@ class Observer:
             ) from error
 
 
-@dataclass(frozen=True)
-class FreeBatch:
-    """A network with a dynamic first axis, as far as shape inference can tell.
-
-    It is not proven to be right: code that stacks samples must compare the result with that of single samples.
-
-    Attributes:
-        network: the network; Reshapes to a fixed batch are changed.
-        axes: by tensor, the axis that grows with the batch; None for a tensor that does not grow.
-        repaired: the indices of the changed layers.
-    """
-
-    network: Network
-    axes: Mapping[str, int | None]
-    repaired: frozenset[int]
-
-
 def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
     """Returns the shape and dtype of every tensor for ``feeds``: inferred, or else read from a run of the network.
 
@@ -313,22 +296,6 @@ def _observed(
     return {name: (tuple(int(n) for n in shapes[shape_of[name]]), dtype) for name, dtype in dtypes.items()}
 
 
-def with_free_batch(network: Network, feeds: Feeds) -> FreeBatch:
-    """Returns the network for any number of samples of the shape of ``feeds``, which hold one sample or one batch."""
-    model = _without_shapes(network)
-    first = next((np.shape(feeds[spec.name]) for spec in network.inputs if np.ndim(feeds[spec.name])), ())
-    batch = first[0] if first else 1
-    taken = {dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim}
-    symbol = unused_name("batch", taken)
-    for value in model.graph.input:
-        dims = value.type.tensor_type.shape.dim
-        if len(dims) and np.shape(feeds[value.name])[0] == batch:
-            dims[0].dim_param = symbol
-    repaired = _repair_reshapes(model.graph, batch)
-    model = infer_shapes(model)
-    return FreeBatch(replace(network, skeleton=model), _axes(model.graph, symbol), repaired)
-
-
 def _without_shapes(network: Network) -> onnx.ModelProto:
     """Returns a copy of the skeleton without the shapes of inner tensors and of outputs."""
     model = deepcopy(network.skeleton)
@@ -339,37 +306,3 @@ def _without_shapes(network: Network) -> onnx.ModelProto:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
     return model
-
-
-def _repair_reshapes(graph: onnx.GraphProto, batch: int) -> frozenset[int]:
-    """Makes the first axis of Reshapes to a fixed shape dynamic: -1, or 0 if another is -1; returns their indices."""
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    repaired = []
-    for index, node in enumerate(graph.node):
-        if node.op_type != "Reshape" or node.input[1] not in constants:
-            continue
-        shape = numpy_helper.to_array(constants[node.input[1]]).copy()
-        if not shape.size or shape[0] <= 0:
-            continue
-        if -1 not in shape:
-            shape[0] = -1
-        elif shape[0] == batch and not attribute(node, "allowzero", 0):
-            shape[0] = 0
-        else:
-            continue
-        name = unused_name(f"{node.output[0]}_free_shape", set(constants))
-        node.input[1], constants[name] = name, numpy_helper.from_array(shape, name)
-        graph.initializer.append(constants[name])
-        repaired.append(index)
-    return frozenset(repaired)
-
-
-def _axes(graph: onnx.GraphProto, symbol: str) -> dict[str, int | None]:
-    """The axis of each tensor that is named ``symbol``; None for a fixed shape, 0 for an unknown one."""
-    axes: dict[str, int | None] = {}
-    for value in (*graph.value_info, *graph.input, *graph.output):
-        dims = value.type.tensor_type.shape.dim
-        is_fixed = value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
-        named = (axis for axis, dim in enumerate(dims) if dim.dim_param == symbol)
-        axes[value.name] = next(named, None if is_fixed else 0)
-    return axes

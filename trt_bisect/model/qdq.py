@@ -6,16 +6,16 @@ has one on its skip input only (see ``model.layers``). A layer that stays high t
 an INT8 layer whose consumers are all high has a float output: a boundary adds no rounding of its own. On request
 tensors that layers which only follow make or read are rounded too (see ``model.layers``).
 
-A switch is one graph that runs any plan with any scales. An If for each quantizable layer holds the layer in low and in
-high precision. The conditions of all Ifs are one input of the graph, and the scales of all activations another: the
-time in which ONNX Runtime checks the names of inputs grows with the square of their number. With 2,000 layers it was 82
-of the 144 ms of an inference.
+A switch is one graph that runs any plan with any scales. An If for each quantizable layer holds the layer in every
+precision that plans give it. The conditions of all Ifs are one input of the graph, and the scales of all activations
+another: the time in which ONNX Runtime checks the names of inputs grows with the square of their number. With 2,000
+layers it was 82 of the 144 ms of an inference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
@@ -23,8 +23,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from trt_bisect.model.file import Written
-from trt_bisect.model.layers import Layer, Rounding, TensorFacts
-from trt_bisect.model.network import Network, spec_of
+from trt_bisect.model.layers import Layer, Rounding
+from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
 from trt_bisect.model.quantizer import Quantizer, Scales
 from trt_bisect.model.writing import GraphWriting, Names, WritingContext, renamed
@@ -45,10 +45,9 @@ class GraphTarget(Enum):
 
 @dataclass
 class WrittenPiece(Written):
-    """The graph of a piece; ``leaves`` has for the trunk the output of each leaf, ``branch_leaves`` for each branch."""
+    """The graph of a piece; ``leaves`` has the name of the output that holds each leaf."""
 
     leaves: Mapping[str, str] = field(default_factory=dict)
-    branch_leaves: tuple[Mapping[str, str], ...] = ()
 
 
 class PlanWriter:
@@ -79,34 +78,20 @@ class PlanWriter:
         model, weights = writing.assemble(graph.input, graph.output)
         return Written(model, weights, pairs)
 
-    def write_piece(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan] = ()) -> WrittenPiece:
-        """Writes one graph with a piece in the precisions of ``trunk`` and, from the same inputs, of each branch.
+    def write_piece(self, piece: Piece, plan: PrecisionPlan) -> WrittenPiece:
+        """Writes a graph with a piece in the precisions of ``plan``.
 
-        A branch reads the trunk's tensors up to its first layer whose precision differs. From there on it has layers
-        of its own. Raises ValueError if a plan has another number of layers.
+        Raises:
+            ValueError: the plan has another number of layers.
         """
-        for plan in (trunk, *branches):
-            self._check(plan)
-        writing, trunk_names = GraphWriting(self.context), Names()
-        starts = [
-            next((k for k in piece.layers if trunk.precisions[k] is not plan.precisions[k]), piece.stop)
-            for plan in branches
-        ]
-        branch_names: dict[int, Names] = {}
-        pairs: dict[int, tuple[str, ...]] = {}
-        for k in piece.layers:
-            for branch in (branch for branch, start in enumerate(starts) if start == k):
-                branch_names[branch] = trunk_names.copy(f"{self.context.tag}branch{branch}")
-            pairs.update(self._write_layers(writing, trunk, [k], trunk_names))
-        for branch, names in branch_names.items():
-            self._write_layers(writing, branches[branch], range(starts[branch], piece.stop), names)
-        copies = [trunk_names, *(branch_names.get(branch, trunk_names) for branch in range(len(branches)))]
-        leaves = [{leaf: names.final.get(leaf, leaf) for leaf in piece.leaves} for names in copies]
-        leaf_of = {output: leaf for outputs in leaves for leaf, output in outputs.items()}
-        inputs = [self.value_info(name, name) for name in piece.reads]
-        infos = [self.value_info(leaf, output) for output, leaf in leaf_of.items()]
+        self._check(plan)
+        writing, names = GraphWriting(self.context), Names()
+        pairs = self._write_layers(writing, plan, piece.layers, names)
+        leaves = {leaf: names.final.get(leaf, leaf) for leaf in piece.leaves}
+        inputs = [self.value_info(name) for name in piece.reads]
+        infos = [self.value_info(leaf, output) for leaf, output in leaves.items()]
         model, weights = writing.assemble(inputs, infos)
-        return WrittenPiece(model, weights, pairs, leaves[0], tuple(leaves[1:]))
+        return WrittenPiece(model, weights, pairs, leaves)
 
     def _check(self, plan: PrecisionPlan) -> None:
         if len(plan) != len(self.network.layers):
@@ -125,43 +110,13 @@ class PlanWriter:
         return renamed(self.context.types.get(tensor, onnx.ValueInfoProto(name=tensor)), name or tensor)
 
 
-def sub_network(network: Network, piece: Piece, facts: TensorFacts) -> Network:
-    """Returns the layers of a piece as a network. Names are kept, weights are shared, layers are numbered from 0.
-
-    The piece's ``reads`` become the inputs, with the shapes of ``facts`` if the network gives none, its ``leaves`` the
-    outputs.
-    """
-    writer = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME)
-    written = writer.write_piece(piece, network.free_plan())
-    for value in written.model.graph.input:
-        if not value.type.tensor_type.HasField("shape"):
-            dtype = helper.np_dtype_to_tensor_dtype(facts.dtypes[value.name])
-            value.CopyFrom(helper.make_tensor_value_info(value.name, dtype, facts.shapes[value.name]))
-    return Network(
-        source=network.source,
-        skeleton=written.model,
-        weights=written.weights,
-        layers=tuple(replace(network.layers[k], index=k - piece.start) for k in piece.layers),
-        inputs=tuple(spec_of(value) for value in written.model.graph.input),
-        outputs=tuple(spec_of(value) for value in written.model.graph.output),
-        has_pairs=network.has_pairs,
-        low=network.low,
-        on_grid=network.on_grid,
-    )
-
-
-def sub_plan(plan: PrecisionPlan, piece: Piece) -> PrecisionPlan:
-    """Returns the part of a plan of the whole network that applies to a piece."""
-    return PrecisionPlan(plan.precisions[piece.start : piece.stop], plan.low)
-
-
 @dataclass
 class WrittenSwitch(Written):
     """A graph for all plans.
 
     Attributes:
-        gates: the indices of the quantizable layers. The input ``gates_input``, bool ``[gates + followed]``, is true
-            for those in the low precision.
+        gates: a layer and a precision each. The input ``gates_input``, bool ``[gates + followed]``, is true where the
+            layer has that precision. A layer with no true gate has its last one.
         followed: the tensors that are rounded where they are made, in some plans. After the layers, ``gates_input`` is
             true for those that are rounded there.
         scales: the rounded activations; the input ``scales_input``, float32 ``[scales]``, has their scales.
@@ -169,30 +124,55 @@ class WrittenSwitch(Written):
         scales_input: its name; empty if there are no scales.
     """
 
-    gates: Sequence[int] = ()
+    gates: Sequence[tuple[int, Precision]] = ()
     followed: Sequence[str] = ()
     scales: Sequence[str] = ()
     gates_input: str = ""
     scales_input: str = ""
 
 
-def write_switch(writer: PlanWriter, high: Precision, piece: Piece | None = None) -> WrittenSwitch:
-    """Writes the network of ``writer`` with both precisions of every quantizable layer, and the others in its base.
+Choices = Sequence[tuple[Precision, ...]]
+"""By layer the precisions that plans give it."""
+
+
+def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()) -> Choices:
+    """Returns by layer the precisions that the plans of a search give it, the base last.
+
+    A quantizable layer is low, in one of ``more``, raised, or in the base. A layer that the user fixed has one
+    precision. INT16 is no choice, as the scale of 16 bits is no input of the graph.
+
+    Args:
+        high: the precision of layers that a plan raises, and the base where the network has none.
+    """
+    base, choices = network.base or high, list[tuple[Precision, ...]]()
+    for layer in network.layers:
+        if layer.fixed not in (None, Precision.INT16):
+            choices.append((layer.fixed,))
+        elif layer.quantizable:
+            choices.append(tuple(dict.fromkeys((network.low.precision, *more, high, base))))
+        else:
+            choices.append((base,))
+    return choices
+
+
+def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = None) -> WrittenSwitch:
+    """Writes the network of ``writer`` with every precision of every layer.
 
     No leaf of ``piece`` has two versions (see ``model.pieces``); None for all layers.
     """
     writing, names, tag = GraphWriting(writer.context, scales_are_inputs=True), Names(), writer.context.tag
     graph = writer.network.skeleton.graph
     layers = writer.network.layers if piece is None else writer.network.layers[piece.start : piece.stop]
-    gates: dict[int, str] = {}
+    gates: dict[tuple[int, Precision], str] = {}
     may_follow, followed = writer.context.followed(writer.network.quantizable), dict[str, str]()
     for layer in layers:
-        if layer.quantizable:
-            gates[layer.index] = f"gate{tag}switch{layer.index}"
-            precisions = writer.network.low.precision, high
-            writing.nodes.append(_choice(writing, layer, precisions, names, gates[layer.index], tag))
+        *gated, last = choices[layer.index]
+        if gated:
+            of_layer = {precision: f"gate{tag}switch{layer.index}{number}" for number, precision in enumerate(gated)}
+            writing.nodes.append(_choice(writing, layer, of_layer, last, names, tag))
+            gates.update({(layer.index, precision): gate for precision, gate in of_layer.items()})
         else:
-            writing.layer(layer, writer.network.base or high, names)
+            writing.layer(layer, last, names)
         for tensor in (tensor for tensor in layer.outputs if tensor in may_follow):
             followed[tensor] = f"gate{tag}held{len(followed)}"
             writing.nodes.append(_held(writing, layer, tensor, names, followed[tensor], tag))
@@ -219,34 +199,47 @@ def _split(
 
 
 def _choice(
-    writing: GraphWriting, layer: Layer, precisions: tuple[Precision, Precision], names: Names, gate: str, tag: str
+    writing: GraphWriting, layer: Layer, gates: Mapping[Precision, str], last: Precision, names: Names, tag: str
 ) -> onnx.NodeProto:
-    """The If of one layer, in its low precision or in the high one.
+    """Returns the If of a layer: in the first precision whose gate is true, else in the last one.
 
-    A tensor that is rounded only as an output of the network has two outputs: both versions.
+    With several gates the Ifs are nested, from the last gate outwards. A tensor that is rounded only as an output of
+    the network has two outputs: both versions.
     """
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.at_output}
-    bodies = []
-    for name, precision in zip(("then_branch", "else_branch"), precisions, strict=True):
-        inside = names.copy(f"{tag}switch{layer.index}{name[0]}")
-        with writing.body() as nodes:
-            writing.layer(layer, precision, inside)
-        results = []
-        for tensor in layer.outputs:
-            results.append(inside.final[tensor])
-            if tensor in rounded:
-                results.append(f"{inside.final[tensor]}_read")
-                nodes.append(helper.make_node("Identity", [inside.read[tensor]], [results[-1]]))
-        outputs = [onnx.ValueInfoProto(name=result) for result in results]
-        bodies.append(onnx.GraphProto(name=name, node=nodes, output=outputs))
+    otherwise = _body(writing, layer, last, names, f"{tag}switch{layer.index}e", rounded)
+    for number, (precision, gate) in reversed([*enumerate(gates.items())]):
+        then = _body(writing, layer, precision, names, f"{tag}switch{layer.index}t{number}", rounded)
+        inner = [f"{output.name}{tag}inner{number}" for output in then.output]
+        name = f"{layer.name}{tag}switch{number}"
+        node = helper.make_node("If", [gate], inner, name=name, then_branch=then, else_branch=otherwise)
+        outputs = [onnx.ValueInfoProto(name=output) for output in inner]
+        otherwise = onnx.GraphProto(name=f"otherwise{number}", node=[node], output=outputs)
     outside = []
     for tensor in layer.outputs:
         outside.append(tensor)
         if tensor in rounded:
             names.read[tensor] = f"{tensor}{tag}switch"
             outside.append(names.read[tensor])
-    name = f"{layer.name}{tag}switch"
-    return helper.make_node("If", [gate], outside, name=name, then_branch=bodies[0], else_branch=bodies[1])
+    del node.output[:]
+    node.output.extend(outside)
+    return node
+
+
+def _body(
+    writing: GraphWriting, layer: Layer, precision: Precision, names: Names, suffix: str, rounded: Collection[str]
+) -> onnx.GraphProto:
+    """Returns a branch of an If: a layer in one precision, with both versions of the tensors in ``rounded``."""
+    inside, results = names.copy(suffix), list[str]()
+    with writing.body() as nodes:
+        writing.layer(layer, precision, inside)
+    for tensor in layer.outputs:
+        results.append(inside.final[tensor])
+        if tensor in rounded:
+            results.append(f"{inside.final[tensor]}_read")
+            nodes.append(helper.make_node("Identity", [inside.read[tensor]], [results[-1]]))
+    outputs = [onnx.ValueInfoProto(name=result) for result in results]
+    return onnx.GraphProto(name=f"{precision}{suffix}", node=nodes, output=outputs)
 
 
 def _held(writing: GraphWriting, layer: Layer, tensor: str, names: Names, gate: str, tag: str) -> onnx.NodeProto:

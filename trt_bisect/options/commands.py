@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from trt_bisect.driver.curves import FULL
 from trt_bisect.options import kinds
 from trt_bisect.options.concerns import (
-    BRANCH,
+    AUTO,
     DATA,
     ENGINE_CHOICES,
     INPUT,
@@ -41,7 +41,7 @@ COMPARISON = panel("Comparison")
 class WithoutRecipeOptions(MeasuringOptions):
     """The options of commands that measure in this process with TensorRT's defaults, and write no recipe."""
 
-    strategy: Annotated[str, NOT_HERE] = field(default=BRANCH, init=False)
+    strategy: Annotated[str, NOT_HERE] = field(default=AUTO, init=False)
     curve: Annotated[str, NOT_HERE] = field(default=FULL, init=False)
     trtexec: Annotated[str, NOT_HERE] = field(default="", init=False)
     tensorboard: Annotated[kinds.File | None, NOT_HERE] = field(default=None, init=False)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trt_bisect.model.network import Network
     from trt_bisect.model.quantizer import LowPrecision
 
-AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
+AUTO, EMULATION, EXHAUSTIVE, BISECT = "auto", "emulation", "exhaustive", "bisect"
 QUICK, DEFAULT, THOROUGH = "quick", "default", "thorough"
 EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES = "none", "tensors", "full", "remedies"
 NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY = "none", "outputs", "layers", "boundaries", "polygraphy"
@@ -385,10 +385,11 @@ class MeasuringOptions(
             --tacticSources=+CUBLAS,+CUDNN'.
         dla: Run on this DLA core, and on the GPU what the core cannot run: with weak typing up to TensorRT 10.7; with
             strong typing from 11.4.1 on, with --base fp16 --one-scale '*'. Not tested yet.
-        strategy: Measure the whole curve in one pass through pieces of the network (branch), an engine per layer
-            (exhaustive), or about log2 N engines per suspect (bisect). auto: branch on ONNX Runtime, else bisect.
-        curve: With branch, measure every boundary (full), every sixteenth and all where the loss changes (adaptive), or
-            what the verdict needs (culprits). auto: adaptive from 401 quantizable layers on, else full.
+        strategy: Measure the curve with an engine per layer (exhaustive), or about log2 N engines per suspect (bisect).
+            auto: with one session for all plans on ONNX Runtime, else bisect.
+        curve: On that session, measure every boundary (full), every sixteenth and all where the loss changes
+            (adaptive), or only what shows the suspects (culprits). auto: adaptive from 401 quantizable layers on, else
+            full.
         margin: Keep this share of the allowed loss in reserve for unseen inputs (from 20 inputs on).
         cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
     """
@@ -400,7 +401,7 @@ class MeasuringOptions(
     typing: Annotated[str, TENSORRT(kinds.choice(*TYPING_CHOICES))] = AUTO
     trtexec: Annotated[str, TENSORRT(kinds.TRTEXEC, without="TensorRT's defaults")] = ""
     dla: Annotated[int | None, TENSORRT(kinds.whole(least=0))] = None
-    strategy: Annotated[str, SEARCH(kinds.choice(AUTO, BRANCH, EXHAUSTIVE, BISECT), expert=True)] = AUTO
+    strategy: Annotated[str, SEARCH(kinds.choice(AUTO, EXHAUSTIVE, BISECT), expert=True)] = AUTO
     curve: Annotated[str, SEARCH(kinds.choice(AUTO, FULL, ADAPTIVE, CULPRITS), expert=True)] = AUTO
     margin: Annotated[kinds.Share, SEARCH(kinds.number(least=0, most=0.9, share=True), expert=True)] = 0.2
     cluster: Annotated[str, RESOURCES(kinds.TEXT, without="in this process")] = ""
@@ -461,17 +462,14 @@ class MeasuringOptions(
         )
 
     def curve_of(self, strategy: str, layers: int) -> str:
-        """The curve of a network with that many quantizable layers; only ``branch`` has a choice."""
-        if strategy == BRANCH:
+        """The curve of a network with that many quantizable layers; only the emulation has a choice."""
+        if strategy == EMULATION:
             return usual_curve(layers) if self.curve == AUTO else self.curve
         return FULL if strategy == EXHAUSTIVE else CULPRITS
 
     def strategy_on(self, engine: str) -> str:
-        """The strategy on an engine: ``auto`` is ``branch`` on ONNX Runtime, and else ``bisect``.
-
-        An NVIDIA engine may fuse and round a piece differently from the whole network. How much is not known yet.
-        """
-        usual = BRANCH if engine == "onnxruntime" else BISECT
+        """Returns the strategy on an engine: ``auto`` is the emulation on ONNX Runtime, and else ``bisect``."""
+        usual = EMULATION if engine == "onnxruntime" else BISECT
         return usual if self.strategy == AUTO else self.strategy
 
 

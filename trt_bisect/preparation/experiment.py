@@ -17,21 +17,21 @@ from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Builder, BuildOptions, Engine, Outputs, ProfileShapes
 from trt_bisect.builder.engines import ONNXRUNTIME, make_builder, open_builder, typing_of
-from trt_bisect.builder.isolation import WorkerProcess
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.cache import is_cache_path
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.cluster.ray_cluster import open_cluster
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, profile_shapes, profile_sizes
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
-from trt_bisect.driver.curves import FULL
 from trt_bisect.driver.search import Question
-from trt_bisect.evaluator.evaluators import BranchEvaluator, Compare, RebuildEvaluator
-from trt_bisect.evaluator.trial import WHOLE, Trial, TrialStore
+from trt_bisect.evaluator.evaluators import Compare, Evaluator, RebuildEvaluator, SwitchEvaluator
+from trt_bisect.evaluator.inferences import SHARE_KEPT
+from trt_bisect.evaluator.trial import Trial, TrialStore
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import FLOAT_TYPES, FP8
-from trt_bisect.options.concerns import BRANCH, JudgeOptions, MeasuringOptions
+from trt_bisect.options.concerns import EMULATION, JudgeOptions, MeasuringOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.given_data import GivenData
 from trt_bisect.preparation.judgement import Judgement, Reference, other_reference
@@ -70,7 +70,7 @@ class Experiment:
     builder: Builder
     rule: Rule
     store: TrialStore
-    evaluator: RebuildEvaluator | BranchEvaluator
+    evaluator: Evaluator
     key: str
     data: Dataset | None
     more: tuple[Dataset, ...]
@@ -85,7 +85,7 @@ class Experiment:
     @property
     def whole(self) -> RebuildEvaluator:
         """The evaluator on whole engines."""
-        return self.evaluator.whole if isinstance(self.evaluator, BranchEvaluator) else self.evaluator
+        return self.evaluator.whole if isinstance(self.evaluator, SwitchEvaluator) else self.evaluator
 
     @property
     def question(self) -> Question:
@@ -94,11 +94,6 @@ class Experiment:
         fixed = {layer.index: layer.fixed for layer in network.layers if layer.fixed is not None}
         low, base = network.low.precision, network.base
         return Question(len(network.layers), network.movable, rule.budget, rule.step, high, low, fixed, base)
-
-    @property
-    def measured_in(self) -> str:
-        """The engines of its passes: ``PIECES`` if pieces are other engines than the whole network."""
-        return self.evaluator.measured_in if isinstance(self.evaluator, BranchEvaluator) else WHOLE
 
     def comparison_with(self, references: Sequence[Outputs], *, deciding: bool = False) -> Comparer:
         """Returns the comparison of outputs with FP32's for other inputs, or only of what decides about them."""
@@ -247,20 +242,13 @@ class Setup:
         network, _ = keeping_unusable_high(network, ranges)
         return self.with_ranges(experiment, ranges, network)
 
-    def in_pieces(self, experiment: Experiment) -> Experiment:
+    def with_curve(self, experiment: Experiment) -> Experiment:
         """Returns an experiment on whole engines with the evaluator that its strategy needs."""
-        if experiment.strategy != BRANCH:
+        builder = experiment.builder
+        if experiment.strategy != EMULATION or not isinstance(builder, OnnxRuntimeBuilder):
             return experiment
-        builder, scales = experiment.builder, experiment.ranges.scales
-        options, worker = self.build_options(), WorkerProcess()
-
-        def make(part: Network, profile: ProfileShapes) -> Builder:
-            return open_builder(builder.engine, builder.typing, part, scales, options, profile, worker)
-
-        evaluator = BranchEvaluator.of(
-            experiment.whole, make, memory=self.options.memory_bytes, few_boundaries=experiment.curve != FULL
-        )
-        return replace(experiment, evaluator=evaluator)
+        memory = self.options.memory_bytes // SHARE_KEPT
+        return replace(experiment, evaluator=SwitchEvaluator(experiment.whole, builder, memory))
 
     def fingerprint_parts(
         self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]

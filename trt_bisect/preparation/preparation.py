@@ -32,8 +32,7 @@ from trt_bisect.evaluator.trial import MEASURED, Trial, TrialStore
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import facts_for
 from trt_bisect.model.reading import compare_with_file
-from trt_bisect.options.commands import WithoutRecipeOptions
-from trt_bisect.options.concerns import AUTO, BRANCH, EXHAUSTIVE, HEADS, MeasuringOptions
+from trt_bisect.options.concerns import AUTO, EMULATION, HEADS, MeasuringOptions
 from trt_bisect.preparation.asked_network import refuse_emulated_only
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.preparation.given_data import faint_note
@@ -46,8 +45,8 @@ from trt_bisect.support.text import FILE, OUTPUTS, RANGES, SHAPES, TASK, Note, n
 _TELLING = 8
 """The number of samples whose outputs decide how a head is read."""
 STAYS_HERE = (
-    "The passes of 'branch' run on this machine: the cluster gets only its few plans of whole engines. It gets all "
-    "plans of 'exhaustive' and 'bisect'."
+    "The emulation runs on this machine: the cluster gets only its few plans of whole engines. It gets all plans of "
+    "--strategy exhaustive and bisect."
 )
 
 
@@ -96,7 +95,7 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
             slices=slices,
             task=task,
         )
-        yield setup.in_pieces(experiment)
+        yield setup.with_curve(experiment)
 
 
 def chosen_engine(setup: Setup) -> tuple[str, str]:
@@ -107,7 +106,7 @@ def chosen_engine(setup: Setup) -> tuple[str, str]:
     engine = choose_engine(options.engine)
     refuse_emulated_only(network, engine)
     strategy = strategy_for(options, engine)
-    if options.cluster and strategy == BRANCH:
+    if options.cluster and strategy == EMULATION:
         setup.progress.say(STAYS_HERE)
     return engine, strategy
 
@@ -334,16 +333,8 @@ def file_figure_noted(
 
 
 def strategy_for(options: MeasuringOptions, engine: str) -> str:
-    """Returns the strategy; with rounded followers ``auto``, and that of commands without a choice, is ``exhaustive``.
-
-    A layer that goes to INT8 changes what the followers before it round, so that pieces do not add up to the whole.
-    """
-    if not options.followers_round:
-        return options.strategy_on(engine)
-    if engine != ONNXRUNTIME:
+    """Returns the strategy on an engine; raises BadInput for rounded followers on an NVIDIA engine."""
+    if options.followers_round and engine != ONNXRUNTIME:
         problem = f"'--followers int8' is an emulation; on the engine '{engine}' TensorRT decides."
         raise BadInput(problem, "Leave it out, or add --engine onnxruntime.")
-    if options.strategy == BRANCH and not isinstance(options, WithoutRecipeOptions):
-        problem = "'--followers int8' cannot be measured in pieces: what is rounded depends on the layers after them."
-        raise BadInput(problem, "Leave out --strategy branch; exhaustive and bisect work.")
-    return EXHAUSTIVE if options.strategy in (AUTO, BRANCH) else options.strategy
+    return options.strategy_on(engine)

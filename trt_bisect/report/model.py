@@ -133,8 +133,6 @@ class LayerRow:
         why_not: the reason why the layer is not quantizable; empty for one that is.
         message: the message of a failed trial.
         rounds: the roundings of a culprit.
-        whole: the similarity on whole engines ``without`` and ``with`` the layer in INT8, for a layer that was blamed
-            by pieces that are other engines; else None.
         taken_back: what the recipe measures with this culprit in INT8 too: the similarity on an input that misses, or
             the accuracy where that decides.
         suspect: for a layer with a large drop that is no culprit, the reason why it is none.
@@ -173,7 +171,6 @@ class LayerRow:
     why_not: str = ""
     message: str = ""
     rounds: Annotated[tuple[RoundedTensor, ...], Column("")] = ()
-    whole: Annotated[Mapping[str, float | None] | None, Column("")] = None
     gain: Annotated[
         float | None, Column("Fixed alone", "Loss that full {low} wins back if only this layer is high", LOSS, rank=4)
     ] = None
@@ -331,7 +328,7 @@ class Report(Shown):
         stopped: ``interrupted``, ``time limit`` or ``no room`` for a run that was stopped before its end; the same
             command goes on. Its verdict is ``not measured`` if full INT8 was not measured on all inputs until then.
         plans: the number of plans measured.
-        builds: the number of engines built, of the whole network or of pieces.
+        builds: the number of engines built.
         peak_bytes: the most memory that the process held.
         command: the command line; empty for a run from Python.
         started: the time of the start, in seconds since the epoch; 0 in older reports.

@@ -44,7 +44,6 @@ class Journal(TrialStore):
         self.path = folder / JOURNAL
         self._fingerprint = fingerprint
         self._file = opened(self.path) if file is None else file
-        self._wanted: set[str] = set()
         self._file.seek(0)
         content = self._file.read()
         whole = complete_lines(content)
@@ -72,24 +71,12 @@ class Journal(TrialStore):
             self._others[fingerprint] = Journal(self.path.parent, fingerprint, about, self._file)
         return self._others[fingerprint]
 
-    def find(self, plan: str) -> Trial | None:
-        """Returns the trial with this key, or None; from now on it can be recalled."""
-        trial = super().find(plan)
-        if trial is not None:
-            self._wanted.add(plan)
-        return trial
-
-    def recall(self, plan: str) -> Trial | None:
-        """Returns the trial with this key if it was found or kept since the journal was opened, else None."""
-        return super().recall(plan) if plan in self._wanted else None
-
     def keep(self, *trials: Trial) -> None:
         """Appends trials, before the first ones the parts of the fingerprint, and waits until they are on disk."""
         records = [*self._head, *({"run": self._fingerprint, "trial": trial.to_json()} for trial in trials)]
         append(self._file, self.path, b"".join(json.dumps(record).encode() + b"\n" for record in records))
         self._head = []
         super().keep(*trials)
-        self._wanted.update(trial.plan for trial in trials)
 
     def __enter__(self) -> Journal:
         return self

@@ -85,8 +85,8 @@ def _positional(value: float, digits: int) -> str:
 
 NETWORK, DATA, RANGES, SHAPES = "network", "data", "ranges", "shapes"
 FILE, TASK, OUTPUTS, JUDGED_BY, ACCURACY = "file", "task", "outputs", "judged by", "accuracy"
-RANGE, MEMORY, PIECES, RECIPE = "out of range", "out of memory", "pieces", "recipe"
-ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, EXPLANATION = "adaptive curve", "passes broke off", "tensors", "explanation"
+RANGE, MEMORY, RECIPE = "out of range", "out of memory", "recipe"
+ADAPTIVE_CURVE, TENSORS, EXPLANATION = "adaptive curve", "tensors", "explanation"
 OBEDIENCE, FLOAT_KERNELS, DLA, REFUSED = "obedience", "float kernels", "DLA", "refused by ONNX Runtime"
 """The kinds of notes."""
 

@@ -28,8 +28,7 @@ from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.commands.run.search import Curve
 from trt_bisect.driver.curves import ADAPTIVE
 from trt_bisect.driver.search import Step
-from trt_bisect.evaluator.evaluators import BranchEvaluator
-from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial, TrialKey
+from trt_bisect.evaluator.trial import MEASURED, PASSING, SWITCH, Trial, TrialKey
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -57,7 +56,7 @@ from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obe
 from trt_bisect.report.summary import TIME_LIMIT, memory_notes, verdict_lines
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
 from trt_bisect.support.machine import peak_bytes
-from trt_bisect.support.text import ADAPTIVE_CURVE, NETWORK, OUTPUTS, PASSES_BROKE, PIECES, RECIPE, Note, listed, noted
+from trt_bisect.support.text import ADAPTIVE_CURVE, NETWORK, OUTPUTS, RECIPE, Note, noted
 
 
 @dataclass
@@ -100,19 +99,14 @@ class RunTrials:
     trials: Mapping[str, Trial]
     experiment: Experiment
 
-    def of_step(self, step: Step) -> Trial | None:
-        """Returns the trial of a step, None if there is none: of a whole engine where the step blames or sets aside."""
-        is_decided = step.suspect or step.loss is None
-        return (self.whole(step.plan) if is_decided else None) or self.in_a_pass(step.plan)
+    def of_plan(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns the trial of a plan as the curve measures it; None if there is none."""
+        plan_key = self._canonical(plan)
+        return self.trials.get(TrialKey(plan_key, SWITCH).text) or self.trials.get(plan_key)
 
     def whole(self, plan: PrecisionPlan) -> Trial | None:
         """Returns the trial of a plan on a whole engine, None if there is none."""
         return self.trials.get(self._canonical(plan))
-
-    def in_a_pass(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan in a pass, or else on a whole engine; None if there is none."""
-        key = TrialKey(self._canonical(plan), self.experiment.measured_in)
-        return self.trials.get(key.text) or self.trials.get(key.in_rows.text) or self.whole(plan)
 
     def that_ran(self, plan: PrecisionPlan) -> Trial | None:
         """Returns a trial of a plan that says what ran, on whatever engines; None if there is none."""
@@ -294,10 +288,9 @@ def without_recipe(report: Report) -> Report:
 
 
 def _verdict(report: Report, answer: Answer, trials: RunTrials) -> str:
-    """The verdict on full INT8. Trials of pieces that are other engines than the whole network do not count."""
-    wholes = [trial for key, trial in trials.trials.items() if not TrialKey.from_text(key).in_pieces]
+    """The verdict on full INT8."""
     answer = answer.of_user
-    if all(trial.failed for trial in wholes) or answer.full.outcome in PASSING:
+    if all(trial.failed for trial in trials.trials.values()) or answer.full.outcome in PASSING:
         return UNMEASURED
     full_meets = answer.meets and not answer.recipe.high
     if answer.most is not None and answer.by_accuracy:
@@ -329,7 +322,7 @@ def layer_rows(
     blank: Sequence[LayerRow], trials: RunTrials, curve: Curve, reasons: Mapping[int, str]
 ) -> tuple[LayerRow, ...]:
     """Returns the rows with what the curve measured, in execution order; ``reasons`` are those of the suspects."""
-    rule, sides = trials.experiment.rule, curve.sides(trials.experiment.question.rest)
+    rule = trials.experiment.rule
     steps = {step.layers[-1]: step for step in curve.findings.steps}
     before = None if curve.nothing.failed else curve.nothing
     rows = []
@@ -354,7 +347,6 @@ def layer_rows(
                 sqnr=min(ratios, default=None),
                 output=max(judged, key=lambda name: rule.output_loss(judged[name]), default=""),
                 message=trial.message if trial and trial.outcome != MEASURED else "",
-                whole=_on_whole_engines(trials, sides.get(row.index, ())),
             )
         )
         if step is None or trial is None or not (step.suspect or trial.failed):
@@ -370,7 +362,7 @@ def _judged(
     The trial has the layer and all before it in INT8, but for earlier culprits; ``step`` ends at the layer, ``before``
     is the trial that holds for the layer before. Each is None where it was not measured.
     """
-    trial = trials.of_step(step) if step is not None else None
+    trial = trials.of_plan(step.plan) if step is not None else None
     if step is not None and trial is not None:
         return trial, trial.outcome, step.drop if len(step.layers) == 1 and step.loss is not None else None
     if step is None and (row.fixed or not row.quantizable):
@@ -401,20 +393,9 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int,
     )
 
 
-def _on_whole_engines(run_trials: RunTrials, sides: Sequence[PrecisionPlan]) -> dict[str, float | None] | None:
-    trials, rule = [run_trials.whole(plan) for plan in sides], run_trials.experiment.rule
-    if not any(trials):
-        return None
-    return {side: rule.similarity(trial) for side, trial in zip(("without", "with"), trials, strict=True)}
-
-
 def _curve_notes(experiment: Experiment, curve: Curve) -> list[Note]:
-    """Notes on passes that could not be finished, and on the boundaries that an adaptive curve leaves out."""
-    evaluator, steps, notes = experiment.evaluator, curve.findings.steps, list[Note]()
-    failures = evaluator.failures if isinstance(evaluator, BranchEvaluator) else []
-    if failures:
-        text = f"{len(failures)} passes in pieces broke off, and whole engines took over: "
-        notes.append(Note(PASSES_BROKE, text + failures[0].splitlines()[0]))
+    """Returns a note on the boundaries that an adaptive curve leaves out."""
+    steps, notes = curve.findings.steps, list[Note]()
     measured, layers = len(steps), sum(len(step.layers) for step in steps)
     if experiment.curve == ADAPTIVE and measured != layers:
         text = (
@@ -446,30 +427,9 @@ def _notes(answer: Answer, curve: Curve, trials: RunTrials) -> list[Note]:
         *outputs,
         *noted(NETWORK, [worth] if answer.changes else []),
         *memory_notes(trials.trials.values()),
-        *overruled(curve, network, rule),
         *obedience_notes(network, trials.trials.values(), deciding),
         *dla_notes(network, of_user.full),
     ]
-
-
-def overruled(curve: Curve, network: Network, rule: Rule) -> list[Note]:
-    """Notes on findings of pieces that whole engines, which decide, contradict."""
-    pieces, wholes = curve.in_pieces, curve.findings
-    if pieces is None:
-        return []
-    notes, low = [], network.low.title
-    meets = [loss is not None and loss <= rule.budget for loss in (pieces.full, wholes.full)]
-    if meets[0] != meets[1]:
-        in_pieces, on_whole = ("meets" if good else "misses" for good in meets)
-        text = f"full {low} {in_pieces} the threshold when measured in pieces but {on_whole} it on the whole engine"
-        notes.append(Note(PIECES, f"{text}; the whole engine decides"))
-    for blaming, acquitting, form in (
-        (pieces, wholes, "withdrawn: {}, suspects in pieces and not on whole engines"),
-        (wholes, pieces, "suspects on whole engines alone, and not in pieces: {}"),
-    ):
-        names = tuple(network.layers[k].name for k in blaming.suspects if k not in acquitting.suspects)
-        notes += [Note(PIECES, form.format(listed(names)), names)] if names else []
-    return notes
 
 
 def _rounded_tensors(layer: Layer, writer: PlanWriter) -> tuple[RoundedTensor, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 from trt_bisect.answer.result import Answer, reason_for
 from trt_bisect.commands.run.build_report import RunTrials, counts, figures_of, layer_rows, seconds_of
 from trt_bisect.commands.run.search import Curve
-from trt_bisect.driver.curves import CULPRITS, bisect, search_for
+from trt_bisect.driver.curves import CULPRITS, search_for
 from trt_bisect.driver.search import Findings, Loss, Search, Step
 from trt_bisect.errors import NoRoom, lacks_room
 from trt_bisect.evaluator.trial import UNTRIED, Trial, TrialStore
@@ -96,14 +96,12 @@ def curve_so_far(trials: RunTrials) -> tuple[Curve, Trial | None]:
     """Returns the curve so far, and the trial of full INT8, None without one.
 
     The drivers are run again on the trials so far, up to the first plan without one. That takes as many steps as
-    there are layers, and measures nothing. A pass measures full INT8, which the driver of a curve asks for first,
-    as the last of its plans: until then the driver is told that full INT8 has no figure.
+    there are layers, and measures nothing.
     """
     experiment = trials.experiment
     question, rule, curve = experiment.question, experiment.rule, experiment.curve
-    full, steps = trials.in_a_pass(question.all_but(())), list[Step]()
-    is_late = full is None and curve != CULPRITS
-    losses, ended = _driven(search_for(curve, question, steps), trials.in_a_pass, rule.loss, is_late=is_late)
+    full, steps = trials.of_plan(question.all_but(())), list[Step]()
+    losses, ended = _driven(search_for(curve, question, steps), trials.of_plan, rule.loss)
     findings = ended or Findings.so_far(rule.loss(full or UNTRIED), steps)
     if ended is None and curve == CULPRITS:
         settled = {*findings.suspects, *findings.set_aside}
@@ -113,33 +111,19 @@ def curve_so_far(trials: RunTrials) -> tuple[Curve, Trial | None]:
             if plan.lowered and not plan.lowered & settled
         ]
         findings = replace(findings, steps=(*unsettled, *findings.steps))
-    in_pieces = None
-    if experiment.measured_in and ended is not None:
-        decided = list[Step]()
-        of_wholes, at_end = _driven(bisect(question, decided, blamed=findings.suspects), trials.whole, rule.loss)
-        if of_wholes:
-            full, in_pieces = trials.whole(question.all_but(())), findings
-            findings = in_pieces.decided_by(at_end or Findings.so_far(rule.loss(full or UNTRIED), decided))
-    nothing = (trials.in_a_pass if in_pieces is None else trials.whole)(question.prefix(-1)) or UNTRIED
-    return Curve(findings, nothing, in_pieces), full
+    return Curve(findings, trials.of_plan(question.prefix(-1)) or UNTRIED), full
 
 
 def _driven(
-    search: Search[Findings],
-    measured: Callable[[PrecisionPlan], Trial | None],
-    loss: Callable[[Trial], Loss],
-    *,
-    is_late: bool = False,
+    search: Search[Findings], measured: Callable[[PrecisionPlan], Trial | None], loss: Callable[[Trial], Loss]
 ) -> tuple[dict[PrecisionPlan, Loss], Findings | None]:
-    """Runs a driver on the trials so far: returns the losses by plan, without the first one if that is late.
+    """Runs a driver on the trials so far; returns the losses by plan, and the findings.
 
     The findings are None if it waits for a plan that is not measured yet.
     """
     losses: dict[PrecisionPlan, Loss] = {}
     plan = next(search)
     try:
-        if is_late:
-            plan = search.send(None)
         while (trial := measured(plan)) is not None:
             losses[plan] = loss(trial)
             plan = search.send(losses[plan])

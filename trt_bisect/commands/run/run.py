@@ -315,7 +315,7 @@ class _Run:
         if searched.curve is None:
             self.setup.forecast.begins(CURVE)
             self.latest = report, of_user
-            searched.of_curve = self.setup.in_pieces(of_user.experiment)
+            searched.of_curve = self.setup.with_curve(of_user.experiment)
             self._announce(searched.of_curve)
             self._measure_curve(search, searched)
             searched.gains = search.alone.gains(of_user, searched.suspects)
