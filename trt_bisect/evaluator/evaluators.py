@@ -172,7 +172,9 @@ class SwitchEvaluator:
 
     def close(self) -> None:
         """Frees the memory of the session; the next plan makes it again."""
-        self._session = None
+        if self._session is not None:
+            self._session.close()
+            self._session = None
         give_back_memory()
 
     def _opened(self, plan: PrecisionPlan) -> SwitchSession:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trt_bisect.driver.curves import CULPRITS, FULL, search_for
+from trt_bisect.driver.curves import ADAPTIVE, CULPRITS, FULL, search_for
 from trt_bisect.driver.search import Findings, Loss, Search, Step, drive
 from trt_bisect.driver.speculative import GoodOrBad, LastRises, drive_concurrently
 from trt_bisect.evaluator.evaluators import SwitchEvaluator
@@ -39,7 +39,7 @@ class CurveSearch:
         experiment, evaluator = self.experiment, self.experiment.evaluator
         count = len(experiment.question.quantizable)
         few = math.ceil(math.log2(max(count, 2))) + 4  # of a bisection with one suspect; the bar grows with more
-        self.progress.stage("Measuring the curve", few if experiment.curve == CULPRITS else count + 2)
+        self.progress.stage("Measuring plans", few if experiment.curve == CULPRITS else count + 2)
         has_workers = not isinstance(evaluator, SwitchEvaluator) and evaluator.has_workers
         findings = self._by_workers() if has_workers else self._one_by_one()
         nothing = evaluator.measure(experiment.question.prefix(-1))
@@ -49,9 +49,10 @@ class CurveSearch:
 
     def _one_by_one(self) -> Findings:
         experiment, watched, announced = self.experiment, list[Step](), set[int]()
+        is_large = experiment.curve == ADAPTIVE
 
         def measure(plan: PrecisionPlan) -> Loss:
-            for step in watched:
+            for step in watched if is_large else ():
                 if step.suspect and not announced.issuperset(step.layers):
                     announced.update(step.layers)
                     self.progress.say(f"Suspect: {self._name(step.layers[0])}")
