@@ -134,11 +134,9 @@ def worst_inputs(
 
     Args:
         samples: read once.
-        fp32: the reference.
-        int8: the engine that is compared with it.
+        fp32, int8: the reference, and the engine that is compared with it.
         rule: the rule, or a function from the reference outputs of the first sample to it.
-        count: the number of samples to return.
-        on_sample: called with the number of samples begun.
+        count, on_sample: the number of samples to return; called with the number of samples begun.
         keep_when_stopped: Ctrl-C ends the search and returns what was found until then.
         class_axis: see ``find_classes``; the first sample decides.
         slices: from the reference outputs of a sample to their slices; the first sample that has some decides.
