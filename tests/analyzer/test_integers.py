@@ -122,6 +122,16 @@ def test_rows_lost_or_won_are_counted_over_all_inputs(fp32, plan, similarity, do
     assert [doubt.kind for doubt in doubts(COSINE, trial)] == [LENGTH] * doubted
 
 
+def test_a_lost_row_of_indices_does_not_move_the_others():
+    rows = np.arange(90).reshape(30, 3)
+    found = IntegerJudge([rows, rows]).figures([rows[1:], rows])
+    assert found.values["equal"] == 1.0
+    assert found.values["rows_lost"] == 1
+    changed = rows[1:].copy()
+    changed[0, 0] = -1
+    assert IntegerJudge([rows]).figures([changed]).values["equal"] == pytest.approx(28 / 29)
+
+
 def classifier(folder, offset, *, beside=False):
     """Class 0 where the deciding feature is -2, class 1 where it is 2; INT8 rounds both to 0 beside a large offset."""
     random = np.random.default_rng(0)

@@ -131,7 +131,7 @@ class IntegerJudge:
         if there is nothing in FP32 either, all is equal.
         """
         both = [self._common(place, np.asarray(output)) for place, output in enumerate(outputs)]
-        equal = [self._equal(*pair) for pair in both]
+        equal = [self._equal(place, np.asarray(output)) for place, output in enumerate(outputs)]
         shares = tuple(self._share(place, np.asarray(output), equal[place]) for place, output in enumerate(outputs))
         counting = [share for share in shares if share is not None]
         values: dict[str, float] = {}
@@ -153,9 +153,8 @@ class IntegerJudge:
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures:
         """Returns the figures of an output for one input."""
-        pair = self._common(place, output)
-        equal = self._equal(*pair)
-        share, elements = self._share(place, output, equal), pair[0].size
+        equal, elements = self._equal(place, output), self._common(place, output)[0].size
+        share = self._share(place, output, equal)
         rows = rows_at(self._reference[place], output, self._axis)
         values = {} if share is None else {EQUAL.name: share}
         return OutputFigures(values, pooled={**self._pooled(elements - equal, elements), **rows})
@@ -164,8 +163,12 @@ class IntegerJudge:
         reference = self._reference[place]
         return (reference, output) if reference.shape == output.shape else common_region(reference, output)
 
-    def _equal(self, reference: np.ndarray, output: np.ndarray) -> int:
-        """The number of equal elements, or of indices that both sets have, of two arrays of one shape."""
+    def _equal(self, place: int, output: np.ndarray) -> int:
+        """The number of equal elements; of sets of indices that of those in both, and so of rows where one has more."""
+        reference = self._reference[place]
+        if reference.shape != output.shape and reference.ndim == output.ndim:
+            return _in_equal_rows(reference, output)
+        reference, output = self._common(place, output)
         if self._unordered is None or not reference.ndim or not reference.size:
             return int((reference == output).sum())
         both = np.sort(np.concatenate([reference, output], self._unordered), self._unordered)
@@ -201,6 +204,17 @@ class IntegerJudge:
         if self._unordered is not None or len(counts) > _MOST_CLASSES or len(counts) < 2:
             return 0.0
         return sum((count / elements) ** 2 for count in counts.values())
+
+
+def _in_equal_rows(reference: np.ndarray, output: np.ndarray) -> int:
+    """Returns the number of elements in the rows that both arrays have, at any place; a row counts as often as in both.
+
+    A row that is lost moves all those after it. Rows are along the first axis on which the shapes differ.
+    """
+    axis = next(k for k, sizes in enumerate(zip(reference.shape, output.shape, strict=True)) if len(set(sizes)) > 1)
+    rows = [np.moveaxis(array, axis, 0).astype(np.int64) for array in (reference, output)]
+    reference_rows, output_rows = (Counter(row.tobytes() for row in array) for array in rows)
+    return (reference_rows & output_rows).total() * int(np.prod(rows[0].shape[1:]))
 
 
 def _counts(arrays: Sequence[np.ndarray]) -> Counter[int]:
