@@ -130,7 +130,7 @@ def test_outputs_of_another_shape_are_compared_where_both_have_values():
     assert "shape [1, 3, 2] instead of [1, 5, 2]" in found.note
     nothing = figures(np.ones((0, 2)), np.ones((3, 2)))
     rule = make_rule(BUILT_IN["cosine"], None)
-    assert rule.loss(Trial("", MEASURED, {"y": nothing})) == math.inf
+    assert rule.loss(Trial("", MEASURED, {"y": nothing})) == 1.0  # three rows of three are not FP32's
     assert figures(np.ones((0, 2)), np.ones((0, 2))).values["cosine"] == 1.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -38,11 +39,15 @@ class Classes:
         """Returns true if a metric can be measured: it needs no classes, or the classes it needs are known."""
         return metric not in OF_CLASSES or self.axis is not None or (metric == "kl" and self.kind == OWN)
 
+    def is_of_one_length(self, arrays: Sequence[np.ndarray]) -> bool:
+        """Returns true if an output has the same classes on all inputs; rows that depend on the data are no classes."""
+        return len({np.atleast_1d(array).shape[self.axis] for array in arrays if self.axis is not None}) == 1
+
     def rows(self, array: np.ndarray) -> np.ndarray:
         """Returns an array of any shape that has the axis as ``[rows, classes]``."""
         assert self.axis is not None
         moved = np.moveaxis(np.atleast_1d(array), self.axis, -1)
-        return moved.reshape(-1, moved.shape[-1])
+        return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
 
     def predicted(self, output: np.ndarray) -> np.ndarray:
         """Returns the class of each row of an output, int64 ``[rows]``. NaN is never the largest value."""

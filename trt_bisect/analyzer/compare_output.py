@@ -16,6 +16,7 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import LOGITS, Classes, Divergence, classes_of, find_classes, top1
 from trt_bisect.analyzer.metrics import RELATIVE, Metric, RunningSums, Sums, find_metric, least_divisor
+from trt_bisect.analyzer.rows import common_region, lost_rows, rows_at, rows_axis, rows_values
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.named import is_reusable
 from trt_bisect.evaluator.trial import OutputFigures
@@ -27,6 +28,10 @@ _KEPT_VALUES = 1 << 20
 """The most FP32 values that are kept prepared, at about 50 bytes each. More values are prepared anew each time."""
 _ZERO_OCTAVE = -(1 << 12)
 """The octave of an output of zeros: below that of any number."""
+NEVER_FAINT = 1 << 12
+"""The octave of an output that has no norm: above that of any number. It does not count among those of other inputs."""
+_NOTHING: dict[str, float] = {}
+"""The figures on an input where nothing is in the region that FP32's output and the other one have."""
 
 
 class _PreparedReference:
@@ -92,30 +97,36 @@ class OutputJudge:
         self._reference = [np.asarray(array) for array in reference]
         self._classes = classes or find_classes(self._reference)
         self._metrics = [metric for metric in metrics.values() if self._classes.serves(metric.name)]
-        almost_zero = faint_places([(octave(finite_norm(array)),) for array in self._reference])
+        almost_zero = faint_places([(octave(judged_norm(array)),) for array in self._reference])
         self._faint = frozenset((*almost_zero, *faint))
-        predicted = predicted or (self._classes if self._classes.axis is not None else None)
+        if predicted is None and self._classes.axis is not None and self._classes.is_of_one_length(self._reference):
+            predicted = self._classes
         self._reach = ReachOfOutput(self._reference, predicted) if with_facts else None
         self._keeps = sum(array.size for array in self._reference) <= _KEPT_VALUES
         self._kept: dict[int, _PreparedReference] = {}
+        self._axis = rows_axis(self._reference)
 
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
         """Returns the figures of an output, given for each input in the reference's order.
 
         The value of each metric is its worst over the inputs. Arrays of different shapes are compared in the region
-        that both have. Values that are not finite in the reference are left out.
+        that both have; an input on which that is empty does not count. Values that are not finite in the reference are
+        left out.
         """
-        notes: dict[str, None] = {}
+        rows, rows_by_input, shapes = lost_rows(self._reference, outputs, self._axis)
+        notes: dict[str, None] = {shapes: None} if shapes else {}
         arrays = [np.asarray(output) for output in outputs]
         by_input = [self._values(index, array, notes) for index, array in enumerate(arrays)]
         finite = None not in by_input
         inputs = {metric.name: self._by_input(metric, by_input) for metric in self._metrics}
-        worst = {metric.name: metric.worst(v for v in inputs[metric.name] if v is not None) for metric in self._metrics}
+        counting = {name: [v for v in by_place if v is not None] for name, by_place in inputs.items()}
+        worst = {m.name: m.worst(counting[m.name]) for m in self._metrics if counting[m.name]}
         return OutputFigures(
-            {name: value for name, value in worst.items() if finite and not math.isnan(value)},
+            {**{name: value for name, value in worst.items() if finite and not math.isnan(value)}, **rows_values(rows)},
             finite,
             "; ".join([*notes, *(() if finite else ("NaN or infinite values",))]),
-            inputs if len(by_input) > 1 else {},
+            {**inputs, **rows_by_input} if len(by_input) > 1 else {},
+            pooled=rows,
             **(self._reach.facts(arrays) if finite and self._reach is not None else {}),
         )
 
@@ -123,14 +134,15 @@ class OutputJudge:
         """Returns the figures of an output for one input; None if the deciding metrics do not count there."""
         if place in self._faint and all(metric.name in RELATIVE for metric in self._metrics):
             return None
-        values = self._values(place, np.asarray(output), {})
+        values = self._values(place, output, {})
         comparable = {name: value for name, value in (values or {}).items() if not math.isnan(value)}
-        return OutputFigures(comparable, values is not None)
+        rows = rows_at(self._reference[place], output, self._axis)
+        return OutputFigures(comparable, values is not None, pooled=rows)
 
     def _by_input(self, metric: Metric, by_input: Sequence[Mapping[str, float] | None]) -> tuple[float | None, ...]:
         faint = self._faint if metric.name in RELATIVE else ()
         figures = (math.nan if values is None else values.get(metric.name, math.nan) for values in by_input)
-        return tuple(None if k in faint else figure for k, figure in enumerate(figures))
+        return tuple(None if k in faint or by_input[k] is _NOTHING else figure for k, figure in enumerate(figures))
 
     def _values(self, index: int, output: np.ndarray, notes: dict[str, None]) -> dict[str, float] | None:
         """Each metric's value on one input; None if the output is not finite."""
@@ -138,13 +150,16 @@ class OutputJudge:
         if same:
             reference = self._prepared(index)
         else:
-            r, output = _common(self._reference[index], output, notes)
+            r, output = common_region(self._reference[index], output)
+            if not r.size:
+                return _NOTHING
             reference = _PreparedReference(r, self._classes)
         finite = np.isfinite(output)
         if not (finite if reference.whole else finite | ~reference.finite).all():
             return None
         if reference.empty:
-            notes["no values to compare"] = None
+            if reference.values.size:
+                notes["no values to compare"] = None
             return {m.name: m.perfect for m in self._metrics if m.perfect is not None} if same else {}
         return reference.values_of(self._metrics, output)
 
@@ -161,7 +176,8 @@ def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
     ``octaves`` are for each input those of each output's norm.
     """
-    medians = [median_low(column) for column in zip(*octaves, strict=True)]
+    columns = [[exponent for exponent in column if exponent != NEVER_FAINT] for column in zip(*octaves, strict=True)]
+    medians = [median_low(column) if column else NEVER_FAINT for column in columns]
     return tuple(
         index
         for index, of_input in enumerate(octaves)
@@ -179,13 +195,18 @@ def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: M
         return []
     notes = []
     for name in judged:
-        places = faint_places([(octave(finite_norm(outputs[name])),) for outputs in reference])
+        places = faint_places([(octave(judged_norm(outputs[name])),) for outputs in reference])
         if places:
             notes.append(
                 f"output '{name}' is almost zero in FP32 on {len(places)} of {len(reference)} inputs (first: number "
                 f"{places[0]}): a relative metric has no meaning there, so these inputs do not count"
             )
     return notes
+
+
+def judged_norm(array: np.ndarray) -> float:
+    """Returns the norm by which an output is faint on an input; infinite for integers and no values: never faint."""
+    return finite_norm(array) if array.size and array.dtype.kind == "f" else math.inf
 
 
 def finite_norm(array: np.ndarray) -> float:
@@ -195,17 +216,10 @@ def finite_norm(array: np.ndarray) -> float:
 
 
 def octave(norm: float) -> int:
-    """Returns the exponent of the power of two above a norm."""
+    """Returns the exponent of the power of two above a norm; of an infinite one that of an output that is not faint."""
+    if math.isinf(norm):
+        return NEVER_FAINT
     return math.frexp(norm)[1] if norm > 0 else _ZERO_OCTAVE
-
-
-def _common(reference: np.ndarray, output: np.ndarray, notes: dict[str, None]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns both arrays cut to the region that both have; adds a note on the shapes."""
-    notes[f"shape {list(output.shape)} instead of {list(reference.shape)}, compared where both have values"] = None
-    if reference.ndim != output.ndim:
-        return reference.reshape(-1)[:0], output.reshape(-1)[:0]
-    region = tuple(slice(0, min(sizes)) for sizes in zip(reference.shape, output.shape, strict=True))
-    return reference[region], output[region]
 
 
 def finite_rows(array: np.ndarray) -> np.ndarray:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trt_bisect.analyzer.integers import integers_text
 from trt_bisect.analyzer.judge import Rule, outputs_to_judge
-from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, EXACT_SQNR
+from trt_bisect.analyzer.metrics import AGREEMENT, ALL_EQUAL, BUILT_IN, EXACT_SQNR, KAPPA
+from trt_bisect.analyzer.rows import rows_doubted, rows_text
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures, Trial
@@ -20,6 +22,7 @@ from trt_bisect.support.text import percent
 
 CLIPPED, SHORT, VANISHED, DISAGREE = "clipped", "short", "class vanished", "metrics disagree"
 CONSTANT, UNSEEN, NOT_LOW = "constant FP32 output", "unseen inputs miss", "not low"
+BY_CHANCE, LENGTH = "equal by chance", "rows lost or won"
 """The kinds of doubts."""
 _CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
 """An output is clipped noticeably if it reaches less than this share of FP32's largest magnitude, and at least this
@@ -28,6 +31,10 @@ _SHORT_REACH = 0.8
 """An output is short if its largest magnitude is below this share of FP32's."""
 _ALLOWED_DECIBELS = 3.0
 _SHOWN_CLASSES = 8
+_LEAST_KAPPA = 0.5
+"""Integers that agree less beyond chance are a doubt. Single classes of good recipes have had 0.73."""
+_LEAST_EQUAL = 0.5
+"""So are those too few for kappa of which less than this share is equal."""
 BY_CLASS, BY_AGREEMENT = "class", "agreement"
 SURE = 0.95
 """The probability that a bound holds, over the choice of the held-out inputs."""
@@ -84,6 +91,7 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
                 yield Doubt(name, CLIPPED, text)
             elif reach < _SHORT_REACH:
                 yield Doubt(name, SHORT, f"'{name}' never exceeds {percent(reach)} of its largest FP32 magnitude.")
+            yield from _of_counts(name, figures)
             if figures.vanished:
                 shown = ", ".join(map(str, figures.vanished[:_SHOWN_CLASSES]))
                 more = len(figures.vanished) - _SHOWN_CLASSES
@@ -93,6 +101,18 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
     warning = sqnr_disagreement(rule, trial)
     if warning is not None:
         yield warning
+
+
+def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
+    """Yields doubts on integers that are equal by chance, and on rows lost or won: all inputs are counted together."""
+    kappa, equal = figures.values.get(KAPPA), figures.values.get(ALL_EQUAL)
+    if kappa is not None and kappa < _LEAST_KAPPA:
+        more = "Chance alone has kappa 0, equal outputs have 1."
+        yield Doubt(name, BY_CHANCE, f"{integers_text(name, figures.values)}. {more}")
+    elif kappa is None and equal is not None and equal < _LEAST_EQUAL:
+        yield Doubt(name, BY_CHANCE, f"{integers_text(name, figures.values)}.")
+    if rows_doubted(figures.pooled):
+        yield Doubt(name, LENGTH, f"{rows_text(name, figures.values)}.")
 
 
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:

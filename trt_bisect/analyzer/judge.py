@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from trt_bisect.analyzer.classes import Classes, find_classes
 from trt_bisect.analyzer.compare_output import OutputJudge
+from trt_bisect.analyzer.integers import CLASSES, CLASSES_MISSED, FEW_ELEMENTS, LABELS, PLAIN, IntegerJudge, Integers
 from trt_bisect.analyzer.metrics import (
     AGREEMENT,
     BUILT_IN,
+    EQUAL,
     FRACTIONS,
     Metric,
     default_threshold,
     figure_text,
     loss_text,
 )
+from trt_bisect.analyzer.rows import ROWS, ROWS_MISSED, rows_missed
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Judge, Task
 from trt_bisect.builder.base import Outputs
@@ -73,7 +76,7 @@ class Rule:
         return {name: figures for name, figures in outputs.items() if not self.outputs or name in self.outputs}
 
     def loss(self, trial: Trial) -> float | None:
-        """Returns the loss of the worst output on the worst input.
+        """Returns the loss of the worst output, on the worst input or over all inputs together.
 
         It is infinite if an output is not finite, and None if the trial failed.
         """
@@ -83,24 +86,73 @@ class Rule:
 
     def output_loss(self, figures: OutputFigures) -> float:
         """Returns the loss of one output; infinite if it is not finite or nothing could be compared."""
+        own = self.own_loss(figures)
+        pooled = [self.pooled_loss(kind, *counts) for kind, counts in self.pools(figures).items()]
+        losses = pooled if own is None else [*pooled, own]
+        return max(losses, default=math.inf)
+
+    def own_loss(self, figures: OutputFigures) -> float | None:
+        """Returns the loss of one output on its worst input; None if only what is counted over all inputs judges it."""
+        if not figures.finite:
+            return math.inf
+        if self.metric is EQUAL and LABELS in figures.pooled:
+            return None
         value = figures.values.get(self.metric.name)
-        return math.inf if value is None or not figures.finite else self.metric.loss(value)
+        return None if value is None else self.metric.loss(value)
+
+    def pools(self, figures: OutputFigures) -> Mapping[str, tuple[float, float]]:
+        """Returns what is judged over all inputs together: rows; of integers labels, or the agreement beyond chance.
+
+        Labels decide where all judged outputs are integers. Where floats decide too, a strict share of equal elements
+        would fail plans that are good by the floats.
+        """
+        kind = LABELS if self.metric is EQUAL else CLASSES
+        return {name: counts for name, counts in figures.pooled.items() if name in (ROWS, kind)}
+
+    def pooled_loss(self, kind: str, differ: float, of_all: float, *, alone: bool = False) -> float:
+        """Returns the loss of what is counted over all inputs together; 0 where that is no miss, but for labels.
+
+        ``alone``: it is one input's part of a miss, however few its elements are.
+        """
+        share = min(1.0, differ / of_all) if of_all else 0.0
+        if kind == LABELS:
+            return share
+        limit = ROWS_MISSED if kind == ROWS else CLASSES_MISSED
+        missed = share > limit
+        if not alone:
+            missed = rows_missed(differ, of_all) if kind == ROWS else missed and of_all >= FEW_ELEMENTS
+        if not missed:
+            return 0.0
+        beyond = self.budget * share / limit
+        return max(share, beyond) if self.metric.name in FRACTIONS else beyond
 
     def similarity(self, trial: Trial | None) -> float | None:
-        """Returns the metric's value for the worst output on the worst input; None if there is no such value."""
+        """Returns the metric's value for the worst output on the worst input; None if there is no such value.
+
+        Where what is counted over all inputs together decides, it is the value of that loss.
+        """
         if trial is None or trial.failed:
             return None
         judged = self.judged(trial)
         if not judged or any(self.output_loss(figures) == math.inf for figures in judged.values()):
             return None
         worst = max(judged.values(), key=self.output_loss)
-        return worst.values[self.metric.name]
+        loss, value = self.output_loss(worst), worst.values.get(self.metric.name)
+        return value if value is not None and self.own_loss(worst) == loss else self.metric.value(loss)
 
     def by_input(self, trial: Trial | None) -> ByInput | None:
-        """Returns the metric's value for the worst output on each input; None if the trial failed or had one input."""
+        """Returns the metric's value for the worst output on each input; None if the trial failed or had one input.
+
+        What is counted over all inputs together has a value on an input where it is a miss, or where nothing else is
+        judged.
+        """
         judged = [] if trial is None or trial.failed else list(self.judged(trial).values())
-        by_output = [figures.inputs[self.metric.name] for figures in judged if self.metric.name in figures.inputs]
-        if not by_output or len(by_output) < len(judged):
+        own = [figures for figures in judged if self.own_loss(figures) is not None]
+        by_output = [figures.inputs[self.metric.name] for figures in own if self.metric.name in figures.inputs]
+        if len(by_output) < len(own):
+            return None
+        by_output += [values for figures in judged for values in self._pooled_by_input(figures, always=not own)]
+        if not by_output:
             return None
         counting = [[value for value in values if value is not None] for values in zip(*by_output, strict=True)]
         worst = {place: self.metric.worst(values) for place, values in enumerate(counting) if values}
@@ -114,8 +166,26 @@ class Rule:
             worst=max(losses, key=lambda place: losses[place], default=None),
             values=tuple(map(finite.get, range(len(counting)))),
             faint=tuple(place for place, values in enumerate(counting) if not values),
-            together=self.metric is AGREEMENT,
+            together=self.metric is AGREEMENT or not own,
         )
+
+    def deciding(self, trial: Trial) -> tuple[str, str]:
+        """Returns the worst output and, if what is counted over all inputs decides there, its kind; else empty."""
+        judged = {} if trial.failed else self.judged(trial)
+        name = max(judged, key=lambda name: self.output_loss(judged[name]), default="")
+        if not name:
+            return "", ""
+        loss, own = self.output_loss(judged[name]), self.own_loss(judged[name])
+        pools = self.pools(judged[name]).items() if loss > (own or 0.0) else ()
+        return name, next((kind for kind, counts in pools if self.pooled_loss(kind, *counts) == loss), "")
+
+    def _pooled_by_input(self, figures: OutputFigures, *, always: bool) -> Iterator[tuple[float | None, ...]]:
+        """Yields the metric's value on each input of what is counted over all inputs, where that is a miss."""
+        for kind, counts in self.pools(figures).items():
+            shares = figures.inputs.get(kind, ())
+            if shares and (always or self.pooled_loss(kind, *counts) > self.budget):
+                losses = [None if share is None else self.pooled_loss(kind, share, 1.0, alone=True) for share in shares]
+                yield tuple(None if loss is None else self.metric.value(loss) for loss in losses)
 
     def meets(self, trial: Trial | None) -> bool:
         """Returns true if a trial was measured and is as good as the threshold or better."""
@@ -198,6 +268,8 @@ class Comparer:
         classes: the classes of each output and group; found from ``reference`` where they are missing.
         slices: the groups of places that are compared too; none by default.
         task: its agreement is one more entry among the figures.
+        integers: the readings of the outputs of integers, which are compared by equality, unless ``extra`` is the
+            user's own.
         only: the one metric to compute; all by default.
         with_facts: the figures hold what doubts need.
     """
@@ -209,6 +281,7 @@ class Comparer:
         classes: Mapping[str, Classes] | None = None,
         slices: Slices | None = None,
         task: Task | None = None,
+        integers: Integers = PLAIN,
         *,
         only: Metric | None = None,
         with_facts: bool = True,
@@ -217,11 +290,17 @@ class Comparer:
         self._reference, self._with_groups, self._task = reference, slices.with_groups, task
         self._judge: Judge | None = None
         chosen = [only] if only is not None else [*BUILT_IN.values(), *(() if extra is None else (extra,))]
-        metrics = {metric.name: metric for metric in chosen if metric is not AGREEMENT}
+        metrics = {metric.name: metric for metric in chosen if metric not in (AGREEMENT, EQUAL)}
         parts = [self._with_groups(outputs) for outputs in reference]
-        self._judges: dict[str, OutputJudge] = {}
-        for name in numeric_outputs(parts[0]) if metrics else ():
+        self._judges: dict[str, OutputJudge | IntegerJudge] = {}
+        by_equality = set() if extra is not None and extra.code else set(integers.of(reference[0]))
+        for name in numeric_outputs(parts[0]) if only is not AGREEMENT else ():
             arrays, group = [part[name] for part in parts], slices.group(name)
+            if name in by_equality:
+                self._judges[name] = IntegerJudge(arrays, integers.sets.get(name))
+                continue
+            if not metrics:
+                continue
             faint = group.faint_inputs(arrays) if group else ()
             if len(faint) < len(arrays):
                 predicted = group.classes if group else None
@@ -240,7 +319,7 @@ class Comparer:
     def at(self, place: int, outputs: Outputs) -> dict[str, OutputFigures]:
         """Returns the figures for one input; outputs that do not count on it are left out."""
         part = self._with_groups(outputs)
-        figures = {name: judge.at(place, part[name]) for name, judge in self._judges.items()}
+        figures = {name: judge.at(place, np.asarray(part[name])) for name, judge in self._judges.items()}
         if self._task is not None:
             figures[self._task.entry] = self._of_task(self._task, {place: outputs})
         return {name: of_output for name, of_output in figures.items() if of_output is not None}
@@ -256,13 +335,15 @@ def numeric_outputs(outputs: Outputs) -> list[str]:
     return [name for name, value in outputs.items() if isinstance(value, np.ndarray) and value.dtype.kind in "fiub"]
 
 
-def outputs_to_judge(outputs: Outputs) -> list[str]:
-    """Returns the outputs that count if the user names none: the floating-point ones, or else all with numbers.
+def outputs_to_judge(outputs: Outputs, integers: Integers = PLAIN, *, own_metric: bool = False) -> list[str]:
+    """Returns the outputs that count if the user names none: all with numbers, those of integers by equality.
 
-    The cosine of labels or indices is no measure of accuracy.
+    A metric of the user's own judges the floating-point ones, or else all: it may mean nothing for labels.
     """
     numeric = numeric_outputs(outputs)
-    return [name for name in numeric if outputs[name].dtype.kind == "f"] or numeric
+    if not own_metric:
+        return numeric
+    return [name for name in numeric if not integers.is_one(name, outputs[name])] or numeric
 
 
 def compare_arrays(

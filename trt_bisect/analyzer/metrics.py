@@ -253,9 +253,13 @@ BUILT_IN: dict[str, Metric] = {
 }
 AGREEMENT = Metric("agreement", 1.0, _below)
 """The share of what a task judges that is as in FP32. Tasks measure it (``trt_bisect.analyzer.tasks``)."""
-JUDGING = {**BUILT_IN, AGREEMENT.name: AGREEMENT}
+EQUAL = Metric("equal", 1.0, _below)
+"""The share of elements of an output of integers that equal FP32's (``trt_bisect.analyzer.integers``)."""
+ALL_EQUAL, KAPPA = "equal_in_all", "kappa"
+"""The figures of an output of integers over all inputs together: the share of equal elements, and Cohen's kappa."""
+JUDGING = {**BUILT_IN, AGREEMENT.name: AGREEMENT, EQUAL.name: EQUAL}
 """The metrics of the package that can decide."""
-FRACTIONS = ("cosine", "top1", "agreement")
+FRACTIONS = ("cosine", "top1", "agreement", "equal")
 """The metrics that are shares of 1, written in per cent."""
 DEFAULT_THRESHOLDS = {**dict.fromkeys(FRACTIONS, 0.99), "sqnr": 20.0, "centered_sqnr": 20.0, "kl": 0.01, "max_rel": 0.1}
 
@@ -342,6 +346,8 @@ def figure_text(metric: str, value: float | None, threshold: float | None = None
         return "-"
     if metric in PERCENTAGES:
         return percent(value, threshold)
+    if metric == KAPPA:
+        return f"{value:.2f}"
     return f"{value:.2f} dB" if metric in _IN_DECIBELS else f"{value:.6g}"
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trt_bisect.analyzer.classes import classes_of
-from trt_bisect.analyzer.compare_output import faint_places, finite_norm, octave
+from trt_bisect.analyzer.compare_output import faint_places, judged_norm, octave
+from trt_bisect.analyzer.integers import PLAIN, Integers
 from trt_bisect.analyzer.judge import Comparer, Rule, numeric_outputs
 from trt_bisect.analyzer.metrics import RELATIVE
 from trt_bisect.analyzer.slices import Slices
@@ -125,6 +126,7 @@ def worst_inputs(
     class_axis: int | None = None,
     slices: Callable[[Outputs], Slices] | None = None,
     task: Callable[[Sequence[Outputs]], Task | None] = lambda _: None,
+    integers: Integers = PLAIN,
 ) -> WorstInputs:
     """Runs every sample through both engines once and returns the ``count`` samples with the largest loss.
 
@@ -132,16 +134,15 @@ def worst_inputs(
 
     Args:
         samples: read once.
-        fp32: the reference.
-        int8: the engine that is compared with it.
+        fp32, int8: the reference, and the engine that is compared with it.
         rule: the rule, or a function from the reference outputs of the first sample to it.
-        count: the number of samples to return.
-        on_sample: called with the number of samples begun.
+        count, on_sample: the number of samples to return; called with the number of samples begun.
         keep_when_stopped: Ctrl-C ends the search and returns what was found until then.
         class_axis: see ``find_classes``; the first sample decides.
         slices: from the reference outputs of a sample to their slices; the first sample that has some decides.
         task: from the reference outputs of the first sample, in a list, to the task that the rule judges, if there is
             one. Of samples with the same agreement that with the lower cosine is worse.
+        integers: the readings of the outputs of integers.
 
     Raises:
         BadInput: ``count`` is below 1, there are no samples, or the metric needs a class axis that is not known.
@@ -158,7 +159,7 @@ def worst_inputs(
             if on_sample is not None:
                 on_sample(len(judged) + 1)
             reference = fp32.infer(feeds)
-            judge = judge or _SampleJudge(rule, reference, class_axis, task)
+            judge = judge or _SampleJudge(rule, reference, class_axis, task, integers)
             if slices is not None and not judge.slices.by_output:
                 judge.slices = slices(reference)
             loss, similarity, norms, tie = judge.figures(reference, int8.infer(feeds))
@@ -184,11 +185,15 @@ class _SampleJudge:
         reference: Outputs,
         class_axis: int | None,
         task: Callable[[Sequence[Outputs]], Task | None],
+        integers: Integers,
     ) -> None:
         """``reference`` are the FP32 outputs for the first sample."""
         self.rule = rule if isinstance(rule, Rule) else rule(reference)
         self.slices = Slices()
-        self._classes, _ = classes_of([reference], self.rule.outputs or reference, self.rule.metric.name, class_axis)
+        equality = integers.of(reference)
+        judged = [name for name in self.rule.outputs or reference if name not in equality]
+        self._classes, _ = classes_of([reference], judged, self.rule.metric.name, class_axis)
+        self._integers = integers
         self._task = task([reference])
 
     def figures(self, reference: Outputs, output: Outputs) -> tuple[float, float, tuple[float, ...], float]:
@@ -196,7 +201,8 @@ class _SampleJudge:
 
         There are no norms if the metric is not relative. See ``WorstSamples.offer`` for the tie.
         """
-        compare = Comparer([reference], self.rule.metric, self._classes, self.slices, self._task, with_facts=False)
+        parts = self._classes, self.slices, self._task, self._integers
+        compare = Comparer([reference], self.rule.metric, *parts, with_facts=False)
         trial, rule = Trial("", MEASURED, compare([output])), self._rule_on(reference)
         loss, similarity = rule.loss(trial), rule.similarity(trial)
         judged = self.rule.outputs or numeric_outputs(reference)
@@ -204,7 +210,7 @@ class _SampleJudge:
         return (
             math.inf if loss is None else loss,
             math.nan if similarity is None else similarity,
-            tuple(finite_norm(reference[name]) for name in judged) if self.rule.metric.name in RELATIVE else (),
+            tuple(judged_norm(reference[name]) for name in judged) if self.rule.metric.name in RELATIVE else (),
             -min(cosines, default=0.0) if self._task is not None else 0.0,
         )
 

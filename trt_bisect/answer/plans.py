@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.analyzer.doubts import constant_outputs
-from trt_bisect.analyzer.judge import Comparer
-from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
+from trt_bisect.analyzer.judge import Comparer, Rule
+from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, EQUAL
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import ITEMS, NEARBY
 from trt_bisect.builder.base import Engine, Outputs
@@ -23,7 +23,7 @@ from trt_bisect.data.datasets import FEWEST, digest_of_feeds
 from trt_bisect.data.feeds import Feeds, Spill
 from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import are_many
-from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, GivenInputs, Margin
+from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, GivenInputs, Margin, Pools
 from trt_bisect.evaluator.inferences import (
     SHARE_KEPT,
     InputLoss,
@@ -149,7 +149,7 @@ class AnswerPlans:
         """Returns the evaluator for some ranges."""
         digest, rule = ranges.digest(), self.experiment.rule
         if digest not in self._by_ranges:
-            more = {"together": self._compared_by_fp32, "ran": self.setup.forecast.ran}
+            more = {"together": self._compared_by_fp32, "pools": self._pools, "ran": self.setup.forecast.ran}
             self._by_ranges[digest] = self._evaluator(ranges, self._judged_at, rule.budget, rule.metric.name, **more)
             self._by_ranges[digest].margin = self.margin
         return self._by_ranges[digest]
@@ -179,8 +179,9 @@ class AnswerPlans:
 
     @cached_property
     def _compare_noise(self) -> Comparer:
-        references, classes, slices = self.inputs.given.references, self.experiment.classes, self.experiment.slices
-        return Comparer(references, None, classes, slices, only=SQNR, with_facts=False)
+        experiment, references = self.experiment, self.inputs.given.references
+        classes, slices, integers = experiment.classes, experiment.slices, experiment.integers
+        return Comparer(references, None, classes, slices, integers=integers, only=SQNR, with_facts=False)
 
     def usual_margin(self, *, few: bool = False) -> Margin:
         """Returns the margin for a recipe, as inputs that were not given lose more; one input in twenty may use it.
@@ -267,9 +268,10 @@ class AnswerPlans:
         """
         rule, losses, together = self.experiment.rule, self.on_all(plan, ranges), 0.0
         # Where a figure can jump, as top-1 does, and in large networks, which add up the noise, all inputs are near.
-        jumps = rule.metric.of_sums is None or are_many(len(self.experiment.network.movable))
+        jumps = rule.metric.of_sums is None or self.each(ranges).pools_differ(plan)
+        jumps = jumps or are_many(len(self.experiment.network.movable))
         near = [index for index in self.inputs.counting if jumps or losses[index] > _NEAR * rule.budget]
-        for factor in _NUDGES:
+        for factor in _NUDGES if near else ():
             scales = {tensor: np.float32(scale * factor) for tensor, scale in ranges.scales.items()}
             moved = replace(ranges, scales=scales)
             (loss,) = self.losses([plan], moved, near)
@@ -278,7 +280,7 @@ class AnswerPlans:
             together = max(together, self.each(moved).without_margin(plan))
             for input_index, nudged_loss in self.each(moved).by_place(plan).items():
                 losses[input_index] = max(nudged_loss, losses[input_index])
-        return max(losses.values()) if self._compared_by_fp32 is None else together, losses
+        return max(together, *losses.values()) if self._compared_by_fp32 is None else together, losses
 
     def whole(
         self,
@@ -365,9 +367,23 @@ class AnswerPlans:
     def _judged_at(self, input_index: int, outputs: Outputs) -> Judged:
         """The figures of outputs for one input, and their loss; 0 if no output counts there."""
         figures, rule = self._compare.at(input_index, outputs), self.experiment.rule
-        judged = rule.judged_of(figures).values()
-        items = sum(figure.values.get(ITEMS, 0.0) for figure in judged) if rule.metric is AGREEMENT else 1.0
-        return figures, InputLoss(max(map(rule.output_loss, judged), default=0.0), items)
+        judged = rule.judged_of(figures)
+        items = sum(figure.values.get(ITEMS, 0.0) for figure in judged.values()) if rule.metric is AGREEMENT else 1.0
+        own = [rule.own_loss(figure) for figure in judged.values()]
+        pooled = {name: counts for name, counts in _pools_of(rule, judged).items() if counts[0]}
+        return figures, InputLoss(max((loss for loss in own if loss is not None), default=0.0), items, pooled)
+
+    @cached_property
+    def _pools(self) -> Pools:
+        """What is judged over all inputs together beside each input by itself."""
+        rule, references = self.experiment.rule, self.inputs.given.references
+
+        def loss(name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
+            return rule.pooled_loss(name.rpartition(" ")[2], differ, of_all, alone=alone)
+
+        equal = [rule.judged_of(self._compare.at(place, outputs)) for place, outputs in enumerate(references)]
+        of_fp32 = [{name: counts[1] for name, counts in _pools_of(rule, judged).items()} for judged in equal]
+        return Pools(of_fp32, loss)
 
     @cached_property
     def _compared_by_fp32(self) -> dict[int, float] | None:
@@ -397,12 +413,18 @@ class AnswerPlans:
         self.setup.progress.step(f"{counted(high, 'layer')} high")
 
 
+def _pools_of(rule: Rule, judged: Mapping[str, OutputFigures]) -> dict[str, tuple[float, float]]:
+    """Returns what is judged over all inputs together by output and kind."""
+    return {f"{name} {kind}": counts for name, of_one in judged.items() for kind, counts in rule.pools(of_one).items()}
+
+
 def noise_losses(experiment: Experiment, outputs: Mapping[str, OutputFigures]) -> list[float]:
     """Returns the loss by the noise to signal ratio of each output that is judged, or that the task reads."""
     reads = None if experiment.task is None else experiment.task.reads
     judged = experiment.rule.judged_of(outputs)
     counting = judged if reads is None else {name: outputs[name] for name in outputs if output_of(name) in reads}
-    return [SQNR.loss(figures.values.get(SQNR.name, nan)) for figures in counting.values()]
+    values = [figures.values for figures in counting.values()]
+    return [EQUAL.loss(of[EQUAL.name]) if EQUAL.name in of else SQNR.loss(of.get(SQNR.name, nan)) for of in values]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
+from typing import Protocol
 
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.datasets import digest_of_feeds
@@ -74,6 +75,29 @@ class Margin:
 NO_MARGIN = Margin()
 
 
+class PoolLoss(Protocol):
+    """Returns the loss of a pool from what differs and all that was compared; ``alone``: one input's part of a miss."""
+
+    def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
+        """See the class."""
+
+
+@dataclass(frozen=True)
+class Pools:
+    """What is judged over all inputs together, such as the rows of an output: the pools, by output and kind.
+
+    Attributes:
+        of_fp32: for each input the number of things in each pool that FP32 gives to compare.
+        loss: judges a pool.
+    """
+
+    of_fp32: Sequence[Mapping[str, float]]
+    loss: PoolLoss
+
+
+NO_POOLS = Pools((), lambda *_, **__: 0.0)
+
+
 class EachInput:
     """Measures plans on inputs, one input at a time; the input that was missed most often comes first.
 
@@ -88,9 +112,11 @@ class EachInput:
         canonical: maps a plan to the plan with the same engine under which trials are stored.
         together: by place the number of things that FP32 gives to compare: the inputs are judged together, not each by
             itself. None otherwise.
+        pools: what is judged over all inputs together beside each input by itself; see ``Pools``.
         ran: called with the number of inferences that were measured for a plan, and their seconds together.
 
-    The loss of a plan is that on its worst input. With ``together`` it is the share of all things compared.
+    The loss of a plan is that on its worst input, or that of a pool over all inputs if it is larger. With ``together``
+    it is the share of all things compared.
     """
 
     def __init__(
@@ -105,6 +131,7 @@ class EachInput:
         canonical: Callable[[PrecisionPlan], PrecisionPlan],
         *,
         together: Mapping[int, float] | None = None,
+        pools: Pools = NO_POOLS,
         ran: Callable[[int, float], None] = lambda *_: None,
     ) -> None:
         self.given = given
@@ -118,6 +145,7 @@ class EachInput:
         self._losses: dict[PrecisionPlan, dict[int, InputLoss]] = {}
         self._failed: set[PrecisionPlan] = set()
         self._together = together
+        self._pools = pools
         self._inferences = Inferences(given.feeds, judge, runner)
         self.margin = NO_MARGIN
         self.taken = 0
@@ -145,8 +173,17 @@ class EachInput:
         return [self._largest(plan, among) for plan in plans]
 
     def by_place(self, plan: PrecisionPlan) -> dict[int, float]:
-        """Returns the losses of a plan on the inputs that it was run on, by their places."""
-        return {index: loss.share for index, loss in self._known(self._canonical(plan)).items()}
+        """Returns the losses of a plan on the inputs that it was run on, by their places.
+
+        Where a pool is a miss over these inputs, an input's part of it counts too.
+        """
+        losses = self._known(self._canonical(plan))
+        by_place = {index: loss.share for index, loss in losses.items()}
+        for name, pooled in self._pooled(losses, losses).items():
+            for index, loss in losses.items() if pooled > self._budget else ():
+                part = self._pools.loss(name, *loss.pooled.get(name, (0.0, 1.0)), alone=True)
+                by_place[index] = max(by_place[index], part)
+        return by_place
 
     def meeting(self, among: Collection[int]) -> list[PrecisionPlan]:
         """Returns the plans that were run on some inputs, all of them, and meet the budget there."""
@@ -167,7 +204,12 @@ class EachInput:
         losses = self._known(self._canonical(plan))
         if self._together is not None:
             return self._loss(losses, losses)
-        return max((loss.share for loss in losses.values()), default=math.inf)
+        pooled = self._pooled(losses, losses).values()
+        return max([loss.share for loss in losses.values()] + [*pooled], default=math.inf)
+
+    def pools_differ(self, plan: PrecisionPlan) -> bool:
+        """Returns true if a plan differs in a pool on an input that it was run on."""
+        return any(loss.pooled for loss in self._known(self._canonical(plan)).values())
 
     def _key(self, plan: PrecisionPlan) -> str:
         return TrialKey(plan.key(), self._measured_in).text
@@ -186,12 +228,24 @@ class EachInput:
         With ``together``, the inputs to come count as if the plan were like FP32 there.
         """
         if self._together is None:
-            return self.margin.loss([loss.share for loss in losses.values()])
+            each = self.margin.loss([loss.share for loss in losses.values()])
+            return max([each, *self._pooled(losses, among).values()])
         if any(math.isinf(loss.share) for loss in losses.values()):
             return math.inf
         different = sum(loss.share * loss.items for loss in losses.values())
         items = sum(losses[index].items if index in losses else self._together[index] for index in among)
         return different / items if items else 0.0
+
+    def _pooled(self, losses: Mapping[int, InputLoss], among: Collection[int]) -> dict[str, float]:
+        """Returns by pool the loss over inputs; those to come count as if the plan were like FP32 there."""
+        pooled: dict[str, float] = {}
+        for name in dict.fromkeys(name for loss in losses.values() for name in loss.pooled):
+            counts = [losses[k].pooled.get(name) if k in losses else None for k in among]
+            differ = sum(count[0] for count in counts if count is not None)
+            of_fp32 = [self._pools.of_fp32[k].get(name, 0.0) for k in among]
+            of_all = sum(own if count is None else count[1] for count, own in zip(counts, of_fp32, strict=True))
+            pooled[name] = self._pools.loss(name, differ, of_all)
+        return pooled
 
     def _left(self, plan: PrecisionPlan, order: Sequence[int], to_the_end: bool) -> list[int]:
         """Returns the inputs that a plan still has to be run on: none after a miss, unless ``to_the_end``."""
@@ -220,7 +274,10 @@ class EachInput:
                 trial = self._store.find(self._key(plan)) or Trial("", MEASURED)
                 counted = trial.losses.keys() if self._together is None else trial.items.keys()
                 losses = {k: loss for k, loss in trial.losses.items() if k in counted}
-                stored = {int(k): InputLoss(loss, trial.items.get(k, 1.0)) for k, loss in losses.items()}
+                stored = {
+                    int(k): InputLoss(loss, trial.items.get(k, 1.0), trial.pooled.get(k, {}))
+                    for k, loss in losses.items()
+                }
                 failure = TrialFailed(trial.outcome, trial.message) if trial.failed else None
                 remaining = [] if trial.failed else self._left(plan, order, to_the_end)
                 yield Measuring(plan, remaining, dict(self._known(plan)), stored, failure=failure)
@@ -257,5 +314,6 @@ class EachInput:
                 inferences=before.inferences + measuring.inferences,
                 losses={index: loss.share for index, loss in all_losses.items()},
                 items=items,
+                pooled={index: loss.pooled for index, loss in all_losses.items() if loss.pooled},
             )
             self._store.keep(trial.judged(measuring.outputs or before.outputs))

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from trt_bisect.builder.base import Builder, Outputs
@@ -116,10 +117,12 @@ class InputLoss(NamedTuple):
     Attributes:
         share: the loss; with a task, the share of the things compared on which the plan differs from FP32.
         items: the number of things compared; 1 without a task.
+        pooled: by output and kind, what differs and is judged over all inputs together; see ``OutputFigures.pooled``.
     """
 
     share: float
     items: float = 1.0
+    pooled: Mapping[str, tuple[float, float]] = MappingProxyType({})
 
 
 Judged = tuple[Mapping[str, OutputFigures], InputLoss]
@@ -270,7 +273,7 @@ class Inferences:
                 measuring.failure = failure
             else:
                 measuring.losses[index] = loss
-                if loss >= max(measuring.losses.values()):
+                if loss.share >= max(other.share for other in measuring.losses.values()):
                     measuring.outputs = figures
             if measuring.failure is not None or ends(measuring):
                 measuring.left.clear()

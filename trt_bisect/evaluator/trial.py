@@ -123,6 +123,8 @@ class OutputFigures:
         clipped: among FP32's large values, from half of its largest on, the share that lies beyond the output's largest
             magnitude while the output's value is at it.
         vanished: the classes that FP32 is sure of in some rows and the output predicts in none of them.
+        pooled: by kind, what is counted over all inputs together: the elements or rows that differ, and all of them;
+            see ``analyzer.integers`` and ``analyzer.rows``.
     """
 
     values: Mapping[str, float]
@@ -132,6 +134,7 @@ class OutputFigures:
     reach: float | None = None
     clipped: float = 0.0
     vanished: tuple[int, ...] = ()
+    pooled: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,7 @@ class Trial:
         builds: the number of engines built for it.
         losses: for a plan that is run on one input after another, the loss on each input so far, by its place.
         items: likewise the number of things that were compared on the input, where a task counts them.
+        pooled: likewise ``OutputFigures.pooled`` by output and kind, as far as something differs.
     """
 
     plan: str
@@ -164,6 +168,7 @@ class Trial:
     builds: int = 1
     losses: Mapping[str, float] = field(default_factory=dict)
     items: Mapping[str, float] = field(default_factory=dict)
+    pooled: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
 
     def judged(self, figures: Mapping[str, OutputFigures]) -> Trial:
         """Returns the trial of a plan that ran, with the figures of its outputs."""

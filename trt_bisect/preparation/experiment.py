@@ -12,6 +12,7 @@ from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.classes import Classes
+from trt_bisect.analyzer.integers import Integers, integers_of
 from trt_bisect.analyzer.judge import Comparer, Rule
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task
@@ -60,6 +61,7 @@ class Experiment:
         curve: the boundaries that its curve measures; see ``driver.curves.search_for``.
         classes: the class axis of each judged output.
         task: the task that is judged instead of the metric; None without one.
+        integers: the readings of the outputs of integers.
     """
 
     network: Network
@@ -81,6 +83,7 @@ class Experiment:
     classes: Mapping[str, Classes]
     slices: Slices
     task: Task | None
+    integers: Integers
 
     @property
     def whole(self) -> RebuildEvaluator:
@@ -99,7 +102,8 @@ class Experiment:
         """Returns the comparison of outputs with FP32's for other inputs, or only of what decides about them."""
         metric = self.rule.metric
         only = metric if deciding else None
-        return Comparer(references, metric, self.classes, self.slices, self.task, only=only, with_facts=not deciding)
+        parts = self.classes, self.slices, self.task, self.integers
+        return Comparer(references, metric, *parts, only=only, with_facts=not deciding)
 
 
 def all_trials(*experiments: Experiment) -> list[Trial]:
@@ -152,13 +156,15 @@ class Setup:
         reference = other_reference(
             options, network, options.inputs, lambda texts: notes.extend(noted(JUDGED_BY, texts))
         )
+        judging = judgement(options, network.source, network.low.precision)
+        judging.integers = integers_of(network)
         return cls(
             options=options,
             read=network,
             folder=folder,
             progress=progress,
             forecast=Forecast(progress),
-            judgement=judgement(options, network.source, network.low.precision),
+            judgement=judging,
             judged_by=reference,
             notes=notes,
             data=GivenData(options, network, folder, progress, notes),
@@ -274,7 +280,7 @@ class Setup:
             "tactic_sources": options.tactic_sources,
             "metric": self.judgement.asked_metric.code,
             "class_axis": self.options.class_axis,
-            "judged": "each input by itself",
+            "judged": "each input by itself; integers by equality, rows by their number",
             **({"outputs": sorted(self.options.outputs)} if self.options.outputs else {}),
             **({"followers": "int8"} if options.followers_round else {}),
             **({} if base is options.high is Precision.FP32 else {"base": str(base)}),

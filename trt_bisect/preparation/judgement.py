@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trt_bisect.analyzer.compare_output import finite_rows
+from trt_bisect.analyzer.integers import PLAIN
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule, make_rule, numeric_outputs, outputs_to_judge
-from trt_bisect.analyzer.metrics import AGREEMENT, RELATIVE, Metric, find_metric
-from trt_bisect.analyzer.slices import Slices, find_slices
+from trt_bisect.analyzer.metrics import AGREEMENT, EQUAL, FRACTIONS, RELATIVE, Metric, find_metric
+from trt_bisect.analyzer.slices import Slices, find_slices, output_of
 from trt_bisect.analyzer.tasks.find import find_task, suggestion
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Outputs
@@ -202,11 +203,13 @@ class Judgement:
 
     Attributes:
         told: FP32's outputs for other inputs than those judged, which tell too how a task reads outputs.
+        integers: the readings of the network's outputs of integers.
     """
 
     def __init__(self, options: JudgeOptions, source: str, low: Precision = Precision.INT8) -> None:
         self.options = options
         self.told: list[Outputs] = []
+        self.integers = PLAIN
         self._source = source
         self._low = low
 
@@ -221,12 +224,13 @@ class Judgement:
         return None if self.options.threshold is None else float(self.options.threshold)
 
     def outputs(self, outputs: Outputs) -> tuple[str, ...]:
-        """The names of the outputs that are judged: those that the user names, else those that floats come out of.
+        """The names of the outputs that are judged: those that the user names, else those of ``outputs_to_judge``.
 
         Raises:
             BadInput: one of them, or all, cannot be judged.
         """
-        judged = list(self.options.outputs) or outputs_to_judge(outputs)
+        own_metric = bool(self.asked_metric.code)
+        judged = list(self.options.outputs) or outputs_to_judge(outputs, self.integers, own_metric=own_metric)
         useless = [name for name in judged if name not in numeric_outputs(outputs)]
         if useless or not judged:
             problem = f"'{self._source}' has no output that can be judged: all outputs are texts, sequences or maps."
@@ -244,7 +248,13 @@ class Judgement:
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
         """The rule for these outputs; raises BadInput if the threshold does not fit the metric."""
         metric, entries = self.metric(outputs, reference), self.entries(outputs)
-        return make_rule(metric, self.threshold, DEFAULT_SHARE, entries, self._low)
+        # A threshold in decibels or of an error is none for a share of equal elements.
+        fits = metric is not EQUAL or self.asked_metric.name in FRACTIONS
+        return make_rule(metric, self.threshold if fits else None, DEFAULT_SHARE, entries, self._low)
+
+    def by_equality(self, outputs: Outputs) -> tuple[str, ...]:
+        """The names of the outputs of integers: they are judged by equality, unless the metric is the user's own."""
+        return self.integers.of(outputs)
 
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
         """The names, among the figures of a trial, of what decides: the judged outputs, or the task alone."""
@@ -275,8 +285,11 @@ class Judgement:
         return [{name: outputs[name] for name in names} for outputs in reference]
 
     def metric(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Metric:
-        """The metric, knowing the worst figure of equal outputs."""
+        """The metric, knowing the worst figure of equal outputs; ``EQUAL`` if integers alone are judged."""
         metric = self.asked_metric
+        by_equality = self.by_equality(reference[0])
+        if metric is not AGREEMENT and not metric.code and all(output_of(name) in by_equality for name in outputs):
+            return EQUAL
         if metric.perfect is not None:
             return metric
         judged = [sample[name] for name in outputs for sample in reference]

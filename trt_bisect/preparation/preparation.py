@@ -71,7 +71,8 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
         parts = setup.fingerprint_parts(network, builder, ranges, feeds)
         key = fingerprint(parts)
         store = _store(setup, open_files, key, parts)
-        compare = Comparer(references, rule.metric, classes, slices, task)
+        integers = setup.judgement.integers
+        compare = Comparer(references, rule.metric, classes, slices, task, integers)
         setup.notes[1:1] = noted(FILE, file_figure_noted(network, feeds, compare, rule, setup.build_options()))
         whole = setup.whole(network, builder, ranges, feeds, compare, store)
         experiment = Experiment(
@@ -94,6 +95,7 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
             classes=classes,
             slices=slices,
             task=task,
+            integers=integers,
         )
         yield setup.with_curve(experiment)
 
@@ -228,6 +230,7 @@ def find_worst(
                 class_axis=setup.options.class_axis,
                 slices=lambda reference: judgement.slices(judgement.outputs(reference), [reference]),
                 task=judgement.task,
+                integers=judgement.integers,
             )
     except TrialFailed as failure:
         raise BadInput(
@@ -276,8 +279,10 @@ def _judged(
     with_groups = [slices.with_groups(reference) for reference in references]
     names = slices.names(outputs)
     rule = judgement.rule(names, with_groups)
-    classes, on_classes = classes_of(with_groups, names, rule.metric.name, options.class_axis)
-    on_judging = judging_notes(with_groups, names, rule.metric)
+    equality = set(judgement.by_equality(references[0]))
+    by_metric = [name for name in names if name not in equality]
+    classes, on_classes = classes_of(with_groups, by_metric, rule.metric.name, options.class_axis)
+    on_judging = judging_notes(with_groups, by_metric, rule.metric)
     task, on_task = judgement.checked_task(references)
     setup.notes += [*noted(OUTPUTS, [*slices.notes(), *on_classes, *on_judging]), *noted(TASK, on_task)]
     return rule, classes, slices, task
@@ -295,9 +300,10 @@ def _finite_outputs(setup: Setup, network: Network, references: Sequence[Outputs
         problem = f"The FP32 reference of '{setup.read.source}' has only NaN or infinite values."
         remedy = "Give --input with data on which FP32 itself works."
         raise NothingMeasured(f"{why}: {problem}" if why else problem, remedy)
-    left_out = [repr(name) for name in references[0] if name not in judged]
+    integers = setup.judgement.by_equality(references[0])
+    left_out = [repr(name) for name in integers if name not in judged]
     if left_out and not setup.options.outputs:
-        text = "outputs of integers are not judged unless --outputs names them"
+        text = "your metric does not judge outputs of integers unless --outputs names them"
         setup.notes.append(Note(OUTPUTS, f"{text}: {', '.join(left_out)}"))
     return judged
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, CONSTANT, UNSEEN as UNSEEN_INPUTS, Bound
+from trt_bisect.analyzer.integers import CLASSES, integers_text
 from trt_bisect.analyzer.judge import ByInput, Rule
-from trt_bisect.analyzer.metrics import ACCURACY as LABELLED, JUDGING, figure_text, threshold_text
+from trt_bisect.analyzer.metrics import ACCURACY as LABELLED, FRACTIONS, JUDGING, figure_text, threshold_text
+from trt_bisect.analyzer.rows import ROWS, rows_text
 from trt_bisect.driver.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
@@ -41,6 +43,7 @@ EXPERIMENT, FIXED = "experiment", "fixed"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
 FASTER, FOR_FP16 = "faster", "for fp16"
 BUDGET = "budget"
+INTEGERS, LENGTHS = "integers", "rows"
 HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe", "ranges", "too expensive"
 PRICE = "price"
 UNSEEN = "unseen"
@@ -72,6 +75,7 @@ FIGURES = {
     "max_rel": "largest relative error",
     "top1": "top-1 agreement with FP32",
     "agreement": "agreement with FP32",
+    "equal": "share of elements that equal FP32's",
     LABELLED: "accuracy on the labelled data",
 }
 
@@ -114,7 +118,7 @@ def _on_plans(
     chosen = [row.calibrator for row in answer.calibrators if row.chosen and len(answer.calibrators) > 1]
     int8, restored = _plan_texts(report)
     calibrator = f", calibrator {chosen[0]}" if chosen else ""
-    figure = f"{int8}; {FIGURES.get(report.figure, report.figure)}{calibrator}."
+    figure = f"{int8}; {_measure(report, rule, full)}{calibrator}."
     threshold = f"the {_asked(report)} of {_least(report)}"
     if recipe.meets:
         yield from doubt_lines(answer)
@@ -123,6 +127,7 @@ def _on_plans(
         accepted = "You accepted the doubts." if answer.doubts else f"No {word}layer has to stay in high precision."
         blame = accepted if report.verdict == PASSES else "The doubts above speak against it."
         yield Line(report.verdict, f"{spoken(report.verdict).upper()}: full {low} meets {threshold}: {figure} {blame}")
+        yield from counted_lines(report, rule, "full " + low)
         yield from _other_ranges(answer, text, low)
         if recipe.high:
             yield _best_within(report, restored, low)
@@ -137,6 +142,7 @@ def _on_plans(
     elif rule.meets(full) and not report.goal.drop:
         misses = f"meets {threshold}, but misses it in another setting of the engine: {figure}"
     yield _line(FAILS, f"full {low} {misses}")
+    yield from counted_lines(report, rule, "full " + low)
     yield from _base_alone(report, network, rule, nothing)
     if not recipe.meets:
         if not answer.not_done:
@@ -157,6 +163,28 @@ def _on_plans(
         return
     yield from _dear(report, answer, rule, low)
     yield from _too_dear(answer, low, text)
+
+
+def _measure(report: Report, rule: Rule, full: Trial) -> str:
+    """Returns the words for the figure of full INT8: the metric, or what is counted over all inputs and decides."""
+    name, kind = ("", "") if report.goal.drop else rule.deciding(full)
+    measure = FIGURES.get(report.figure, report.figure)
+    if kind not in (ROWS, CLASSES):
+        return measure
+    counted_as = f"rows of '{name}' as in FP32" if kind == ROWS else f"agreement of '{name}' with FP32 beyond chance"
+    return counted_as if rule.metric.name in FRACTIONS else f"{measure}, decided by the {counted_as}"
+
+
+def counted_lines(report: Report, rule: Rule, low: str) -> Iterator[Line]:
+    """Yields lines on outputs of integers that differ, and on rows lost or won, in full INT8 and in the recipe."""
+    plans = {low: report.outputs.int8, **({"the recipe": report.outputs.recipe} if report.recipe.high else {})}
+    for kind, text_of in ((INTEGERS, integers_text), (LENGTHS, rows_text)):
+        sentences = []
+        for plan, outputs in plans.items():
+            texts = [text_of(name, outputs.get(name, {})) for name in rule.outputs]
+            sentences += [f"In {plan} {together(list(filter(None, texts)))}."] if any(texts) else []
+        if sentences:
+            yield _line(kind, " ".join(sentences))
 
 
 def _asked(report: Report) -> str:

@@ -9,13 +9,14 @@ export const NOTHING = "–";
 export const PLANS = { fp32: "FP32", int8: `Full ${LOW}`, recipe: "Recipe" };
 
 const ACCURACY = "accuracy";
-const SHARES = new Set(["cosine", "top1", "agreement", ACCURACY]);
+const SHARES = new Set(["cosine", "top1", "agreement", "equal", ACCURACY]);
 const DECIBELS = new Set(["sqnr", "centered_sqnr"]);
 const ERRORS = new Set(["mse", "l1", "kl", "max_abs", "max_rel"]);
 const LABELS = new Map([
   ["cosine", "cosine similarity"],
   ["top1", "top-1 agreement"],
   ["agreement", "agreement with FP32"],
+  ["equal", "share of equal elements"],
   ["sqnr", "SQNR"],
   ["centered_sqnr", "SQNR, mean taken out"],
 ]);
@@ -27,6 +28,7 @@ export const EXPLAINED = {
     "They are not accuracies, and 99% can be a bad network.",
   top1: "Percentages are the share of positions whose most probable class is FP32's. They are not accuracies.",
   agreement: "Percentages are the share of results that agree with FP32's. They are not accuracies.",
+  equal: "Percentages are the share of elements that equal FP32's. They are not accuracies.",
 };
 const DECIMALS = 4;
 const TELLING = 6;

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.analyzer.blame import BOTH
-from trt_bisect.analyzer.metrics import AGREEMENT, figure_text, loss_text, metric_texts
+from trt_bisect.analyzer.metrics import AGREEMENT, EQUAL, KAPPA, figure_text, loss_text, metric_texts
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import SPREAD_OUT
 from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move, setting_text
@@ -313,6 +313,7 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
     """
     measured = {metric for _, of_plan in report.outputs.items() for name in shown for metric in of_plan.get(name, ())}
     columns = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
+    columns = (*columns, *(metric for metric in (EQUAL.name, KAPPA) if metric in measured and metric not in columns))
     metrics = [metric for metric in columns if metric in measured] if of_task else columns
     table = titled("Output", "Plan", *metrics, *(("counted",) if of_task else ()))
     for plan, outputs in report.outputs.items():

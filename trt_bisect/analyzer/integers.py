@@ -1,0 +1,226 @@
+"""Outputs of integers and booleans: labels, class maps, masks, indices and counts. They are equal or not.
+
+How near two classes are in number says nothing, so that no metric of floats is computed. The share of equal elements
+stands beside Cohen's kappa (1960), the agreement beyond chance: a map of which 97 % are equal has kappa 0 if one class
+is left of two.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import median_low
+
+import numpy as np
+import onnx
+
+from trt_bisect.analyzer.metrics import ALL_EQUAL, EQUAL, KAPPA
+from trt_bisect.analyzer.rows import common_region, lost_rows, rows_at, rows_axis, rows_values
+from trt_bisect.builder.base import Outputs
+from trt_bisect.evaluator.trial import OutputFigures
+from trt_bisect.model.network import Network
+from trt_bisect.support.text import percent
+
+CLASSES, LABELS = "classes", "labels"
+"""The kinds of ``OutputFigures.pooled``: elements that differ beyond chance, of an output beside floats; elements that
+differ, of an output with few elements for each input."""
+FEW_ELEMENTS = 20
+"""Fewer elements have no kappa, and say nothing on a single input."""
+CLASSES_MISSED = 0.75
+"""Beside floats it is a miss if more of the agreement beyond chance is lost: less than a quarter is left."""
+_MOST_CLASSES = 4096
+"""With more values, such as those of indices, none is equal by chance."""
+_IN_PLACE = ("Cast", "Identity")
+"""The operators behind which elements of an output are the same at the same place."""
+_MOVING = ("Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose")
+"""The operators behind which they are the same at any place."""
+_LEVEL_TYPES = (onnx.TensorProto.UINT8, onnx.TensorProto.INT8)
+
+
+@dataclass(frozen=True)
+class Integers:
+    """The readings of the outputs of integers.
+
+    Attributes:
+        sets: by output, the axis along which the order of its indices means nothing, from either end.
+        levels: the outputs of quantities in 8 bits, such as pixels: a level more or less is a small error, and they are
+            judged as floats are.
+    """
+
+    sets: Mapping[str, int] = field(default_factory=dict)
+    levels: frozenset[str] = frozenset()
+
+    def of(self, outputs: Outputs) -> tuple[str, ...]:
+        """Returns the names of the outputs that are judged by equality."""
+        return tuple(name for name, value in outputs.items() if self.is_one(name, value))
+
+    def is_one(self, name: str, value: object) -> bool:
+        """Returns true if an output is judged by equality."""
+        return isinstance(value, np.ndarray) and value.dtype.kind in "iub" and name not in self.levels
+
+
+PLAIN = Integers()
+"""All outputs of integers are judged by equality, each element at its place."""
+
+
+def integers_of(network: Network) -> Integers:
+    """Finds the readings of a network's outputs from the nodes that make them: TopK's indices, and floats in 8 bits."""
+    makers = {name: node for node in network.skeleton.graph.node for name in node.output}
+    sets: dict[str, int] = {}
+    levels: set[str] = set()
+    for spec in network.outputs:
+        name = _behind(spec.name, makers, _IN_PLACE)
+        node = makers.get(name)
+        if node is not None and node.op_type == "TopK" and list(node.output).index(name) == 1:
+            sets[spec.name] = next((a.i for a in node.attribute if a.name == "axis"), -1)
+        rounding = makers.get(_behind(spec.name, makers, _MOVING))
+        if rounding is not None and _rounds(rounding, network):
+            levels.add(spec.name)
+    return Integers(sets, frozenset(levels))
+
+
+def _behind(name: str, makers: Mapping[str, onnx.NodeProto], passed: Sequence[str]) -> str:
+    """Returns the tensor that an output is, behind nodes of some operators."""
+    while (node := makers.get(name)) is not None and node.op_type in passed:
+        name = node.input[0]
+    return name
+
+
+def _rounds(node: onnx.NodeProto, network: Network) -> bool:
+    """Returns true if a node makes levels of 8 bits of a tensor of floats."""
+    if node.op_type != "Cast":
+        return node.op_type == "QuantizeLinear"
+    to = next((a.i for a in node.attribute if a.name == "to"), 0)
+    return to in _LEVEL_TYPES and network.types.dtypes.get(node.input[0], np.dtype(bool)).kind == "f"
+
+
+def integers_text(name: str, values: Mapping[str, float | None]) -> str:
+    """Returns a sentence, without its full stop, on an output of integers; empty if all is equal, or nothing compared.
+
+    Args:
+        values: the figures of the output over all inputs, see ``IntegerJudge.figures``.
+    """
+    equal, worst, kappa = (values.get(figure) for figure in (ALL_EQUAL, EQUAL.name, KAPPA))
+    if equal is None or worst is None or equal == 1.0:
+        return ""
+    beyond = "" if kappa is None else f"; Cohen's kappa {kappa:.2f}"
+    input_worst = f"{percent(1.0 - worst)} on the worst input"
+    return f"{percent(1.0 - equal)} of the elements of '{name}' get another value ({input_worst}{beyond})"
+
+
+class IntegerJudge:
+    """Compares an output of integers with FP32's on the same inputs.
+
+    Args:
+        reference: the FP32 output for each input.
+        unordered: the axis along which indices are compared as sets; None to compare each element at its place.
+    """
+
+    def __init__(self, reference: Sequence[np.ndarray], unordered: int | None = None) -> None:
+        self._reference = [np.asarray(array) for array in reference]
+        self._unordered = unordered
+        self._axis = rows_axis(self._reference)
+        self._few = median_low([array.size for array in self._reference]) < FEW_ELEMENTS
+
+    def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
+        """Returns the figures of an output, given for each input in the reference's order.
+
+        ``EQUAL`` is that of the worst input. An input on which nothing is in the region that both have does not count;
+        if there is nothing in FP32 either, all is equal.
+        """
+        both = [self._common(place, np.asarray(output)) for place, output in enumerate(outputs)]
+        equal = [self._equal(place, np.asarray(output)) for place, output in enumerate(outputs)]
+        shares = tuple(self._share(place, np.asarray(output), equal[place]) for place, output in enumerate(outputs))
+        counting = [share for share in shares if share is not None]
+        values: dict[str, float] = {}
+        if counting:
+            values = {EQUAL.name: min(counting)}
+        elements = sum(r.size for r, _ in both)
+        if elements:
+            values |= {ALL_EQUAL: sum(equal) / elements, **self._beyond_chance(both, sum(equal), elements)}
+        pooled = self._pooled(elements - sum(equal), elements)
+        rows, rows_by_input, note = lost_rows(self._reference, outputs, self._axis)
+        values |= rows_values(rows)
+        by_input: dict[str, tuple[float | None, ...]] = {**rows_by_input}
+        if len(shares) > 1:
+            differ = [None if share is None else 1.0 - share for share in shares]
+            beyond = tuple(None if share is None else share / (1.0 - self._chance) for share in differ)
+            by_kind = {CLASSES: beyond, LABELS: tuple(differ)}
+            by_input |= {EQUAL.name: shares, **{kind: by_kind[kind] for kind in pooled}}
+        return OutputFigures(values, True, note, by_input, pooled={**pooled, **rows})
+
+    def at(self, place: int, output: np.ndarray) -> OutputFigures:
+        """Returns the figures of an output for one input."""
+        equal, elements = self._equal(place, output), self._common(place, output)[0].size
+        share = self._share(place, output, equal)
+        rows = rows_at(self._reference[place], output, self._axis)
+        values = {} if share is None else {EQUAL.name: share}
+        return OutputFigures(values, pooled={**self._pooled(elements - equal, elements), **rows})
+
+    def _common(self, place: int, output: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        reference = self._reference[place]
+        return (reference, output) if reference.shape == output.shape else common_region(reference, output)
+
+    def _equal(self, place: int, output: np.ndarray) -> int:
+        """The number of equal elements; of sets of indices that of those in both, and so of rows where one has more."""
+        reference = self._reference[place]
+        if reference.shape != output.shape and reference.ndim == output.ndim:
+            return _in_equal_rows(reference, output)
+        reference, output = self._common(place, output)
+        if self._unordered is None or not reference.ndim or not reference.size:
+            return int((reference == output).sum())
+        both = np.sort(np.concatenate([reference, output], self._unordered), self._unordered)
+        return int((np.diff(both, axis=self._unordered) == 0).sum())
+
+    def _share(self, place: int, output: np.ndarray, equal: int) -> float | None:
+        size = self._common(place, output)[0].size
+        if size:
+            return equal / size
+        return 1.0 if self._reference[place].size == output.size else None
+
+    def _beyond_chance(
+        self, both: Sequence[tuple[np.ndarray, np.ndarray]], equal: int, elements: int
+    ) -> dict[str, float]:
+        """Cohen's kappa over all inputs together; empty with few elements. It is 1 if both have one class, the same."""
+        if elements < FEW_ELEMENTS:
+            return {}
+        a, b = (_counts([pair[side] for pair in both]) for side in (0, 1))
+        by_chance = 0.0
+        if self._unordered is None and len(a) <= _MOST_CLASSES:
+            by_chance = sum(count * b[value] for value, count in a.items()) / elements**2
+        return {KAPPA: 1.0 if by_chance == 1.0 else (equal / elements - by_chance) / (1.0 - by_chance)}
+
+    def _pooled(self, differ: int, elements: int) -> dict[str, tuple[float, float]]:
+        pooled = {CLASSES: (differ / (1.0 - self._chance), float(elements))}
+        return {**pooled, LABELS: (float(differ), float(elements))} if self._few else pooled
+
+    @cached_property
+    def _chance(self) -> float:
+        """The share of elements that a draw from FP32's own classes gets right; 0 where there is one class."""
+        counts = _counts(self._reference)
+        elements = sum(counts.values())
+        if self._unordered is not None or len(counts) > _MOST_CLASSES or len(counts) < 2:
+            return 0.0
+        return sum((count / elements) ** 2 for count in counts.values())
+
+
+def _in_equal_rows(reference: np.ndarray, output: np.ndarray) -> int:
+    """Returns the number of elements in the rows that both arrays have, at any place; a row counts as often as in both.
+
+    A row that is lost moves all those after it. Rows are along the first axis on which the shapes differ.
+    """
+    axis = next(k for k, sizes in enumerate(zip(reference.shape, output.shape, strict=True)) if len(set(sizes)) > 1)
+    rows = [np.moveaxis(array, axis, 0).astype(np.int64) for array in (reference, output)]
+    reference_rows, output_rows = (Counter(row.tobytes() for row in array) for array in rows)
+    return (reference_rows & output_rows).total() * int(np.prod(rows[0].shape[1:]))
+
+
+def _counts(arrays: Sequence[np.ndarray]) -> Counter[int]:
+    """Returns the number of elements by value."""
+    counts: Counter[int] = Counter()
+    for array in arrays:
+        values, numbers = np.unique(array, return_counts=True)
+        counts.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
+    return counts

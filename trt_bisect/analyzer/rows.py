@@ -1,0 +1,108 @@
+"""Rows lost or won: outputs whose length depends on the data, such as those of NonMaxSuppression, NonZero or Compress.
+
+The share is that of all inputs together: ``sum |rows of FP32 - rows of the plan| / sum max(both)``. One input alone
+says nothing: 2 rows against 1 are half of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from trt_bisect.support.text import percent
+
+ROWS = "rows"
+"""The kind of ``OutputFigures.pooled``; among the figures the shares by input, and the number of rows."""
+LOST = "rows_lost"
+"""The figure of the rows lost or won."""
+FEW_ROWS = 20
+"""With fewer rows over all inputs, half of them or more is a miss, and nothing is a doubt."""
+ROWS_MISSED, _FEW_MISSED, _DOUBT = 0.25, 0.5, 0.1
+"""The shares above which rows lost or won are a miss; from which few of them are; and above which they are a doubt."""
+
+
+def rows_axis(arrays: Sequence[np.ndarray]) -> int | None:
+    """Returns the axis along which FP32's outputs differ in length; None where they have no axis.
+
+    Where none differs it is the first longer than 1, or the first.
+    """
+    rank = min(array.ndim for array in arrays)
+    lengths = [{array.shape[axis] for array in arrays} for axis in range(rank)]
+    varying = [axis for axis in range(rank) if len(lengths[axis]) > 1]
+    longer = [axis for axis in range(rank) if lengths[axis] != {1}]
+    return next(iter((*varying, *longer, *range(rank))), None)
+
+
+def lost_rows(
+    reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], axis: int | None
+) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, ...]], str]:
+    """Compares the numbers of rows on the same inputs.
+
+    Args:
+        axis: the axis of the rows where shapes are equal, see ``rows_axis``; else it is the first on which they differ.
+
+    Returns:
+        By ``ROWS`` the rows lost or won and all of them; by ``ROWS`` the share on each of several inputs; a note on the
+        shapes. All are empty where no shape differs.
+    """
+    pairs = [_rows(np.asarray(r), np.asarray(o), axis) for r, o in zip(reference, outputs, strict=True)]
+    lost = sum(abs(a - b) for a, b in pairs)
+    differing = [k for k, (r, o) in enumerate(zip(reference, outputs, strict=True)) if np.shape(r) != np.shape(o)]
+    if not differing:
+        return {}, {}, ""
+    first, *others = differing
+    shapes = f"shape {list(np.shape(outputs[first]))} instead of {list(np.shape(reference[first]))}"
+    more = f" and others on {len(others)} more inputs" if others else ""
+    by_input = {ROWS: tuple(abs(a - b) / max(a, b, 1) for a, b in pairs)} if len(pairs) > 1 else {}
+    pooled = {ROWS: (float(lost), float(sum(max(pair) for pair in pairs)))}
+    return pooled, by_input, f"{shapes}{more}, compared where both have values"
+
+
+def rows_values(pooled: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """Returns the rows lost or won over all inputs, and all rows, as figures; empty where no shape differs."""
+    return dict(zip((LOST, ROWS), pooled[ROWS], strict=True)) if ROWS in pooled else {}
+
+
+def rows_text(name: str, values: Mapping[str, float | None]) -> str:
+    """Returns a sentence, without its full stop, on rows lost or won; empty without any. For ``values`` see above."""
+    lost, rows = values.get(LOST), values.get(ROWS)
+    if not lost or not rows:
+        return ""
+    return f"'{name}' loses or wins {lost:.0f} of {rows:.0f} rows ({percent(lost / rows)})"
+
+
+def rows_at(reference: np.ndarray, output: np.ndarray, axis: int | None) -> dict[str, tuple[float, float]]:
+    """Returns by ``ROWS`` the rows lost or won on one input, and all of them; empty for an output without an axis."""
+    a, b = _rows(reference, output, axis)
+    return {} if axis is None else {ROWS: (float(abs(a - b)), float(max(a, b)))}
+
+
+def _rows(reference: np.ndarray, output: np.ndarray, axis: int | None) -> tuple[int, int]:
+    """Returns the number of rows of both; of unlike ranks none is in common."""
+    if reference.ndim != output.ndim:
+        return max(reference.size, 1), 0
+    unlike = [k for k in range(reference.ndim) if reference.shape[k] != output.shape[k]]
+    if unlike:
+        return reference.shape[unlike[0]], output.shape[unlike[0]]
+    count = 1 if axis is None or reference.ndim <= axis else reference.shape[axis]
+    return count, count
+
+
+def common_region(reference: np.ndarray, output: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns both arrays cut to the region that both have; nothing of unlike ranks."""
+    if reference.ndim != output.ndim:
+        return reference.reshape(-1)[:0], output.reshape(-1)[:0]
+    region = tuple(slice(0, min(sizes)) for sizes in zip(reference.shape, output.shape, strict=True))
+    return reference[region], output[region]
+
+
+def rows_missed(lost: float, rows: float) -> bool:
+    """Returns true if the rows lost or won over all inputs are a miss."""
+    return lost >= _FEW_MISSED * rows if rows < FEW_ROWS else lost > ROWS_MISSED * rows
+
+
+def rows_doubted(pooled: Mapping[str, tuple[float, float]]) -> bool:
+    """Returns true if the rows of an output that is no miss are a doubt."""
+    lost, rows = pooled.get(ROWS, (0.0, 0.0))
+    return rows >= FEW_ROWS and lost > _DOUBT * rows
