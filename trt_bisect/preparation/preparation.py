@@ -17,12 +17,19 @@ from trt_bisect.analyzer.classes import Classes, classes_of
 from trt_bisect.analyzer.compare_output import judging_notes
 from trt_bisect.analyzer.judge import Comparer, Rule, nonfinite_in_reference
 from trt_bisect.analyzer.slices import Slices
+from trt_bisect.analyzer.structure.findings import KINDS
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.builder.base import EMULATED, Builder, BuildOptions, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, non_finite_weight, refuse_without_low
+from trt_bisect.calibration.ranges import (
+    Ranges,
+    keeping_unusable_high,
+    non_finite_weight,
+    refuse_without_low,
+    unusable_scales,
+)
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.data.statistics import Sketch
@@ -41,7 +48,7 @@ from trt_bisect.report.model import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal
 from trt_bisect.support.memory import give_back_memory
-from trt_bisect.support.text import FILE, OUTPUTS, RANGES, SHAPES, TASK, Note, noted
+from trt_bisect.support.text import FILE, OUTPUTS, RANGES, SHAPES, TASK, Note, listed, noted
 
 _TELLING = 8
 """The number of samples whose outputs decide how a head is read."""
@@ -292,9 +299,10 @@ def _finite_outputs(setup: Setup, network: Network, references: Sequence[Outputs
         if any(not outputs[name].size or np.isfinite(outputs[name]).any() for outputs in references)
     )
     if not judged:
-        why = non_finite_weight(network)
+        why, remedy = non_finite_weight(network), "Give --input with data on which FP32 itself works."
         problem = f"The FP32 reference of '{setup.read.source}' has only NaN or infinite values."
-        remedy = "Give --input with data on which FP32 itself works."
+        for kind, layers in unusable_scales(network).items():
+            why, remedy = f"{kind.capitalize()}, in the file's Q/DQ pairs at {listed(layers, 4)}", KINDS[kind].remedy
         raise NothingMeasured(f"{why}: {problem}" if why else problem, remedy)
     left_out = [repr(name) for name in references[0] if name not in judged]
     if left_out and not setup.options.outputs:

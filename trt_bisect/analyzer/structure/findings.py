@@ -247,7 +247,8 @@ KINDS: dict[str, FindingKind] = {
     "scale infinite": FindingKind(
         ERROR,
         "All values are rounded to 0, and dequantizing gives NaN.",
-        "Calibrate again without the samples that overflow, or leave the layer in float.",
+        "Calibrate again without samples or constants that overflow, such as an attention mask of -inf or of the least "
+        "float, or leave the layer in float.",
         loses_accuracy=True,
     ),
     "scale denormal": FindingKind(
