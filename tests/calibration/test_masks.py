@@ -81,7 +81,7 @@ def test_a_masks_scale_rounds_as_onnx_runtime_does_without_pythons_warnings(reac
 
 
 def masked_attention(folder, mask_scale):
-    """Scores with a mask added, a Softmax and a product; with a scale, pairs on activations and the mask as integers."""
+    """Scores with a mask added, a Softmax and a product; with a scale, pairs on activations and a stored mask."""
     sketch = networks.Sketch(3)
     rounded = (lambda x, name, scale: x) if mask_scale is None else (lambda *args: pair(sketch, *args))
     mask = np.zeros((4, 4), np.float32)

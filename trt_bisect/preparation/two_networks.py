@@ -288,15 +288,7 @@ class TwoNetworks:
         self.origins = {}
         for name in here:
             if name in shared:
-                other = there[shared[name]]
-                self.origins[name] = replace(
-                    here[name],
-                    int8_op_type=other.int8_op_type,
-                    quantizers=other.quantizers,
-                    float_type=other.float_type,
-                    readers=self._names_here(other.readers),
-                    rounded_as_result=other.rounded_as_result,
-                )
+                self.origins[name] = self._rounded_as(here[name], there[shared[name]])
         groups = groups_within(first, self.origins, feeds, memory, runs=2)
         theirs = [tuple(shared[name] for name in names) for names in groups]
         self._runs = (
@@ -308,6 +300,18 @@ class TwoNetworks:
     def feeds_of_second(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Returns a sample with the names and dtypes of the second network's inputs."""
         return renamed_feeds(feeds, self._inputs, self._specs)
+
+    def _rounded_as(self, here: Origin, other: Origin) -> Origin:
+        """Returns a tensor of the first network with the roundings of the second one."""
+        return replace(
+            here,
+            int8_op_type=other.int8_op_type,
+            quantizers=other.quantizers,
+            float_type=other.float_type,
+            readers=self._names_here(other.readers),
+            rounded_as_result=other.rounded_as_result,
+            beside=tuple(self._rounded_as(here, each) for each in other.beside),
+        )
 
     def _names_here(self, layers: Iterable[str]) -> tuple[str, ...]:
         return tuple(self._layers.get(layer, layer) for layer in layers)
