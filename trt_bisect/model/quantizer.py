@@ -195,6 +195,12 @@ class Quantizer:
         return float(info.min), float(info.max)
 
     @property
+    def begins_at_zero(self) -> bool:
+        """True for one scale and levels that begin at zero, so that negative values saturate."""
+        zero_point = self.zero_point
+        return not self.in_fp8 and not zero_point.ndim and bool(zero_point == np.iinfo(zero_point.dtype).min)
+
+    @property
     def in_fp8(self) -> bool:
         """True if the stored values are FP8 (E4M3)."""
         return bool(self.zero_point.dtype == FP8_DTYPE)
