@@ -22,6 +22,7 @@ from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import int8_set
 from trt_bisect.preparation.asked_network import asked_network
+from trt_bisect.support.text import percent
 
 
 def by_onnxruntime(path, feeds):
@@ -341,6 +342,19 @@ def test_tensorrt_takes_the_symmetric_recipe_and_not_the_file(tmp_path):
     assert report.exit_code == 1
     assert not parsed_by_tensorrt(quantized)
     assert parsed_by_tensorrt(tmp_path / "run" / "recipe" / "network.qdq.onnx")
+
+
+def test_a_file_that_is_not_the_references_without_its_pairs_either_is_said_to_be_so(tmp_path):
+    plain, quantized, samples = asymmetric(tmp_path, "relu", **FLOAT_WEIGHTS)
+    other = onnx.load(plain)
+    networks.scale_constant(other, "last.weight", lambda values: values[:, ::-1])
+    unlike = networks.save(other, tmp_path, "unlike.onnx")
+    how = {"engine": "onnxruntime", "explain": "none"}
+    found, right = (trt_bisect.run(quantized, inputs=samples[:2], reference=each, **how) for each in (unlike, plain))
+    (warning,) = found.inputs.warnings
+    worst = min(cosine(by_onnxruntime(unlike, feeds), by_onnxruntime(plain, feeds)) for feeds in samples[:2])
+    assert f"even without its Q/DQ pairs, in FP32, '{quantized}' measures {percent(worst)[:3]}" in warning
+    assert not right.inputs.warnings
 
 
 @pytest.mark.slow

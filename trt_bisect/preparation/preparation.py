@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -81,6 +82,7 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
         store = _store(setup, open_files, key, parts)
         compare = Comparer(references, rule.metric, classes, slices, task)
         setup.notes[1:1] = noted(FILE, file_figure_noted(network, feeds, compare, rule, setup.build_options()))
+        about = replace(about, warnings=(*about.warnings, *_unlike_reference(setup, builder, feeds, compare, rule)))
         whole = setup.whole(network, builder, ranges, feeds, compare, store)
         experiment = Experiment(
             network=network,
@@ -339,6 +341,27 @@ def file_figure_noted(
     value = rule.similarity(Trial(plan.key(), MEASURED).judged(figures))
     figure = "no figure (not finite)" if value is None else rule.text(value)
     return [f"the file with its asymmetric pairs measures {figure} ({rule.metric.name}) in ONNX Runtime"]
+
+
+def _unlike_reference(
+    setup: Setup, builder: Builder, feeds: Sequence[Feeds], compare: Compare, rule: Rule
+) -> list[str]:
+    """Returns a sentence if a file with pairs misses the threshold without them, judged by another reference."""
+    if setup.judged_by is None or not setup.read.has_pairs:
+        return []
+    try:
+        with builder.reference() as engine:
+            trial = Trial("", MEASURED).judged(compare([engine.infer(sample) for sample in feeds]))
+    except TrialFailed:
+        return []
+    value = rule.similarity(trial)
+    if rule.meets(trial) or value is None or unusable_scales(setup.read):
+        return []
+    return [
+        f"even without its Q/DQ pairs, in FP32, '{setup.read.source}' measures {rule.text(value)} against the "
+        "reference: its layers or stored weights are others, and no precision restores that. Give the network that it "
+        "was quantized from as the reference."
+    ]
 
 
 def strategy_for(options: MeasuringOptions, engine: str) -> str:
