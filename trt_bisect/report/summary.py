@@ -625,6 +625,13 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         free = {name: values for name, values in setting.options.items() if name != "--budget"}
         command = running(replace(setting, options=free)).text
         return NextStep(SEARCH, "search for the cheapest plan that meets the threshold, whatever it gives up", command)
+    base = next(iter(setting.options.get("--base", ())), "")
+    if not report.recipe.meets and any(line.kind == BASE for line in report.lines) and base:
+        kept = {name: values for name, values in setting.options.items() if name != "--base"}
+        folder = {"--output": (f"{setting.folder}-{base}",)} if setting.folder else {}
+        command = running(replace(setting, options=kept), {"--low": (base,), **folder}).text
+        what = f"find the layers that {base.upper()} cannot hold, then add --high for each to this run"
+        return NextStep(SEARCH, what, command)
     if not report.recipe.meets and not goal.drop and effort != ("thorough",):
         command = running(setting, {"--effort": ("thorough",)}).text
         return NextStep(SEARCH, "search further: no plan tried meets the threshold", command)
