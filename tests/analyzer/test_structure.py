@@ -17,12 +17,14 @@ from tests.support import networks
 from tests.support.flawed_structures import (
     ACTIVATION,
     PLANTED,
+    concatenated,
     double_pair,
     finished,
     one_conv,
     pair,
     projected_residual,
     quantized_residual,
+    two_pairs,
 )
 from tests.support.norm_in_parts import saved
 from tests.support.quantized import quantized_by_onnxruntime
@@ -56,7 +58,8 @@ def test_every_kind_is_planted():
 
 ALONE = ["residual with extra pair", "asymmetric", "double pair", "integer bias", "residual without pair"]
 ALONE += ["unsigned weight", "shared layer", "pair on a bias", "scale denormal", "half quantized", "output rounded"]
-ALONE += ["activation before the sum", "norm cannot fold"]
+ALONE += ["activation before the sum", "norm cannot fold", "pair before the normalization", "unlike pairs"]
+ALONE += ["concat of unlike scales"]
 
 
 @pytest.mark.parametrize("case", ALONE)
@@ -90,6 +93,10 @@ def test_a_residual_needs_one_pair():
     assert findings_of(quantized_residual(skip_has_pair=True)) == ()
     assert findings_of(projected_residual(main_has_pair=False, skip_has_pair=True)) == ()
     assert findings_of(projected_residual(main_has_pair=True, skip_has_pair=False)) == ()
+
+
+def test_pairs_of_one_scale_are_no_unlike_ones():
+    assert findings_of(two_pairs(ACTIVATION)) == findings_of(concatenated(ACTIVATION)) == ()
 
 
 def test_the_extra_pair_of_two_is_that_of_the_longer_branch():
@@ -320,11 +327,11 @@ def test_a_bias_that_two_layers_share_is_no_shared_weight():
 def test_a_name_with_a_comma_is_the_name_of_one_layer():
     """Of two layers called 'a' and 'a, b', the finding on the second says nothing of the first."""
     finding = found("unsigned", ["a, b"], "'x' is quantized to uint8")
-    shared = found("shared weight", ["a", "c"], "2 layers read weight 'w'")
+    shared = found("double pair", ["a", "c"], "'x' goes through two pairs")
     about = ((), [finding, shared], None, 1.0, 1.0, "INT8")
     concerned = {name: Evidence(SimpleNamespace(name=name), *about) for name in ("a", "a, b", "b", "c")}
     kinds = {name: [one.kind for one in each.structure] for name, each in concerned.items()}
-    assert kinds == {"a": ["shared weight"], "a, b": ["unsigned"], "b": [], "c": ["shared weight"]}
+    assert kinds == {"a": ["double pair"], "a, b": ["unsigned"], "b": [], "c": ["double pair"]}
 
 
 def test_the_report_as_json_and_csv(tmp_path):

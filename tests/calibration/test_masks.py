@@ -3,11 +3,13 @@
 from itertools import product
 
 import numpy as np
+import onnx
 import pytest
 
 import trt_bisect
 from tests.support import networks
 from tests.support.editions import edition
+from tests.support.flawed_structures import pair
 from tests.support.quantized import round_trip
 from tests.support.records import texts
 from trt_bisect.model.quantizer import symmetric
@@ -76,3 +78,42 @@ def test_a_masks_scale_rounds_as_onnx_runtime_does_without_pythons_warnings(reac
     values = np.array([LEAST, reach, -5.0, 0.0, -reach, -LEAST], np.float32)
     rounded = symmetric(scale).round_trip(values)
     np.testing.assert_array_equal(rounded, round_trip(values, scale, np.int8(0)))
+
+
+def masked_attention(folder, mask_scale):
+    """Scores with a mask added, a Softmax and a product; with a scale, pairs on activations and a stored mask."""
+    sketch = networks.Sketch(3)
+    rounded = (lambda x, name, scale: x) if mask_scale is None else (lambda *args: pair(sketch, *args))
+    mask = np.zeros((4, 4), np.float32)
+    mask[np.triu_indices(4, 1)] = -np.inf
+    scores = sketch.node("MatMul", [rounded("x", "in", 0.03), sketch.constant("k", np.eye(8, 4))], "scores")
+    if mask_scale is None:
+        added = sketch.constant("mask", mask)
+    else:
+        stored = sketch.constant("mask", np.where(mask < 0, -127, 0), np.int8)
+        scale, zero = sketch.constant("mask.scale", mask_scale), sketch.constant("mask.zero", 0, np.int8)
+        added = sketch.node("DequantizeLinear", [stored, scale, zero], "mask.dq")
+    weight = sketch.node("Softmax", [sketch.node("Add", [scores, added], "masked")], "attention", axis=-1)
+    sketch.node("MatMul", [rounded(weight, "out", 0.008), sketch.constant("values", np.eye(4, 6))], "mixed", out="y")
+    path = folder / f"{'float' if mask_scale is None else 'quantized'}.onnx"
+    onnx.save(sketch.model({"x": [1, 4, 8]}, {"y": [1, 4, 6]}), path)
+    return path
+
+
+def test_an_infinite_scale_is_the_cause_that_run_names_as_check_does(command, tmp_path, monkeypatch):
+    """A quantizer that divides a mask of -inf by 127 stores integers and an infinite scale: 0 times that is NaN."""
+    monkeypatch.chdir(tmp_path)
+    quantized, plain = masked_attention(tmp_path, np.inf), masked_attention(tmp_path, None)
+    (finding,) = [each for each in trt_bisect.check(quantized).findings if each.kind == "scale infinite"]
+    assert finding.layers == ("masked",)
+    np.savez("x.npz", x=np.random.default_rng(0).normal(size=(6, 1, 4, 8)).astype(np.float32))
+    code, out, err = command("run", quantized, "--reference", plain, "--input", "x.npz")
+    said = " ".join(f"{out} {err}".split())
+    assert code == 1
+    assert "SCALE INFINITE: 1 layer with such a Q/DQ pair in the file: 'masked'." in said
+    assert finding.remedy in said
+    assert "NEXT: quantize the network again" in said
+    assert "check the data" not in said
+    code, _, err = command("run", quantized, "--input", "x.npz")
+    assert code == 3
+    assert "Scale infinite, in the file's Q/DQ pairs at 'masked'" in " ".join(err.split())

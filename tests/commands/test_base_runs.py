@@ -126,10 +126,13 @@ def test_a_base_that_overflows_is_told_as_such(tmp_path):
     path = networks.save(sketch.model({"x": [4, 8]}, {sketch.dense(x, "out", 8, 8): [4, 8]}), tmp_path)
     data = [{"x": each} for each in np.random.default_rng(0).normal(0, 1, (3, 4, 8)).astype(np.float32)]
     options = {**OPTIONS, "metric": "cosine"}
-    report = trt_bisect.run(path, data, base="fp16", precision="fp32", **options)
+    report = trt_bisect.run(path, data, base="fp16", precision="fp32", output=tmp_path / "run", **options)
     assert not report.recipe.meets
     assert BASE in kinds(report.lines)
     assert any("'loud_mul' (Mul) overflows FP16" in note for note in texts(report.notes))
+    assert "--low fp16" in report.next.command, "the layers are not found by searching INT8 further"
+    assert "--base" not in report.next.command
+    assert "--effort" not in report.next.command
     raised = trt_bisect.run(path, data, base="fp16", precision="fp32", high=["*_mul"], **options)
     assert BASE not in kinds(raised.lines)
     assert raised.similarity.int8 > 0.99

@@ -16,6 +16,8 @@ from tests.support import networks
 from tests.support.compared import tensors_of
 from tests.support.editions import edition
 from tests.support.flawed_pairs import pairs
+from tests.support.flawed_structures import ACTIVATION, two_pairs
+from tests.support.quantized import plain_tensors
 from tests.support.records import texts
 from trt_bisect.analyzer import blame as advisor
 from trt_bisect.analyzer.compare_output import similarity
@@ -23,6 +25,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.commands import CompareOptions
 from trt_bisect.precision import int8_set
+from trt_bisect.support.text import number, percent
 
 COLUMNS = (
     "index layer tensor kind op_type int8_op_type shape dtype quantized_dtype scale "
@@ -323,3 +326,27 @@ def test_an_engine_that_gives_final_outputs_only_is_said(tmp_path):
     found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model, 2), engine="tensorrt")
     assert any("final outputs" in note for note in texts(found.notes))
     assert found.arithmetic == "emulated"
+
+
+@pytest.mark.parametrize(("other", "reader"), [(0.004, "right"), (5.0, "right"), (0.9 * ACTIVATION, "left")])
+def test_of_two_pairs_on_one_tensor_the_worse_is_shown_and_both_are_named(other, reader, tmp_path):
+    """One pair clips, is too coarse, or is the finer one; the clipped shares are NumPy's."""
+    model = two_pairs(other)
+    stem = networks.Sketch(1).weight("stem", 4, 3, 3, 3).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(4, 1, 3, 8, 8)).astype(np.float32)
+    plain = networks.Sketch()
+    made = plain.node("Conv", ["x", plain.constant("w", stem)], "stem", pads=[1] * 4)
+    plain.node("Relu", [made], "relu", out="relu_out")
+    unrounded = plain.model({"x": [1, 3, 8, 8]}, {"relu_out": [1, 4, 8, 8]})
+    values = plain_tensors(unrounded, ["relu_out"], [{"x": sample} for sample in x])["relu_out"]
+    scales = {"left": ACTIVATION, "right": other}
+    clipped = {name: float(np.mean(np.rint(values / scale) > 127)) for name, scale in scales.items()}
+    found = trt_bisect.compare(networks.save(model, tmp_path), None, {"x": x})
+    row = next(row for row in found.tensors if row.origin.tensor == "relu_out")
+    assert row.scale == np.float32(scales[reader])
+    assert row.rounding.clipped == pytest.approx(clipped[reader], abs=1e-4)
+    assert row.note.startswith("it has 2 pairs, ")
+    for name, scale in scales.items():
+        assert f"scale {number(scale)} for '{name}' clips {percent(clipped[name])}" in row.note
+    saturated = [advice.layers for advice in found.advice if advice.reason == advisor.SATURATION]
+    assert saturated == ([("right",)] if other == 0.004 else [])

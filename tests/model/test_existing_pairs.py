@@ -18,7 +18,11 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.file import save_model
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.options.commands import CompareOptions
+from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import int8_set
+from trt_bisect.preparation.asked_network import asked_network
+from trt_bisect.support.text import percent
 
 
 def by_onnxruntime(path, feeds):
@@ -203,7 +207,8 @@ def test_tensorrt_takes_a_recipe_in_fp16(tmp_path):
     network = load_network(half_network(tmp_path, 19, stored=True))
     written = full_int8(network)
     save_model(written.model, written.weights, tmp_path / "recipe.onnx")
-    assert trt_bisect.check(tmp_path / "recipe.onnx").findings == ()
+    kinds = [finding.kind for finding in trt_bisect.check(tmp_path / "recipe.onnx").findings]
+    assert kinds == ["unlike pairs"], "the file gives the sum's skip side another scale than the convolution's input"
     assert parsed_by_tensorrt(tmp_path / "recipe.onnx")
 
 
@@ -299,6 +304,37 @@ def test_a_relu_behind_a_pool_is_put_back_and_none_where_the_name_denies_it(tmp_
     np.testing.assert_allclose(found, by_onnxruntime(plain, mirrored), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("by", ["BatchNormalization", "Conv"])
+@pytest.mark.parametrize("levels", [QuantType.QUInt8, QuantType.QInt8])
+def test_a_range_that_begins_at_zero_by_itself_is_no_absorbed_relu(by, levels, tmp_path):
+    """The shift after the Relu is less than half a step, so that the pair behind it has its zero point at the lowest
+    level. The pooled mean is that shift. The Relu before it was removed, and is put back."""
+    sketch = Sketch(2)
+    identity = np.eye(4).reshape(4, 4, 1, 1)
+    made = sketch.node("Relu", [sketch.node("Conv", ["x", sketch.constant("w", identity)], "conv")], "relu")
+    if by == "BatchNormalization":
+        parts = [sketch.constant(f"bn.{k}", np.full(4, value)) for k, value in enumerate((1.0, 0.0, 0.035, 1.0))]
+        made = sketch.node("BatchNormalization", [made, *parts], "shift", out="shifted", epsilon=0.0)
+    else:
+        parts = [sketch.constant("shift.weight", identity), sketch.constant("shift.bias", np.full(4, -0.035))]
+        made = sketch.node("Conv", [made, *parts], "shift", out="shifted")
+    last = sketch.constant("u", sketch.random.normal(size=(8, 4, 1, 1)))
+    sketch.node("Conv", [sketch.node("GlobalAveragePool", [made], "pool"), last], "last", out="y")
+    plain = networks.save(sketch.model({"x": [1, 4, 16, 16]}, {"y": [1, 8, 1, 1]}), tmp_path)
+    x = -np.abs(np.random.default_rng(0).normal(size=(8, 1, 4, 16, 16))).astype(np.float32)
+    x[:, :, :, 3, 5] = np.linspace(1, 20, 32).reshape(8, 1, 4)
+    quantized = tmp_path / "quantized.onnx"
+    samples = [{"x": sample} for sample in x]
+    quantized_by_onnxruntime(plain, quantized, samples, activation_type=levels, **FLOAT_WEIGHTS)
+    graph = {layer.name: layer.op_type for layer in load_network(quantized).layers}
+    assert graph["shift.absorbed_relu"] == "Clip", "the graph alone does not tell"
+    for options in (RunOptions(inputs={"x": x}), RunOptions(calibration={"x": x}), CompareOptions(inputs={"x": x})):
+        network = asked_network(options, quantized, None)
+        assert [each.layer for each in network.restored] == ["conv.absorbed_relu"]
+        found = int8_and_float(network, samples[0])[1]
+        np.testing.assert_allclose(found, by_onnxruntime(plain, samples[0]), rtol=1e-4, atol=1e-4)
+
+
 def test_tensorrt_takes_the_symmetric_recipe_and_not_the_file(tmp_path):
     _, quantized, samples = asymmetric(tmp_path, "silu")
     how = {"engine": "onnxruntime", "explain": "none", "output": tmp_path / "run"}
@@ -306,6 +342,19 @@ def test_tensorrt_takes_the_symmetric_recipe_and_not_the_file(tmp_path):
     assert report.exit_code == 1
     assert not parsed_by_tensorrt(quantized)
     assert parsed_by_tensorrt(tmp_path / "run" / "recipe" / "network.qdq.onnx")
+
+
+def test_a_file_that_is_not_the_references_without_its_pairs_either_is_said_to_be_so(tmp_path):
+    plain, quantized, samples = asymmetric(tmp_path, "relu", **FLOAT_WEIGHTS)
+    other = onnx.load(plain)
+    networks.scale_constant(other, "last.weight", lambda values: values[:, ::-1])
+    unlike = networks.save(other, tmp_path, "unlike.onnx")
+    how = {"engine": "onnxruntime", "explain": "none"}
+    found, right = (trt_bisect.run(quantized, inputs=samples[:2], reference=each, **how) for each in (unlike, plain))
+    (warning,) = found.inputs.warnings
+    worst = min(cosine(by_onnxruntime(unlike, feeds), by_onnxruntime(plain, feeds)) for feeds in samples[:2])
+    assert f"even without its Q/DQ pairs, in FP32, '{quantized}' measures {percent(worst)[:3]}" in warning
+    assert not right.inputs.warnings
 
 
 @pytest.mark.slow

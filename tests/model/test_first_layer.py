@@ -7,6 +7,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 
+import trt_bisect
 from tests.support import networks
 from trt_bisect import load_network
 from trt_bisect.analyzer.data_warnings import first_layer, first_outputs
@@ -44,3 +45,22 @@ def test_a_sample_is_not_kept_when_the_next_one_runs(tmp_path):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0]
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm", "MatMul"])
+def test_a_weight_that_is_fed_is_no_weight_of_the_first_layer(op, tmp_path):
+    """Its values say nothing about the input, and the other operand of it is no input either."""
+    is_conv = op in ("Conv", "ConvTranspose")
+    shapes = {"x": [1, 3, 8, 8], "w": [3, 3, 3, 3]} if is_conv else {"x": [1, 8], "w": [8, 8]}
+    sketch = networks.Sketch(1)
+    made = sketch.node("Relu", [sketch.node(op, ["x", "w"], "dynamic")], "relu")
+    last = sketch.constant("last.weight", sketch.random.normal(size=(2, 3, 1, 1) if is_conv else (8, 2)))
+    sketch.node("Conv" if is_conv else "MatMul", [made, last], "last", out="y")
+    outside = {"Conv": [1, 2, 6, 6], "ConvTranspose": [1, 2, 10, 10]}.get(op, [1, 2])
+    path = networks.save(sketch.model(shapes, {"y": outside}), tmp_path)
+    network = load_network(path)
+    assert [first_layer(network, name) for name in shapes] == [None, None]
+    data = {name: sketch.random.normal(size=(4, *shape)).astype(np.float32) for name, shape in shapes.items()}
+    report = trt_bisect.run(path, calibration=data, engine="onnxruntime", explain="none")
+    dynamic = next(row for row in report.layers if row.name == "dynamic")
+    assert (report.exit_code, dynamic.quantizable) == (0, True)

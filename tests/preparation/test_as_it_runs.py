@@ -76,6 +76,26 @@ def test_an_integer_network_is_compared_as_it_runs(made, command):
     assert {each.parent.name.split("_")[0] for each in (folder / "board").rglob("events*")} == {"baseline", "tune"}
 
 
+@pytest.mark.parametrize(("activation", "absorbed"), [("Relu", True), ("Clip", True), ("LeakyRelu", False)])
+def test_an_activation_that_an_integer_layer_absorbed_is_compared_as_its_result(activation, absorbed, tmp_path):
+    """A float BatchNormalization reads it, so that both networks have its name; one alone has the convolution's own."""
+    sketch = networks.Sketch(1)
+    limits = [sketch.constant("zero", 0.0), sketch.constant("six", 6.0)] if activation == "Clip" else []
+    weight = sketch.constant("w", sketch.random.normal(size=(4, 3, 3, 3)))
+    made = sketch.node(activation, [sketch.node("Conv", ["x", weight], "conv"), *limits], "act")
+    parts = [sketch.constant(f"bn.{k}", np.full(4, float(value))) for k, value in enumerate((1, 0, 0, 1))]
+    sketch.node("BatchNormalization", [made, *parts], "bn", out="y")
+    path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 6, 6]}), tmp_path)
+    samples = {"x": np.random.default_rng(0).normal(size=(6, 3, 8, 8)).astype(np.float32)}
+    quantize_static(path, tmp_path / "q.onnx", Reader(samples), quant_format=QuantFormat.QOperator)
+    found = trt_bisect.compare(path, inputs={"x": samples["x"][:, None]}, other=tmp_path / "q.onnx")
+    rows = {row.origin.tensor: row for row in found.tensors}
+    assert ("conv_out" in rows) != absorbed
+    assert rows["act_out"].origin.layer == "act"
+    assert min(row.figures.cosine for row in rows.values()) > 0.999
+    assert not [advice for advice in found.advice if advice.reason == "saturation"]
+
+
 def test_the_weights_and_scales_of_an_integer_network_are_compared_by_name(made):
     """The quantizer's own initializers: levels, a scale a channel, a zero point. A Gemm's weight may be transposed."""
     path, samples, folder = made

@@ -94,6 +94,69 @@ def pair_before_relu():
     return finished(sketch, pair(sketch, x, "out", ACTIVATION))
 
 
+def pair_before(activation, *, norm=False):
+    """A layer, maybe its BatchNormalization, and an activation, with a pair right before the activation.
+
+    ``SiLU`` is a Sigmoid and a Mul, as exporters write it.
+    """
+    sketch = networks.Sketch(1)
+    x = quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv", 3)
+    x = batch_norm(sketch, x, "norm", 4) if norm else x
+    x = pair(sketch, x, "out", ACTIVATION)
+    if activation == "SiLU":
+        return finished(sketch, sketch.node("Mul", [x, sketch.node("Sigmoid", [x], "gate")], "silu"))
+    return finished(sketch, sketch.node(activation, [x], "act"))
+
+
+def pair_before_norm():
+    sketch = networks.Sketch(1)
+    x = quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv", 3)
+    return finished(sketch, batch_norm(sketch, pair(sketch, x, "out", ACTIVATION), "norm", 4))
+
+
+def pair_behind_sum():
+    """A residual sum with a pair between it and its activation."""
+    sketch = networks.Sketch(1)
+    stem = pair(sketch, "x", "in", ACTIVATION)
+    main = quantized_conv(sketch, stem, "main", 3)
+    skip = pair(sketch, quantized_conv(sketch, stem, "projection", 3), "skip", ACTIVATION)
+    total = sketch.node("Add", [main, skip], "sum")
+    return finished(sketch, sketch.node("Relu", [pair(sketch, total, "out", ACTIVATION)], "relu"))
+
+
+def two_pairs(other_scale):
+    """Two convolutions that read one tensor, each through a pair of its own."""
+    sketch = networks.Sketch(1)
+    stem = sketch.node("Relu", [quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "stem", 3)], "relu")
+    left = quantized_conv(sketch, pair(sketch, stem, "left_in", ACTIVATION), "left")
+    right = quantized_conv(sketch, pair(sketch, stem, "right_in", other_scale), "right")
+    return finished(sketch, sketch.node("Mul", [left, right], "product"))
+
+
+def concatenated(other_scale):
+    """A Concat of two activations, with a pair on each."""
+    sketch = networks.Sketch(1)
+    x = pair(sketch, "x", "in", ACTIVATION)
+    sides = [
+        pair(sketch, sketch.node("Relu", [quantized_conv(sketch, x, name, 3)], f"{name}.relu"), f"{name}.out", scale)
+        for name, scale in (("left", ACTIVATION), ("right", other_scale))
+    ]
+    joined = pair(sketch, sketch.node("Concat", sides, "concat", axis=1), "joined", ACTIVATION)
+    return finished(sketch, quantized_conv(sketch, joined, "after", 8))
+
+
+def constant_nodes(model):
+    """The same model with its initializers as Constant nodes, as PyTorch's older exporter writes them."""
+    values = [
+        helper.make_node("Constant", [], [each.name], f"{each.name}.node", value=each)
+        for each in model.graph.initializer
+    ]
+    nodes = [*values, *model.graph.node]
+    del model.graph.initializer[:], model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
 def rounded_output():
     sketch = networks.Sketch(1)
     x = sketch.node("Relu", [quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv", 3)], "last")
@@ -217,6 +280,14 @@ PLANTED = {
     "operator restricted": (indices_of_pooling, ("odd",)),
     "operator restricted by training": (training_norm, ("odd",)),
     "LayerNormalization in parts": (in_parts, tuple("mean sub pow var add sqrt div by_scale by_bias".split())),
+    "LayerNormalization in parts, its constants nodes": (
+        lambda: constant_nodes(in_parts()),
+        tuple("mean sub pow var add sqrt div by_scale by_bias".split()),
+    ),
+    "LayerNormalization in parts, axes and constants nodes": (
+        lambda: constant_nodes(in_parts(opset=18)),
+        tuple("mean sub pow var add sqrt div by_scale by_bias".split()),
+    ),
     "plugin needed": (lambda: single("MyOp", domain="mine"), ("odd",)),
     "plugin needed without a domain": (lambda: single("MyOp"), ("odd",)),
     "plugin of TensorRT": (lambda: single("EfficientNMS_TRT"), ("odd",)),
@@ -246,6 +317,13 @@ PLANTED = {
     "double pair": (double_pair, ("conv",)),
     "output rounded": (rounded_output, ("last",)),
     "pair before the activation": (pair_before_relu, ("conv",)),
+    "pair before the activation SiLU": (lambda: pair_before("SiLU"), ("conv",)),
+    "pair before the activation HardSwish": (lambda: pair_before("HardSwish"), ("conv",)),
+    "pair before the activation behind a norm": (lambda: pair_before("Relu", norm=True), ("norm",)),
+    "pair before the activation of a sum": (pair_behind_sum, ("sum",)),
+    "pair before the normalization": (pair_before_norm, ("conv",)),
+    "unlike pairs": (lambda: two_pairs(0.012), ("left", "right")),
+    "concat of unlike scales": (lambda: concatenated(0.012), ("concat",)),
     "scale not positive": (lambda: one_conv({"scale": 0.0}), ("conv",)),
     "scale not positive but NaN": (lambda: one_conv({"scale": np.nan}), ("conv",)),
     "scale not positive but negative": (lambda: one_conv({"scale": -0.1}), ("conv",)),

@@ -94,7 +94,8 @@ def advise(
         for reason, words, figure in _findings(tensor, cosines, least_cosine, sides):
             layers = maker if reason in (LOW_SIMILARITY, NOT_FINITE, RESULT_QUANTIZED) else origin.readers or maker
             index = index_of.get(layers[0]) if layers else None
-            words = f"{words}{_where(origin, reason, low)}."
+            pairs = f"; {tensor.note}" if origin.beside and reason in (STARVED, SATURATION) else ""
+            words = f"{words}{_where(origin, reason, low)}{pairs}."
             advice.append(Advice(index, layers, origin.tensor, origin.kind, reason, words, figure))
     return tuple(sorted(advice, key=lambda advice: -1 if advice.index is None else advice.index))
 

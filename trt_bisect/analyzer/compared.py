@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import Annotated, Any
 
@@ -36,6 +36,7 @@ from trt_bisect.model.quantizer import round_trips
 from trt_bisect.support.machine import ThreadsIfLong, cores
 from trt_bisect.support.memory import channel_parts, largest_magnitude, parts
 from trt_bisect.support.table import PERCENT, Column, NestedColumns
+from trt_bisect.support.text import listed, number, percent, together
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class ComparedTensor(ComparedPart):
         loud_input: the input channel of a weight with the largest magnitude.
         worst_cosine: the worst cosine of one sample. Samples on which the FP32 tensor is almost zero do not count.
             None for a weight.
-        note: the part that could not be compared.
+        note: the part that could not be compared; the pairs, where the tensor has several.
         observer: what chose the scale: the calibrator, the largest value of a weight, or the file; empty without one.
         histogram: the histogram of the values in FP32, and of those that the INT8 layers read; None where no value is
             finite.
@@ -132,14 +133,41 @@ class Compared(ComparedTensor):
         )
 
 
+class _RoundedTensor:
+    """A tensor through one of its pairs, or as it is: its rounding, and the values of both runs as they are read."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.rounding = rounding_statistics(origin.quantizers)
+        self.histogram = GrowingHistogram(2)
+
+    def add(self, reference: np.ndarray, output: np.ndarray) -> None:
+        """Adds the rounding of the FP32 values, and both runs as they are read; whole if each channel has its scale."""
+        by_channel = any(quantizer.axis is not None for quantizer in self.origin.quantizers)
+        pieces = [(reference, output)] if by_channel else zip(*map(_in_parts, (reference, output)), strict=True)
+        for in_fp32, in_int8 in pieces:
+            if self.rounding is not None:
+                self.rounding.add(in_fp32)
+            for before, after in zip(_in_parts(in_fp32), _in_parts(self.origin.rounded(in_int8)), strict=True):
+                self.histogram.add(np.stack([before, after]))
+
+    def sqnr(self) -> float:
+        """Returns the SQNR of its rounding in dB; infinite where it is not rounded in equal steps."""
+        return math.inf if self.rounding is None else self.rounding.figures().sqnr
+
+    def in_short(self) -> str:
+        """Returns its scale, its readers and the share of the values that it clips."""
+        clipped = "" if self.rounding is None else f" clips {percent(self.rounding.figures().clipped)}"
+        return f"scale {number(self.origin.scale)} for {listed(self.origin.readers, 3) or 'the output'}{clipped}"
+
+
 class _TensorComparison:
     """The statistics of one tensor in both runs over the samples added so far."""
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
-        self._histogram = GrowingHistogram(2)
+        self._roundings = [_RoundedTensor(each) for each in (origin, *origin.beside)]
         self._statistics = PairStatistics()
-        self._rounding = rounding_statistics(origin.quantizers)
         self._peaks = ChannelPeaks(origin.channel_axis) if origin.channel_axis is not None else None
         self._shape: tuple[int, ...] | None = None
         self._dtype = ""
@@ -167,31 +195,28 @@ class _TensorComparison:
             worst = (cosine(sums), self._samples - 1)
             self._worst_of[loudness] = min(worst, self._worst_of.get(loudness, worst))
             self._octaves[loudness] += 1
-        self._add_rounded(reference, output)
+        for rounded in self._roundings:
+            rounded.add(reference, output)
         if self._peaks is not None:
             self._peaks.add(reference)
-
-    def _add_rounded(self, reference: np.ndarray, output: np.ndarray) -> None:
-        """Adds the rounding of the FP32 values, and both runs as they are read; whole if each channel has its scale."""
-        by_channel = any(quantizer.axis is not None for quantizer in self._origin.quantizers)
-        pieces = [(reference, output)] if by_channel else zip(*map(_in_parts, (reference, output)), strict=True)
-        for in_fp32, in_int8 in pieces:
-            if self._rounding is not None:
-                self._rounding.add(in_fp32)
-            for before, after in zip(_in_parts(in_fp32), _in_parts(self._origin.rounded(in_int8)), strict=True):
-                self._histogram.add(np.stack([before, after]))
 
     def done(self) -> Compared | None:
         """Returns the comparison over all samples; None if no sample has the tensor."""
         if self._shape is None:
             return None
         worst_cosine, worst_sample = self._worst()
+        worst = min(self._roundings, key=_RoundedTensor.sqnr)
+        others = tuple(rounded.origin for rounded in self._roundings if rounded is not worst)
+        notes = [f"another shape in INT8 on {self._differing} samples, left out"] if self._differing else []
+        if len(self._roundings) > 1:
+            each = together([rounded.in_short() for rounded in self._roundings])
+            notes.append(f"it has {len(self._roundings)} pairs, {each}, and the worse one is judged")
         return Compared(
-            **_facts(self._origin, self._statistics, self._rounding, self._histogram),
+            **_facts(replace(worst.origin, beside=others), self._statistics, worst.rounding, worst.histogram),
             shape=self._shape,
             dtype=self._dtype,
             loud=self._peaks.loudest() if self._peaks else None,
-            note=f"another shape in INT8 on {self._differing} samples, left out" if self._differing else "",
+            note="; ".join(notes),
             worst_cosine=worst_cosine,
             worst_sample=worst_sample,
         )

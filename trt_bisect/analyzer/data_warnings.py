@@ -52,11 +52,11 @@ class FirstLayer:
 
 
 def first_layer(network: Network, name: str) -> FirstLayer | None:
-    """Returns the convolutions that read an input of a network as it was read; None if other layers read it."""
+    """Returns the convolutions with weights that read an input of a network as it was read; None if others read it."""
     reads, scaled = name, False
     while True:
         readers = _readers(network, reads)
-        if readers and all(node.op_type == "Conv" for node in readers):
+        if readers and all(_convolves(network, node, reads) for node in readers):
             return FirstLayer(reads, tuple(readers), scaled)
         if len(readers) != 1 or not _moves_or_scales(network, readers[0]):
             return None
@@ -66,10 +66,7 @@ def first_layer(network: Network, name: str) -> FirstLayer | None:
 
 def has_large_weights(network: Network, layer: FirstLayer) -> bool:
     """Returns true if pixels of 0 to 255 would make the outputs of most channels exceed 100."""
-    try:
-        weights = [network.constant(node.input[1]) for node in layer.convolutions]
-    except KeyError:
-        return False
+    weights = [network.constant(node.input[1]) for node in layer.convolutions]
     sums = np.concatenate([np.abs(weight.reshape(len(weight), -1)).sum(axis=1) for weight in weights])
     return bool(np.median(sums) >= _FITS_SMALL_VALUES)
 
@@ -132,6 +129,11 @@ def _state_places(node: onnx.NodeProto) -> Collection[int]:
 
 def _readers(network: Network, tensor: str) -> list[onnx.NodeProto]:
     return [node for node in network.skeleton.graph.node if tensor in node.input]
+
+
+def _convolves(network: Network, node: onnx.NodeProto, tensor: str) -> bool:
+    """Returns true for a convolution of a tensor with a weight of the network: a weight can be computed or fed too."""
+    return node.op_type == "Conv" and node.input[0] == tensor and network.has_constant(node.input[1])
 
 
 def _moves_or_scales(network: Network, node: onnx.NodeProto) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated
 
 import numpy as np
@@ -69,6 +69,7 @@ class Origin(LayerTensor):
         channel_axis: None if it has no channels.
         inputs: the tensors that its layer reads.
         rounded_as_result: a Q/DQ pair stands between it and the network's output.
+        beside: the same tensor as other layers read it, where the file has pairs of other quantizers for them.
     """
 
     quantizers: tuple[Quantizer, ...] = ()
@@ -77,11 +78,12 @@ class Origin(LayerTensor):
     channel_axis: int | None = None
     inputs: tuple[str, ...] = ()
     rounded_as_result: bool = False
+    beside: tuple[Origin, ...] = ()
 
     @property
     def named(self) -> LayerTensor:
         """The tensor and its layer alone."""
-        return LayerTensor(**{field.name: getattr(self, field.name) for field in fields(LayerTensor)})
+        return LayerTensor(**{each.name: getattr(self, each.name) for each in fields(LayerTensor)})
 
     @property
     def quantized_dtype(self) -> str:
@@ -125,27 +127,30 @@ def activation_origins(
         int8: the indices of the layers in INT8.
         sides: see ``sides_of``.
     """
-    rounded, readers, as_result = _roundings(network, writer, int8, sides)
+    rounded, as_result = _roundings(network, writer, int8, sides)
     axes = _channel_axes(network)
     types = network.types
     results, low = {spec.name for spec in network.outputs}, {*int8, *sides}
 
     def origin(name: str, kind: str, layer: Layer | None) -> Origin:
         op_type = layer.op_type if layer else "Input"
-        return Origin(
+        first, *others = rounded.get(name) or [_Rounded()]
+        origin = Origin(
             tensor=name,
             kind=kind,
             index=layer.index if layer else None,
             layer=layer.name if layer else "",
             op_type=op_type,
             int8_op_type=low_op_type(network, layer, low) if layer else op_type,
-            quantizers=rounded.get(name, ()),
+            quantizers=first.quantizers,
             float_type=network.low.float_type if name in rounded else None,
-            readers=tuple(readers.get(name, ())),
+            readers=tuple(first.readers),
             channel_axis=axes.get(name),
             inputs=layer.inputs if layer else (),
             rounded_as_result=name in as_result,
         )
+        beside = (replace(origin, quantizers=other.quantizers, readers=tuple(other.readers)) for other in others)
+        return replace(origin, beside=tuple(beside))
 
     inputs = {spec.name: origin(spec.name, INPUT, None) for spec in network.inputs if spec.dtype.kind == "f"}
     return inputs | {
@@ -221,12 +226,19 @@ def low_op_type(network: Network, layer: Layer, low: Collection[int]) -> str:
     return f"{'QDQ' if network.low.needs_ranges else network.low.title}-{layer.op_type}"
 
 
+@dataclass(frozen=True)
+class _Rounded:
+    """Quantizers of an activation, and the layers that read it through them."""
+
+    quantizers: tuple[Quantizer, ...] = ()
+    readers: list[str] = field(default_factory=list)
+
+
 def _roundings(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision]
-) -> tuple[dict[str, tuple[Quantizer, ...]], dict[str, list[str]], set[str]]:
-    """Returns for the rounded activations: quantizers by name, readers by name, and those rounded as outputs."""
-    rounded: dict[str, tuple[Quantizer, ...]] = {}
-    readers: dict[str, list[str]] = {}
+) -> tuple[dict[str, list[_Rounded]], set[str]]:
+    """Returns the roundings of activations by name, those of unlike quantizers apart; and those rounded as outputs."""
+    rounded: dict[str, dict[tuple[object, ...], _Rounded]] = {}
     as_result: set[str] = set()
     for layer in network.layers:
         side = sides.get(layer.index)
@@ -236,17 +248,18 @@ def _roundings(
             quantizers = writer.quantizers(layer, rounding)
             if side is Precision.INT16:
                 quantizers = (activation_quantizer(W8A16, np.float32(np.max(quantizers[0].scale))),)
-            rounded.setdefault(rounding.tensor, quantizers)
+            key = tuple(quantizer.key() for quantizer in quantizers)
+            readers = rounded.setdefault(rounding.tensor, {}).setdefault(key, _Rounded(quantizers)).readers
             if rounding.at_output:
                 as_result.add(rounding.tensor)
-            elif layer.name not in readers.setdefault(rounding.tensor, []):
-                readers[rounding.tensor].append(layer.name)
+            elif layer.name not in readers:
+                readers.append(layer.name)
     for tensor in writer.context.followed(int8) - rounded.keys():
         maker = network.producers[tensor]
         at = Rounding(maker.outputs.index(tensor), tensor, at_output=True)
-        rounded[tensor] = writer.quantizers(maker, at)
-        readers[tensor] = [layer.name for layer in network.layers if tensor in layer.inputs]
-    return rounded, readers, as_result
+        readers = [layer.name for layer in network.layers if tensor in layer.inputs]
+        rounded[tensor] = {(): _Rounded(writer.quantizers(maker, at), readers)}
+    return {tensor: list(by_key.values()) for tensor, by_key in rounded.items()}, as_result
 
 
 def _channel_axes(network: Network) -> dict[str, int]:

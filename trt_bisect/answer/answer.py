@@ -40,7 +40,7 @@ from trt_bisect.answer.steps_back import (
     with_more_high,
 )
 from trt_bisect.answer.validation import NOT_CHECKED, Recipe, SimilarityTarget, Target, with_rounded_followers
-from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.calibration.ranges import Ranges, unusable_scales
 from trt_bisect.driver.cheapest import FEW_NEEDED, Cheapest, cheapest, orders, surely_cheapest
 from trt_bisect.driver.local_search import FEW_UNITS, within
 from trt_bisect.driver.search import Loss, drive
@@ -238,7 +238,7 @@ class AnswerSearch:
         low = experiment.network.low
         ranges = f" with calibrator {experiment.ranges.origin}" if low.needs_ranges else ""
         plans.setup.progress.say(f"Full {low.title}{ranges}: {figure}{over}")
-        if is_destroyed(rule, trial):
+        if is_destroyed(rule, trial) and not unusable_scales(experiment.network):
             text = (
                 f"full {low.title} is wrong in every output on all {len(plans.inputs.counting)} inputs: check the data "
                 "and its preprocessing first"

@@ -170,6 +170,25 @@ def non_finite_weight(network: Network) -> str:
     return ""
 
 
+SCALE_INFINITE, SCALE_NOT_POSITIVE = "scale infinite", "scale not positive"
+"""The structure check's names of the scales of a file that no engine can round with."""
+
+
+def unusable_scales(network: Network) -> dict[str, list[str]]:
+    """Returns by ``SCALE_INFINITE`` and ``SCALE_NOT_POSITIVE`` the layers at which the file has pairs of such scales.
+
+    Where a stored constant has one, dequantizing it gives NaN or another tensor in every plan, FP32 included.
+    """
+    layers: dict[str, list[str]] = {}
+    for layer in network.layers:
+        scales = [quantizer.scale for rounding in layer.roundings for quantizer in rounding.fixed]
+        if any(np.isposinf(scale).any() for scale in scales):
+            layers.setdefault(SCALE_INFINITE, []).append(layer.name)
+        if not all((scale > 0).all() for scale in scales):
+            layers.setdefault(SCALE_NOT_POSITIVE, []).append(layer.name)
+    return layers
+
+
 def _why_unusable(layer: Layer, network: Network, ranges: Ranges) -> tuple[str, str, str] | None:
     """The first tensor of ``layer`` without a usable range: ``input`` or ``weight``, its name, and the reason."""
     for rounding in layer.roundings:

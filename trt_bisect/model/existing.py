@@ -15,11 +15,15 @@ needs the activation again. A range that begins at zero is not enough as a proof
    In between they are only moved, pooled, scaled by constants or added. Only an activation can have cut them at zero.
 3. The tensor is not named after its producer (``/conv1/Conv_output_0`` after ``/conv1/Conv``): the quantizer gives the
    output of the removed activation, name included, to the layer before it.
+
+Even so the range can begin at zero because the values do, as those of a Relu do after a small shift. Data tell: a pair
+that saturates nothing at zero replaced no activation (``RestoredActivation.is_seen``).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 import ml_dtypes
@@ -45,6 +49,31 @@ _OTHER_LEVELS = {
 """The names of integers of other than 8 and 32 bits and of small floats, by their number in ONNX."""
 
 
+@dataclass(frozen=True)
+class RestoredActivation:
+    """An activation that a pair replaced, as far as the graph tells.
+
+    Attributes:
+        layer: the name of the Clip that stands for it.
+        tensor: the name of the tensor that the Clip reads.
+        scale: that of the pair.
+    """
+
+    layer: str
+    tensor: str
+    scale: float
+
+    def is_seen(self, values: np.ndarray) -> bool:
+        """Returns true if the pair cuts off more of ``values`` at zero than its rounding loses anyway.
+
+        What a pair rounds to zero, down to half a step below, it does not cut off. Rounding loses a twelfth of the
+        squared step for each value.
+        """
+        steps = values.astype(np.float64) / self.scale
+        cut = np.where(steps < -0.5, steps, 0.0)
+        return bool(np.sum(cut**2) > steps.size / 12)
+
+
 @dataclass
 class ExistingPairs:
     """The quantizers of removed pairs, each chain in the order in which it is applied.
@@ -53,11 +82,13 @@ class ExistingPairs:
         inputs: the inputs by node name and input slot.
         outputs: by node name and output slot, those right before an output of the network.
         unproven: the layers after which an activation may have been removed, without proof.
+        restored: the activations that were restored.
     """
 
     inputs: dict[tuple[str, int], tuple[Quantizer, ...]] = field(default_factory=dict)
     outputs: dict[tuple[str, int], tuple[Quantizer, ...]] = field(default_factory=dict)
     unproven: list[str] = field(default_factory=list)
+    restored: list[RestoredActivation] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.inputs or self.outputs)
@@ -87,8 +118,12 @@ def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
         )
 
 
-def take_out_pairs(graph: gs.Graph) -> ExistingPairs:
-    """Removes the eight-bit Q/DQ pairs of ``graph``, in place, and returns their quantizers."""
+def take_out_pairs(graph: gs.Graph, unseen: Collection[str] = ()) -> ExistingPairs:
+    """Removes the eight-bit Q/DQ pairs of ``graph``, in place, and returns their quantizers.
+
+    Args:
+        unseen: by their layers, activations that are not restored, as data do not show them.
+    """
     pairs, taken, made = ExistingPairs(), tensor_names(graph), dict[tuple[object, ...], gs.Constant]()
     for dequantize in [node for node in graph.nodes if node.op == "DequantizeLinear"]:
         _move_past_transposes(dequantize)
@@ -97,7 +132,7 @@ def take_out_pairs(graph: gs.Graph) -> ExistingPairs:
             continue
         chain = _chain_before(dequantize, taken, made)
         if chain is not None:
-            source = _with_absorbed_activation(*chain, graph, pairs.unproven)
+            source = _with_absorbed_activation(*chain, graph, pairs, unseen)
             _rewire(dequantize, source, chain[1], pairs, graph)
     graph.cleanup()
     return pairs
@@ -277,15 +312,14 @@ _RELU6 = 6.0
 
 
 def _with_absorbed_activation(
-    source: gs.Tensor, quantizers: tuple[Quantizer, ...], graph: gs.Graph, unproven: list[str]
+    source: gs.Tensor, quantizers: tuple[Quantizer, ...], graph: gs.Graph, pairs: ExistingPairs, unseen: Collection[str]
 ) -> gs.Tensor:
     """Restores the activation that a chain replaced, if that is proven; returns its output, else the chain's source.
 
-    Args:
-        unproven: the name of the layer before the chain is added to it if an activation is possible but unproven.
+    ``pairs`` gets the activation, or the name of the layer before the chain if one is possible but unproven.
     """
     producer = source.inputs[0] if source.inputs else None
-    if producer is None or not quantizers or not _begins_at_zero(quantizers[0]):
+    if producer is None or not quantizers or not quantizers[0].begins_at_zero:
         return source
     name = f"{producer.name if len(producer.outputs) == 1 else source.name}.absorbed_relu"
     for reader in source.outputs:
@@ -294,16 +328,12 @@ def _with_absorbed_activation(
     origins = _origins(source)
     stems = (producer.name, producer.name.removeprefix("node_"))  # a prefix of PyTorch's newer exporter
     has_own_name = any(re.fullmatch(re.escape(stem) + _OWN_NAME, source.name) for stem in stems)
-    if origins & _NO_LOWER_BOUND and not has_own_name:
+    if origins & _NO_LOWER_BOUND and not has_own_name and name not in unseen:
+        pairs.restored.append(RestoredActivation(name, source.name, float(quantizers[0].scale)))
         return _restore(source, producer, quantizers[0], name, graph)
-    if not origins <= _NO_RELU_BEHIND and producer.name not in unproven:
-        unproven.append(producer.name)
+    if not origins <= _NO_RELU_BEHIND and producer.name not in pairs.unproven:
+        pairs.unproven.append(producer.name)
     return source
-
-
-def _begins_at_zero(quantizer: Quantizer) -> bool:
-    zero_point = quantizer.zero_point
-    return not quantizer.in_fp8 and not zero_point.ndim and bool(zero_point == np.iinfo(zero_point.dtype).min)
 
 
 def _origins(tensor: gs.Tensor) -> set[str]:

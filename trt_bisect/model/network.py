@@ -69,6 +69,7 @@ class Network:
         scales: by activation, the INT8 scale that the user gave it; it comes before that of any calibration.
         part: a sentence on the part of the file that this is; empty if it is all of it.
         properties: the file's own properties (``metadata_props``), by name.
+        restored: the activations that pairs of the file replaced, as far as the graph tells.
         changes: those by which it loses less in INT8 than the user's network, in words; empty without any.
         on_grid: by weight, what layers in INT8 round instead of it: values near those of their grid, by another way
             than to the nearest one.
@@ -92,6 +93,7 @@ class Network:
     scales: Mapping[str, np.float32] = field(default_factory=dict)
     part: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
+    restored: tuple[existing.RestoredActivation, ...] = ()
     changes: str = ""
     on_grid: Weights = field(default_factory=dict)
     rounded: RoundedWeights = field(default_factory=RoundedWeights, repr=False)
@@ -345,6 +347,7 @@ def load_network(
     base: Precision | None = None,
     *,
     fuse_norms: bool = False,
+    unseen: Collection[str] = (),
 ) -> Network:
     """Reads an ONNX file of opset 9 or later and prepares it for measuring.
 
@@ -357,6 +360,7 @@ def load_network(
         low: the low precision in question.
         base: see ``Network``.
         fuse_norms: a LayerNormalization that the exporter took apart becomes one node, of opset 17.
+        unseen: layers of ``restored``, as a call without this argument gives them, that data do not show: left out.
 
     Raises:
         BadInput: the file or a shape cannot be used.
@@ -368,7 +372,7 @@ def load_network(
         )
     path = saved_model(path)
     with refusing_invalid(Path(path)):
-        return _prepared(*read_model(Path(path)), shapes or {}, str(path), low, base, fuse_norms)
+        return _prepared(*read_model(Path(path)), shapes or {}, str(path), low, base, fuse_norms, unseen)
 
 
 def _prepared(
@@ -379,6 +383,7 @@ def _prepared(
     low: LowPrecision,
     base: Precision | None,
     fuse_norms: bool,
+    unseen: Collection[str],
 ) -> Network:
     dropped, opset = drop_odd_outputs(model.graph, source), opset_of(model)
     properties = {entry.key: entry.value for entry in model.metadata_props}
@@ -386,7 +391,7 @@ def _prepared(
     oldest = max(low.oldest_opset(base), NORM_OPSET if fuse_norms else 0)
     graph, cut, exported = prepare(model, weights, shapes, source, oldest, fuse_norms=fuse_norms)
     refuse_integer_layers(graph, source)
-    pairs = existing.take_out_pairs(graph)
+    pairs = existing.take_out_pairs(graph, unseen)
     low = existing.low_of_pairs(pairs, low, source)
     in_type = existing.take_out_types(graph, low, source) if low.float_type and not pairs else None
     in_base = (
@@ -425,6 +430,7 @@ def _prepared(
         typed_in_file=in_type is not None,
         part=part,
         properties=properties,
+        restored=tuple(pairs.restored),
     )
 
 
@@ -463,7 +469,8 @@ def _notes_of(
         yield (
             f"the range of a pair begins at zero after {len(pairs.unproven)} layers ('{pairs.unproven[0]}' the first), "
             "but this does not prove that a Relu was removed there, and none is restored. If a Relu was removed, "
-            "quantize again with QDQKeepRemovableActivations in ONNX Runtime's extra_options"
+            "give the network before quantizing as --reference, or quantize again with QDQKeepRemovableActivations in "
+            "ONNX Runtime's extra_options"
         )
     if any(quantizer.dtype == np.float16 for rounding in roundings for quantizer in rounding.fixed):
         yield (

@@ -195,22 +195,27 @@ class Quantizer:
         return float(info.min), float(info.max)
 
     @property
+    def begins_at_zero(self) -> bool:
+        """True for one scale and levels that begin at zero, so that negative values saturate."""
+        zero_point = self.zero_point
+        return not self.in_fp8 and not zero_point.ndim and bool(zero_point == np.iinfo(zero_point.dtype).min)
+
+    @property
     def in_fp8(self) -> bool:
         """True if the stored values are FP8 (E4M3)."""
         return bool(self.zero_point.dtype == FP8_DTYPE)
 
     def dequantized(self, levels: np.ndarray) -> np.ndarray:
         """Returns the values of stored ones, in ``dtype``: (levels - zero point) * scale."""
-        if self.in_fp8:
-            return np.asarray(levels.astype(np.float32) * self._broadcast(self.scale, levels), self.dtype)
-        steps = levels.astype(np.int64) - self._broadcast(self.zero_point, levels).astype(np.int64)
-        return np.asarray(steps.astype(np.float32) * self._broadcast(self.scale, levels), self.dtype)
+        steps = levels if self.in_fp8 else levels.astype(np.int64) - self._broadcast(self.zero_point, levels)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(steps.astype(np.float32) * self._broadcast(self.scale, levels), self.dtype)
 
     def round_trip(self, values: np.ndarray) -> np.ndarray:
         """Returns ``values`` quantized and dequantized, in ``dtype``: divide, round half to even, saturate, multiply.
 
         FP8 rounds to four significant bits, and saturates at 448. With the scale of a mask (about 1e36) the lowest
-        level overflows float32 and becomes infinite, as in an engine.
+        level overflows float32 and becomes infinite, as in an engine; an infinite scale makes NaN of everything.
 
         Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the same way. For float16 both
         compute in float32, as ONNX Runtime does.
@@ -218,7 +223,7 @@ class Quantizer:
         levels = self.levels(values)
         np.clip(levels, *self.limits, out=levels)
         levels = self.steps(levels, values)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             levels *= self._broadcast(self.scale, values)
             return np.asarray(levels, self.dtype)
 
@@ -227,7 +232,7 @@ class Quantizer:
 
         Beyond the largest, FP8 values are not rounded.
         """
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             levels = np.asarray(np.divide(values, self._broadcast(self.scale, values), dtype=np.float32))
         if self.in_fp8:
             inside = np.abs(levels) <= self.limits[1]

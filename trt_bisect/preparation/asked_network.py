@@ -23,14 +23,18 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.builder.engines import ONNXRUNTIME
+from trt_bisect.calibration.cache import is_cache_path
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import GivenModel, Network, load_network
+from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8, LowPrecision, int8_scale
 from trt_bisect.model.session import use_libraries
 from trt_bisect.options.commands import CompareOptions
-from trt_bisect.options.concerns import FIXING, INT16, FixedLayerOptions, NetworkOptions
+from trt_bisect.options.concerns import FIXING, INT16, FixedLayerOptions, MeasuringOptions, NetworkOptions
 from trt_bisect.options.declare import read_toml, refuse_unknown
 from trt_bisect.options.kinds import shown
 from trt_bisect.precision import Precision, low_of
@@ -412,7 +416,30 @@ def read_network(
     if isinstance(model, Network):
         network = model if low in (None, INT8, model.low) else model.with_low(low or INT8)
         return network if base is None else network.with_base(base)
-    return load_network(model, shapes, low or INT8, base, fuse_norms=options.fuse_norms)
+    how = (shapes, low or INT8, base)
+    network = load_network(model, *how, fuse_norms=options.fuse_norms)
+    unseen = _unseen(network, options) if network.restored and isinstance(options, _WITH_DATA) else []
+    return load_network(model, *how, fuse_norms=options.fuse_norms, unseen=unseen) if unseen else network
+
+
+_WITH_DATA = (MeasuringOptions, CompareOptions)
+_TELLING = 16
+"""The number of samples, of each of the data given, that tell whether a pair replaced an activation."""
+
+
+def _unseen(network: Network, options: MeasuringOptions | CompareOptions) -> list[str]:
+    """Returns the layers of ``network.restored`` that none of the data show; none without data."""
+    given = [options.inputs, options.calibration, getattr(options, "dataset", None)]
+    names = [restored.tensor for restored in network.restored]
+    seen, any_sample = set[str](), False
+    for source in map(content_of, given):
+        if source is None or isinstance(source, Ranges) or is_cache_path(source):
+            continue
+        data = open_dataset(source, network.inputs, pictures=options.preprocessing())
+        for tensors in observe(network, names, data.first(_TELLING)):
+            any_sample = True
+            seen |= {each.layer for each in network.restored if each.is_seen(tensors[each.tensor])}
+    return [each.layer for each in network.restored if each.layer not in seen] if any_sample else []
 
 
 def _with_fixed_layers(

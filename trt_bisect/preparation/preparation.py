@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,12 +18,19 @@ from trt_bisect.analyzer.classes import Classes, classes_of
 from trt_bisect.analyzer.compare_output import judging_notes
 from trt_bisect.analyzer.judge import Comparer, Rule, nonfinite_in_reference
 from trt_bisect.analyzer.slices import Slices
+from trt_bisect.analyzer.structure.findings import KINDS
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.builder.base import EMULATED, Builder, BuildOptions, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, non_finite_weight, refuse_without_low
+from trt_bisect.calibration.ranges import (
+    Ranges,
+    keeping_unusable_high,
+    non_finite_weight,
+    refuse_without_low,
+    unusable_scales,
+)
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.data.statistics import Sketch
@@ -40,7 +48,7 @@ from trt_bisect.report.model import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal
 from trt_bisect.support.memory import give_back_memory
-from trt_bisect.support.text import FILE, OUTPUTS, RANGES, SHAPES, TASK, Note, noted
+from trt_bisect.support.text import FILE, OUTPUTS, RANGES, SHAPES, TASK, Note, listed, noted
 
 _TELLING = 8
 """The number of samples whose outputs decide how a head is read."""
@@ -74,6 +82,7 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
         integers = setup.judgement.integers
         compare = Comparer(references, rule.metric, classes, slices, task, integers)
         setup.notes[1:1] = noted(FILE, file_figure_noted(network, feeds, compare, rule, setup.build_options()))
+        about = replace(about, warnings=(*about.warnings, *_unlike_reference(setup, builder, feeds, compare, rule)))
         whole = setup.whole(network, builder, ranges, feeds, compare, store)
         experiment = Experiment(
             network=network,
@@ -296,9 +305,10 @@ def _finite_outputs(setup: Setup, network: Network, references: Sequence[Outputs
         if any(not outputs[name].size or np.isfinite(outputs[name]).any() for outputs in references)
     )
     if not judged:
-        why = non_finite_weight(network)
+        why, remedy = non_finite_weight(network), "Give --input with data on which FP32 itself works."
         problem = f"The FP32 reference of '{setup.read.source}' has only NaN or infinite values."
-        remedy = "Give --input with data on which FP32 itself works."
+        for kind, layers in unusable_scales(network).items():
+            why, remedy = f"{kind.capitalize()}, in the file's Q/DQ pairs at {listed(layers, 4)}", KINDS[kind].remedy
         raise NothingMeasured(f"{why}: {problem}" if why else problem, remedy)
     integers = setup.judgement.by_equality(references[0])
     left_out = [repr(name) for name in integers if name not in judged]
@@ -336,6 +346,27 @@ def file_figure_noted(
     value = rule.similarity(Trial(plan.key(), MEASURED).judged(figures))
     figure = "no figure (not finite)" if value is None else rule.text(value)
     return [f"the file with its asymmetric pairs measures {figure} ({rule.metric.name}) in ONNX Runtime"]
+
+
+def _unlike_reference(
+    setup: Setup, builder: Builder, feeds: Sequence[Feeds], compare: Compare, rule: Rule
+) -> list[str]:
+    """Returns a sentence if a file with pairs misses the threshold without them, judged by another reference."""
+    if setup.judged_by is None or not setup.read.has_pairs:
+        return []
+    try:
+        with builder.reference() as engine:
+            trial = Trial("", MEASURED).judged(compare([engine.infer(sample) for sample in feeds]))
+    except TrialFailed:
+        return []
+    value = rule.similarity(trial)
+    if rule.meets(trial) or value is None or unusable_scales(setup.read):
+        return []
+    return [
+        f"even without its Q/DQ pairs, in FP32, '{setup.read.source}' measures {rule.text(value)} against the "
+        "reference: its layers or stored weights are others, and no precision restores that. Give the network that it "
+        "was quantized from as the reference."
+    ]
 
 
 def strategy_for(options: MeasuringOptions, engine: str) -> str:

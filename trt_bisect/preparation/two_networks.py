@@ -87,7 +87,8 @@ def same_tensors(
 ) -> dict[str, str]:
     """Returns by tensor of a network that of the same name and shape in another one.
 
-    What an activation makes is in an integer network under the name of what it reads: the kernel before it clips.
+    What an activation makes is in an integer network under the name of what it reads, if that network has no such
+    activation: the kernel before it clips.
 
     Args:
         ours: the tensors of ``first`` on a sample.
@@ -95,12 +96,18 @@ def same_tensors(
     """
     shared = {name: name for name, values in ours.items() if name in others and values.shape == others[name].shape}
     for read, made in first.activated.items():
-        if read in shared and made in ours and made not in others:
+        if read in shared and made in ours and _is_absorbed(second, read, made, others):
             shared[made] = shared.pop(read)
     for read, made in second.activated.items():
-        if shared.get(read) == read and made in others and made not in ours:
+        if shared.get(read) == read and made in others and _is_absorbed(first, read, made, ours):
             shared[read] = made
     return shared
+
+
+def _is_absorbed(network: AsItRuns, read: str, made: str, tensors: Mapping[str, np.ndarray]) -> bool:
+    """Returns true if an integer network has ``read`` only after the activation that makes ``made`` of it elsewhere."""
+    clipped = read in network.levels and network.levels[read].begins_at_zero
+    return read not in network.activated and (clipped or made not in tensors)
 
 
 def activated_in(graph: onnx.GraphProto) -> dict[str, str]:
@@ -288,15 +295,7 @@ class TwoNetworks:
         self.origins = {}
         for name in here:
             if name in shared:
-                other = there[shared[name]]
-                self.origins[name] = replace(
-                    here[name],
-                    int8_op_type=other.int8_op_type,
-                    quantizers=other.quantizers,
-                    float_type=other.float_type,
-                    readers=self._names_here(other.readers),
-                    rounded_as_result=other.rounded_as_result,
-                )
+                self.origins[name] = self._rounded_as(here[name], there[shared[name]])
         groups = groups_within(first, self.origins, feeds, memory, runs=2)
         theirs = [tuple(shared[name] for name in names) for names in groups]
         self._runs = (
@@ -308,6 +307,18 @@ class TwoNetworks:
     def feeds_of_second(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Returns a sample with the names and dtypes of the second network's inputs."""
         return renamed_feeds(feeds, self._inputs, self._specs)
+
+    def _rounded_as(self, here: Origin, other: Origin) -> Origin:
+        """Returns a tensor of the first network with the roundings of the second one."""
+        return replace(
+            here,
+            int8_op_type=other.int8_op_type,
+            quantizers=other.quantizers,
+            float_type=other.float_type,
+            readers=self._names_here(other.readers),
+            rounded_as_result=other.rounded_as_result,
+            beside=tuple(self._rounded_as(here, each) for each in other.beside),
+        )
 
     def _names_here(self, layers: Iterable[str]) -> tuple[str, ...]:
         return tuple(self._layers.get(layer, layer) for layer in layers)

@@ -186,9 +186,12 @@ def _weight_remedies(evidence: blame.Evidence, setting: Setting, per_tensor: boo
     if per_tensor and evidence.blame != ACTIVATION:
         why = "All output channels share one scale. A scale for each channel costs nothing in TensorRT."
         yield Remedy(PER_CHANNEL, why, commands=requantizing(setting))
-    shared = next((finding for finding in evidence.structure if finding.kind in (SHARED_WEIGHT, SHARED_LAYER)), None)
-    if shared is not None:
-        yield Remedy("a weight of its own", shared.remedy)
+    sharing = [each for each in evidence.checked if each.kind in (SHARED_WEIGHT, SHARED_LAYER)]
+    if evidence.has(blame.ONE_CHANNEL, WEIGHT) and any(evidence.layer.name in each.layers for each in sharing):
+        why = (
+            "Other layers read this weight too, and equalisation cannot change it for one of them: export a copy first."
+        )
+        yield Remedy("a weight of its own", why)
 
 
 def _move_remedies(evidence: blame.Evidence, setting: Setting, best: Mapping[str, Tried]) -> Iterator[Remedy]:

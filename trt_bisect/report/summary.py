@@ -14,6 +14,8 @@ from trt_bisect.analyzer.integers import CLASSES, integers_text
 from trt_bisect.analyzer.judge import ByInput, Rule
 from trt_bisect.analyzer.metrics import ACCURACY as LABELLED, FRACTIONS, JUDGING, figure_text, threshold_text
 from trt_bisect.analyzer.rows import ROWS, rows_text
+from trt_bisect.analyzer.structure.findings import KINDS
+from trt_bisect.calibration.ranges import SCALE_INFINITE, SCALE_NOT_POSITIVE, unusable_scales
 from trt_bisect.driver.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
@@ -143,6 +145,7 @@ def _on_plans(
         misses = f"meets {threshold}, but misses it in another setting of the engine: {figure}"
     yield _line(FAILS, f"full {low} {misses}")
     yield from counted_lines(report, rule, "full " + low)
+    yield from _scale_lines(network)
     yield from _base_alone(report, network, rule, nothing)
     if not recipe.meets:
         if not answer.not_done:
@@ -185,6 +188,13 @@ def counted_lines(report: Report, rule: Rule, low: str) -> Iterator[Line]:
             sentences += [f"In {plan} {together(list(filter(None, texts)))}."] if any(texts) else []
         if sentences:
             yield _line(kind, " ".join(sentences))
+
+
+def _scale_lines(network: Network) -> Iterator[Line]:
+    """Yields a line on each kind of scale in the file that no engine can round with, named as by ``check``."""
+    for kind, layers in unusable_scales(network).items():
+        pairs = f"{counted(len(layers), 'layer')} with such a Q/DQ pair in the file: {listed(layers, _NAMED)}"
+        yield _line(kind, f"{pairs}. {KINDS[kind].why} {KINDS[kind].remedy}", layers)
 
 
 def _asked(report: Report) -> str:
@@ -604,15 +614,16 @@ def _is_unfinished(report: Report) -> bool:
     return stopped and not any(line.kind == NO_RECIPE for line in report.lines)
 
 
-WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD = (
+WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE = (
     *("whole network", "more inputs", "cheaper", "doubt", "go on"),
-    *("search", "build"),
+    *("search", "build", "quantize again"),
 )
 """The kinds of steps, beside ``DATA`` and ``RECIPE``."""
 _OF_DOUBTS = {CONSTANT: DATA, UNSEEN_INPUTS: INPUTS}
 """The steps that doubts ask for; the other kinds ask for a look."""
 _FIRST = {
     DATA: "correct the data as described above, then run again",
+    REQUANTIZE: "quantize the network again as described above, then run it",
     WHOLE: "give ONNX Runtime the missing operators (--plugin), or accept the part (--accept)",
     INPUTS: "give more inputs, of other kinds, then run again",
     DOUBT: "check the doubts, and accept the plan if it is good enough",
@@ -628,6 +639,8 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
     kinds = {_OF_DOUBTS.get(doubt.kind, DOUBT) for doubt in (answer.doubts if answer else ())}
     kinds |= {DATA} if report.inputs.warnings else set()
     kinds |= {WHOLE} if report.inputs.part else set()
+    if not report.recipe.meets and any(line.kind in (SCALE_INFINITE, SCALE_NOT_POSITIVE) for line in report.lines):
+        kinds.add(REQUANTIZE)
     kind = "" if accept else next((kind for kind in _FIRST if kind in kinds), "")
     cheaper = _cheaper(report, setting) if kind in ("", DOUBT) else None
     if cheaper is not None:
@@ -640,6 +653,13 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         free = {name: values for name, values in setting.options.items() if name != "--budget"}
         command = running(replace(setting, options=free)).text
         return NextStep(SEARCH, "search for the cheapest plan that meets the threshold, whatever it gives up", command)
+    base = next(iter(setting.options.get("--base", ())), "")
+    if not report.recipe.meets and any(line.kind == BASE for line in report.lines) and base:
+        kept = {name: values for name, values in setting.options.items() if name != "--base"}
+        folder = {"--output": (f"{setting.folder}-{base}",)} if setting.folder else {}
+        command = running(replace(setting, options=kept), {"--low": (base,), **folder}).text
+        what = f"find the layers that {base.upper()} cannot hold, then add --high for each to this run"
+        return NextStep(SEARCH, what, command)
     if not report.recipe.meets and not goal.drop and effort != ("thorough",):
         command = running(setting, {"--effort": ("thorough",)}).text
         return NextStep(SEARCH, "search further: no plan tried meets the threshold", command)

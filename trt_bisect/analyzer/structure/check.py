@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from trt_bisect.analyzer.structure.findings import SEVERITIES, SHARED_LAYER, SHARED_WEIGHT, Finding, found
-from trt_bisect.analyzer.structure.graph import ACTIVATIONS, PAIR, WEIGHTED, FileGraph, attribute_of, with_bodies
+from trt_bisect.analyzer.structure.graph import ACTIVATIONS, NORM, PAIR, WEIGHTED, FileGraph, attribute_of, with_bodies
 from trt_bisect.analyzer.structure.qdq import is_dequantized, pair_findings
 from trt_bisect.model.prepare import decomposed_normalizations, import_detached
 
@@ -145,7 +145,6 @@ _RESTRICTED: dict[str, Callable[[onnx.NodeProto, FileGraph], str]] = {
 
 Resize in mode ``cubic`` is taken: operators.md leaves it out, but the source has it since 8.5, and RTX builds it.
 """
-_NORM = "BatchNormalization"
 
 
 def structure_findings(graph: FileGraph) -> tuple[Finding, ...]:
@@ -196,10 +195,10 @@ def _read_twice(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
     if graph.uses(tensor) < 2:
         return
     for reader, slot in graph.readers(tensor):
-        if slot == 0 and reader.op_type in (_NORM, *ACTIVATIONS):
+        if slot == 0 and reader.op_type in (NORM, *ACTIVATIONS):
             others = [beside.name for beside, _ in graph.readers(tensor) if beside.name != reader.name]
             also = ", ".join(f"'{name}'" for name in others) or "the network's output"
-            kind = "norm cannot fold" if reader.op_type == _NORM else "activation cannot fuse"
+            kind = "norm cannot fold" if reader.op_type == NORM else "activation cannot fuse"
             yield found(kind, node.name, f"its output is read by '{reader.name}' and by {also}")
 
 
@@ -208,13 +207,13 @@ def _activation_before_sum(node: onnx.NodeProto, graph: FileGraph) -> Iterator[F
     if len(node.input) != 2 or any(name in graph.constants for name in node.input):
         return
     makers = [graph.makers.get(graph.source(name, PAIR)) for name in node.input]
-    if any(maker is not None and maker.op_type in (*WEIGHTED, _NORM) for maker in makers):
+    if any(maker is not None and maker.op_type in (*WEIGHTED, NORM) for maker in makers):
         return
     for name, maker in zip(node.input, makers, strict=True):
         if maker is None or maker.op_type not in ACTIVATIONS or graph.uses(maker.output[0]) > 1:
             continue
         before = graph.maker_op(graph.source(maker.input[0], PAIR))
-        if before in (*WEIGHTED, _NORM) and graph.uses(name) == 1:
+        if before in (*WEIGHTED, NORM) and graph.uses(name) == 1:
             yield found("activation before the sum", node.name, f"'{maker.name}' stands between the layer and the sum")
 
 
@@ -223,7 +222,7 @@ def _transpose_between(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Findi
     maker = graph.makers.get(node.input[0])
     for reader, _ in graph.readers(node.output[0]):
         two_sided = reader.op_type == "Add" and not any(name in graph.constants for name in reader.input)
-        fusible = reader.op_type in (_NORM, *ACTIVATIONS) or two_sided
+        fusible = reader.op_type in (NORM, *ACTIVATIONS) or two_sided
         if maker is not None and maker.op_type in WEIGHTED and fusible:
             yield found("transpose between", node.name, f"it stands between '{maker.name}' and '{reader.name}'")
         if reader.op_type == "Transpose" and _cancels(node, reader):
@@ -241,7 +240,12 @@ def _norm_findings(graph: FileGraph) -> Iterator[Finding]:
     """Yields each LayerNormalization that the exporter took apart."""
     copied = onnx.ModelProto()
     copied.CopyFrom(graph.model)
-    for nodes, *_ in decomposed_normalizations(import_detached(copied, graph.weights)):
+    imported = import_detached(copied, graph.weights)
+    for node in imported.nodes:
+        values = graph.values(node.outputs[0].name) if node.op in ("Constant", "Identity") else None
+        if values is not None:
+            node.outputs[0].to_constant(values)
+    for nodes, *_ in decomposed_normalizations(imported):
         names = [node.name for node in nodes]
         yield found("LayerNormalization in parts", names, f"{len(names)} nodes, from {names[0]} on")
 

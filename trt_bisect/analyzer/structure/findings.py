@@ -110,15 +110,13 @@ KINDS: dict[str, FindingKind] = {
     SHARED_WEIGHT: FindingKind(
         WARNING,
         "Changing the weight for one layer (rounding, QAT, equalisation) changes every layer that reads it.",
-        "If one of these layers is a culprit, export a copy for each layer; otherwise do nothing.",
-        loses_accuracy=True,
+        "If this weight is to be changed for one of the layers, export a copy for each layer; otherwise do nothing.",
     ),
     SHARED_LAYER: FindingKind(
         WARNING,
         "One module is applied several times: it has one set of weights, and QAT gives it one range, although the "
         "activations differ.",
         "Make a module for each use before QAT; with calibration each use has its own range.",
-        loses_accuracy=True,
     ),
     "norm cannot fold": FindingKind(
         WARNING,
@@ -216,10 +214,29 @@ KINDS: dict[str, FindingKind] = {
     ),
     "pair before the activation": FindingKind(
         WARNING,
-        "The pair stands between a layer and its activation: the two are not fused, and half of the levels are used "
-        "for values that the activation cuts off.",
+        "The pair stands between a layer and its activation: the two are not fused, and the pair spends levels on "
+        "values that the activation cuts off or makes small.",
         "Put the pair behind the activation.",
         loses_accuracy=True,
+    ),
+    "pair before the normalization": FindingKind(
+        WARNING,
+        "The pair stands between a layer and its BatchNormalization, which can then not be folded into the weights: it "
+        "runs in float, and the layer's output is rounded before it.",
+        "Fold the BatchNormalization before quantizing, or put the pair behind it and its activation.",
+        loses_accuracy=True,
+    ),
+    "unlike pairs": FindingKind(
+        WARNING,
+        "Each pair has a scale of its own: the smaller one may clip the tensor, the larger one rounds more coarsely, "
+        "and TensorRT writes it twice. 'trt-bisect compare' shows the clipped share of the worse one.",
+        "Give all layers that read the tensor one pair.",
+        loses_accuracy=True,
+    ),
+    "concat of unlike scales": FindingKind(
+        NOTE,
+        "TensorRT joins INT8 tensors without a kernel only if they have one scale; with several it requantizes inputs.",
+        "If the profiler shows such kernels, give all inputs of the Concat the largest scale, and measure again.",
     ),
     "scale not positive": FindingKind(
         ERROR,
@@ -230,7 +247,8 @@ KINDS: dict[str, FindingKind] = {
     "scale infinite": FindingKind(
         ERROR,
         "All values are rounded to 0, and dequantizing gives NaN.",
-        "Calibrate again without the samples that overflow, or leave the layer in float.",
+        "Calibrate again without samples or constants that overflow, such as an attention mask of -inf or of the least "
+        "float, or leave the layer in float.",
         loses_accuracy=True,
     ),
     "scale denormal": FindingKind(

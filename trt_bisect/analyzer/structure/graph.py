@@ -29,6 +29,23 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "PRelu")
 """The activations that TensorRT fuses with the layer before them."""
 
+NORM = "BatchNormalization"
+
+SMOOTH_ACTIVATIONS = (
+    "Sigmoid",
+    "HardSigmoid",
+    "HardSwish",
+    "Tanh",
+    "Elu",
+    "Selu",
+    "Celu",
+    "Softplus",
+    "Gelu",
+    "Mish",
+    "Swish",
+)
+"""Activations that TensorRT computes in the kernel of the layer before them; SiLU is a Sigmoid and a Mul."""
+
 MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 """The operators that move values without changing them."""
 

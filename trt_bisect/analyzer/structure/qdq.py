@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Annotated
@@ -15,7 +15,9 @@ from trt_bisect.analyzer.structure.findings import Finding, found
 from trt_bisect.analyzer.structure.graph import (
     ACTIVATIONS,
     DEQUANTIZE,
+    NORM,
     QUANTIZE,
+    SMOOTH_ACTIVATIONS,
     WEIGHTED,
     FileGraph,
     Reader,
@@ -25,6 +27,7 @@ from trt_bisect.model.file import tensors_read
 from trt_bisect.model.layers import Rounding
 from trt_bisect.model.network import Network
 from trt_bisect.support.table import INDEX, NAME, Column
+from trt_bisect.support.text import listed
 
 OUT_OF_LINE = 1000.0
 """A scale is out of line if it differs from those around it by this factor or more."""
@@ -116,7 +119,9 @@ def pair_findings(graph: FileGraph) -> Iterator[Finding]:
         yield from _scale_findings(pair, graph)
         yield from _place_findings(pair, graph)
     yield from _out_of_line(pairs)
+    yield from _unlike_pairs(pairs)
     if pairs:
+        yield from _concat_findings(graph, {pair.out: pair for pair in pairs})
         yield from _residual_findings(graph)
         narrow = [pair for pair in pairs if pair.dtype is not None and pair.dtype not in (np.int8, np.uint8, np.int32)]
         yield from _coverage_findings(graph, {pair.out for pair in pairs if pair.in_blocks or pair in narrow})
@@ -189,6 +194,32 @@ def _out_of_line(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
             yield found("scale out of line", pair.layers, what)
 
 
+def _unlike_pairs(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
+    """Yields activations that have several pairs with different scales, of which each layer reads another one."""
+    by_tensor: dict[str, list[QdqPair]] = {}
+    for pair in pairs:
+        if not pair.stored and not pair.is_constant:
+            by_tensor.setdefault(pair.tensor, []).append(pair)
+    for tensor, beside in by_tensor.items():
+        scales = [(pair, scale) for pair in beside if (scale := _single_scale(pair)) is not None]
+        if len({scale for _, scale in scales}) > 1:
+            each = ", ".join(f"{scale:g} for {listed(pair.layers)}" for pair, scale in scales)
+            layers = [name for pair, _ in scales for name in pair.layers]
+            yield found("unlike pairs", layers, f"'{tensor}' has {len(scales)} pairs, with scales {each}")
+
+
+def _concat_findings(graph: FileGraph, pairs: Mapping[str, QdqPair]) -> Iterator[Finding]:
+    """Yields each Concat whose inputs have pairs with different scales; ``pairs`` are by their outputs."""
+    for node in graph.nodes:
+        if node.op_type != "Concat":
+            continue
+        read = [pairs[source] for source in map(graph.moved_from, node.input) if source in pairs]
+        scales = {scale for pair in read if not pair.is_constant and (scale := _single_scale(pair)) is not None}
+        if len(scales) > 1:
+            what = f"its inputs have {len(scales)} scales, from {min(scales):g} to {max(scales):g}"
+            yield found("concat of unlike scales", node.name, what)
+
+
 def _single_scale(pair: QdqPair) -> float | None:
     """Returns the scale of a pair with a single, usable scale; else None."""
     if pair.scale is None or pair.scale.size != 1:
@@ -211,12 +242,22 @@ def _place_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
     if pair.is_output and not pair.is_constant and not pair.readers:
         what = f"an output of the network, '{graph.root(pair.tensor)}', is rounded to {pair.dtype or 'eight bits'}"
         yield found("output rounded", "" if maker is None else maker.name, what)
-    cut = [node for node, _ in pair.readers if node.op_type in ACTIVATIONS]
-    if maker is not None and maker.op_type in WEIGHTED and cut:
-        what = f"a pair stands between '{maker.name}' and '{cut[0].name}'"
-        yield found("pair before the activation", maker.name, what)
+    yield from _pair_before(pair, maker)
     if pair.is_constant and pair.per_channel and not pair.in_blocks:
         yield from _axis_findings(pair, graph)
+
+
+def _pair_before(pair: QdqPair, maker: onnx.NodeProto | None) -> Iterator[Finding]:
+    """Yields a pair between a layer, its BatchNormalization, and the activation of either, or of a residual sum."""
+    if maker is None or pair.is_constant or maker.op_type not in (*WEIGHTED, NORM, "Add"):
+        return
+    for node, slot in pair.readers:
+        what = f"a pair stands between '{maker.name}' and '{node.name}'"
+        if node.op_type in (*ACTIVATIONS, *SMOOTH_ACTIVATIONS):
+            yield found("pair before the activation", maker.name, what)
+            return
+        if node.op_type == NORM and slot == 0 and maker.op_type in WEIGHTED:
+            yield found("pair before the normalization", maker.name, what)
 
 
 def _axis_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
