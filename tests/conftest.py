@@ -33,10 +33,12 @@ os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})  # befo
 import numpy as np
 
 from tests.support.editions import edition
+from trt_bisect.builder import parser
 from trt_bisect.model import session
 from trt_bisect.support import machine, memory
 
 session.session_threads = lambda: machine.session_threads() or 1  # threads that spin beside other tests cost minutes
+installed_parsers, parser.PARSERS = parser.PARSERS, ()  # a second for each run; ``own_parser`` asks it
 sys.dont_write_bytecode = False
 os.fsync = lambda file: None  # a test cannot cut the power; the disk costs as long as the arithmetic
 gc.set_threshold(50_000, 20, 50)
@@ -61,6 +63,13 @@ _TOGETHER = re.compile(
 def random() -> np.random.Generator:
     """A generator that gives each test the same numbers, in whatever order the tests run."""
     return np.random.default_rng(3)
+
+
+@pytest.fixture
+def own_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets this test ask TensorRT's own parser; skipped where none is installed."""
+    pytest.importorskip("tensorrt_rtx_bindings")
+    monkeypatch.setattr(parser, "PARSERS", installed_parsers)
 
 
 def pytest_xdist_auto_num_workers() -> int:

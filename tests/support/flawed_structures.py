@@ -236,6 +236,13 @@ def indices_of_pooling():
     return finished(sketch, "p", 3)
 
 
+def batch_first():
+    sketch = networks.Sketch(1)
+    names = [sketch.constant(name, np.ones((1, 3, width))) for name, width in (("w", 8), ("r", 3))]
+    sketch.nodes.append(helper.make_node("RNN", ["x", *names], ["y"], name="odd", hidden_size=3, layout=1))
+    return sketch.model({"x": [5, 2, 8]}, {"y": None})
+
+
 def training_norm():
     sketch = networks.Sketch(1)
     x = batch_norm(sketch, "x", "odd", 3)
@@ -255,8 +262,8 @@ def refused_inside_a_body():
     return sketch.model({"x": [1, 3, 8, 8]}, {"y": None})
 
 
-def of_type(element):
-    model = single("Identity")
+def of_type(element, op="Identity"):
+    model = single(op)
     for value in (model.graph.input[0], model.graph.output[0]):
         value.type.tensor_type.elem_type = element
     return model
@@ -277,7 +284,12 @@ PLANTED = {
     "operator refused": (lambda: single("Det"), ("odd",)),
     "operator refused in a body": (refused_inside_a_body, ("odd",)),
     "integer operator": (lambda: single("QLinearSigmoid", domain="com.microsoft"), ("odd",)),
+    "operator of ONNX Runtime": (lambda: single("Conv", domain="com.microsoft.nchwc"), ("odd",)),
+    "operator of ONNX Runtime for machine learning": (lambda: single("Scaler", domain="ai.onnx.ml"), ("odd",)),
     "operator restricted": (indices_of_pooling, ("odd",)),
+    "operator ignored": (batch_first, ("odd",)),
+    "type restricted": (lambda: of_type(TensorProto.UINT8, "Transpose"), ("odd",)),
+    "not in TensorRT-RTX": (lambda: single("NonZero"), ("odd",)),
     "operator restricted by training": (training_norm, ("odd",)),
     "LayerNormalization in parts": (in_parts, tuple("mean sub pow var add sqrt div by_scale by_bias".split())),
     "LayerNormalization in parts, its constants nodes": (

@@ -61,6 +61,7 @@ CHECKS = (
     Check("fp32", "FP32 is ONNX Runtime's, TF32 is off", basic_checks.fp32, 60),
     Check("int8", "full INT8 of LeNet, and what each layer computes in", basic_checks.int8, 60),
     Check("clamp", "INT8 activations round to even and end at -128 and 127", basic_checks.clamp, 60),
+    Check("denormal", "scales that are denormal in FP16, on an FP16 base", basic_checks.denormal, 60),
     Check("planted", "the planted LeNet: table, culprit, what ran, fidelity, latency", plan_checks.planted, 90),
     Check("residual", "the same of a ResNet-like network", plan_checks.residual, 150),
     Check("depthwise", "the same of a MobileNet-like network", plan_checks.depthwise, 150),

@@ -150,6 +150,21 @@ def clamp(bench: Experiment) -> None:
     bench.expect("every value is rounded to even", np.array_equal(levels, expected))
 
 
+def denormal(bench: Experiment) -> None:
+    """Scales that are denormal in FP16 are not taken for 0: full INT8 on an FP16 base is near the emulation."""
+    subject = subjects.faint(bench.folder)
+    plan, feeds = subject.network.full(Precision.FP32), subject.feeds[:4]
+    reference = outputs_of(_emulated(subject).reference(), feeds)
+    emulated = outputs_of(_emulated(subject).build(plan), feeds)
+    with subjects.maker_of(subject, bench.engine)().build(plan) as engine:
+        measured = outputs_of(engine, feeds)
+    figures = {"emulated": cosine(reference, emulated), "measured": cosine(reference, measured)}
+    bench.figure("cosine with FP32", figures)
+    bench.figure("scales", {name: float(scale) for name, scale in subject.ranges.scales.items()})
+    bench.expect("every output is finite", all(np.isfinite(values).all() for values in measured.values()))
+    bench.expect("the engine is near the emulation", abs(figures["measured"] - figures["emulated"]) < 1e-3, figures)
+
+
 def _all_named(steps: list, count: int) -> bool:
     return {step.owner for step in steps if step.main} == set(range(count))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import open_dataset, profile_shapes
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.network import Network, load_network
+from trt_bisect.precision import Precision
 from trt_bisect.recipe.trtexec import options_in
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +81,21 @@ def depthwise(folder: Path) -> TrialSpec:
     model = networks.depthwise(width=16)
     networks.plant_between(model, "block1.depthwise", "block1.project")
     return _made("depthwise", model, folder, ("block1.project",))
+
+
+def faint(folder: Path) -> TrialSpec:
+    """Two convolutions on an FP16 base, with values of about 1e-3: their scales, 2.7e-5, are denormal in FP16."""
+    sketch = networks.Sketch()
+    first = sketch.constant("first", sketch.weight("first", 32, 32, 3, 3))
+    second = sketch.constant("second", sketch.weight("second", 32, 32, 3, 3))
+    inner = sketch.node("Relu", [sketch.node("Conv", ["x", first], "conv1", pads=[1] * 4)], "relu")
+    sketch.node("Conv", [inner, second], "conv2", pads=[1] * 4)
+    shape = [1, 32, 12, 12]
+    path = networks.save(sketch.model({"x": shape}, {"conv2_out": shape}), folder, "faint.onnx")
+    values = np.random.default_rng(0).standard_normal((16, *shape[1:])).astype(np.float32)
+    np.savez(folder / "faint.npz", x=np.float32(1e-3) * values)
+    subject = _subject("faint", path, folder / "faint.npz", folder / "faint.npz")
+    return replace(subject, network=load_network(path, base=Precision.FP16))
 
 
 def passing(folder: Path) -> TrialSpec:

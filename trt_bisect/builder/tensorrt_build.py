@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import importlib.util
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,6 +49,11 @@ def import_tensorrt(engine: str) -> ModuleType:
     if broken:
         raise EngineUnavailable(f"{engine} does not load: {broken}", f"Install it again: {remedy}")
     raise EngineUnavailable(f"{engine} is not installed.", remedy)
+
+
+def is_installed(engine: str) -> bool:
+    """Returns true if there is a module of ``tensorrt`` or ``tensorrt-rtx``, which may still be broken."""
+    return any(importlib.util.find_spec(name) is not None for name in _MODULES[engine])
 
 
 def version_of(version: str) -> tuple[int, int]:

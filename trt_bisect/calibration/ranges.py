@@ -14,7 +14,7 @@ from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
-from trt_bisect.model.quantizer import FLOAT_TYPES, INT8_MAX
+from trt_bisect.model.quantizer import FLOAT_TYPES, INT8_MAX, SMALLEST_SCALE
 from trt_bisect.support.text import counted, listed
 
 MASK_ABSMAX = 1e9
@@ -92,7 +92,7 @@ def _problem(scale: np.float32) -> str:
         return "all its values are zero"
     if scale < 0:
         return f"its scale is negative ({scale:.3g})"
-    if scale < np.finfo(np.float32).tiny:
+    if scale < SMALLEST_SCALE:
         return f"its scale is denormal ({scale:.3g})"
     largest = float(scale) * INT8_MAX
     if largest > MASK_ABSMAX:

@@ -15,6 +15,7 @@ from trt_bisect.analyzer.structure.findings import found
 from trt_bisect.analyzer.structure.graph import DroppedNode, FileGraph, dropped_nodes
 from trt_bisect.analyzer.structure.kernels import engine_facts, engine_findings
 from trt_bisect.analyzer.structure.qdq import TensorRounding, pairs_of, tensor_roundings
+from trt_bisect.analyzer.structure.refusals import settled
 from trt_bisect.builder.base import DEFAULT_TIMEOUT
 from trt_bisect.builder.engines import engine_version
 from trt_bisect.builder.inspector import EngineLayer
@@ -80,7 +81,7 @@ def _report_on(model: onnx.ModelProto, weights: Weights, source: str, engine: st
         opset=graph.opset,
         nodes=len(graph.model.graph.node),
         pairs=len(pairs_of(graph)),
-        findings=structure_findings(graph),
+        findings=in_order(settled(structure_findings(graph), graph)),
         tensors=tensors,
         dropped=dropped,
         unread=unread,

@@ -19,12 +19,15 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from trt_bisect.analyzer.structure.graph import FileGraph
+from trt_bisect.analyzer.structure.refusals import in_lines, refusals
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -270,6 +273,8 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
     search += [] if options.inputs is None else ["--input", name_of(options.inputs)]
     rtx = replace(files.build, target=caches.TensorRTVersion((0, 0, 0), "", rtx=True))
     builds, path = {"TensorRT 11": files.build, "TensorRT-RTX": rtx}, str(folder / QDQ_NETWORK)
+    written = files.network
+    refused = in_lines(refusals(FileGraph.of(deepcopy(written.model), network.source, written.weights)))
     report = Migration(
         model=network.source,
         cache=name_of(options.cache),
@@ -283,6 +288,7 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
         scales=scales,
         choices=tuple(notes),
         gone=deployment.gone,
+        refused=tuple(line.text for line in refused),
     )
     files.write(folder)
     if feeds:

@@ -137,6 +137,12 @@ def find_low(precision: str | Precision) -> LowPrecision:
 
 
 INT8_MAX = 127
+SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
+"""The smallest scale that a GPU does not take for 0: float32's smallest normal value, for a scale in FP16 or BF16 too.
+
+An engine multiplies by scales in float32, and every positive FP16 value is a normal float32 value: 2.7e-5, denormal in
+FP16, is kept. Source: the CUDA C++ Programming Guide flushes denormal values of single precision only (``-ftz``).
+"""
 _INT16 = np.iinfo(np.int16)
 FP8_DTYPE: np.dtype[np.generic] = np.dtype(ml_dtypes.float8_e4m3fn)
 FLOAT32: np.dtype[np.generic] = np.dtype(np.float32)
@@ -314,6 +320,6 @@ def weight_quantizer(weight: np.ndarray, axis: int | None, low: LowPrecision = I
     values = np.asarray(weight, np.float32)
     largest = np.maximum(values.max(axis=axes), -values.min(axis=axes))
     scale = np.asarray(largest / np.float32(low.levels), dtype=np.float32)
-    usable = scale >= np.finfo(np.float32).tiny
+    usable = scale >= SMALLEST_SCALE
     for_zeros = scale.max() if usable.any() else np.float32(1.0)
     return symmetric(np.where(usable, scale, for_zeros), axis, low)

@@ -31,7 +31,7 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.observe import observe
-from trt_bisect.model.quantizer import INT8, LowPrecision, int8_scale
+from trt_bisect.model.quantizer import INT8, SMALLEST_SCALE, LowPrecision, int8_scale
 from trt_bisect.model.session import use_libraries
 from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import FIXING, INT16, FixedLayerOptions, MeasuringOptions, NetworkOptions
@@ -357,7 +357,7 @@ def _word(source: str, name: str, value: Any) -> Precision:
 def _scale(source: str, name: str, value: Any) -> np.float32:
     """Returns a scale that float32 holds as a normal number."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (is_number and math.isfinite(value) and np.float32(value) >= np.finfo(np.float32).tiny):
+    if not (is_number and math.isfinite(value) and np.float32(value) >= SMALLEST_SCALE):
         raise _unreadable(source, f"the scale of '{name}' is {shown(value)}, no number above 0")
     scale: np.float32 = np.float32(value)
     return scale

@@ -25,7 +25,7 @@ from trt_bisect.errors import NoRoom
 from trt_bisect.model.file import Weights, Written, save_model
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.quantizer import FLOAT_TYPES, FP8, INT8, LOWS, Scales, scale_in
+from trt_bisect.model.quantizer import FLOAT_TYPES, FP8, INT8, LOWS, SMALLEST_SCALE, Scales, scale_in
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.recipe import trtexec
 from trt_bisect.support.files import make_folder
@@ -267,10 +267,9 @@ def plan_json(
     }
     low = {} if network.low is INT8 else {"low": str(network.low.precision)}
     low |= {"activations": "int16"} if network.low.wide else {}
-    least = np.finfo(np.float32).tiny
     scale = partial(scale_in, network.low if network.low.level is not None else INT8)
     usable = {name: float(scale(scales[name])) for name in network.rounded_activations if name in scales}
-    usable = {name: scale for name, scale in usable.items() if math.isfinite(scale) and scale >= least}
+    usable = {name: scale for name, scale in usable.items() if math.isfinite(scale) and scale >= SMALLEST_SCALE}
     of_activations = {"scales": usable} if usable else {}
     one_scale = [network.layers[k].name for k in sorted(network.one_scale) if network.layers[k].has_weight]
     of_weights = {"one_scale": one_scale} if one_scale else {}

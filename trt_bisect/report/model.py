@@ -312,6 +312,7 @@ class Report(Shown):
         similarity: the metric for the worst output on the worst of all inputs given; None where not measured.
         outputs: by output, every metric on the input where it is worst.
         by_input: the figures of each input, if several were judged.
+        refused: the reasons why TensorRT cannot build the network; empty where an NVIDIA engine was built.
         answer: the recipe on given and unseen inputs, the calibrators; None in a report of schema 1, and before the
             recipe is found.
         bound: the bound on unseen inputs that miss with the recipe; None without held-out inputs.
@@ -365,6 +366,7 @@ class Report(Shown):
     recipe: RecipeLayers = field(default_factory=RecipeLayers)
     ranges: RangesFacts = field(default_factory=RangesFacts)
     inputs: JudgedInputs = field(default_factory=JudgedInputs)
+    refused: tuple[Line, ...] = ()
     answer: AnswerFacts | None = None
     bound: Bound | None = None
     accuracy: Accuracies | None = None
@@ -479,9 +481,11 @@ class Report(Shown):
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Sentences against a pass: a part that was judged alone, warnings on the data, the doubts of the answer."""
+        """Sentences against a pass: a refusal, a part judged alone, warnings on the data, the doubts of the answer."""
+        refused = [line.text for line in self.refused]
         part = (self.inputs.part,) if self.inputs.part else ()
-        return (*part, *self.inputs.warnings, *(line.text for line in (self.answer.doubts if self.answer else ())))
+        of_answer = [line.text for line in self.answer.doubts] if self.answer else []
+        return (*refused, *part, *self.inputs.warnings, *of_answer)
 
     @property
     def has_recipe(self) -> bool:

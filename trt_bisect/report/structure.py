@@ -197,6 +197,7 @@ class Migration(Result):
         scales: the scales of the activations that layers in INT8 round.
         choices: what is not known of the old engine, and what was chosen.
         gone: the options that TensorRT 11 does not have, each with what stands for it.
+        refused: the reasons why TensorRT cannot build the network.
         proof: the network on the user's data; None without data.
     """
 
@@ -214,12 +215,14 @@ class Migration(Result):
     scales: tuple[TensorScale, ...]
     choices: tuple[Choice, ...] = ()
     gone: Mapping[str, str] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
     proof: Proof | None = None
 
     @property
     def exit_code(self) -> int:
-        """1 if the network was measured and fails, or is not the plan that the cache describes; else 0."""
-        return 0 if self.proof is None else int(self.proof.verdict != "passes" or not self.proof.is_same)
+        """1 if TensorRT refuses the network, or it was measured and fails, or is not the plan of the cache; else 0."""
+        failed = self.proof is not None and (self.proof.verdict != "passes" or not self.proof.is_same)
+        return int(failed or bool(self.refused))
 
     @property
     def summary(self) -> str:
@@ -260,7 +263,7 @@ class Migration(Result):
             model=self.model,
             headline=self.summary,
             facts={"Cache": self.header, "Layer precisions": self.deployment, "Base": self.base.upper()},
-            notes=[*self.proven, *(f"{engine}: {command}" for engine, command in self.commands.items())],
+            notes=[*self.refused, *self.proven, *(f"{engine}: {command}" for engine, command in self.commands.items())],
             sections=[
                 *self.section("choices", "What the old engine does not tell", CHOICES_CSV),
                 *self.section("layers", "Layers", LAYERS_CSV, filters=("precision", "op_type")),

@@ -25,17 +25,7 @@ from trt_bisect.recipe.commands import Setting, calibrating, running, using_reci
 from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.answer import DECIDING, Accuracies, AnswerFacts, PlanFigures, setting_text
 from trt_bisect.report.explanation import Tried
-from trt_bisect.report.model import (
-    FAILS,
-    PASSES,
-    UNMEASURED,
-    WITH_DOUBTS,
-    JudgedInputs,
-    LayerRow,
-    NextStep,
-    Report,
-    spoken,
-)
+from trt_bisect.report.model import FAILS, PASSES, UNMEASURED, WITH_DOUBTS, LayerRow, NextStep, Report, spoken
 from trt_bisect.support.text import MEMORY, Line, Note, counted, listed, percent, together
 
 DOUBTED, DATA, PART = "doubted", "data", "part"
@@ -98,7 +88,7 @@ def verdict_lines(
 
     ``nothing`` is the trial with no layer low, ``full`` that of all layers low; the report lacks its lines.
     """
-    lines, answer = above_verdict(report.inputs), report.answer
+    lines, answer = above_verdict(report), report.answer
     assert answer is not None
     if answer.given is not None and answer.given.inputs == 1:
         text = "the verdict rests on a single sample (copies do not count): give more, such as you have in production"
@@ -126,7 +116,7 @@ def _on_plans(
         yield from doubt_lines(answer)
     if (recipe.meets and not report.has_recipe) or report.verdict in (PASSES, WITH_DOUBTS):
         word = "other " if any(layer.fixed is not None for layer in network.layers) else ""
-        accepted = "You accepted the doubts." if answer.doubts else f"No {word}layer has to stay in high precision."
+        accepted = "You accepted the doubts." if report.doubts else f"No {word}layer has to stay in high precision."
         blame = accepted if report.verdict == PASSES else "The doubts above speak against it."
         yield Line(report.verdict, f"{spoken(report.verdict).upper()}: full {low} meets {threshold}: {figure} {blame}")
         yield from counted_lines(report, rule, "full " + low)
@@ -271,10 +261,14 @@ def _share(value: float | None) -> str:
     return percent(value) if 0.0 <= value <= 1.0 else f"{value:.6g}"
 
 
-def above_verdict(inputs: JudgedInputs) -> list[Line]:
-    """Returns the lines above the verdict, with which a pass is doubted: a part judged alone, warnings on the data."""
-    part = [_line(PART, inputs.part)] if inputs.part else []
-    return [*part, *(_line(DATA, warning) for warning in inputs.warnings)]
+def above_verdict(report: Report) -> list[Line]:
+    """Returns the lines above the verdict, with which a pass is doubted.
+
+    They say that TensorRT refuses the network, that a part was judged alone, and what is wrong with the data.
+    """
+    refused = [Line(DOUBTED, f"DOUBT: {line.text}", line.layers) for line in report.refused]
+    part = [_line(PART, report.inputs.part)] if report.inputs.part else []
+    return [*refused, *part, *(_line(DATA, warning) for warning in report.inputs.warnings)]
 
 
 def _plan_texts(report: Report) -> Iterator[str]:
@@ -614,14 +608,15 @@ def _is_unfinished(report: Report) -> bool:
     return stopped and not any(line.kind == NO_RECIPE for line in report.lines)
 
 
-WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE = (
-    *("whole network", "more inputs", "cheaper", "doubt", "go on"),
+FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE = (
+    *("another file", "whole network", "more inputs", "cheaper", "doubt", "go on"),
     *("search", "build", "quantize again"),
 )
 """The kinds of steps, beside ``DATA`` and ``RECIPE``."""
 _OF_DOUBTS = {CONSTANT: DATA, UNSEEN_INPUTS: INPUTS}
 """The steps that doubts ask for; the other kinds ask for a look."""
 _FIRST = {
+    FILE: "change the network as described above, then run again",
     DATA: "correct the data as described above, then run again",
     REQUANTIZE: "quantize the network again as described above, then run it",
     WHOLE: "give ONNX Runtime the missing operators (--plugin), or accept the part (--accept)",
@@ -637,6 +632,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         return None
     answer, goal, effort = report.answer, report.goal, setting.options.get("--effort")
     kinds = {_OF_DOUBTS.get(doubt.kind, DOUBT) for doubt in (answer.doubts if answer else ())}
+    kinds |= {FILE} if report.refused else set()
     kinds |= {DATA} if report.inputs.warnings else set()
     kinds |= {WHOLE} if report.inputs.part else set()
     if not report.recipe.meets and any(line.kind in (SCALE_INFINITE, SCALE_NOT_POSITIVE) for line in report.lines):

@@ -1,54 +1,22 @@
 """The structure check: finds, without running the network, what TensorRT refuses and what loses accuracy or speed.
 
-Source of the lists of operators and forms: the parser of TensorRT-RTX 1.7, which the tests ask about each, and
-``docs/operators.md`` of onnx-tensorrt for TensorRT 10.15, which agrees but where a comment says otherwise.
+Operators and their forms: ``operators.py`` beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
-import numpy as np
 import onnx
 
 from trt_bisect.analyzer.structure.findings import SEVERITIES, SHARED_LAYER, SHARED_WEIGHT, Finding, found
-from trt_bisect.analyzer.structure.graph import ACTIVATIONS, NORM, PAIR, WEIGHTED, FileGraph, attribute_of, with_bodies
+from trt_bisect.analyzer.structure.graph import ACTIVATIONS, NORM, PAIR, WEIGHTED, FileGraph, attribute_of
+from trt_bisect.analyzer.structure.operators import operator_findings
 from trt_bisect.analyzer.structure.qdq import is_dequantized, pair_findings
 from trt_bisect.model.prepare import decomposed_normalizations, import_detached
 
 MIN_OPSET, MAX_OPSET = 9, 24
-
-REFUSED = frozenset(
-    "AffineGrid Bernoulli BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CenterCropPad Col2Im Compress "
-    "ConcatFromSequence CumProd DFT Det DynamicQuantizeLinear ImageDecoder MaxRoiPool MaxUnpool "
-    "MelWeightMatrix Multinomial NegativeLogLikelihoodLoss Optional OptionalGetElement OptionalHasElement "
-    "RegexFullMatch SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SequenceMap "
-    "SoftmaxCrossEntropyLoss SplitToSequence StringConcat StringNormalizer StringSplit SwiGLU TfIdfVectorizer "
-    "Unique".split()
-)
-INTEGER_OPS = frozenset(
-    "ConvInteger MatMulInteger QLinearConv QLinearMatMul QLinearAdd QLinearMul QLinearConcat QLinearSigmoid "
-    "QLinearLeakyRelu QLinearAveragePool QLinearGlobalAveragePool QGemm DynamicQuantizeMatMul".split()
-)
-OWN_TO_TENSORRT = frozenset(
-    "ImageScaler ParametricSoftplus ScaledTanh TRT_FP8QuantizeLinear TRT_FP8DequantizeLinear TRT_INT4QuantizeLinear "
-    "TRT_INT4DequantizeLinear TRT_MXFP8QuantizeLinear TRT_MXFP8DequantizeLinear TRT_MXFP8DynamicQuantize "
-    "TRT_FP4DynamicQuantize".split()
-)
-"""Operators that the parser imports and that are not ONNX operators."""
-
-SHIPPED_PLUGINS = frozenset(
-    "BatchedNMS_TRT BatchedNMSDynamic_TRT BatchTilePlugin_TRT ClipPlugin CoordConvAC CropAndResize "
-    "CustomEmbLayerNormPluginDynamic CustomQKVToContextPluginDynamic CustomSkipLayerNormPluginDynamic "
-    "DetectionLayer_TRT DisentangledAttention_TRT EfficientNMS_TRT EfficientNMS_ONNX_TRT EfficientNMS_Explicit_TF_TRT "
-    "EfficientNMS_Implicit_TF_TRT FlattenConcat_TRT GenerateDetection_TRT GridAnchor_TRT GridAnchorRect_TRT "
-    "InstanceNormalization_TRT ModulatedDeformConv2d MultilevelCropAndResize_TRT MultilevelProposeROI_TRT "
-    "MultiscaleDeformableAttnPlugin_TRT NMS_TRT NMSDynamic_TRT Normalize_TRT PillarScatterPlugin PriorBox_TRT "
-    "ProposalLayer_TRT PyramidROIAlign_TRT Region_TRT Reorg_TRT ResizeNearest_TRT ROIAlign_TRT RPROI_TRT "
-    "SpecialSlice_TRT VoxelGeneratorPlugin".split()
-)
-"""Source: the ``plugin`` folder of NVIDIA/TensorRT."""
 
 _TYPES = frozenset(
     getattr(onnx.TensorProto, name)
@@ -81,70 +49,6 @@ def type_findings(graph: FileGraph) -> Iterator[Finding]:
                 yield found("type refused", "", f"{side} '{value.name}' is of type {name.removesuffix('_type')}")
             elif element == onnx.TensorProto.DOUBLE:
                 yield found("float64", "", f"{side} '{value.name}' is of type double")
-
-
-def operator_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields operators that TensorRT's parser refuses, in any form or in the form that they have here."""
-    for node in with_bodies(graph.nodes):
-        name = node.name or f"node_of_{node.output[0] if node.output else node.op_type}"
-        full = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-        if node.op_type in INTEGER_OPS:
-            yield found("integer operator", name, f"operator {full}")
-        elif node.op_type in SHIPPED_PLUGINS and (node.domain or not onnx.defs.has(node.op_type)):
-            yield found("plugin of TensorRT", name, f"operator {full}")
-        elif node.op_type in OWN_TO_TENSORRT:
-            continue
-        elif node.domain or not onnx.defs.has(node.op_type):
-            yield found("plugin needed", name, f"operator {full}")
-        elif node.op_type in REFUSED:
-            yield found("operator refused", name, f"operator {full}")
-        elif node.op_type in _RESTRICTED and (refused := _RESTRICTED[node.op_type](node, graph)):
-            yield found("operator restricted", name, f"{node.op_type} with {refused}")
-
-
-def _more_than_one_output(node: onnx.NodeProto, _graph: FileGraph) -> str:
-    return f"its output '{node.output[1]}'" if len(node.output) > 1 and node.output[1] else ""
-
-
-def _dilated(node: onnx.NodeProto, _graph: FileGraph) -> str:
-    dilations = list(attribute_of(node, "dilations").ints)
-    return f"dilations {dilations}" if set(dilations) - {1} else ""
-
-
-def _reducing_scatter(node: onnx.NodeProto, _graph: FileGraph) -> str:
-    reduction = attribute_of(node, "reduction").s.decode(errors="replace")
-    return f"reduction '{reduction}'" if reduction not in ("", "none") else ""
-
-
-def _batch_first(node: onnx.NodeProto, _graph: FileGraph) -> str:
-    """The parser of RTX 1.7 does not refuse it: it takes the input as time first, and says nothing."""
-    return "layout 1, which the parser ignores" if attribute_of(node, "layout").i else ""
-
-
-def _training(node: onnx.NodeProto, graph: FileGraph) -> str:
-    mode = graph.values(node.input[2]) if node.op_type == "Dropout" and len(node.input) > 2 else None
-    return "training mode on" if attribute_of(node, "training_mode").i or (mode is not None and np.any(mode)) else ""
-
-
-_NO_NUMBERS = frozenset({"sparse_value", "value_string", "value_strings"})
-_RESTRICTED: dict[str, Callable[[onnx.NodeProto, FileGraph], str]] = {
-    "MaxPool": lambda node, graph: _more_than_one_output(node, graph) or _dilated(node, graph),
-    "AveragePool": _dilated,
-    "LpPool": _dilated,
-    "LayerNormalization": _more_than_one_output,
-    "ScatterND": _reducing_scatter,
-    "Resize": lambda node, _: "antialias" if attribute_of(node, "antialias").i else "",
-    "LSTM": lambda node, graph: "input_forget 1" if attribute_of(node, "input_forget").i else _batch_first(node, graph),
-    "GRU": _batch_first,
-    "RNN": _batch_first,
-    "BatchNormalization": _training,
-    "Dropout": _training,
-    "Constant": lambda node, _: min(_NO_NUMBERS & {attribute.name for attribute in node.attribute}, default=""),
-}
-"""By operator, a function from a node to the form that the parser refuses, in words; empty if it takes the node.
-
-Resize in mode ``cubic`` is taken: operators.md leaves it out, but the source has it since 8.5, and RTX builds it.
-"""
 
 
 def structure_findings(graph: FileGraph) -> tuple[Finding, ...]:

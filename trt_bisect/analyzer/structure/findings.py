@@ -82,8 +82,29 @@ KINDS: dict[str, FindingKind] = {
     ),
     "operator restricted": FindingKind(
         ERROR,
-        "TensorRT's parser takes this operator, but refuses this form, or ignores it and computes something else.",
-        "Change the named attribute or output, or do this computation after the network.",
+        "TensorRT's parser takes this operator, but refuses this form: TensorRT cannot build the network.",
+        "Change the named attribute, input or output, or do this computation outside of the network.",
+    ),
+    "type restricted": FindingKind(
+        ERROR,
+        "TensorRT's parser takes this operator, but not for this type: TensorRT cannot build the network.",
+        "Cast the tensor first, to float or INT32: a Cast of the network's input takes UINT8.",
+    ),
+    "operator ignored": FindingKind(
+        ERROR,
+        "TensorRT's parser takes this operator, ignores the attribute, and computes something else.",
+        "Export without the attribute, or do this computation outside of the network.",
+    ),
+    "operator of ONNX Runtime": FindingKind(
+        ERROR,
+        "Only ONNX Runtime has this operator: its optimiser or a converter wrote it, and TensorRT cannot build it.",
+        "Use the file from before ONNX Runtime optimised it, or save it with graph_optimization_level ORT_DISABLE_ALL; "
+        "compute operators of ai.onnx.ml outside of the network.",
+    ),
+    "refused by the parser": FindingKind(
+        ERROR,
+        "TensorRT cannot build the network.",
+        "Change the node as the message says, or do this computation outside of the network.",
     ),
     "plugin needed": FindingKind(
         ERROR,
@@ -94,6 +115,11 @@ KINDS: dict[str, FindingKind] = {
         NOTE,
         "TensorRT includes a plugin with this name; ONNX Runtime does not know it.",
         "Load TensorRT's plugin library; measure with an NVIDIA engine, or cut the network before it.",
+    ),
+    "not in TensorRT-RTX": FindingKind(
+        NOTE,
+        "TensorRT builds this operator from its own plugin library, which TensorRT-RTX does not have.",
+        "Load TensorRT's plugin library; for TensorRT-RTX replace the operator.",
     ),
     "type refused": FindingKind(
         ERROR, "TensorRT has no tensors of this type.", "Convert the tensor before the network."

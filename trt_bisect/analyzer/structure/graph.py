@@ -81,6 +81,15 @@ class FileGraph:
         _sort(model.graph, source)
         return cls(infer_shapes(model), weights)
 
+    def with_body(self, body: onnx.GraphProto) -> FileGraph:
+        """Returns this graph with the nodes, constants and types of the body of one of its nodes."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        model.graph.node.extend(body.node)
+        model.graph.initializer.extend(body.initializer)
+        model.graph.value_info.extend((*body.value_info, *body.input, *body.output))
+        return FileGraph(model, self.weights)
+
     @property
     def nodes(self) -> Iterable[onnx.NodeProto]:
         """The nodes in execution order."""
@@ -207,12 +216,12 @@ def _sort(graph: onnx.GraphProto, source: str) -> None:
     refill(graph.node, [graph.node[i] for i in order])
 
 
-def with_bodies(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yields every node, including those in the bodies of control flow."""
+def in_scope(nodes: Iterable[onnx.NodeProto], graph: FileGraph) -> Iterator[tuple[onnx.NodeProto, FileGraph]]:
+    """Yields every node, those in the bodies of control flow too, with the graph that knows the tensors it reads."""
     for node in nodes:
-        yield node
+        yield node, graph
         for body in _bodies(node):
-            yield from with_bodies(body.node)
+            yield from in_scope(body.node, graph.with_body(body))
 
 
 def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

@@ -26,6 +26,7 @@ from trt_bisect.analyzer.structure.graph import (
 from trt_bisect.model.file import tensors_read
 from trt_bisect.model.layers import Rounding
 from trt_bisect.model.network import Network
+from trt_bisect.model.quantizer import SMALLEST_SCALE
 from trt_bisect.support.table import INDEX, NAME, Column
 from trt_bisect.support.text import listed
 
@@ -144,17 +145,16 @@ def _scale_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
     if pair.scale is None or pair.scale.size == 0 or pair.scale.dtype.kind != "f":
         return
     scales = np.ravel(pair.scale).astype(np.float64)
-    smallest = float(np.finfo(np.float16 if pair.scale.dtype == np.float16 else np.float32).tiny)
     odd = {
         "scale not positive": ~(scales > 0),
         "scale infinite": np.isposinf(scales),
-        "scale denormal": (scales > 0) & (scales < smallest),
+        "scale denormal": (scales > 0) & (scales < SMALLEST_SCALE),
     }
     for kind, where in odd.items():
         if where.any():
             first = int(np.argmax(where))
             yield found(kind, pair.layers, f"{_count(where, pair)}scale {scales[first]:g} on '{pair.tensor}'")
-    usable = np.isfinite(scales) & (scales >= smallest)
+    usable = np.isfinite(scales) & (scales >= SMALLEST_SCALE)
     live = _channels_with_values(pair, graph)
     if pair.per_channel and usable.all() and live.any():
         ratios = np.where(live, scales / np.median(scales[live]), 0.0)
@@ -225,7 +225,7 @@ def _single_scale(pair: QdqPair) -> float | None:
     if pair.scale is None or pair.scale.size != 1:
         return None
     scale = float(pair.scale.reshape(-1)[0])
-    return scale if np.isfinite(scale) and scale >= np.finfo(np.float32).tiny else None
+    return scale if np.isfinite(scale) and scale >= SMALLEST_SCALE else None
 
 
 def _place_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:

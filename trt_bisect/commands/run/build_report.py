@@ -12,6 +12,8 @@ import msgspec
 from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
+from trt_bisect.analyzer.structure.graph import FileGraph
+from trt_bisect.analyzer.structure.refusals import in_lines, refusals
 from trt_bisect.answer.accuracy import TIE
 from trt_bisect.answer.candidates import losses_in_words
 from trt_bisect.answer.result import (
@@ -25,6 +27,7 @@ from trt_bisect.answer.result import (
     taken_back,
 )
 from trt_bisect.builder.base import UNPROVEN
+from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.commands.run.search import Curve
 from trt_bisect.driver.curves import ADAPTIVE
 from trt_bisect.driver.search import Step
@@ -56,7 +59,7 @@ from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obe
 from trt_bisect.report.summary import TIME_LIMIT, memory_notes, verdict_lines
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
 from trt_bisect.support.machine import peak_bytes
-from trt_bisect.support.text import ADAPTIVE_CURVE, NETWORK, OUTPUTS, RECIPE, Note, noted
+from trt_bisect.support.text import ADAPTIVE_CURVE, NETWORK, OUTPUTS, RECIPE, Line, Note, noted
 
 
 @dataclass
@@ -134,10 +137,21 @@ def asked_report(setup: Setup, experiment: Experiment, options: RunOptions, comm
         state=RUNNING,
         ranges=_ranges_facts(experiment),
         inputs=experiment.about,
+        refused=_refused(experiment, options),
         notes=tuple(dict.fromkeys(setup.notes)),
         network=setup.read.digest(),
         **_fingerprint(experiment),
     )
+
+
+def _refused(experiment: Experiment, options: RunOptions) -> tuple[Line, ...]:
+    """Returns why TensorRT cannot build the network in FP32; an NVIDIA engine that was built has answered that."""
+    if experiment.builder.engine != ONNXRUNTIME:
+        return ()
+    writer = PlanWriter(experiment.network, {}, GraphTarget.TENSORRT)
+    written = writer.write(experiment.network.free_plan())
+    graph = FileGraph.of(written.model, experiment.network.source, written.weights)
+    return in_lines(refusals(graph, options.plugins))
 
 
 def unmeasured_report(

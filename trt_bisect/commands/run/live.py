@@ -253,9 +253,7 @@ def stopped_report(report: Report, stopped: str, not_done: Sequence[str]) -> Rep
 def without_verdict(report: Report, stopped: str) -> Report:
     """Returns the report of a run that was stopped before full INT8 was measured on all inputs."""
     line = summary.stopped_line(stopped, [missing_in(report)])
-    return report.changed(
-        state=summary.INTERRUPTED, stopped=stopped, lines=(*summary.above_verdict(report.inputs), line)
-    )
+    return report.changed(state=summary.INTERRUPTED, stopped=stopped, lines=(*summary.above_verdict(report), line))
 
 
 def missing_in(report: Report) -> str:

@@ -120,9 +120,11 @@ def print_migration(report: Migration, console: Console) -> None:
         console.print(table)
     for option, why in report.gone.items():
         console.print(Text(f"Gone in TensorRT 11: {option.lstrip('-')}; {why}.", style="dim"))
-    for engine, command in report.commands.items():
+    for sentence in report.refused:
+        console.print(Text(f"DOUBT: {sentence}", style="bold red"), soft_wrap=True)
+    for engine, command in report.commands.items() if not report.refused else ():
         console.print(Text(f"{engine}: {command}"), soft_wrap=True)
-    style = "" if report.proof is None else "bold red" if report.exit_code else "bold green"
+    style = "bold red" if report.exit_code else "" if report.proof is None else "bold green"
     for sentence in (report.summary, *report.proven):
         console.print(Text(sentence, style=style), soft_wrap=True)
 

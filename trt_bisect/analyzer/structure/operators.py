@@ -1,0 +1,371 @@
+"""Operators, types and forms that TensorRT's parser refuses: ``refused.json``, and rules for the forms.
+
+Source: the parser of TensorRT-RTX 1.7. ``python tools/parser_table.py`` writes the table of operators and types from
+its answers, and compares table and rules with its answers to ONNX's own tests of operators. ``docs/operators.md`` of
+onnx-tensorrt for TensorRT 10.15 agrees but where a comment says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from trt_bisect.analyzer.structure.findings import Finding, found
+from trt_bisect.analyzer.structure.graph import PAIR, FileGraph, attribute_of, in_scope
+from trt_bisect.support.codec import decode
+
+TABLE = Path(__file__).with_name("refused.json")
+
+
+@dataclass(frozen=True)
+class RefusedTypes:
+    """The types, by their names in NumPy, that an operator does not take as its input ``slot``."""
+
+    operator: str
+    slot: int
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ParserTable:
+    """The operators and types that a parser refuses, whatever the form.
+
+    Attributes:
+        parser: the engine and its version.
+        onnx: the version of ONNX, whose operators and tests were tried.
+        operators: ONNX's operators that it has no importer for.
+        plugins: those that it builds from a plugin which it does not find.
+        types: the types that it refuses as an input of an operator.
+        tests: the number of ONNX's tests of operators.
+        refused: the number of those that it refuses.
+    """
+
+    parser: str
+    onnx: str
+    operators: tuple[str, ...]
+    plugins: tuple[str, ...]
+    types: tuple[RefusedTypes, ...]
+    tests: int
+    refused: int
+
+
+@cache
+def parser_table() -> ParserTable:
+    """Returns the table of the package."""
+    return decode(ParserTable, TABLE.read_bytes())
+
+
+INTEGER_OPS = frozenset(
+    "ConvInteger MatMulInteger QLinearConv QLinearMatMul QLinearAdd QLinearMul QLinearConcat QLinearSigmoid "
+    "QLinearLeakyRelu QLinearAveragePool QLinearGlobalAveragePool QGemm DynamicQuantizeMatMul".split()
+)
+OWN_TO_TENSORRT = frozenset(
+    "ImageScaler ParametricSoftplus ScaledTanh TRT_FP8QuantizeLinear TRT_FP8DequantizeLinear TRT_INT4QuantizeLinear "
+    "TRT_INT4DequantizeLinear TRT_MXFP8QuantizeLinear TRT_MXFP8DequantizeLinear TRT_MXFP8DynamicQuantize "
+    "TRT_FP4DynamicQuantize".split()
+)
+"""Operators that the parser imports and that are not ONNX operators."""
+
+FROM_PLUGINS = frozenset({"DeformConv", "NonZero", "RoiAlign"})
+"""Operators that TensorRT builds from its own plugins, which TensorRT-RTX lacks. Source: ``docs/operators.md``."""
+
+SHIPPED_PLUGINS = frozenset(
+    "BatchedNMS_TRT BatchedNMSDynamic_TRT BatchTilePlugin_TRT ClipPlugin CoordConvAC CropAndResize "
+    "CustomEmbLayerNormPluginDynamic CustomQKVToContextPluginDynamic CustomSkipLayerNormPluginDynamic "
+    "DetectionLayer_TRT DisentangledAttention_TRT EfficientNMS_TRT EfficientNMS_ONNX_TRT EfficientNMS_Explicit_TF_TRT "
+    "EfficientNMS_Implicit_TF_TRT FlattenConcat_TRT GenerateDetection_TRT GridAnchor_TRT GridAnchorRect_TRT "
+    "InstanceNormalization_TRT ModulatedDeformConv2d MultilevelCropAndResize_TRT MultilevelProposeROI_TRT "
+    "MultiscaleDeformableAttnPlugin_TRT NMS_TRT NMSDynamic_TRT Normalize_TRT PillarScatterPlugin PriorBox_TRT "
+    "ProposalLayer_TRT PyramidROIAlign_TRT Region_TRT Reorg_TRT ResizeNearest_TRT ROIAlign_TRT RPROI_TRT "
+    "SpecialSlice_TRT VoxelGeneratorPlugin".split()
+)
+"""Source: the ``plugin`` folder of NVIDIA/TensorRT."""
+
+OF_ONNXRUNTIME = ("com.microsoft", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training")
+"""The domains of ONNX Runtime's own operators, with their parts such as ``com.microsoft.nchwc``.
+
+TensorRT's parser ignores domains: it takes a convolution of ``com.microsoft.nchwc``, whose weights are in another
+order, for one of ONNX.
+"""
+
+
+def operator_findings(graph: FileGraph) -> Iterator[Finding]:
+    """Yields operators that TensorRT's parser refuses, in any form or in the form that they have here."""
+    table = parser_table()
+    refused = frozenset((*table.operators, *table.plugins)) - FROM_PLUGINS
+    for node, scope in in_scope(graph.nodes, graph):
+        name = node.name or f"node_of_{node.output[0] if node.output else node.op_type}"
+        full = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+        if node.op_type in INTEGER_OPS:
+            yield found("integer operator", name, f"operator {full}")
+        elif node.op_type in SHIPPED_PLUGINS and (node.domain or not onnx.defs.has(node.op_type)):
+            yield found("plugin of TensorRT", name, f"operator {full}")
+        elif node.op_type in OWN_TO_TENSORRT:
+            continue
+        elif node.domain.startswith(OF_ONNXRUNTIME):
+            yield found("operator of ONNX Runtime", name, f"operator {full}")
+        elif node.domain or not onnx.defs.has(node.op_type):
+            yield found("plugin needed", name, f"operator {full}")
+        elif node.op_type in FROM_PLUGINS:
+            yield found("not in TensorRT-RTX", name, f"operator {full}")
+        elif node.op_type in refused:
+            yield found("operator refused", name, f"operator {full}")
+        elif ignored := _ignored(node):
+            yield found("operator ignored", name, f"{node.op_type} with {ignored}")
+        elif refused_type := _refused_type(node, scope):
+            yield found("type restricted", name, f"{node.op_type} with {refused_type}")
+        elif form := _RULES.get(node.op_type, _taken)(node, scope):
+            yield found("operator restricted", name, f"{node.op_type} with {form}")
+
+
+def _ignored(node: onnx.NodeProto) -> str:
+    """The parser of RTX 1.7 does not refuse it: it takes the input as time first, and says nothing."""
+    is_batch_first = node.op_type in ("LSTM", "GRU", "RNN") and attribute_of(node, "layout").i
+    return "layout 1, which the parser ignores" if is_batch_first else ""
+
+
+def _refused_type(node: onnx.NodeProto, graph: FileGraph) -> str:
+    """Returns the input of a type that the operator does not take, or the output of a type that only inputs have."""
+    for row in parser_table().types:
+        name = node.input[row.slot] if row.operator == node.op_type and row.slot < len(node.input) else ""
+        if str(graph.dtype(name)) in row.types and name not in graph.constants:
+            return f"its input '{name}' of {graph.dtype(name)}"
+    for name in node.output if node.op_type not in PAIR else ():
+        if graph.dtype(name) == np.uint8 and graph.readers(name) and name not in graph.constants:
+            return f"its output '{name}' of uint8, which another node reads"
+    return ""
+
+
+def _taken(_node: onnx.NodeProto, _graph: FileGraph) -> str:
+    return ""
+
+
+Rule = Callable[[onnx.NodeProto, FileGraph], str]
+"""A function from a node to the form that the parser refuses, in words; empty if it takes the node."""
+
+
+def _any_of(*rules: Rule) -> Rule:
+    """Returns the rule that refuses what the first of several does."""
+    return lambda node, graph: next((form for rule in rules if (form := rule(node, graph))), "")
+
+
+def _outputs(most: int) -> Rule:
+    def rule(node: onnx.NodeProto, _graph: FileGraph) -> str:
+        used = [name for name in node.output[most:] if name]
+        return f"its output '{used[0]}'" if used else ""
+
+    return rule
+
+
+def _constant(slot: int, role: str) -> Rule:
+    """The input has to be a constant, or computed from constants alone."""
+
+    def rule(node: onnx.NodeProto, graph: FileGraph) -> str:
+        name = node.input[slot] if slot < len(node.input) else ""
+        return f"{role} '{name}' that are no constants" if name and name not in graph.constants else ""
+
+    return rule
+
+
+def _values(slot: int, role: str) -> Rule:
+    """The input says shapes: its values must not come from an input of the network in floats, but may from a shape."""
+
+    def rule(node: onnx.NodeProto, graph: FileGraph) -> str:
+        name = node.input[slot] if slot < len(node.input) else ""
+        origin = _float_input(name, graph) if name else ""
+        return f"{role} '{name}' computed from the input '{origin}' in floats" if origin else ""
+
+    return rule
+
+
+_SHAPES = ("Shape", "Size", "NonZero")
+
+
+def _float_input(tensor: str, graph: FileGraph) -> str:
+    """Returns the network's input in floats from which the values of a tensor come; empty without one."""
+    inputs = {value.name for value in graph.model.graph.input} - graph.constants
+    seen, waiting = set[str](), [tensor]
+    while waiting:
+        name = waiting.pop()
+        maker, dtype = graph.makers.get(name), graph.dtype(name)
+        if name in inputs and dtype is not None and dtype.kind in "fV":
+            return name
+        if maker is not None and maker.op_type not in _SHAPES and name not in seen:
+            seen.add(name)
+            waiting += [read for read in maker.input if read and read not in graph.constants]
+    return ""
+
+
+def _only(attribute: str, *taken: str) -> Rule:
+    """The attribute, a word or a number, is absent or one of those taken."""
+
+    def rule(node: onnx.NodeProto, _graph: FileGraph) -> str:
+        value = attribute_of(node, attribute)
+        if not value.name:
+            return ""
+        word = value.s.decode(errors="replace") if value.type == onnx.AttributeProto.STRING else f"{_number(value):g}"
+        return f"{attribute} {word}" if word not in taken else ""
+
+    return rule
+
+
+def _number(value: onnx.AttributeProto) -> float:
+    return value.f if value.type == onnx.AttributeProto.FLOAT else value.i
+
+
+def _dilated(node: onnx.NodeProto, _graph: FileGraph) -> str:
+    dilations = list(attribute_of(node, "dilations").ints)
+    return f"dilations {dilations}" if set(dilations) - {1} else ""
+
+
+def _training(node: onnx.NodeProto, graph: FileGraph) -> str:
+    mode = graph.values(node.input[2]) if node.op_type == "Dropout" and len(node.input) > 2 else None
+    return "training mode on" if attribute_of(node, "training_mode").i or (mode is not None and np.any(mode)) else ""
+
+
+def _no_numbers(node: onnx.NodeProto, _graph: FileGraph) -> str:
+    kinds = {"sparse_value", "value_string", "value_strings"}
+    return min(kinds & {attribute.name for attribute in node.attribute}, default="")
+
+
+def _float_modulo(node: onnx.NodeProto, graph: FileGraph) -> str:
+    dtype = graph.dtype(node.input[0])
+    is_float = dtype is not None and dtype not in (np.int32, np.int64)
+    return f"fmod 0 of {dtype}" if is_float and not attribute_of(node, "fmod").i else ""
+
+
+def _clipped_integers(node: onnx.NodeProto, graph: FileGraph) -> str:
+    """The parser clips INT8 by constants alone, and UINT8 not at all."""
+    dtype, bounds = graph.dtype(node.input[0]), [name for name in node.input[1:] if name]
+    is_taken = len(node.input) == 1 or (bool(bounds) and graph.constants.issuperset(bounds))
+    return f"bounds of {dtype}" if dtype == np.uint8 or (dtype == np.int8 and not is_taken) else ""
+
+
+def _line_norm(node: onnx.NodeProto, graph: FileGraph) -> str:
+    """Norms over windows along a single axis."""
+    return "windows along one axis" if len(graph.types.shapes.get(node.input[0]) or ()) == 3 else ""
+
+
+def _vector_times_batch(node: onnx.NodeProto, graph: FileGraph) -> str:
+    """A vector times a batch of matrices: the parser removes the wrong axis."""
+    shapes = graph.types.shapes
+    vector, batch = shapes.get(node.input[0]), shapes.get(node.input[1])
+    if vector is None or batch is None or len(vector) != 1 or len(batch) < 3 or set(batch[:-2]) == {1}:
+        return ""
+    return f"a vector '{node.input[0]}' times the matrices '{node.input[1]}'"
+
+
+def _causal_mask(node: onnx.NodeProto, _graph: FileGraph) -> str:
+    has_mask = len(node.input) > 3 and bool(node.input[3])
+    return f"is_causal 1 and the mask '{node.input[3]}'" if has_mask and attribute_of(node, "is_causal").i else ""
+
+
+def _unlike_key_and_value(node: onnx.NodeProto, graph: FileGraph) -> str:
+    keys, values = (_size(graph, node, slot, -1) for slot in (1, 2))
+    return f"keys of size {keys} and values of size {values}" if keys and values and keys != values else ""
+
+
+def _short_mask(node: onnx.NodeProto, graph: FileGraph) -> str:
+    """The mask has to have as many columns as there are keys, or one."""
+    keys, columns = _size(graph, node, 1, -2), _size(graph, node, 3, -1)
+    has_past = len(node.input) > 4 and bool(node.input[4])
+    if not keys or not columns or has_past or columns in (1, keys):
+        return ""
+    return f"a mask of {columns} columns for {keys} keys"
+
+
+def _size(graph: FileGraph, node: onnx.NodeProto, slot: int, axis: int) -> int | None:
+    """Returns the size of an input along an axis; None where it is not known."""
+    shape = graph.types.shapes.get(node.input[slot]) if slot < len(node.input) else None
+    size = shape[axis] if shape and -len(shape) <= axis < len(shape) else None
+    return size if isinstance(size, int) else None
+
+
+def _odd_count(node: onnx.NodeProto, graph: FileGraph) -> str:
+    """Values of four bits are stored in pairs."""
+    shape, dtype = graph.types.shapes.get(node.input[0]) or (None,), str(graph.dtype(node.input[0]))
+    is_odd = all(isinstance(size, int) and size % 2 == 1 for size in shape)
+    return f"an odd number of values of {dtype}" if is_odd and dtype in ("int4", "uint4", "float4_e2m1fn") else ""
+
+
+def _axes_of_scales(node: onnx.NodeProto, graph: FileGraph) -> str:
+    axes, rank = list(attribute_of(node, "axes").ints), len(graph.types.shapes.get(node.input[0]) or ())
+    has_scales = len(node.input) > 2 and bool(node.input[2])
+    return f"axes {axes} and scales" if axes and has_scales and axes != list(range(rank)) else ""
+
+
+def _cache_of_rank(node: onnx.NodeProto, graph: FileGraph) -> str:
+    shape = graph.types.shapes.get(node.input[0])
+    return f"a cache of rank {len(shape)}" if shape and len(shape) != 4 else ""
+
+
+def _short_last_part(node: onnx.NodeProto, graph: FileGraph) -> str:
+    """Parts of equal size, but for a smaller last one, which cannot be smaller than nothing."""
+    parts, size = attribute_of(node, "num_outputs").i, _size(graph, node, 0, attribute_of(node, "axis").i)
+    if not parts or not size:
+        return ""
+    each = -(-size // parts)
+    return f"{parts} parts of {size}" if each * (parts - 1) > size else ""
+
+
+def _dtype_attribute(node: onnx.NodeProto, _graph: FileGraph) -> str:
+    kind = attribute_of(node, "dtype").i
+    return f"dtype {onnx.TensorProto.DataType.Name(kind).lower()}" if kind == onnx.TensorProto.DOUBLE else ""
+
+
+_POOL = _any_of(_outputs(1), _dilated)
+_AXES = _constant(1, "axes")
+_REDUCTION = _only("reduction", "none")
+_REDUCES = (
+    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"
+)
+_MODES = ("align_corners", "tf_half_pixel_for_nn", "pytorch_half_pixel", "half_pixel", "asymmetric")
+_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(_REDUCES.split(), _AXES),
+    "Attention": _any_of(
+        _outputs(1), _only("softcap", "0"), _only("softmax_precision"), _causal_mask, _unlike_key_and_value, _short_mask
+    ),
+    "AveragePool": _dilated,
+    "BatchNormalization": _training,
+    "Clip": _clipped_integers,
+    "Constant": _no_numbers,
+    "ConstantOfShape": _values(0, "a shape"),
+    "DequantizeLinear": _odd_count,
+    "Dropout": _any_of(_training, _constant(2, "a training mode")),
+    "Expand": _values(1, "a shape"),
+    "LSTM": _only("input_forget", "0"),
+    "LayerNormalization": _outputs(1),
+    "Loop": _values(0, "a number of turns"),
+    "LpPool": _any_of(_dilated, _only("p", "1", "2"), _line_norm),
+    "MatMul": _vector_times_batch,
+    "MaxPool": _POOL,
+    "Mod": _float_modulo,
+    "OneHot": _values(1, "a depth"),
+    "RandomNormalLike": _dtype_attribute,
+    "RandomUniformLike": _dtype_attribute,
+    "Range": _any_of(*(_values(slot, "a value") for slot in range(3))),
+    "Reshape": _values(1, "a shape"),
+    "Resize": _any_of(
+        _only("antialias", "0"),
+        _only("keep_aspect_ratio_policy", "stretch"),
+        _only("coordinate_transformation_mode", *_MODES),
+        _axes_of_scales,
+        _values(2, "scales"),
+    ),
+    "STFT": _constant(1, "frame steps"),
+    "Scatter": _REDUCTION,
+    "ScatterElements": _REDUCTION,
+    "ScatterND": _REDUCTION,
+    "Split": _short_last_part,
+    "Squeeze": _AXES,
+    "TensorScatter": _any_of(_only("mode", "linear"), _cache_of_rank),
+    "Tile": _values(1, "repeats"),
+    "Unsqueeze": _AXES,
+    "Upsample": _values(1, "scales"),
+}
+"""Resize in mode ``cubic`` is taken: operators.md leaves it out, but the source has it since 8.5, and RTX builds it."""

@@ -1,0 +1,79 @@
+"""Whether TensorRT takes a network: the one question that ``run``, ``migrate`` and ``check`` ask.
+
+The parser of TensorRT, or of TensorRT-RTX, answers where one is installed; else the table and rules of ``operators``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import onnx
+
+from trt_bisect.analyzer.structure.check import opset_findings, type_findings
+from trt_bisect.analyzer.structure.findings import ERROR, Finding, found
+from trt_bisect.analyzer.structure.graph import PAIR, FileGraph, in_scope
+from trt_bisect.analyzer.structure.operators import FROM_PLUGINS, operator_findings
+from trt_bisect.builder.parser import ParserAnswer, Refusal, ask_parser
+from trt_bisect.model.file import Written
+from trt_bisect.support.text import Line, counted, listed
+
+REFUSED = "refused"
+"""The kind of the lines."""
+_STANDING_FOR_THE_PARSER = ("operator refused", "operator restricted", "type restricted", "plugin needed")
+"""The kinds of findings that do not hold where a parser takes the file."""
+
+
+def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
+    """Returns the reasons why TensorRT cannot build a network, each an error of the structure check.
+
+    Args:
+        plugins: the user's libraries; with any, operators that only a plugin can have are the user's concern.
+    """
+    findings = (*opset_findings(graph), *type_findings(graph), *operator_findings(graph))
+    return settled([finding for finding in findings if finding.severity == ERROR], graph, plugins)
+
+
+def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
+    """Returns findings on a graph, with the word of an installed parser in place of what stands for it."""
+    kept = [finding for finding in findings if not (plugins and finding.kind == "plugin needed")]
+    answer = ask_parser(Written(graph.model, graph.weights))
+    if answer is None:
+        return tuple(kept)
+    if not answer.refusals:
+        return tuple(finding for finding in kept if finding.kind not in _STANDING_FOR_THE_PARSER)
+    return (*kept, *_of_parser(answer, [finding for finding in kept if finding.severity == ERROR], graph))
+
+
+def in_lines(findings: Sequence[Finding]) -> tuple[Line, ...]:
+    """Returns a line for each kind of refusal, with its first node, the number of others, and the cure."""
+    lines = []
+    for kind in dict.fromkeys(finding.kind for finding in findings):
+        first, *others = [finding for finding in findings if finding.kind == kind]
+        where = f" (node {listed(first.layers)})" if first.layers else ""
+        more = f" and {counted(len(others), 'other node')}" if others else ""
+        layers = tuple(dict.fromkeys(name for finding in (first, *others) for name in finding.layers))
+        text = f"TensorRT cannot build this network: {first.what}{where}{more}. {first.remedy}"
+        lines.append(Line(REFUSED, text, layers))
+    return tuple(lines)
+
+
+def _of_parser(answer: ParserAnswer, errors: Sequence[Finding], graph: FileGraph) -> Iterator[Finding]:
+    """Yields the refusals that no error explains, and that do not come from the lack of a plugin alone."""
+    explained = {name for error in errors for name in error.layers}
+    operators = {node.name: node for node, _ in in_scope(graph.nodes, graph)}
+    for refusal in answer.refusals:
+        nodes = [refusal.node] if refusal.node else [k for k, v in operators.items() if v.op_type == refusal.operator]
+        if explained.intersection(nodes) or _is_plugin(refusal, operators) or (errors and refusal.operator in PAIR):
+            continue
+        operator = f"{refusal.operator}: " if refusal.operator else ""
+        what = f"{operator}{answer.parser} says: {refusal.reason}"
+        yield found("refused by the parser", nodes if len(nodes) == 1 else "", what)
+
+
+def _is_plugin(refusal: Refusal, nodes: dict[str, onnx.NodeProto]) -> bool:
+    domain = nodes[refusal.node].domain if refusal.node in nodes else ""
+    return (
+        refusal.operator in FROM_PLUGINS
+        or bool(domain)
+        or not (refusal.operator == "" or onnx.defs.has(refusal.operator))
+    )

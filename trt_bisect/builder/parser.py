@@ -1,0 +1,106 @@
+"""TensorRT's own ONNX parser, asked in a worker process whether it takes a network. TensorRT-RTX's needs no GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trt_bisect.builder import tensorrt_build
+from trt_bisect.builder.base import DEFAULT_TIMEOUT
+from trt_bisect.builder.isolation import WorkerProcess
+from trt_bisect.builder.tensorrt_build import RTX, TENSORRT, TensorRT
+from trt_bisect.errors import EngineUnavailable, TrialFailed
+from trt_bisect.model.file import Written, save_model
+from trt_bisect.support.files import ScratchFolder
+
+PARSERS = (TENSORRT, RTX)
+"""The engines whose parsers are asked: the first one that is installed and starts."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error of the parser.
+
+    Attributes:
+        node: the name of the node in the file; empty where the parser tells none.
+        operator: its operator; empty likewise.
+        reason: the parser's own words, in one line.
+    """
+
+    node: str
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ParserAnswer:
+    """The answer of a parser on a file.
+
+    Attributes:
+        parser: the engine and its version.
+        refusals: its errors; empty if it takes the file. It stops at the first node that it cannot import.
+    """
+
+    parser: str
+    refusals: tuple[Refusal, ...]
+
+
+def ask_parser(written: Written) -> ParserAnswer | None:
+    """Returns the answer of TensorRT's parser, else of TensorRT-RTX's; None if neither is installed, starts or answers.
+
+    A parser that crashes or hangs has not answered.
+    """
+    for engine in PARSERS:
+        if not tensorrt_build.is_installed(engine):
+            continue
+        process = WorkerProcess()
+        try:
+            with ScratchFolder() as folder:
+                path = folder / "network.onnx"
+                save_model(written.model, written.weights, path)
+                request = ("call", partial(_answer_of, engine, path))
+                answer: ParserAnswer = process.worker().ask(request, DEFAULT_TIMEOUT)
+                return answer
+        except (EngineUnavailable, TrialFailed):
+            continue
+        finally:
+            process.stop()
+    return None
+
+
+def _answer_of(engine: str, path: Path) -> ParserAnswer:
+    rt = tensorrt_build.start_tensorrt(engine)
+    return ParserAnswer(f"{engine} {rt.module.__version__}", tuple(refusals_of(rt, path)))
+
+
+def refusals_of(rt: TensorRT, path: Path) -> Iterator[Refusal]:
+    """Yields the errors of the parser on a file, parsed for strong typing where this version has it."""
+    network = rt.builder.create_network(tensorrt_build.creation_flags(rt.module, ("EXPLICIT_BATCH", "STRONGLY_TYPED")))
+    parser = rt.module.OnnxParser(network, rt.logger)
+    parsed = parser.parse_from_file(str(path))
+    messages = tensorrt_build.drain(rt.logger)
+    for index in range(parser.num_errors):
+        yield _refusal(parser.get_error(index))
+    if not parsed and not parser.num_errors:
+        yield Refusal("", "", _in_words(tensorrt_build.errors_in(messages, "The parser gives no reason.")))
+
+
+def _refusal(error: Any) -> Refusal:
+    """Returns an error of the parser. TensorRT names node and operator since 10.0, and not in all errors.
+
+    Without them the importer's function tells the operator: ``importScatterElements``.
+    """
+    operator = getattr(error, "node_operator", str)() or re.sub(r"^import(?=[A-Z])|^.*$", "", error.func(), count=1)
+    return Refusal(getattr(error, "node_name", str)(), operator, _in_words(error.desc()))
+
+
+def _in_words(text: str) -> str:
+    """Returns the first line of a message that says more than ``Invalid Node``, without places in TensorRT's code."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Invalid Node")]
+    words = re.sub(r"^.*Error Code \d+: (?:API Usage Error|Internal Error|Shape Error)? ?", "", next(iter(lines), text))
+    words = re.sub(r"\s+In \S+ at /\S+\)?$", "", words.removeprefix("Assertion failed: "))
+    return words.strip("() ")
