@@ -310,7 +310,7 @@ RUN = ("-m", "trt_bisect", "layers", str(Path(__file__).parents[2] / "samples/le
 
 @pytest.mark.subprocess
 def test_nothing_is_left_in_home_and_no_name_is_looked_up(tmp_path):
-    """ONNX Runtime 1.29 and later write into HOME/.cache and send telemetry, if nothing forbids it before the import."""
+    """ONNX Runtime 1.29 and later write into HOME/.cache and send telemetry, if nobody forbids it before the import."""
     home, trace = tmp_path / "home", tmp_path / "trace"
     home.mkdir()
     words = [sys.executable, *RUN]
