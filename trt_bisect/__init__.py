@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect._version import __version__
@@ -84,6 +86,22 @@ _NAMES = {
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = ["__version__"]
 __all__ += list(_HOME)
+
+
+def _disable_telemetry() -> None:
+    """Switches ONNX Runtime's telemetry off, here and in child processes; ``ORT_DISABLE_TELEMETRY=0`` leaves it on.
+
+    ONNX Runtime 1.29 and later read the variable once, at their import. If they were imported before, their interface
+    stops the events, but no longer the uploader.
+    """
+    if os.environ.get("ORT_DISABLE_TELEMETRY"):
+        return
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    if "onnxruntime" in sys.modules:
+        sys.modules["onnxruntime"].disable_telemetry_events()
+
+
+_disable_telemetry()
 
 
 def __getattr__(name: str) -> Any:

@@ -269,6 +269,10 @@ def test_check_names_what_is_wrong(command, lenet, tmp_path):
     assert "1 error, 0 warnings, 0 notes" in out
     assert json.loads((tmp_path / "out/check.json").read_text())["findings"][0]["layers"] == ["[red]odd[/red]"]
     assert (tmp_path / "out/check.csv").read_text().count("\n") == 2
+    _, out, _ = command("check", tmp_path / "odd.onnx", "--annotations", "github")
+    (annotation,) = [line for line in out.splitlines() if line.startswith("::")]
+    assert annotation.startswith("::error title=")
+    assert "odd.onnx%3A operator refused::'[red]odd[/red]': operator Det" in annotation
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not ONNX", b"\x08\x07"])

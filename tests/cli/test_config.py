@@ -56,6 +56,7 @@ def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(com
         ("progress = 1", "'progress'", "keys are"),
         ("engine = 'tpu'", "'engine' cannot be 'tpu'.", "auto, onnxruntime, tensorrt, tensorrt-rtx"),
         ("engine =", "", "TOML"),
+        ("[[network]]\nmodel = 'net.onnx'", "suite of networks", "trt-bisect regress"),
     ],
 )
 def test_a_bad_file_is_refused_before_anything_is_run(command, folder, text, problem, remedy):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -32,6 +33,21 @@ def run_folder(lenet, tmp_path_factory):
     folder, how = tmp_path_factory.mktemp("done") / "run", {"calibrator": "minmax", "explain": "none"}
     run(lenet / "lenet.onnx", lenet / "calibration.npz", output=folder, engine="onnxruntime", **how)
     return folder
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "cp437"])
+def test_a_stdout_that_is_not_utf_8_carries_what_it_can(run_folder, tmp_path, encoding):
+    """The history has block characters; the name of the network is Greek, and JSON keeps it."""
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    label = ("--add", run_folder, "--label", "\u03bb")
+    words = [sys.executable, "-m", "trt_bisect", "history", str(tmp_path)]
+    for more in (label, ()):
+        done = subprocess.run([*words, *map(str, more)], env=environment, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert "100%" in done.stdout.decode(encoding) or "99.9" in done.stdout.decode(encoding)
+    done = subprocess.run([*words, "--json"], env=environment, capture_output=True, check=True)
+    assert json.loads(done.stdout.decode(encoding))[0]["label"] == "\u03bb"
 
 
 def arguments_of(lenet, run_folder):

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -235,7 +236,53 @@ def test_a_network_that_fails_does_not_cost_the_others(suite):
     again = regress(suite)
     assert again.exit_code == 3
     assert again.baseline.startswith("nightly run 1 ")
-    assert not (again.folder / "baseline").exists()
+    assert regress(suite).baseline.startswith("nightly run 2 ")
+
+
+def test_the_baseline_is_per_network(suite):
+    """A night in which a network failed or was not measured keeps its baseline, and renews those of the others."""
+    good = (suite.parent / "chain.onnx").read_bytes()
+    networks.save(networks.chain(4), suite.parent, "other.onnx")
+    second = SUITE[SUITE.index("[[network]]") :].replace("chain", "other")
+    suite.write_text(ONCE + second)
+    assert regress(suite).exit_code == 0
+    (suite.parent / "chain.onnx").write_bytes(good[:100])
+    assert regress(suite).exit_code == 3
+    networks.save(networks.planted(networks.chain(3), ("conv0", "conv1")), suite.parent, "chain.onnx")
+    for _ in range(2):
+        planted = regress(suite)
+        assert [result.status for result in planted.networks] == ["failed", "passed"]
+        assert planted.networks[0].baseline.measured.startswith("nightly run 1 ")
+    assert planted.baseline.startswith("nightly run 1 (")
+    assert " and nightly run 3 (" in planted.baseline
+    (suite.parent / "chain.onnx").write_bytes(good)
+    assert regress(suite).exit_code == 0
+    assert regress(suite).baseline.startswith("nightly run 5 (")
+
+
+def test_a_network_of_a_first_night_that_fails_has_no_baseline_and_the_others_have(suite):
+    networks.save(networks.chain(4), suite.parent, "other.onnx")
+    second = SUITE[SUITE.index("[[network]]") :].replace("chain", "other")
+    suite.write_text(ONCE + "target = 0.9999999\n" + second)
+    first = regress(suite)
+    assert [result.status for result in first.networks] == ["failed", "passed"]
+    assert "this run is the new baseline of 'other'" in (first.folder / "summary.md").read_text().replace("\\", "")
+    assert [result.baseline is None for result in regress(suite).networks] == [True, False]
+
+
+@pytest.mark.parametrize("gone", ["chain.onnx", "inputs.npz", "calibration.npz"])
+def test_an_input_that_is_missing_is_an_error_of_its_network(suite, gone):
+    networks.save(networks.chain(3), suite.parent, "other.onnx")
+    shutil.copy(suite.parent / "inputs.npz", suite.parent / "others.npz")
+    other = '[[network]]\nmodel = "other.onnx"\ncalibration = "others.npz"\n'
+    suite.write_text(ONCE + other)
+    (suite.parent / gone).unlink()
+    night = regress(suite)
+    assert night.exit_code == 3
+    assert [result.status for result in night.networks] == ["error", "passed"]
+    assert gone in night.networks[0].message
+    cases = ElementTree.parse(suite.parent / "nightly/junit.xml").getroot()
+    assert [(found.get("name"), found.get("errors")) for found in cases] == [("chain", "1"), ("other", "0")]
 
 
 def test_a_bug_in_one_network_does_not_cost_the_others(suite):

@@ -92,6 +92,19 @@ def test_the_command(night_command, suite, monkeypatch, tmp_path):
     assert "$GITHUB_STEP_SUMMARY" in err
 
 
+def test_annotations_for_github(night_command, suite):
+    suite.write_text(ONCE + "target = 0.9999999\n" + '[[network]]\nname = "50%, or: less"\nmodel = "gone.onnx"\n')
+    code, out, _ = night_command("--annotations", "github")
+    failed, missing = [line for line in out.splitlines() if line.startswith("::")]
+    assert code == 1
+    assert failed.startswith("::error title=INT8 of chain%3A failed::full INT8 measures ")
+    assert missing.startswith("::error title=INT8 of 50%25%2C or%3A less%3A not measured::")
+    assert "gone.onnx" in missing
+    _, out, err = night_command("--annotations", "github", "--json")
+    assert json.loads(out)["exit_code"] == 1
+    assert len([line for line in err.splitlines() if line.startswith("::error ")]) == 2
+
+
 def test_bad_use_is_two_lines_and_exit_code_2(night_command, suite, tmp_path):
     for arguments, said in (
         (("--config", "gone.toml"), "does not exist"),

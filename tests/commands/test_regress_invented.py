@@ -6,11 +6,12 @@ import shlex
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import time_machine
 
-from tests.support.suites import SUITE, differing, failing, only
+from tests.support.suites import ONCE, SUITE, differing, failing, only
 from trt_bisect.builder.base import Latency
 from trt_bisect.commands.regress import regress
 from trt_bisect.errors import BadInput
@@ -201,7 +202,16 @@ def test_the_newest_nights_files_stand_beside_the_nights(suite, report):
 
     with pytest.raises(KeyboardInterrupt):
         regress(suite, runner=stopped)
-    assert not any(path.exists() for path in files)
+    assert [path.exists() for path in files] == [True, False, False]
+    running = ElementTree.parse(files[0]).getroot()
+    assert running.get("errors") == "1"
+    assert "running" in running.find(".//error").get("message")
+    suite.write_text("zzz = 1\n" + SUITE)
+    with pytest.raises(BadInput):
+        regress(suite, runner=Invented(report))
+    mistaken = ElementTree.parse(files[0]).getroot()
+    assert mistaken.get("errors") == "1"
+    assert "'zzz'" in mistaken.find(".//error").get("message")
 
 
 def test_a_smaller_suite_in_the_same_folder_does_not_forget_the_others(suite, report, slow):
@@ -269,6 +279,17 @@ def test_a_first_night_that_only_full_int8_misses_says_so_and_is_the_baseline(su
     assert [(change.kind, change.what, change.now) for change in only(night).changes] == [("threshold", "int8", 0.5)]
     summary = (night.folder / "summary.md").read_text().replace("\\", "")
     assert "full INT8 measures 50%" in summary
+    assert "set a 'target'" in summary
+
+
+def test_a_first_night_that_misses_a_target_is_not_told_to_set_one(suite, report):
+    suite.write_text(ONCE + "target = 0.995\n")
+    night = regress(suite, runner=Invented(replace(report, similarity=ByPlan(0.5, 0.999))))
+    assert failing(night) == [("target", "int8")]
+    summary = (night.folder / "summary.md").read_text().replace("\\", "")
+    assert "the threshold is 99%" in summary
+    assert "set a 'target'" not in summary
+    assert "with this baseline" not in summary
 
 
 def test_a_night_says_what_it_is_compared_with_and_why(suite, report, slow):

@@ -90,7 +90,6 @@ NET = '[[network]]\nmodel = "net.onnx"\n'
         ("", "it has no network"),
         ("network = 3", "it has no network"),
         ("[[network]]", "[[network]] number 1 has no 'model'"),
-        ('[[network]]\nmodel = "missing.onnx"', "[[network]] 'missing': 'model' names"),
         (NET + 'calibraton = "data.npz"', "number 1 has no key 'calibraton'.\nDid you mean 'calibration'"),
         (NET + "zzz = 1", "no key 'zzz'.\nThe keys are name, model"),
         ("outptu = 1\n" + NET, "no key 'outptu'.\nDid you mean 'output'"),
@@ -100,12 +99,17 @@ NET = '[[network]]\nmodel = "net.onnx"\n'
         ("[defaults]\nthreshold = 'x'\n" + NET, "[defaults]: 'threshold' cannot be 'x'"),
         (NET + 'threshold = "high"', "[[network]] 'net': 'threshold' cannot be 'high'.\n"),
         (NET + "threshold = nan", "'threshold' cannot be nan"),
-        (NET + "threshold = 1.5", "[[network]] 'net': Threshold 1.5 of 'cosine'"),
+        (NET + "threshold = 1.5", "[[network]] 'net': --threshold 1.5 of 'cosine'"),
         (NET + f"threshold = {'9' * 400}", "'threshold' cannot be 999"),
         (NET + "threshold = true", "'threshold' cannot be True"),
         (NET + 'metric = "mse"', "[[network]] 'net': Metric 'mse'"),
         (NET + 'metric = "fine"', "metric 'fine'"),
-        (NET + 'metric = "mine.py:gone"', "'metric'"),
+        (NET + "target = 99", "'target' 99 of 'cosine' is in percent; equal outputs give 1.\nGive 'target' 0.99."),
+        (NET + "target_recipe = 9900", "'target_recipe' cannot be 9900"),
+        (NET + "target = 'high'", "'target' cannot be 'high'.\n"),
+        (NET + "similarity_tolerance = 10", "'similarity_tolerance' cannot be 10"),
+        (NET + 'calibration = "gone.npz"\ntarget = 99', "'target' 99 of"),
+        ('calibration = "data.npz"', "it has no network"),
         (NET + 'engine = "onnx"', "'engine' cannot be 'onnx'.\n"),
         (NET + 'strategy = ["bisect"]', "'strategy' cannot be ['bisect']"),
         (NET + "samples = 0", "'samples' cannot be 0.\n"),
@@ -116,10 +120,6 @@ NET = '[[network]]\nmodel = "net.onnx"\n'
         (NET + "outputs = 3", "'outputs' cannot be 3."),
         (NET + "shapes = { x = [0] }", "'shapes' cannot be {'x': [0]}"),
         (NET + "shapes = [1]", "'shapes' cannot be 1."),
-        (NET + 'calibration = "gone.npz"', "'calibration' names"),
-        (NET + 'input = "gone.py:data"', "'input'"),
-        (NET + 'input = "a\\u0000b"', "'input' names"),
-        (NET + f'input = "{"x" * 5000}"', "does not exist"),
         (NET + 'name = "a\\u001b[31mb"', "'name' cannot be 'a\\x1b[31mb'"),
         (NET + 'name = ""', "'name' cannot be ''."),
         (NET + NET, "two networks are called 'net'"),
@@ -135,6 +135,52 @@ def test_what_is_wrong_is_named_with_its_table_and_key(folder, text, said):
     assert str(folder / "trt-bisect.toml") in str(wrong.value)
     assert wrong.value.remedy
     assert len(str(wrong.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[[network]]\nmodel = "missing.onnx"', "[[network]] 'missing': 'model' names"),
+        ('[defaults]\ncalibration = "gone.npz"\n' + NET, "[[network]] 'net': 'calibration' names"),
+        (NET + 'metric = "mine.py:gone"', "'metric'"),
+        (NET + 'calibration = "gone.npz"', "'calibration' names"),
+        (NET + 'input = "gone.py:data"', "'input'"),
+        (NET + 'input = "a\\u0000b"', "'input' names"),
+        (NET + f'input = "{"x" * 5000}"', "does not exist"),
+    ],
+)
+def test_a_file_that_is_not_there_is_an_error_of_its_network_alone(folder, text, said):
+    (folder / "other.onnx").touch()
+    broken, whole = suite_of(folder, f'{text}\n[[network]]\nmodel = "other.onnx"\ncalibration = "data.npz"').networks
+    assert said in str(broken.missing)
+    assert str(folder / "trt-bisect.toml") in str(broken.missing)
+    assert len(str(broken.missing).splitlines()) == 2
+    assert whole.missing is None
+
+
+def test_a_share_is_read_alike_wherever_it_stands(folder):
+    shares = ("0.995", '"99.5%"', '"0.995"', '" 99.5 %"')
+    for written in shares:
+        text = (
+            f"{NET}threshold = {written}\ntarget = {written}\ntarget_recipe = {written}\nlatency_tolerance = {written}"
+        )
+        (task,) = suite_of(folder, text).networks
+        assert task.targets == {"int8": 0.995, "recipe": 0.995}
+        assert (task.keywords["threshold"], task.tolerances.latency) == (0.995, 0.995)
+    (decibels,) = suite_of(folder, NET + 'metric = "sqnr"\nthreshold = 20\ntarget = 30').networks
+    assert decibels.targets == {"int8": 30.0}
+
+
+def test_a_suite_in_another_encoding(folder):
+    text = NET + 'name = "ä"\n'
+    path = folder / "trt-bisect.toml"
+    path.write_bytes(text.encode("utf-8-sig"))
+    assert read_suite(path).networks[0].name == "ä"
+    for encoding in ("utf-16", "utf-16-le", "utf-32", "latin-1"):
+        path.write_bytes(text.encode(encoding))
+        with pytest.raises(BadInput, match="is not in UTF-8") as refused:
+            read_suite(path)
+        assert refused.value.remedy.startswith("Save it in UTF-8")
 
 
 def test_a_suite_that_is_not_there_or_no_text(folder):

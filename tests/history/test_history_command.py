@@ -193,6 +193,19 @@ def test_the_history_of_a_run_folder_and_of_the_current_one(command, week, monke
     assert command("history")[1] == whole
 
 
+def test_the_history_of_a_suites_nights_is_found_from_the_suites_folder(command, week, monkeypatch):
+    (week / "suite/nightly").mkdir(parents=True)
+    shutil.copy(week / HISTORY, week / "suite/nightly")
+    monkeypatch.chdir(week / "suite")
+    code, out, _ = command("history")
+    assert (code, out) == (0, command("history", "nightly")[1])
+    (week / "suite/other").mkdir()
+    shutil.copy(week / HISTORY, week / "suite/other")
+    code, _, err = command("history")
+    assert code == 2
+    assert "'nightly' and 'other'" in err
+
+
 def test_a_copy_by_command(command, week):
     code, out, _ = command("history", week, "--copy", week / "copy.sqlite")
     assert (code, out) == (0, f"Copied to {week / 'copy.sqlite'}\n")

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -300,6 +301,37 @@ def test_a_strangers_run_folder_is_looked_at_and_not_run(finished, here, tmp_pat
     asked = json.loads((finished / "report.json").read_text())
     report_from({**asked, "metric": "stranger:metric"}).save(tmp_path / "copy")
     assert "stranger" not in sys.modules
+
+
+PLAIN = {"PATH": os.defpath, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+"""An environment that, unlike a CI service's, does not make ONNX Runtime silent."""
+RUN = ("-m", "trt_bisect", "layers", str(Path(__file__).parents[2] / "samples/lenet/lenet.onnx"))
+
+
+@pytest.mark.subprocess
+def test_nothing_is_left_in_home_and_no_name_is_looked_up(tmp_path):
+    """ONNX Runtime 1.29 and later write into HOME/.cache and send telemetry, if nobody forbids it before the import."""
+    home, trace = tmp_path / "home", tmp_path / "trace"
+    home.mkdir()
+    words = [sys.executable, *RUN]
+    if shutil.which("strace"):  # without it HOME alone is looked at
+        words = ["strace", "-f", "-qq", "-e", "trace=connect,sendto,sendmsg,sendmmsg", "-o", str(trace), *words]
+    subprocess.run(words, env={**PLAIN, "HOME": str(home)}, stdout=subprocess.DEVNULL, check=True)
+    assert list(home.rglob("*")) == []
+    if trace.exists():
+        assert "AF_INET" not in trace.read_text(errors="replace")
+
+
+@pytest.mark.parametrize(
+    ("given", "left"), [({}, "1"), ({"ORT_DISABLE_TELEMETRY": ""}, "1"), ({"ORT_DISABLE_TELEMETRY": "0"}, "0")]
+)
+def test_telemetry_is_off_unless_the_user_wants_it(given, left):
+    code = "import os, {}; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    for module in ("trt_bisect", "benchmarks"):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(module)], env={**PLAIN, **given}, capture_output=True, check=True
+        )
+        assert done.stdout.decode().strip() == left
 
 
 def test_the_current_folder_shadows_no_library(here, monkeypatch):

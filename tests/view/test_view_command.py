@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import serialization as text
 from tests.support.view_server import QUERY, serving
 from tests.support.waiting import wait_until
 from trt_bisect.errors import BadInput
+from trt_bisect.report.model import REPORT
 from trt_bisect.view import server
 from trt_bisect.view.server import address, check_folder, given_certificate, listen, own_certificate, tunnel
 
@@ -146,6 +147,10 @@ def test_an_empty_folder_is_no_bad_use(tmp_path):
     (tmp_path / "other").mkdir()
     with pytest.raises(BadInput, match="no run folder"):
         check_folder(tmp_path)
+    run = tmp_path / "2026-11-28T013000Z/runs/net"  # as in the folder of a suite's nights
+    run.mkdir(parents=True)
+    (run / REPORT).touch()
+    check_folder(tmp_path)
 
 
 def test_a_port_in_use_is_exit_2(command, finished):

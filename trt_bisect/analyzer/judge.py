@@ -241,11 +241,7 @@ def make_rule(
     if share <= 0.0:
         raise BadInput(f"The share {share} is out of range.", "Give a share above 0, such as 0.5.")
     rule = Rule(metric, threshold, share, tuple(outputs))
-    if metric.name in FRACTIONS and 1.0 < threshold <= 100.0:
-        raise BadInput(
-            f"Threshold {threshold:g} of '{metric.name}' is in percent; equal outputs give 1.",
-            f"Give --threshold {threshold / 100.0:g}.",
-        )
+    refuse_per_cent(metric, threshold, "--threshold")
     if metric.name in FRACTIONS and threshold <= 0.0:
         raise BadInput(
             f"Threshold {threshold:g} of '{metric.name}' accepts outputs that have nothing in common.",
@@ -257,6 +253,17 @@ def make_rule(
             f"Give a threshold that is worse than {metric.perfect:g}.",
         )
     return rule
+
+
+def refuse_per_cent(metric: Metric, value: float, name: str) -> None:
+    """Raises BadInput for a value above 1 of a metric that is a share; ``name``: of the value, for the user."""
+    if metric.name not in FRACTIONS or value <= 1.0:
+        return
+    if value > 100.0:
+        raise BadInput(f"{name} cannot be {value:g}: equal outputs give 1 for '{metric.name}'.", f"Give {name} 0.99.")
+    raise BadInput(
+        f"{name} {value:g} of '{metric.name}' is in percent; equal outputs give 1.", f"Give {name} {value / 100.0:g}."
+    )
 
 
 class Comparer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ from trt_bisect.errors import Interrupted, NoRoom, NothingMeasured, TrtBisectErr
 
 def main() -> None:
     """Runs the command line; errors become one or two lines on stderr and an exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")  # a stream that cannot carry a character must not end the command
     try:
         sys.exit(_run(sys.argv[1:]) or 0)
     except TrtBisectError as error:

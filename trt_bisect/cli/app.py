@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -30,7 +32,7 @@ from trt_bisect._version import __version__
 from trt_bisect.errors import BadInput
 from trt_bisect.options.concerns import PANELS
 from trt_bisect.options.declare import FLAT, GONE, Option, Options, declared, panel, read_config
-from trt_bisect.options.kinds import FILE, SWITCH, whole
+from trt_bisect.options.kinds import FILE, SWITCH, choice, whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -266,6 +268,7 @@ WIDE = 220
 """The columns of a table with many of them, where stdout is no terminal."""
 Model = Annotated[Path, DISPLAY(FILE, help="The ONNX network.")]
 Top = Annotated[int, DISPLAY(whole(least=0), help="Print this many rows of a table; 0 prints all.")]
+Annotations = Annotated[str | None, DISPLAY(choice("github"), help="Print annotations for this CI service too.")]
 Columns = Annotated[
     str, DISPLAY(without="those that fit", help="Print these columns: their CSV names, separated by commas.")
 ]
@@ -300,12 +303,18 @@ class Output(Options):
         return Silent() if self.quiet else RichProgress(verbose=self.verbose)
 
     def print_json(self, record: Any) -> None:
-        """Prints a result as JSON on stdout; numbers that are not finite become null."""
+        """Prints a result as JSON on stdout; numbers that are not finite become null.
+
+        If stdout is not in UTF-8, characters beyond ASCII are escaped.
+        """
         import msgspec
 
         from trt_bisect.support.codec import encode
 
-        print(msgspec.json.format(encode(record), indent=1).decode(), flush=True)
+        text = msgspec.json.format(encode(record), indent=1).decode()
+        if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
+            text = json.dumps(json.loads(text), indent=1)
+        print(text, flush=True)
 
     def show(self, result: Any, printed: Callable[[Any, Console], None], piped: int, where: str = "") -> None:
         """Prints a result and ``where`` its files are, or with ``--json`` its JSON; ``piped``: see ``console``."""
@@ -316,6 +325,11 @@ class Output(Options):
         printed(result, screen)
         if where:
             screen.print(where, markup=False, soft_wrap=True)
+
+    def annotate(self, lines: Sequence[str]) -> None:
+        """Prints annotations of a CI service on stdout, or on stderr where stdout has JSON."""
+        for line in lines:
+            print(line, file=sys.stderr if self.json else sys.stdout, flush=True)
 
     def say(self, text: str) -> None:
         """Prints a line on stdout; with ``--json`` nothing."""

@@ -9,7 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from trt_bisect.cli.app import DISPLAY, WIDE, Columns, Configured, Display, Model, Top, console, listed, run_folder
+from trt_bisect.cli.app import (
+    DISPLAY,
+    WIDE,
+    Annotations,
+    Columns,
+    Configured,
+    Display,
+    Model,
+    Top,
+    console,
+    listed,
+    run_folder,
+)
 from trt_bisect.errors import BadInput, Interrupted
 from trt_bisect.options.commands import (
     CalibrateOptions,
@@ -71,6 +83,7 @@ def check_command(
     engine: Annotated[str, TENSORRT(without="no engine is built", expert=False)] = "",
     shapes: Annotated[Shapes | None, DATA(SHAPES, *("--shape", "--shapes"), without="1 for each dynamic axis")] = None,
     all_layers: Annotated[bool, DISPLAY(SWITCH)] = False,
+    annotations: Annotations = None,
     display: Display = Configured(),
 ) -> int:
     """Check a network, with or without Q/DQ, for what costs accuracy or speed in INT8, or what TensorRT refuses.
@@ -84,11 +97,14 @@ def check_command(
         all_layers: Print all layers of each finding, and the quantization of each layer.
     """
     from trt_bisect.commands.check import check
+    from trt_bisect.report.annotations import of_check
     from trt_bisect.report.screen.tables import print_check
 
     report = check(model, output=output, engine=engine, shapes=shapes)
     printed = partial(print_check, every_layer=all_layers)
     display.show(report, printed, 160, f"Report: {output}" if output else "")
+    if annotations is not None:
+        display.annotate(of_check(report))
     return report.exit_code
 
 

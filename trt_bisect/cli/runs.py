@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trt_bisect.cli.app import DISPLAY, WIDE, Configured, Display, Model, Output, Top, console, run_folder
+from trt_bisect.cli.app import DISPLAY, WIDE, Annotations, Configured, Display, Model, Output, Top, console, run_folder
 from trt_bisect.errors import BadInput, install
 from trt_bisect.options.concerns import EXPLAIN_FULL, RESOURCES, RESULTS, RunOptions
 from trt_bisect.options.declare import FLAT, panel
@@ -237,7 +237,7 @@ def history_command(
     Each run adds itself to the history when it ends. Times are in UTC.
 
     Args:
-        where: The history file, the folder that contains it, or a run folder beside it.
+        where: The history file, the folder that contains it or is above it, or a run folder beside it.
         label: Show only this network, run by run; with --add, record the runs under this name.
         model: Show only this model: path, file name or stem.
         since: Show only runs since this time: 7d or 12h ago, 2026-11-01, 2026-11-01T02:00Z.
@@ -256,7 +256,7 @@ def history_command(
     if fingerprint is not None and not re.fullmatch("[0-9a-f]{1,64}", fingerprint.lower()):
         raise BadInput(f"'{fingerprint}' is no fingerprint.", "Give hexadecimal digits, as report.json has them.")
     selection = HistoryFilter(label, model, None if since is None else _since(since), fingerprint)
-    with History(history_of(where or Path()), reading=not add) as history:
+    with History(history_of(where or Path(), reading=not add), reading=not add) as history:
         if add:
             for folder in (folders := run_folders(add)):
                 history.record(folder, label or "")
@@ -329,6 +329,7 @@ def regress_command(
     baseline: Annotated[str, NIGHT()] = "latest",
     update_baseline: Annotated[bool, NIGHT(SWITCH)] = False,
     cluster: Annotated[str | None, RESOURCES(without="that of the suite, else in this process", expert=False)] = None,
+    annotations: Annotations = None,
     display: Annotated[Output, FLAT] = Output(),
 ) -> int:
     """Measure a suite of networks, and say what is worse than in the baseline and what else changed.
@@ -339,8 +340,8 @@ def regress_command(
     Args:
         suite: The suite, a TOML file: networks, their data, engines, targets.
         suite_file: Take this suite, like the argument SUITE.
-        baseline: Compare with this folder of --update-baseline, run folder or report.json, or with the newest night
-            that passed or was accepted (latest).
+        baseline: Compare with this folder of --update-baseline, run folder or report.json, or each network with the
+            newest night in which it passed or was accepted (latest).
         update_baseline: Take tonight's figures as the new baseline, good or bad.
         cluster: Measure the networks side by side on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT), or try each
             network's plans in N processes here (local:N).
@@ -348,6 +349,7 @@ def regress_command(
     from rich.console import Console
 
     from trt_bisect.commands.regress import regress
+    from trt_bisect.report.annotations import of_night
     from trt_bisect.report.nightly import SUMMARY, print_regression
 
     if suite is not None and suite_file is not None:
@@ -358,6 +360,8 @@ def regress_command(
         display.print_json(regression)
     else:
         print_regression(regression, Console(highlight=False, soft_wrap=True))
+    if annotations is not None:
+        display.annotate(of_night(regression))
     if summary := os.environ.get(_STEP_SUMMARY):
         try:
             with Path(summary).open("ab") as target:

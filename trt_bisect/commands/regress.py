@@ -6,7 +6,7 @@ The nightly runs of a suite have a folder each. Their numbers give their order, 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -17,7 +17,7 @@ from time import perf_counter
 from trt_bisect.cluster.address import check_address, is_ray
 from trt_bisect.commands.regress_remote import ClusterRunner
 from trt_bisect.commands.run.run import run
-from trt_bisect.commands.suite import NetworkTask, Suite, read_suite, stem_of
+from trt_bisect.commands.suite import NetworkTask, Suite, read_suite, stem_of, suite_output
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, first_line, own_fault
 from trt_bisect.history.store import HISTORY, NONE, recorded
 from trt_bisect.report import nightly
@@ -38,6 +38,7 @@ from trt_bisect.runs.progress_file import FINISHED, PROGRESS
 from trt_bisect.support.codec import Malformed, encode_lines, read
 from trt_bisect.support.files import locked, make_folder, unwritable, write_whole
 from trt_bisect.support.progress import PrefixedProgress, Progress, default_progress
+from trt_bisect.support.text import together
 
 LATEST = "latest"
 RUNNING = "running"
@@ -60,6 +61,7 @@ class NightlyRun:
         suite: a digest of the suite; see ``Suite.digest``.
         status: ``running``, or the result.
         is_baseline: later nightly runs can be compared with it.
+        passed: the networks that passed in it or were accepted. The baseline has those of other networks from before.
     """
 
     number: int
@@ -67,6 +69,7 @@ class NightlyRun:
     suite: str
     status: str = RUNNING
     is_baseline: bool = False
+    passed: tuple[str, ...] = ()
     folder: Path = Path()
 
     @property
@@ -79,9 +82,9 @@ class NightlyRun:
         """The folder of its baseline."""
         return self.folder / BASELINE
 
-    def finish(self, status: str, is_baseline: bool) -> NightlyRun:
+    def finish(self, status: str, is_baseline: bool, passed: tuple[str, ...] = ()) -> NightlyRun:
         """Returns the nightly run with its result, and writes it to disk; raises BadInput if it cannot be written."""
-        return replace(self, status=status, is_baseline=is_baseline).saved()
+        return replace(self, status=status, is_baseline=is_baseline, passed=passed).saved()
 
     def saved(self) -> NightlyRun:
         """Writes ``night.json``; raises BadInput if it cannot be written."""
@@ -111,7 +114,7 @@ class NightlyRuns:
         return sorted(nights, key=lambda night: night.number)
 
     def latest_baseline(self) -> NightlyRun | None:
-        """Returns the newest nightly run with a baseline; None if there is none."""
+        """Returns the newest nightly run with a baseline, which has one of every network; None if there is none."""
         return next((night for night in reversed(self.all()) if night.is_baseline and night.baseline.is_dir()), None)
 
     def begin(self, suite: str) -> tuple[NightlyRun, bool]:
@@ -184,13 +187,9 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
         night = nights.latest_baseline()
         if night is None:
             return NightlyReference("", {}, is_latest=True)
-        later = [
-            late for late in nights.all() if late.number > night.number and late.status not in (RUNNING, nightly.PASSED)
-        ]
-        failed = ", ".join(f"{newer.number} ({newer.status})" for newer in later[-_NAMED:])
-        why = "the newest that passed or was accepted" + (f"; not nightly run {failed}" if failed else "")
         networks = nightly.read_baselines(night.baseline, replacing=update)
-        return NightlyReference(f"{night.title}, {why}" if networks else "", networks, is_latest=True)
+        described = _described(nights.all(), night, list(networks)) if networks else ""
+        return NightlyReference(described, networks, is_latest=True)
     path = Path(baseline)
     report, is_night = path / REPORT if path.is_dir() else path, (path / NIGHTLY_RUN).is_file()
     if update and (report.is_file() or is_night):
@@ -203,6 +202,23 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
         problem = f"There is no baseline in '{path}'."
         raise BadInput(problem, "Make one with --update-baseline, or give a run folder, a report.json, or 'latest'.")
     return NightlyReference(str(path) if networks else "", networks, None if is_night else path)
+
+
+def _described(nights: Sequence[NightlyRun], latest: NightlyRun, names: Sequence[str]) -> str:
+    """Returns the nightly runs in which the networks of a baseline passed last, and the later ones that are not taken.
+
+    Args:
+        latest: the one of ``nights`` with the baseline.
+    """
+    earlier = [night for night in reversed(nights) if night.is_baseline and night.number <= latest.number]
+    passed = {name: next((night for night in earlier if name in night.passed), latest) for name in names}
+    last = sorted({night.number: night.title for night in passed.values()}.items())
+    if len(last) > 1:
+        return f"{together([title for _, title in last])}, the newest in which each network passed or was accepted"
+    ((number, title),) = last
+    later = [night for night in nights if night.number > number and night.status not in (RUNNING, nightly.PASSED)]
+    failed = ", ".join(f"{newer.number} ({newer.status})" for newer in later[-_NAMED:])
+    return f"{title}, the newest that passed or was accepted{f'; not nightly run {failed}' if failed else ''}"
 
 
 def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
@@ -252,14 +268,14 @@ def regress(
     If a figure lies outside the baseline's range, the network is measured again in a new folder, and only the changes
     of both runs are reported. A network that cannot be measured does not stop the others. An interrupted nightly run is
     resumed. The results are written into the folder of the nightly run, and into the suite's output folder, where they
-    stay until the next nightly run begins.
+    stay until the next nightly run begins: it replaces them by a JUnit file that says "running".
 
     Args:
         config: the suite, a TOML file.
         baseline: a folder that ``update_baseline`` wrote, the folder of a nightly run or of a run, or a
-            ``report.json``; or ``latest``, the newest nightly run that passed or was accepted. With ``latest`` and no
-            such nightly run, this one becomes the baseline if it passes: if it meets all targets, and each recipe meets
-            its threshold.
+            ``report.json``; or ``latest``: for each network the newest nightly run in which it passed or was accepted.
+            Without such a nightly run, this one becomes its baseline if it passes: if it meets its targets, and its
+            recipe meets the threshold.
         update_baseline: the figures of this nightly run, of ``repeats`` runs, become the baseline in any case.
         progress: shows the progress; tqdm in a notebook by default.
         cluster: a Ray cluster, as for ``run``, on which networks are measured in parallel, one task each; or
@@ -272,26 +288,26 @@ def regress(
             folder.
         EngineUnavailable: the cluster is gone. The same call resumes the nightly run.
     """
-    suite = read_suite(config)
-    address = suite.cluster if cluster is None else cluster
-    check_address(address)
-    on_cluster = ClusterRunner(address) if is_ray(address) and runner is None else None
-    with nightly_runs_in(suite.output) as nightly_runs, closing(progress or default_progress()) as shown:
-        reference = find_reference(baseline, nightly_runs, suite, update=update_baseline)
-        if update_baseline and reference.folder is not None:
-            make_folder(reference.folder, "--baseline")
-        for name in nightly.FILES:
-            (suite.output / name).unlink(missing_ok=True)
-        nightly_run, is_resumed = nightly_runs.begin(suite.digest())
-        if is_resumed:
-            shown.say(f"Resuming the nightly run in {nightly_run.folder}")
-        if not reference.networks:
-            shown.say("There is no baseline yet: if this nightly run passes, its figures become the baseline.")
-        measure = runner or on_cluster or partial(run_network, cluster=address)
-        night = _Night(suite, nightly_run, reference, update_baseline, measure, shown)
-        if on_cluster is not None:
-            on_cluster.measure_all(list(night.certain_runs()), shown)
-        return night.measure()
+    output = suite_output(config)
+    with nightly_runs_in(output) as nightly_runs, nightly.unfinished(output):
+        suite = read_suite(config)
+        address = suite.cluster if cluster is None else cluster
+        check_address(address)
+        with closing(progress or default_progress()) as shown:
+            reference = find_reference(baseline, nightly_runs, suite, update=update_baseline)
+            if update_baseline and reference.folder is not None:
+                make_folder(reference.folder, "--baseline")
+            nightly_run, is_resumed = nightly_runs.begin(suite.digest())
+            if is_resumed:
+                shown.say(f"Resuming the nightly run in {nightly_run.folder}")
+            if not reference.networks:
+                shown.say("There is no baseline yet: each network that passes tonight becomes its own.")
+            on_cluster = ClusterRunner(address) if is_ray(address) and runner is None else None
+            measure = runner or on_cluster or partial(run_network, cluster=address)
+            night = _Night(suite, nightly_run, reference, update_baseline, measure, shown)
+            if on_cluster is not None:
+                on_cluster.measure_all(list(night.certain_runs()), shown)
+            return night.measure()
 
 
 @dataclass(frozen=True)
@@ -311,7 +327,7 @@ class _Night:
 
     def certain_runs(self) -> Iterator[tuple[NetworkTask, Path]]:
         """Yields the runs that are needed whatever their results are, without those that are finished already."""
-        for task in self.suite.networks:
+        for task in [task for task in self.suite.networks if task.missing is None]:
             count = task.repeats if self.accepts or task.name not in self.reference.networks else 1
             for number in range(1, count + 1):
                 folder = _folder(self.nightly_run.folder, task, number)
@@ -328,15 +344,15 @@ class _Night:
         regression.save(self.nightly_run.folder)
         regression.save(self.suite.output)
         baselines = [baseline for _, baseline in measured if baseline is not None]
-        becomes_reference = self.reference.is_latest and (regression.status == nightly.PASSED or regression.accepted)
-        is_baseline = bool(baselines) and (self.accepts or becomes_reference)
+        passed = tuple(result.name for result in regression.networks if result.becomes_baseline)
+        is_baseline = bool(baselines) and (self.accepts or (self.reference.is_latest and bool(passed)))
         if is_baseline:
             kept = [] if self.accepts else [self.reference.networks[name] for name in regression.gone]
             files = {stem_of(baseline.name): baseline for baseline in (*baselines, *kept)}
             nightly.write_baselines(self.nightly_run.baseline, files)
             if self.accepts and self.reference.folder is not None:
                 nightly.write_baselines(self.reference.folder, files)
-        self.nightly_run.finish(regression.status, is_baseline)
+        self.nightly_run.finish(regression.status, is_baseline, passed)
         return regression
 
     def _network(self, task: NetworkTask) -> tuple[nightly.NetworkResult, nightly.Baseline | None]:
@@ -419,7 +435,7 @@ class _Night:
         named = {task.name for task in self.suite.networks}
         statuses = {result.status for result in results}
         status = next((status for status in (nightly.FAILED, nightly.ERROR) if status in statuses), nightly.PASSED)
-        is_first = not self.reference.networks and nightly.PASSED in statuses and nightly.FAILED not in statuses
+        is_first = not self.reference.networks and nightly.PASSED in statuses
         return nightly.Regression(
             suite=str(self.suite.path),
             folder=self.nightly_run.folder,
@@ -454,8 +470,10 @@ class _NetworkRuns:
 
         Raises:
             NothingMeasured: no plan of the run could be measured.
-            TrtBisectError: as the runner raises it.
+            TrtBisectError: a file of the network is not there, or as the runner raises it.
         """
+        if self.task.missing is not None:
+            raise self.task.missing
         if number not in self.reports:
             folder = _folder(self.folder, self.task, number)
             with recorded(folder, self.folder.parent / HISTORY, self.progress.say, self.task.name):

@@ -1,4 +1,7 @@
-"""The suite of networks of a nightly run, from ``trt-bisect.toml``. Its errors are raised before anything is run."""
+"""The suite of networks of a nightly run, from ``trt-bisect.toml``.
+
+Mistakes in it are raised before anything is run. A file that it names and that is not there is an error of the network.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect._version import versions
-from trt_bisect.analyzer.judge import make_rule
+from trt_bisect.analyzer.judge import make_rule, refuse_per_cent
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.cluster.address import check_address
 from trt_bisect.errors import BadInput, TrtBisectError
@@ -34,13 +37,14 @@ def _name(value: Any, flag: str) -> Any:
 
 _NAME = OptionKind("NAME", _name)
 NIGHT_KINDS = {
-    "target": number(),
-    "target_recipe": number(),
-    "similarity_tolerance": number(above=0),
-    "latency_tolerance": number(above=0),
+    "target": number(share=True),
+    "target_recipe": number(share=True),
+    "similarity_tolerance": number(above=0, most=1, share=True),
+    "latency_tolerance": number(above=0, most=1, share=True),
     "repeats": whole(least=1, most=100),
 }
 """Keys of a network that are not ``trt_bisect.run``'s, the name aside."""
+_TARGETS = {INT8: "target", RECIPE: "target_recipe"}
 _SET_ELSEWHERE = {"save_tensors", "cluster", "history", *(option.keyword for option in declare.declared(OutputOptions))}
 """Options of a run that the suite or the command sets itself."""
 NETWORK_KEYS = {
@@ -63,6 +67,7 @@ class NetworkTask:
         name: as the suite has it.
         stem: the name of its folder and its baseline file; two networks never share one.
         targets: by ``int8`` and ``recipe`` the worst value of the metric that must hold, whatever the baseline says.
+        missing: the error on a file or a function of it that is not there; None if all are.
     """
 
     name: str
@@ -71,6 +76,7 @@ class NetworkTask:
     targets: Mapping[str, float]
     tolerances: Tolerances
     repeats: int
+    missing: BadInput | None = None
 
     @property
     def direction(self) -> str:
@@ -101,6 +107,16 @@ class Suite:
         return fingerprint([networks, versions()])
 
 
+def suite_output(path: str | Path) -> Path:
+    """Returns the folder of the nightly runs that a suite names, before anything else in it is read.
+
+    Raises BadInput if the file cannot be read, or the folder's name cannot be used.
+    """
+    file = Path(path)
+    table = declare.read_toml(file, "suite", _NO_SUITE)
+    return file.parent / str(declare.read_value(file, "", "output", table.get("output", "nightly"), TEXT))
+
+
 def read_suite(path: str | Path) -> Suite:
     """The suite in a TOML file; relative paths in it are relative to its folder.
 
@@ -108,27 +124,26 @@ def read_suite(path: str | Path) -> Suite:
     """
     file = Path(path)
     table = declare.read_toml(file, "suite", _NO_SUITE)
-    declare.refuse_unknown(file, "", table, _TOP_KEYS)
     defaults, networks = table.get("defaults", {}), table.get("network", [])
-    if not isinstance(defaults, dict):
-        raise BadInput(f"{file}: 'defaults' is not a table.", "Write [defaults].")
     if not isinstance(networks, list) or not networks or not all(isinstance(entry, dict) for entry in networks):
         raise BadInput(f"{file}: it has no network.", "Write a table [[network]] for each, with its model.")
+    declare.refuse_unknown(file, "", table, _TOP_KEYS)
+    if not isinstance(defaults, dict):
+        raise BadInput(f"{file}: 'defaults' is not a table.", "Write [defaults].")
     default_keys = {key: option for key, option in NETWORK_KEYS.items() if key not in ("name", "model")}
-    declare.read_table(file, "[defaults]", defaults, default_keys)
+    declare.read_table(file, "[defaults]", defaults, default_keys, missing=[])  # an error of the networks
     tasks = [_task(file, ordinal, entry, defaults) for ordinal, entry in enumerate(networks, 1)]
     names = [task.name.casefold() for task in tasks]
     twice = next((task.name for k, task in enumerate(tasks) if names[k] in names[:k]), None)
     if twice is not None:
         problem = f"{file}: two networks are called {twice!r}, case aside."
         raise BadInput(problem, "Give each [[network]] a 'name' of its own.")
-    output = declare.read_value(file, "", "output", table.get("output", "nightly"), TEXT)
     address = declare.read_value(file, "", "cluster", table["cluster"], TEXT) if "cluster" in table else ""
     try:
         check_address(address)
     except BadInput as error:
         raise BadInput(f"{file}: {error.problem}", error.remedy) from error
-    return Suite(file, file.parent / output, tuple(tasks), address)
+    return Suite(file, suite_output(file), tuple(tasks), address)
 
 
 def _states(keywords: Mapping[str, Any]) -> list[tuple[str, int, int]]:
@@ -151,16 +166,29 @@ def _task(file: Path, ordinal: int, entry: Mapping[str, Any], defaults: Mapping[
     where = f"[[network]] {name!r}"
     keys = {NETWORK_KEYS[key].keyword for key in entry}
     usual = {key: value for key, value in defaults.items() if NETWORK_KEYS[key].keyword not in keys}
-    values = declare.read_table(file, where, {**usual, **entry, "name": name}, NETWORK_KEYS)
+    missing: list[declare.NotThere] = []
+    asked = {**usual, **entry, "name": name}
+    values = declare.read_table(file, where, asked, NETWORK_KEYS, missing)
     keywords = {key: value for key, value in values.items() if key not in (*NIGHT_KINDS, "name")}
+    keywords.setdefault("model", str(file.parent / model))
     keywords.setdefault("explain", EXPLAIN_NOTHING)
-    try:
-        make_rule(find_metric(keywords.get("metric", "cosine")), keywords.get("threshold"))
-    except TrtBisectError as error:
-        raise BadInput(f"{file}: {where}: {error.problem}", error.remedy) from error
-    targets = {plan: values[key] for plan, key in ((INT8, "target"), (RECIPE, "target_recipe")) if key in values}
+    targets = {plan: values[key] for plan, key in _TARGETS.items() if key in values}
+    if ("metric" in asked) == ("metric" in keywords):
+        _check_figures(f"{file}: {where}", keywords, targets)
     most = {part: values[key] for part in ("similarity", "latency") if (key := f"{part}_tolerance") in values}
-    return NetworkTask(name, stem_of(name), keywords, targets, Tolerances(**most), values.get("repeats", REPEATS))
+    repeats, first_missing = values.get("repeats", REPEATS), next(iter(missing), None)
+    return NetworkTask(name, stem_of(name), keywords, targets, Tolerances(**most), repeats, first_missing)
+
+
+def _check_figures(where: str, keywords: Mapping[str, Any], targets: Mapping[str, float]) -> None:
+    """Raises BadInput if a threshold or a target cannot be used with the metric."""
+    try:
+        metric = find_metric(keywords.get("metric", "cosine"))
+        make_rule(metric, keywords.get("threshold"))
+        for plan, target in targets.items():
+            refuse_per_cent(metric, target, f"'{_TARGETS[plan]}'")
+    except TrtBisectError as error:
+        raise BadInput(f"{where}: {error.problem}", error.remedy) from error
 
 
 def stem_of(name: str) -> str:

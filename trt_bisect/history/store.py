@@ -25,6 +25,7 @@ from trt_bisect.report.model import REPORT, SO_FAR, LayerRow, Report, read_repor
 from trt_bisect.runs.journal import JOURNAL, complete_lines, records_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING, runs_in
 from trt_bisect.support import codec
+from trt_bisect.support.text import listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -316,12 +317,23 @@ class History(AbstractContextManager["History"]):
         _insert(self._base, replace(entry, id=before.id if before else 0, label=label, recorded=recorded))
 
 
-def history_of(where: Path) -> Path:
-    """Returns the history file that a file, the folder with it, or a run folder beside it stands for."""
-    if not where.is_dir():
-        return where
-    beside = where.absolute().parent / HISTORY
-    return beside if holds_run(where) and not (where / HISTORY).exists() else where / HISTORY
+def history_of(where: Path, *, reading: bool) -> Path:
+    """Returns the history file that a file, the folder with it, or a run folder beside it stands for.
+
+    Args:
+        reading: a folder without one stands for that in the folder directly below it, such as a suite's ``nightly``.
+
+    Raises BadInput if there are several of them.
+    """
+    if not where.is_dir() or (where / HISTORY).exists():
+        return where / HISTORY if where.is_dir() else where
+    if holds_run(where):
+        return where.absolute().parent / HISTORY
+    below = sorted(where.glob(f"*/{HISTORY}")) if reading else []
+    if len(below) > 1:
+        folders = listed([str(path.parent) for path in below], most=6)
+        raise BadInput(f"There is no history in '{where}', and several are below it.", f"Give one of {folders}.")
+    return below[0] if below else where / HISTORY
 
 
 def history_file(history: str | Path, folder: Path) -> Path | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -53,6 +54,8 @@ GONE = {
     "workspace": "Use --trtexec '--memPoolSize=workspace:MiB'.",
 }
 """By option that there was once, what to use instead."""
+_MOST_KEYS = 12
+"""The most keys that a message lists."""
 _FLAG = re.compile(r"--[a-z][\w-]*")
 _SECTION = re.compile(r"^(?:Attributes|Args):\n(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 _ITEM = re.compile(r"^    (\w+): (.*(?:\n     +.*)*)", re.MULTILINE)
@@ -319,16 +322,26 @@ def takes(
 def read_toml(file: Path, kind: str, remedy: str) -> dict[str, Any]:
     """Returns the table in a TOML file, of a ``kind`` as messages name it; ``remedy``: if the file does not exist.
 
-    Raises BadInput if the file does not exist or cannot be read.
+    A byte order mark of UTF-8 is passed over. Raises BadInput if the file does not exist or cannot be read.
     """
     try:
-        table: dict[str, Any] = tomllib.loads(file.read_bytes().decode())
+        content = file.read_bytes()
+        if b"\0" in content:
+            raise UnicodeError("it has zero bytes, as UTF-16 has")
+        table: dict[str, Any] = tomllib.loads(content.decode("utf-8-sig"))
     except FileNotFoundError:
         raise BadInput(f"The {kind} '{file}' does not exist.", remedy) from None
+    except UnicodeError as error:
+        problem = f"The {kind} '{file}' is not in UTF-8: {first_line(error)}."
+        raise BadInput(problem, "Save it in UTF-8, as TOML has to be.") from error
     except (OSError, ValueError, RecursionError) as error:
         problem = f"The {kind} '{file}' cannot be read: {first_line(error)}"
         raise BadInput(problem, "Write TOML: one 'key = value' per line, texts in quotes.") from error
     return table
+
+
+class NotThere(BadInput):
+    """A file or a function that a TOML file names, and that cannot be used."""
 
 
 def refuse_unknown(file: Path, where: str, table: Mapping[str, Any], keys: Collection[str]) -> None:
@@ -336,26 +349,45 @@ def refuse_unknown(file: Path, where: str, table: Mapping[str, Any], keys: Colle
     for key in table:
         if key not in keys:
             problem = f"{file}: {where + ' has' if where else 'there is'} no key {key!r}."
-            raise BadInput(problem, _instead_of(key, keys) or f"The keys are {', '.join(keys)}.")
+            raise BadInput(problem, _instead_of(key, keys) or _keys_are(list(keys)))
+
+
+def _keys_are(keys: Sequence[str]) -> str:
+    """Returns a remedy that lists keys, of many the first ones."""
+    if len(keys) <= _MOST_KEYS:
+        return f"The keys are {', '.join(keys)}."
+    shown = ", ".join(keys[:_MOST_KEYS])
+    return f"The keys are {shown} and {len(keys) - _MOST_KEYS} more: the option --help-all lists them."
 
 
 def read_value(file: Path, where: str, key: str, value: Any, kind: OptionKind) -> Any:
-    """Returns the value of a key; raises BadInput with the file, the table and the key."""
+    """Returns the value of a key; raises BadInput or NotThere with the file, the table and the key."""
     prefix = f"{file}: {where + ': ' if where else ''}"
     try:
         located = kind.located(value, file.parent)
     except BadInput as error:
-        raise BadInput(f"{prefix}'{key}' {error.problem}.", error.remedy) from error
+        raise NotThere(f"{prefix}'{key}' {error.problem}.", error.remedy) from error
     try:
         return kind.read(located, f"'{key}'")
     except BadInput as error:
         raise BadInput(f"{prefix}{error.problem}", error.remedy) from error
 
 
-def read_table(file: Path, where: str, table: Mapping[str, Any], options: Mapping[str, Option]) -> dict[str, Any]:
+def read_table(
+    file: Path,
+    where: str,
+    table: Mapping[str, Any],
+    options: Mapping[str, Option],
+    missing: list[NotThere] | None = None,
+) -> dict[str, Any]:
     """Returns the values of a file's table, called ``where``, by the names of their options; paths are relative to it.
 
-    Raises BadInput if a key or a value cannot be used, or an option is there under two names.
+    Args:
+        missing: takes the errors on what the table names and is not there. Such values are left out of the result.
+
+    Raises:
+        BadInput: a key or a value cannot be used, or an option is there under two names.
+        NotThere: ``missing`` is None, and something that the table names is not there.
     """
     refuse_unknown(file, where, table, options)
     values: dict[str, Any] = {}
@@ -365,7 +397,12 @@ def read_table(file: Path, where: str, table: Mapping[str, Any], options: Mappin
         if name in keys:
             raise BadInput(f"{file}: '{keys[name]}' and '{key}' are the same.", "Leave out one of the two.")
         keys[name] = key
-        values[name] = read_value(file, where, key, value, options[key].kind)
+        try:
+            values[name] = read_value(file, where, key, value, options[key].kind)
+        except NotThere as error:
+            if missing is None:
+                raise
+            missing.append(error)
     return values
 
 
@@ -383,6 +420,9 @@ def read_config(file: Path, command: str, others: Sequence[str], options: Sequen
         BadInput: the file cannot be read, or has a key or a value that cannot be used.
     """
     table = read_toml(file, "configuration", "Give --config the path of a TOML file with options.")
+    if isinstance(table.get("network"), list):
+        problem = f"{file} is a suite of networks, and no options of '{command}'."
+        raise BadInput(problem, f"Measure the suite: trt-bisect regress {shlex.quote(str(file))}")
     by_name = by_key(options)
     panels = {option.panel.lower() for option in options}
     command_table = table.pop(command, {}) if command not in by_name else {}

@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, field, fields, replace
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trt_bisect.analyzer.metrics import figure_text, loss_text
-from trt_bisect.errors import BadInput, first_line
+from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.report import changes
 from trt_bisect.report.changes import Change, Difference
 from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA, Report
@@ -93,6 +95,11 @@ class NetworkResult:
     targets: Mapping[str, float] = field(default_factory=dict)
     message: str = ""
 
+    @property
+    def becomes_baseline(self) -> bool:
+        """True if later nightly runs can be compared with this one: it passed, or was measured and accepted."""
+        return self.status == PASSED or (self.accepted and self.status == FAILED)
+
 
 @dataclass(frozen=True)
 class Regression:
@@ -104,7 +111,7 @@ class Regression:
         number: the number of the nightly run in its folder.
         began: the time of its start in UTC, ISO 8601.
         baseline: a description of the baseline; empty without one.
-        accepted: this run became the baseline, by ``--update-baseline`` or as the first one that passed.
+        accepted: this run became the baseline, by ``--update-baseline`` or as the first one in which a network passed.
         status: ``failed`` if a network failed, else ``error`` if one could not be measured, else ``passed``.
         exit_code: 0: passed. 1: worse than the baseline, or a target missed. 3: a network not measured, and none worse.
         networks: the networks in the suite's order.
@@ -214,8 +221,12 @@ _MOST_DETAILED = 50
 _MOST_NAMES = 4
 
 
-def sentence(change: Change, metric: str) -> str:
-    """Returns the sentence on one change."""
+def sentence(change: Change, metric: str, *, advises: bool = False) -> str:
+    """Returns the sentence on one change.
+
+    Args:
+        advises: where full INT8 misses the threshold, say how to require a figure.
+    """
     figure, drop = partial(figure_text, metric), partial(loss_text, metric)
     kind, what, is_worse, now = change.kind, change.what, change.effect == changes.WORSE, change.now
     if kind == changes.SIMILARITY:
@@ -252,7 +263,8 @@ def sentence(change: Change, metric: str) -> str:
         return missed
     if is_worse:
         return f"{missed}: only --update-baseline makes this a baseline"
-    return f"{missed}: with this baseline only worse figures fail; set a 'target' to require a figure"
+    advice = ": with this baseline only worse figures fail; set a 'target' to require a figure"
+    return f"{missed}{advice if advises else ''}"
 
 
 def sentences(result: NetworkResult) -> list[str]:
@@ -264,7 +276,10 @@ def sentences(result: NetworkResult) -> list[str]:
     is_told = not part or any(change.kind == changes.PART for change in (*result.failures, *result.changes))
     overall = [change for change in result.changes if change.kind not in (changes.DROP, changes.CURVE, changes.LAYER)]
     texts = [] if is_told else [part]
-    texts += [sentence(change, report.metric) for change in (*result.failures, *overall)]
+    texts += [sentence(change, report.metric) for change in result.failures]
+    for change in overall:
+        advises = result.status == PASSED and change.what not in result.targets
+        texts.append(sentence(change, report.metric, advises=advises))
     for kind in (changes.DROP, changes.CURVE):
         changed = [change for change in result.changes if change.kind == kind]
         texts += [sentence(change, report.metric) for change in changed[:_MOST]]
@@ -363,7 +378,11 @@ def _headline(regression: Regression) -> str:
     words = {FAILED: "failed", ERROR: "not measured", PASSED: "passed"}
     counts = [f"{statuses.count(status)} {word}" for status, word in words.items() if status in statuses]
     against = f"against {regression.baseline}" if regression.baseline else "with nothing to compare with"
-    accepted = "; this run is the new baseline" if regression.accepted else ""
+    accepted = ""
+    if regression.accepted:
+        names = [result.name for result in regression.networks if result.becomes_baseline]
+        of_some = f" of {listed(names, _MOST_NAMES)}" if len(names) < len(statuses) else ""
+        accepted = f"; this run is the new baseline{of_some}"
     return f"{', '.join(counts)}, {against}{accepted}"
 
 
@@ -402,8 +421,32 @@ _LONGEST = 2000
 
 def junit_xml(regression: Regression) -> bytes:
     """Returns the document, in UTF-8."""
+    return _document(regression.networks, regression.began)
+
+
+@contextmanager
+def unfinished(folder: Path) -> Iterator[None]:
+    """Replaces the files of the last nightly run by a JUnit file that says "running", until a result is saved.
+
+    It has an error, so that no CI service takes a night that was stopped for one that passed. An error that ends the
+    night replaces it.
+    """
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)
+    began = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    running = NetworkResult("nightly run", "", message=f"running: the nightly run of {began} has not ended")
+    write_whole(folder / JUNIT, _document([running], began))
+    try:
+        yield
+    except TrtBisectError as error:
+        ended = replace(running, message=" ".join(str(error).splitlines()))
+        write_whole(folder / JUNIT, _document([ended], began))
+        raise
+
+
+def _document(results: Sequence[NetworkResult], began: str) -> bytes:
     root = Element("testsuites", name="trt-bisect")
-    root.extend(_suite(result, regression.began) for result in regression.networks)
+    root.extend(_suite(result, began) for result in results)
     for count in ("tests", "failures", "errors"):
         root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
     ElementTree.indent(root)

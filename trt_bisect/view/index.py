@@ -203,7 +203,7 @@ class RunFolder:
 RESULTS: tuple[type[Result], ...] = (Comparison, Sensitivity, WorstReport, Profile, CheckReport)
 """The kinds of results that have a page of tables."""
 _WIDTH, _HEIGHT, _MARGIN = 96, 22, 4
-_DEEPEST = 3
+DEEPEST = 3
 """Run folders are looked for so many levels below the folder that is listed,"""
 _MOST_FOLDERS = 5000
 """and in so many folders at most."""
@@ -369,7 +369,7 @@ class Runs:
         return sorted(rows, key=lambda row: row.when, reverse=True)
 
     def _find(self) -> dict[str, RunFolder]:
-        names, results = list(_folders_under(self.folder)), {}
+        names, results = list(folders_under(self.folder)), {}
         for name in ("", *names):
             for kind in RESULTS:
                 file, path = self.folder / name / f"{kind.COMMAND}.json", f"{name}/{kind.COMMAND}.html".lstrip("/")
@@ -381,10 +381,10 @@ class Runs:
         return self._runs
 
 
-def _folders_under(folder: Path) -> Iterator[str]:
+def folders_under(folder: Path) -> Iterator[str]:
     """Yields the folders below ``folder`` by their relative paths, those of a level before those below them."""
     level, seen = [""], 0
-    for _ in range(_DEEPEST):
+    for _ in range(DEEPEST):
         level = [f"{above}/{name}".lstrip("/") for above in level for name in _folders_in(folder / above)]
         yield from level[: _MOST_FOLDERS - seen]
         seen += len(level)

@@ -36,12 +36,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from trt_bisect.errors import BadInput, first_line, install, own_fault
 from trt_bisect.report.page import render_tables
 from trt_bisect.view.index import (
+    DEEPEST,
     LIVE,
     Gone,
     RunFolder,
     Runs,
     State,
     Throttled,
+    folders_under,
     is_run_folder,
     render_index,
     render_rows,
@@ -336,7 +338,7 @@ _NICE = 10
 
 
 def check_folder(folder: Path) -> None:
-    """Checks that a folder is a run folder, has one directly under it, or is empty: then a run may begin there.
+    """Checks that a folder is a run folder, has one under it, or is empty: then a run may begin there.
 
     Raises BadInput if it is neither, or it cannot be read.
     """
@@ -352,11 +354,10 @@ def check_folder(folder: Path) -> None:
     except OSError as error:
         problem = f"The folder '{folder}' cannot be read: {error.strerror}."
         raise BadInput(problem, "Give a folder that can be read.") from error
-    inside = [path for path in entries if path.is_dir() and not path.is_symlink()]
-    if entries and not is_run_folder(folder) and not any(map(is_run_folder, inside)):
+    if entries and not any(is_run_folder(folder / name) for name in ("", *folders_under(folder))):
         raise BadInput(
-            f"'{folder}' is no run folder, and no run folder is directly below.",
-            "Give the --output of a 'trt-bisect run' that has started, the folder above such folders, or an empty one.",
+            f"'{folder}' is no run folder, and there is none up to {DEEPEST} levels below.",
+            "Give the --output of a 'trt-bisect run' that has started, a folder above such folders, or an empty one.",
         )
 
 
