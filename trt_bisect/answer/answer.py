@@ -179,6 +179,7 @@ class AnswerSearch:
         layers, cost = len(recipe.high), recipe.cost
         if self.recipe is not None and cost >= self.recipe.cost:
             return
+        self._know(recipe)
         low, count = recipe.experiment.network.low.title, len(self.plans.inputs.counting)
         passes = f"passes on all {count} inputs" if self._by_similarity else "keeps the accuracy"
         self.plans.setup.progress.say(
@@ -194,7 +195,9 @@ class AnswerSearch:
         self._tell()
 
     def _know(self, recipe: Recipe) -> None:
-        """Measures the similarity of a recipe that an accuracy chose: the answer of a stopped search has both."""
+        """Measures what a stopped search tells beside a recipe: full INT8 with the recipe's ranges, and the similarity
+        of a recipe that an accuracy chose."""
+        self.plans.whole(self.plans.full, recipe.experiment)
         if not self._by_similarity:
             self.plans.whole(recipe.plan, recipe.experiment)
 
@@ -291,7 +294,7 @@ class AnswerSearch:
             return self._answer(recipe)
         if recipe.kept and self._by_similarity and self.alone.can_measure(self.space) and self.effort != QUICK:
             plans.setup.progress.stage(_SEARCHING, None)
-            recipe = one_or_two(target, recipe, self.alone.known or self._estimated_alone) or recipe
+            recipe = one_or_two(target, recipe, self.alone.order or self._estimated_alone) or recipe
         if recipe.kept:
             recipe = with_faster(target, recipe)
         low = recipe.experiment.network.low.title
@@ -375,10 +378,8 @@ class AnswerSearch:
         recipe, taken_back = self._holding(measures=measures), dict[int, Loss]()
         experiment, kept, space = recipe.experiment, recipe.kept, recipe.space
         trial: Callable[[PrecisionPlan, Experiment], Trial | None] = plans.whole if measures else plans.known
-        full = trial(plans.full, experiment) or plans.known(plans.full, self.experiment)
-        restored = trial(recipe.plan, experiment)
-        assert full is not None
-        if restored is None:
+        full, restored = trial(plans.full, experiment), trial(recipe.plan, experiment)
+        if full is None or restored is None:
             return None
         if recipe.meets and self._by_similarity:
             for unit in sorted(kept):
@@ -392,12 +393,17 @@ class AnswerSearch:
     def _holding(self, *, measures: bool) -> Recipe:
         """Returns the cheapest set that holds on all inputs given, as far as it is known; see ``so_far``.
 
-        Without one it is the empty set, which does not hold.
+        Where nothing is measured, full INT8 is known on all inputs with its ranges too. Without one it is the empty
+        set, which does not hold.
         """
         plans, target, recipe, space, budget = self.plans, self.target, self.recipe, self.space, self.space.budget
         counting, in_use = plans.inputs.counting, self.experiment.ranges
         tried = (in_use, *(row.ranges for row in self.tried), *plans.setup.data.candidates)
-        by_digest = {ranges.digest(): ranges for ranges in tried if self._by_similarity}
+        by_digest = {
+            ranges.digest(): ranges
+            for ranges in tried
+            if self._by_similarity and (measures or plans.known(plans.full, plans.with_ranges(ranges)) is not None)
+        }
         sets = [
             (self._kept_high(plan), ranges)
             for ranges in by_digest.values()
@@ -458,7 +464,7 @@ class AnswerSearch:
         if not (recipe.kept and recipe.meets and most > 0.0 and may_be):
             return recipe
         plans.setup.progress.stage("The recipe in FP16", None)
-        cheaper = in_fp16(plans, self.target, recipe, self.alone.known or self._estimated_alone, most)
+        cheaper = in_fp16(plans, self.target, recipe, self.alone.order or self._estimated_alone, most)
         if cheaper is None:
             return recipe
         self._know(cheaper)
@@ -548,7 +554,7 @@ class AnswerSearch:
         """
         progress, units, limit = self.plans.setup.progress, len(space.units), self._improvements
         progress.stage(_SEARCHING, _PLANS_OF_SEARCH * units)
-        may_be_sure = units > FEW_UNITS and self.alone.known is None and self.alone.can_measure(space)
+        may_be_sure = units > FEW_UNITS and self.alone.order is None and self.alone.can_measure(space)
         if may_be_sure and len(self._first_kept or ()) <= FEW_NEEDED and not mended:
             sure = drive(surely_cheapest(space, min(dearest, CHEAP_RECIPE)), measure)
             if sure is not None:

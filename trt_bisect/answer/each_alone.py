@@ -30,38 +30,43 @@ class EachAlone:
     """Measures units alone.
 
     Attributes:
-        known: the losses and the gains of all units; None until they are measured.
+        order: the losses and the gains of all units with the ranges that they were measured with first, to try units in
+            an order; None until they are measured. As figures they are told with those ranges alone: see ``gains``.
     """
 
     def __init__(self, plans: AnswerPlans) -> None:
-        self.known: Sensitivities | None = None
+        self.order: Sensitivities | None = None
         self._plans = plans
+        self._by_ranges: dict[str, Sensitivities] = {}
 
     def can_measure(self, space: Space) -> bool:
         """Returns true unless an engine would have to be built for each unit, or there are too many units."""
         return self._plans.switches and not space.has_many
 
     def sensitivities(self, space: Space, ranges: Ranges) -> Sensitivities | None:
-        """Measures all units once; returns None if that cannot be done."""
-        if self.known is None and self.can_measure(space):
+        """Measures all units once, with the first ranges asked for; returns None if that cannot be done."""
+        if self.order is None and self.can_measure(space):
             self._plans.setup.progress.stage("Each layer alone", 2 * len(space.units))
-            self.known = self._measured(sensitivities(MeasuredSets(space)), ranges)
-        return self.known
+            self.order = self._measured(sensitivities(MeasuredSets(space)), ranges)
+            self._by_ranges[ranges.digest()] = self.order
+        return self.order
 
     def gains(self, answer: Answer, suspects: Collection[int]) -> dict[int, float]:
-        """Returns the gains of layers by index: of all, if the search needed them, else of the recipe's and suspects.
+        """Returns the gains of layers by index, with the answer's ranges.
 
+        They are those of all layers, if the search needed them with these ranges, else of the recipe's and suspects.
         Each unit of the answer is one layer.
         """
-        recipe, space = answer.recipe, answer.recipe.space
+        recipe, space, ranges = answer.recipe, answer.recipe.space, answer.experiment.ranges
         layers = [layer for (layer,) in space.units]
-        if self.known is not None:
-            return dict(zip(layers, self.known.gains, strict=True))
+        known = self._by_ranges.get(ranges.digest())
+        if known is not None:
+            return dict(zip(layers, known.gains, strict=True))
         units = [unit for unit, layer in enumerate(layers) if unit in recipe.kept or layer in suspects]
         if not units or not self.can_measure(space):
             return {}
         sets = [frozenset[int](), *(frozenset({unit}) for unit in units)]
-        full, *without = self._measured(MeasuredSets(space).ask(sets), answer.experiment.ranges)
+        full, *without = self._measured(MeasuredSets(space).ask(sets), ranges)
         return {layers[unit]: saved(full, loss) for unit, loss in zip(units, without, strict=True)}
 
     def _measured(self, search: Batches[Result], ranges: Ranges) -> Result:
