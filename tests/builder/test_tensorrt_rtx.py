@@ -17,7 +17,7 @@ from trt_bisect.builder.engines import make_builder
 from trt_bisect.builder.tensorrt_build import RTX, creation_flags, dynamic_shapes, errors_in
 from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_weak import largest_constant, walk_steps
-from trt_bisect.data.datasets import profile_sizes
+from trt_bisect.data.datasets import profile_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.network import load_network
 from trt_bisect.model.quantizer import BF16, FP8, FP16
@@ -311,5 +311,5 @@ def test_a_network_whose_input_holds_sizes_builds_with_the_values_of_the_data(tm
     plan = prefix(len(network.layers), 0)
     with pytest.raises(TrialFailed, match="profile"):
         strong(network, shapes={}).serialize(plan)
-    options = BuildOptions(sizes=profile_sizes(feeds))
+    options = BuildOptions(sizes=profile_of(feeds).sizes)
     assert len(strong(network, options=options, shapes={}).serialize(plan).data) > 1000

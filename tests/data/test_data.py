@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from trt_bisect import BadInput, open_dataset
-from trt_bisect.data.datasets import profile_shapes, profile_sizes
+from trt_bisect.data.datasets import profile_of
 from trt_bisect.data.feeds import TensorSpec
 
 IMAGE = TensorSpec("image", np.dtype(np.float32), (1, 2, 3))
@@ -169,12 +169,12 @@ def test_profile_sizes_are_the_values_of_inputs_that_may_hold_sizes():
         {"sizes": np.array(sizes), "k": np.int32(k).reshape(()), "ids": np.zeros((1, 9), np.int64), "x": np.zeros(2)}
         for sizes, k in (((8, 16), 3), ((4, 32), 5))
     ]
-    assert profile_sizes(samples) == {"sizes": ((4, 16), (8, 16), (8, 32)), "k": ((3,), (3,), (5,))}
+    assert profile_of(samples).sizes == {"sizes": ((4, 16), (8, 16), (8, 32)), "k": ((3,), (3,), (5,))}
 
 
 def test_profile_shapes_span_all_samples():
     shapes = [(1, 5, 7), (1, 9, 3), (2, 6, 6)]
-    assert profile_shapes({"x": np.zeros(shape)} for shape in shapes) == {"x": ((1, 5, 3), (1, 5, 7), (2, 9, 7))}
+    assert profile_of({"x": np.zeros(shape)} for shape in shapes).shapes == {"x": ((1, 5, 3), (1, 5, 7), (2, 9, 7))}
 
 
 SPEC = TensorSpec("x", np.dtype(np.float32), (1, 3))

@@ -318,6 +318,20 @@ def test_kept_inputs_are_those_that_were_kept(tmp_path):
     assert load_inputs(tmp_path, "ours") is None
 
 
+def test_kept_inputs_keep_their_shapes_and_types(tmp_path):
+    """An input of no axis is an array still."""
+    values = (np.float32(2.5), np.float16(0.5), np.int64(7), np.int32(-1), np.uint8(3), np.bool_(True))
+    sample = {str(value.dtype): np.asarray(value) for value in values}
+    sample |= {"text": np.array("a", object), "vector": np.arange(3.0)}
+    save_inputs(tmp_path, "key", [sample, sample], {})
+    feeds, _ = load_inputs(tmp_path, "key")
+    assert len(feeds) == 2
+    for name, array in sample.items():
+        assert all(isinstance(read[name], np.ndarray) for read in feeds)
+        np.testing.assert_array_equal(feeds[1][name], array)
+        assert (feeds[1][name].shape, feeds[1][name].dtype.kind in "OU") == (array.shape, name == "text")
+
+
 def test_kept_ranges_that_somebody_altered_are_not_used(tmp_path):
     RANGES.save(tmp_path, "key", Ranges({"x": np.float32(0.25)}, {}, "entropy"))
     assert RANGES.load(tmp_path, "key").scales == {"x": np.float32(0.25)}

@@ -74,6 +74,27 @@ def strong_words(files):
     return words
 
 
+def test_the_shapes_cover_every_sample_given_also_those_held_out(tmp_path):
+    """Every fifth sample of the calibration data is held out; the longest stands there, or in other data alone."""
+    random = np.random.default_rng(0)
+    path = networks.save(topk(), tmp_path)
+
+    def samples(*lengths):
+        return [{"x": random.normal(size=(1, 8, n)).astype("f"), "bias": np.ones(8, "f")} for n in lengths]
+
+    def profile(calibration, **more):
+        shared = {"explain": "none", "history": "none", "engine": "onnxruntime", "outputs": ["values"]}
+        folder = tmp_path / str(len(calibration))
+        trt_bisect.run(path, calibration=calibration, output=folder, **shared, **more)
+        return Build.from_json(json.loads((folder / "recipe" / "plan.json").read_text())["build"]).shapes["x"]
+
+    least, _, most = profile(samples(*[5 + k % 5 for k in range(25)]))
+    assert (least, most) == ((1, 8, 5), (1, 8, 9))
+    least, usual, most = profile(samples(5, 12), inputs=samples(6, 7), validation=samples(3, 9))
+    assert (least, most) == ((1, 8, 3), (1, 8, 12))
+    assert usual[2] in (6, 7)
+
+
 @pytest.mark.parametrize("version", [*WEAK, *STRONG_ALONE])
 def test_the_target_decides_which_files_there_are(measured, version, tmp_path):
     (tmp_path / "calibration.cache").write_text("of an earlier recipe")

@@ -18,7 +18,7 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import RTX, new_config, parse_file, serialize, start_tensorrt, version_of
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, walk_steps
-from trt_bisect.data.datasets import profile_shapes
+from trt_bisect.data.datasets import profile_of
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.trial import MEASURED, Trial
 from trt_bisect.model.file import save_model
@@ -90,7 +90,7 @@ def _reference_with_tf32(bench: Experiment, subject: subjects.TrialSpec) -> Tens
     rt = start_tensorrt(bench.engine)
     path = bench.folder / "plain.onnx"
     save_model(subject.network.skeleton, subject.network.weights, path)
-    shapes = profile_shapes(subject.feeds)
+    shapes = profile_of(subject.feeds).shapes
     config, _ = new_config(rt, subjects.options_for(bench.engine), shapes)
     config.set_flag(rt.module.BuilderFlag.TF32)
     flags = 1 if "EXPLICIT_BATCH" in rt.module.NetworkDefinitionCreationFlag.__members__ else 0
@@ -199,7 +199,7 @@ def shown(bench: Experiment) -> None:
     subject, options = subjects.residual(bench.folder), BuildOptions(debug_tensors=True)
     network, scales = subject.network, subject.ranges.scales
     writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
-    builder = make_builder(bench.engine, "strong", network, scales, options, profile_shapes(subject.feeds))
+    builder = make_builder(bench.engine, "strong", network, scales, options, profile_of(subject.feeds).shapes)
     for what, plan in (("fp32", network.free_plan()), ("int8", network.full(Precision.FP32))):
         with builder.build(plan) as engine:
             bench.figure(f"{what} names", sorted(engine.infer(subject.feeds[0])))
@@ -239,7 +239,7 @@ def explicit_qdq(bench: Experiment) -> None:
     save_model(written.model, written.weights, path)
     again = load_network(path)
     builder = make_builder(
-        bench.engine, "weak", again, {}, subjects.options_for(bench.engine), profile_shapes(subject.feeds)
+        bench.engine, "weak", again, {}, subjects.options_for(bench.engine), profile_of(subject.feeds).shapes
     )
     emulated = _emulated(subject)
     reference = emulated.reference().infer(subject.feeds[0])

@@ -22,7 +22,7 @@ from trt_bisect.builder.tensorrt_engine import Buffer, TensorRTEngine, open_devi
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 from trt_bisect.calibration.cache import read_cache
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.data.datasets import open_dataset, profile_shapes
+from trt_bisect.data.datasets import open_dataset, profile_of
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
 from trt_bisect.evaluator.trial import Trial, TrialKey
@@ -255,7 +255,7 @@ def calibrator(bench: Experiment) -> None:
         bench.figure(f"TensorRT's scales over our {method}", ratios)
     missing = set(subject.network.rounded_activations) - set(theirs)
     bench.expect("the cache has the tensors that are rounded", not missing, sorted(missing))
-    shapes, options = profile_shapes(subject.feeds), subjects.options_for(bench.engine)
+    shapes, options = profile_of(subject.feeds).shapes, subjects.options_for(bench.engine)
     plan = all_but(len(subject.network.layers), ())
     read_by_it = TensorRTWeakBuilder(subject.network, {}, options, shapes, calibration_cache=cache)
     read_by_us = TensorRTWeakBuilder(subject.network, theirs, options, shapes)
@@ -272,7 +272,7 @@ def migrated(bench: Experiment) -> None:
     data = list(open_dataset(str(bench.folder / "residual-calibration.npz"), subject.network.inputs))
     cache = bench.folder / "tensorrt.cache"
     cache.write_bytes(_calibrated_by_tensorrt(bench, subject, data))
-    shapes, options = profile_shapes(subject.feeds), subjects.options_for(bench.engine, force_int8=True)
+    shapes, options = profile_of(subject.feeds).shapes, subjects.options_for(bench.engine, force_int8=True)
     report = trt_bisect.migrate(
         subject.network, cache=cache, inputs=str(subject.inputs), output=bench.folder / "migrated", progress=Silent()
     )
@@ -306,7 +306,7 @@ def _calibrated_by_tensorrt(bench: Experiment, subject: subjects.TrialSpec, data
     rt, device = start_tensorrt(bench.engine), open_device()
     path = bench.folder / "plain.onnx"
     save_model(subject.network.skeleton, subject.network.weights, path)
-    shapes = profile_shapes(subject.feeds)
+    shapes = profile_of(subject.feeds).shapes
     with device.current():
         definition = parse_file(rt, path, 1)
         config, profile = new_config(rt, subjects.options_for(bench.engine), shapes)

@@ -17,7 +17,7 @@ from trt_bisect.builder.engines import choose_typing, engine_version, make_build
 from trt_bisect.builder.tensorrt_build import TENSORRT, version_of
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.datasets import open_dataset, profile_shapes
+from trt_bisect.data.datasets import open_dataset, profile_of
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.precision import Precision
@@ -157,5 +157,5 @@ def maker_of(
         subject.network,
         subject.ranges.scales,
         options_for(engine, timing_cache, force_int8=force_int8),
-        profile_shapes(subject.feeds),
+        profile_of(subject.feeds).shapes,
     )

@@ -28,14 +28,13 @@ from trt_bisect.builder.base import EMULATED, Builder
 from trt_bisect.builder.tensorrt_build import RTX, TENSORRT
 from trt_bisect.builder.tensorrt_weak import weak_plan
 from trt_bisect.calibration.cache import DLA_VERSION, NEWEST_VERSION, TensorRTVersion, parse_version, version_of_engine
-from trt_bisect.data.datasets import profile_shapes, profile_sizes
 from trt_bisect.data.named import name_of
 from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.layers import Layer
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.options.declare import repeated
-from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.recipe.commands import Setting
 from trt_bisect.recipe.files import RecipeFiles, recipe_files
 from trt_bisect.recipe.trtexec import Build
@@ -154,21 +153,22 @@ class Answer:
         return tuple(sorted(self.recipe.space.layers(units))) if self.meets else ()
 
 
-def recipe_of(options: RunOptions, answer: Answer) -> RecipeFiles:
-    """Returns the files of the recipe, with the shapes of all inputs given.
+def recipe_of(setup: Setup, options: RunOptions, answer: Answer) -> RecipeFiles:
+    """Returns the files of the recipe, with the shapes of all samples given, held out or not.
 
     Libraries are named by their whole paths, for commands that run in another folder; a bare name is searched for.
     """
     experiment, plan, feeds = answer.experiment, answer.recipe.plan, answer.inputs.given.feeds
     network, builder = experiment.network, experiment.builder
+    profile = setup.profile(network, feeds)
     build = Build(
         target=target_version(options, builder),
-        shapes=profile_shapes(feeds[:1] if network.is_static else feeds),
+        shapes=profile.shapes,
         dynamic=tuple(spec.name for spec in network.inputs if None in spec.shape),
         options=replace(
             options.build_options(),
             plugins=tuple(str(Path(name).absolute()) if Path(name).is_file() else name for name in options.plugins),
-            sizes=profile_sizes(feeds),
+            sizes=profile.sizes,
         ),
     )
     weak = weak_plan(builder, network, plan)

@@ -35,7 +35,7 @@ from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, engine_status, open_bu
 from trt_bisect.builder.tensorrt_build import TENSORRT, version_of
 from trt_bisect.calibration.collect import ranges_of
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, no_ranges
-from trt_bisect.data.datasets import Dataset, may_be_sizes, open_dataset, profile_shapes, profile_sizes
+from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.feeds import Feeds, TensorSpec, open_dumps
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
@@ -363,9 +363,8 @@ def _on_engine(
     if options.engine not in (AUTO, TENSORRT) or not shows:
         return (), (f"{final_outputs_only(options.engine)}; 'trt-bisect run' measures the engine",)
     build = BuildOptions(debug_tensors=True, plugins=options.libraries(onnxruntime=False))
-    if any(may_be_sizes(spec.dtype, spec.shape) for spec in network.inputs):
-        build = replace(build, sizes=profile_sizes(samples))
-    shapes = {} if network.is_static else profile_shapes(samples)
+    build = replace(build, sizes=samples.profile.sizes)
+    shapes = {} if network.is_static else samples.profile.shapes
     writer = PlanWriter(network, planned.scales, GraphTarget.ONNXRUNTIME)
     try:
         builder = open_builder(TENSORRT, "strong", network, planned.scales, build, shapes)

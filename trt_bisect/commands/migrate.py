@@ -37,7 +37,7 @@ from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, ranges_from_scales
 from trt_bisect.commands.run.run import run
-from trt_bisect.data.datasets import open_dataset, profile_shapes
+from trt_bisect.data.datasets import open_dataset, profile_of
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of, name_of
 from trt_bisect.errors import BadInput, first_line
@@ -388,7 +388,7 @@ def _build(network: Network, deployment: Deployment, feeds: list[Feeds], notes: 
     """Returns the facts that the commands repeat; dynamic inputs have the shapes of the data, else the old ones."""
     dynamic = tuple(spec.name for spec in network.inputs if None in spec.shape)
     if feeds:
-        return Build(caches.NEWEST_VERSION, shapes=profile_shapes(feeds), dynamic=dynamic)
+        return Build(caches.NEWEST_VERSION, shapes=profile_of(feeds).shapes, dynamic=dynamic)
     shapes = {name: (deployment.shapes[name],) * 3 for name in dynamic if name in deployment.shapes}
     lacking = [name for name in dynamic if name not in shapes]
     about = "dynamic inputs of which no shape was given"

@@ -6,7 +6,7 @@ import hashlib
 import math
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from itertools import islice
@@ -42,6 +42,29 @@ FEWEST = 20
 """With fewer different samples none are held out: all are needed for calibration and search."""
 _FINEST = 1000
 """The largest denominator of a share."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The smallest, the first and the largest of some samples.
+
+    Attributes:
+        shapes: by input, of its shape.
+        sizes: by input that may hold sizes, of its values.
+    """
+
+    shapes: Mapping[str, Span] = field(default_factory=dict)
+    sizes: Mapping[str, Span] = field(default_factory=dict)
+
+    def covering(self, others: Iterable[Profile]) -> Profile:
+        """Returns a profile that covers other ones too; the first shapes and sizes stay."""
+        shapes, sizes = dict(self.shapes), dict(self.sizes)
+        for other in others:
+            for name, span in other.shapes.items():
+                _widen(shapes, name, span)
+            for name, span in other.sizes.items():
+                _widen(sizes, name, span)
+        return Profile(shapes, sizes)
 
 
 @dataclass(frozen=True)
@@ -92,10 +115,28 @@ class Dataset:
         """SHA-256 over the names, shapes, dtypes and bytes of every sample."""
         return hashlib.sha256("".join(self.digests).encode()).hexdigest()
 
-    @cached_property
+    @property
     def digests(self) -> tuple[str, ...]:
-        """The digest of each sample; the data set is read once for them."""
-        return tuple(map(digest_of_feeds, self))
+        """The digest of each sample."""
+        return self._read[0]
+
+    @property
+    def profile(self) -> Profile:
+        """The shapes and sizes of the samples."""
+        return self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[tuple[str, ...], Profile]:
+        """The digests and the profile: the data set is read once for both."""
+        digests: list[str] = []
+
+        def samples() -> Iterator[Feeds]:
+            for feeds in self:
+                digests.append(digest_of_feeds(feeds))
+                yield feeds
+
+        profile = profile_of(samples())
+        return tuple(digests), profile
 
 
 def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:
@@ -108,30 +149,22 @@ def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:
     return sha.hexdigest()
 
 
-def profile_shapes(samples: Iterable[Feeds]) -> dict[str, Span]:
-    """Returns for each input the smallest, the first and the largest shape in ``samples``, axis by axis."""
-    return _spans({name: array.shape for name, array in feeds.items()} for feeds in samples)
+def profile_of(samples: Iterable[Feeds]) -> Profile:
+    """Returns the shapes and sizes of samples, axis by axis and value by value."""
+    shapes: dict[str, Span] = {}
+    sizes: dict[str, Span] = {}
+    for feeds in samples:
+        for name, array in feeds.items():
+            _widen(shapes, name, (array.shape,) * 3)
+            if may_be_sizes(array.dtype, array.shape):
+                _widen(sizes, name, (tuple(int(value) for value in array.flat),) * 3)
+    return Profile(shapes, sizes)
 
 
-def profile_sizes(samples: Iterable[Feeds]) -> dict[str, Span]:
-    """Returns for each input that may hold sizes its smallest, first and largest values, likewise."""
-    return _spans(
-        {
-            name: tuple(int(value) for value in array.flat)
-            for name, array in feeds.items()
-            if may_be_sizes(array.dtype, array.shape)
-        }
-        for feeds in samples
-    )
-
-
-def _spans(samples: Iterable[Mapping[str, tuple[int, ...]]]) -> dict[str, Span]:
-    spans: dict[str, Span] = {}
-    for sample in samples:
-        for name, numbers in sample.items():
-            least, first, most = spans.get(name, (numbers,) * 3)
-            spans[name] = (tuple(map(min, least, numbers)), first, tuple(map(max, most, numbers)))
-    return spans
+def _widen(spans: dict[str, Span], name: str, other: Span) -> None:
+    """Widens the span of an input, in place, so that it covers another one; the first one stays."""
+    least, first, most = spans.get(name, other)
+    spans[name] = (tuple(map(min, least, other[0])), first, tuple(map(max, most, other[2])))
 
 
 def may_be_sizes(dtype: np.dtype[Any], shape: Sequence[int | None]) -> bool:

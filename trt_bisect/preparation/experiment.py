@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from time import perf_counter, time
 from typing import Any
@@ -22,7 +23,7 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.cache import is_cache_path
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.cluster.ray_cluster import open_cluster
-from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, profile_shapes, profile_sizes
+from trt_bisect.data.datasets import Dataset, Profile, digest_of_feeds, may_be_sizes, profile_of
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
 from trt_bisect.driver.search import Question
@@ -182,7 +183,7 @@ class Setup:
         return options if self.folder is None else replace(options, timing_cache=self.folder / TIMING_CACHE)
 
     def builder_for(self, network: Network, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
-        """Returns the builder of an engine for inputs of the shapes of ``feeds``."""
+        """Returns the builder of an engine for all data given; ``feeds`` have the usual shapes."""
         cached = is_cache_path(content_of(self.options.calibration))
         typing = typing_of(engine, self.options.asked_typing, network.low, cached=cached)
         options, shapes = self._profiled(network, engine, feeds)
@@ -204,13 +205,22 @@ class Setup:
         return RebuildEvaluator(network, builder, feeds, compare, store, self.options.high_precision, workers)
 
     def _profiled(self, network: Network, engine: str, feeds: Iterable[Feeds]) -> tuple[BuildOptions, ProfileShapes]:
-        """The build options and the profile shapes for inputs like ``feeds``; ONNX Runtime needs neither of them."""
+        """The build options and the profile shapes for all data given; ONNX Runtime needs neither of them."""
         options = self.build_options()
         if engine == ONNXRUNTIME:
             return options, {}
-        if any(may_be_sizes(spec.dtype, spec.shape) for spec in network.inputs):
-            options = replace(options, sizes=profile_sizes(feeds))
-        return options, {} if network.is_static else profile_shapes(feeds)
+        profile = self.profile(network, feeds)
+        return replace(options, sizes=profile.sizes), profile.shapes
+
+    def profile(self, network: Network, feeds: Iterable[Feeds]) -> Profile:
+        """Returns the shapes and sizes of all samples given, held out or not; the usual ones are those of ``feeds``.
+
+        The data are not read where one sample has those of all.
+        """
+        has_sizes = any(may_be_sizes(spec.dtype, spec.shape) for spec in network.inputs)
+        if network.is_static and not has_sizes:
+            return profile_of(islice(feeds, 1))
+        return self.data.profile(feeds)
 
     def reference_engine(self, builder: Builder) -> Engine:
         """Opens the reference that outputs are judged by: the network in FP32, or another network."""

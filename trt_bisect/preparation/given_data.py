@@ -23,7 +23,7 @@ from trt_bisect.calibration.cache import is_cache_path, ranges_of_cache
 from trt_bisect.calibration.collect import Magnitudes, candidates, magnitudes
 from trt_bisect.calibration.histogram import THRESHOLDS, Calibrator
 from trt_bisect.calibration.ranges import Ranges, no_ranges, with_scales_given
-from trt_bisect.data.datasets import Dataset, Holdout, hold_out, open_dataset, profile_shapes
+from trt_bisect.data.datasets import Dataset, Holdout, Profile, hold_out, open_dataset, profile_of
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
 from trt_bisect.data.statistics import MOST_SAMPLES, Drift, FedInput, Sketch, drift, statistics
@@ -58,6 +58,7 @@ class GivenData:
         self._progress, self._notes = progress, notes
         self.calibration: DataCalibration | None = None
         self.holdout: Holdout | None = None
+        self._opened: list[tuple[Any, Dataset]] = []
         self.calibrated = 0.0
         self.fed = FedData(network, progress.say)
 
@@ -140,9 +141,17 @@ class GivenData:
         self.holdout = replace(holdout, kept=self.fed.calibrated_with(holdout.kept))
         return self.holdout.kept
 
+    def profile(self, feeds: Iterable[Feeds]) -> Profile:
+        """The shapes and sizes of all samples given, held out or not; the first ones are those of ``feeds``."""
+        return profile_of(feeds).covering(opened.profile for _, opened in self._opened)
+
     def open(self, source: Any) -> Dataset:
         """The samples of a source, for the inputs of the network."""
+        for given, opened in self._opened:
+            if given is source:
+                return opened
         opened = open_dataset(content_of(source), self._network.inputs, pictures=self._options.preprocessing())
+        self._opened.append((source, opened))
         self.fed.opened(opened)
         self._notes += [note for note in noted(DATA, opened.notes) if note not in self._notes]
         return opened
@@ -327,5 +336,5 @@ def _shapes(feeds: Sequence[Feeds]) -> dict[str, str]:
     """The shape of each input, or its smallest and its largest one."""
     return {
         name: shape_text(least) if least == most else f"{shape_text(least)} to {shape_text(most)}"
-        for name, (least, _, most) in profile_shapes(feeds).items()
+        for name, (least, _, most) in profile_of(feeds).shapes.items()
     }

@@ -159,7 +159,7 @@ def load_inputs(folder: Path, key: str) -> tuple[list[Feeds], dict[str, Any]] | 
         for label, array in read_archive(folder / INPUTS).items():
             if record["stacked"]:
                 for index, sample in enumerate(feeds):
-                    sample[label] = array[index]
+                    sample[label] = array[index, ...]  # an array, also of no axis
             else:
                 name, _, number = label.rpartition(".")
                 feeds[int(number)][name] = array

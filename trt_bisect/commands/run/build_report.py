@@ -234,7 +234,7 @@ def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files
     of_user, of_curve, first = answer.of_user, searched.of_curve, searched.first
     experiment, full, members = of_user.experiment, of_user.full, of_user.members
     rule, network = experiment.rule, experiment.network
-    recipe = recipe_of(options, answer) if files else None
+    recipe = recipe_of(setup, options, answer) if files else None
     trials = RunTrials({**first.store.trials, **of_curve.store.trials}, of_curve)
     measured = all_trials(first, of_curve, experiment, answer.experiment)
     plans, builds, inferences = counts(measured)
