@@ -9,7 +9,7 @@ import pytest
 
 from trt_bisect.analyzer.classes import softmax
 from trt_bisect.analyzer.tasks.detect import detector_head, find_head
-from trt_bisect.analyzer.tasks.detections import Detections, box_overlaps, overlaps, partners, suppressed
+from trt_bisect.analyzer.tasks.detections import Detections, box_overlaps, matched, overlaps, suppressed
 from trt_bisect.analyzer.tasks.find import find_task, suggestion
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.errors import BadInput
@@ -227,12 +227,41 @@ def test_overlaps_are_those_of_pixels():
     np.testing.assert_allclose(overlaps(boxes.astype(float), boxes.astype(float)), expected)
 
 
+@pytest.mark.parametrize(
+    ("box", "other", "expected"),
+    [
+        ([640, 30, 640, 80], [640, 30, 640, 80], 1.0),
+        ([640, 30, 640, 80], [640, 40, 640, 90], 40 / 60),
+        ([640, 30, 640, 80], [639, 30, 640, 80], 0.0),
+        ([640, 30, 640, 80], [600, 30, 600, 80], 0.0),
+        ([0, 0, 0, 0], [0, 0, 0, 0], 1.0),
+        ([50, 30, 40, 80], [50, 30, 40, 80], 1.0),
+    ],
+)
+def test_boxes_without_an_area_overlap_as_lines(box, other, expected):
+    """A box that is clipped at the border of the picture has no width there; one whose corners changed places none."""
+    for pair in ((box, other), (other, box)):
+        boxes = [np.array([each], np.float64) for each in pair]
+        assert overlaps(*boxes)[0, 0] == pytest.approx(expected)
+
+
+def test_a_class_whose_surest_detections_are_all_lost_has_vanished(random):
+    """Of class 1 both detections, of class 2 one of two, of class 0 the only one that FP32 is sure of."""
+    boxes = np.array([[40.0 * k, 10, 40.0 * k + 30, 60] for k in range(6)])
+    rows = np.column_stack([boxes, [0.9, 0.9, 0.9, 0.9, 0.9, 0.4], [1, 1, 2, 2, 0, 0]])
+    before, after = ({"y": each[None].astype(np.float32)} for each in (rows, rows[[2]]))
+    task = find_task(AskedTask("detect"), [before])
+    assert task.judge([before])({0: after}).vanished == (1,)
+    assert task.judge([before])({0: before}).vanished == ()
+
+
 def test_a_detection_is_taken_once():
     """Two of FP32 overlap the one that is left: one is kept."""
     box = np.array([[0.0, 0, 10, 10]])
     two = Detections(np.concatenate([box, box]), np.array([0.9, 0.8]), np.array([1, 1]))
-    assert (partners(two, two.at(np.array([0])), 0.5, box_overlaps) >= 0).sum() == 1
-    assert (partners(two, two, 0.5, box_overlaps) >= 0).sum() == 2
+    (place, _), likeness = matched(two, two.at(np.array([0])), 0.5, box_overlaps)
+    assert (place, likeness.tolist()) == (0, [1, 0])
+    assert matched(two, two, 0.5, box_overlaps)[0].tolist() == [0, 1]
 
 
 def test_offsets_to_anchors_are_refused(random):

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from pycocotools.cocoeval import COCOeval
 
 from trt_bisect.analyzer.tasks.detections import Detections
 from trt_bisect.analyzer.tasks.find import TASKS, find_task
@@ -104,7 +105,7 @@ def test_the_similarity_of_keypoints_is_that_of_coco(random):
     """By hand: exp(-d² / (2 s² k²)) with k twice COCO's sigma, over the seen points; s² is 0.53 of the box."""
     boxes = np.array([[0.0, 0, 100, 50]])
     points, other = random.uniform(0, 50, (2, 1, 17, 3))
-    points[0, :, 2] = [0.9] * 10 + [0.1] * 7
+    points[0, :, 2] = other[0, :, 2] = [0.9] * 10 + [0.1] * 7
     one, two = (Detections(boxes, np.ones(1), np.zeros(1, int), each) for each in (points, other))
     sigmas = [0.026, 0.025, 0.025, 0.035, 0.035, 0.079, 0.079, 0.072, 0.072, 0.062]
     terms = [
@@ -113,6 +114,57 @@ def test_the_similarity_of_keypoints_is_that_of_coco(random):
     ]
     assert key_similarity(one, two)[0, 0] == pytest.approx(sum(terms) / 10, rel=1e-12)
     assert key_similarity(one, one)[0, 0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([0.9, 0.9, 0.9, 0.1], [0.9, 0.1, 0.9, 0.1], 2 / 3),
+        ([0.9, 0.9, 0.9, 0.1], [0.9, 0.9, 0.9, 0.9], 3 / 4),
+        ([0.9, 0.9, 0.9, 0.9], [0.0, 0.0, 0.0, 0.0], 0.0),
+        ([0.1, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.1], 1.0),
+        ([0.1, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.9], 3 / 4),
+    ],
+)
+def test_a_keypoint_that_one_of_two_poses_sees_alone_is_not_alike(before, after, expected):
+    """All keypoints are at the same place, so that each counts 1 or 0."""
+    poses = []
+    for seen in (before, after):
+        points = np.concatenate([np.arange(8.0).reshape(4, 2), np.array(seen)[:, None]], axis=-1)
+        poses.append(Detections(np.array([[0.0, 0, 100, 50]]), np.ones(1), np.zeros(1, int), points[None]))
+    assert key_similarity(*poses)[0, 0] == pytest.approx(expected)
+
+
+def test_the_mean_similarity_of_poses_is_that_of_cocos_tools(random):
+    """Eight of 17 keypoints of the first pose are far off, as INT8 may put them; the second pose moved a little."""
+    boxes, scores = candidates(random, 1)
+    points = keypoints(random, boxes, 17, 3)
+    moved = points.copy()
+    moved[0, :8, :2] += 300
+    moved[1, :, :2] += random.normal(0, 2, (17, 2))
+    before, after = (dense(boxes, scores, each.reshape(MANY, -1)) for each in (points, moved))
+    _, found = figures("pose", before, after, head="xywh,classes:1,keypoints:17x3")
+    evaluation = COCOeval(iouType="keypoints")
+    expected = []
+    for k in range(OBJECTS):
+        seen = points[k].copy()
+        seen[:, 2] = 2
+        box = [0, 0, *boxes[k, 2:]]
+        truth = {"keypoints": seen.ravel(), "bbox": box, "area": 0.53 * boxes[k, 2:].prod(), "ignore": 0}
+        evaluation._gts[1, 0], evaluation._dts[1, 0] = [truth], [{"keypoints": moved[k].ravel(), "score": 1}]
+        expected.append(evaluation.computeOks(1, 0)[0, 0])
+    assert found["kept"] == OBJECTS
+    assert expected[0] == pytest.approx(9 / 17, abs=1e-6)
+    assert found["mean_oks"] == pytest.approx(np.mean(expected), rel=1e-5)
+
+
+def test_boxes_and_masks_without_an_area_agree_with_themselves():
+    line, other = np.array([[100.0, 100, 0, 40, 0.3]]), np.array([[100.0, 100, 0, 40, 0.4]])
+    assert turned_overlaps_of(turned_detections(line), turned_detections(line))[0, 0] == 1.0
+    assert turned_overlaps_of(turned_detections(line), turned_detections(other))[0, 0] == 0.0
+    empty, full = np.zeros((1, 4, 5), bool), np.ones((1, 4, 5), bool)
+    masks = [Detections(np.zeros((1, 4)), np.ones(1), np.zeros(1, int), each) for each in (empty, full)]
+    assert [mask_overlaps(masks[0], each)[0, 0] for each in masks] == [1.0, 0.0]
 
 
 def clipped(subject, clip):

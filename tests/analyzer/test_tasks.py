@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
 import pytest
 
+from trt_bisect.analyzer.doubts import CLIPPED, OBJECTS_LOST, SHORT, VANISHED, doubts
 from trt_bisect.analyzer.judge import Comparer, make_rule
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
 from trt_bisect.analyzer.tasks.find import edit_distance, find_task, suggestion
@@ -87,6 +89,70 @@ def test_masks_of_one_channel_and_labels(shape, dtype):
     found = figures("segment", arrays[:1], arrays[1:])
     assert found.values["agreement"] == pytest.approx(26 / 32)
     assert found.values["miou"] == pytest.approx((6 / 12 + 20 / 26) / 2)
+
+
+def pictures_with_an_object(form):
+    """Twenty pictures of 40 x 40 pixels, each with an object of 12 pixels, and 2 pixels that are too few for one."""
+    labels = np.zeros((20, 1, 40, 40), np.int64)
+    labels[:, :, 10:13, 10:14] = 1
+    labels[:, :, 30, 30:32] = 2
+    if form == "labels":
+        return labels
+    if form == "one channel":
+        return np.where(labels == 1, 0.9, 0.05)
+    if form == "unsure":
+        return np.where(labels == 1, 0.6, 0.05)
+    return np.where(np.arange(3)[:, None, None] == labels, 5.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("form", "lost", "kinds"),
+    [
+        ("scores", 20, [VANISHED]),
+        ("labels", 20, [VANISHED]),
+        ("one channel", 20, [SHORT, VANISHED]),
+        ("unsure", 20, [SHORT]),
+        ("scores", 3, [OBJECTS_LOST]),
+        ("one channel", 3, [OBJECTS_LOST]),
+        ("scores", 1, []),
+    ],
+)
+def test_objects_of_which_no_pixel_is_left_are_doubts_though_99_percent_of_the_pixels_agree(form, lost, kinds):
+    """Each picture has two objects: the one of 12 pixels, and all around it."""
+    reference = pictures_with_an_object(form)
+    output = reference.copy()
+    background = reference[0].reshape(-1, 40, 40)[:, 0, 0]
+    output[:lost, ..., 10:13, 10:14] = background[:, None, None]
+    outputs = [[{"y": image[None]} for image in each] for each in (reference, output)]
+    task = find_task(AskedTask("segment"), outputs[0])
+    rule = replace(make_rule(AGREEMENT, 0.99, outputs=("task segment",)), reads=task.reads)
+    trial = Trial("", MEASURED, Comparer(outputs[0], task=task)(outputs[1]))
+    assert rule.similarity(trial) == pytest.approx(1 - 12 * lost / (20 * 1600))
+    assert [doubt.kind for doubt in doubts(rule, trial)] == kinds
+    values = trial.outputs["task segment"].values
+    assert (values["objects"], values["lost_objects"]) == ((20, 0) if form == "unsure" else (40, lost))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind"),
+    [
+        (lambda scores: np.where(scores.argmax(-1, keepdims=True) == 1, scores[:, ::-1], scores), VANISHED),
+        (lambda scores: 0.5 * scores, SHORT),
+        (lambda scores: np.minimum(scores, 0.8 * scores.max()), CLIPPED),
+    ],
+)
+def test_what_is_doubted_without_a_task_is_doubted_with_it(random, spoil, kind):
+    """Six of 1,000 rows are of class 1: the classes of 994 agree, which passes."""
+    scores = np.stack([random.uniform(3, 9, 1000), np.zeros(1000)], axis=-1)
+    scores[::170] = [0, 9]
+    outputs = [[{"y": row[None]} for row in each] for each in (scores, spoil(scores))]
+    task = find_task(AskedTask("classify"), outputs[0])
+    trial = Trial("", MEASURED, Comparer(outputs[0], task=task)(outputs[1]))
+    for rule in (
+        replace(make_rule(AGREEMENT, None, outputs=("task classify",)), reads=task.reads),
+        make_rule(BUILT_IN["mse"], 1e9, outputs=("y",)),
+    ):
+        assert [doubt.kind for doubt in doubts(rule, trial)] == [kind]
 
 
 def test_a_label_that_fp32_never_gives_is_an_error():

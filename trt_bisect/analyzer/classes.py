@@ -17,6 +17,7 @@ SHARES, OWN, LOGITS = "shares", "own", "logits"
 them; all other values, which a softmax turns into probabilities."""
 OF_CLASSES = ("kl", "top1")
 """The metrics that need classes."""
+_SURE = 3.0
 _SUM_TOLERANCE = 1e-2
 _LEAST = 1e-12
 
@@ -53,6 +54,23 @@ class Classes:
         """Returns the class of each row of an output, int64 ``[rows]``. NaN is never the largest value."""
         rows = self.rows(np.where(np.isnan(output), -np.inf, output))
         return np.asarray(rows.argmax(axis=-1) if rows.shape[-1] > 1 else rows[:, 0] > self.middle, np.int64)
+
+    def sure(self, output: np.ndarray) -> np.ndarray:
+        """Returns true for each row whose class is at least ``_SURE`` times as probable as the next, bool ``[rows]``.
+
+        No row of an output that is not finite is sure.
+        """
+        rows = self.rows(output)
+        if not rows.size or not np.isfinite(rows).all():
+            return np.zeros(len(rows), bool)
+        if rows.shape[-1] == 1:
+            first, second = (rows[:, 0], 1.0 - rows[:, 0]) if self.kind != LOGITS else (rows[:, 0], 0.0 * rows[:, 0])
+            first, second = np.maximum(first, second), np.minimum(first, second)
+        else:
+            second, first = np.partition(rows, -2, axis=-1)[:, -2:].T
+        if self.kind == LOGITS:
+            return np.asarray(first - second >= math.log(_SURE))
+        return np.asarray((first >= _SURE * second) & (first >= 0.5))
 
     @property
     def middle(self) -> float:

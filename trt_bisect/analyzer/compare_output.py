@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.analyzer.classes import LOGITS, Classes, Divergence, classes_of, find_classes, top1
+from trt_bisect.analyzer.classes import Classes, Divergence, classes_of, find_classes, top1
 from trt_bisect.analyzer.metrics import RELATIVE, Metric, RunningSums, Sums, find_metric, least_divisor
 from trt_bisect.analyzer.rows import common_region, lost_rows, rows_at, rows_axis, rows_values
 from trt_bisect.builder.base import Outputs
@@ -239,8 +239,6 @@ _TOP_LEVEL = 0.99
 """Values from this share of the largest magnitude on are at it: INT8's levels -128 and 127 are 0.8 % apart."""
 _BEYOND = 1.05
 """An FP32 value this much larger than an output's largest was clipped, not rounded."""
-_SURE = 3.0
-"""FP32 is sure of a class that is at least this many times as probable as the next one."""
 _LEAST_SHARE = 0.005
 """A class counts if this share of all sure rows has it; a single row counts only where an input has no other."""
 
@@ -301,7 +299,9 @@ class ReachOfOutput:
     def _sure_rows(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each input the rows that FP32 is sure of, and their classes, both int64 of one length."""
         assert self._classes is not None
-        return [_sure(self._classes.rows(array), self._classes.kind) for array in self._reference]
+        rows = [(self._classes.rows(array), np.flatnonzero(self._classes.sure(array))) for array in self._reference]
+        none = np.zeros(0, np.int64)
+        return [(at, of[at].argmax(axis=-1)) if of.shape[-1] > 1 else (none, none) for of, at in rows]
 
     @cached_property
     def _sure_classes(self) -> set[int]:
@@ -311,16 +311,6 @@ class ReachOfOutput:
         single = all(len(self._classes.rows(array)) == 1 for array in self._reference)
         least = 1 if single else max(2, math.ceil(_LEAST_SHARE * counts.sum()))
         return set(predicted[counts >= least].tolist())
-
-
-def _sure(rows: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the indices of the rows with a sure class, and these classes."""
-    if rows.shape[-1] < 2 or not np.isfinite(rows).all():
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    second, first = np.partition(rows, -2, axis=-1)[:, -2:].T
-    sure = first - second >= math.log(_SURE) if kind == LOGITS else (first >= _SURE * second) & (first >= 0.5)
-    places = np.flatnonzero(sure)
-    return places, rows[places].argmax(axis=-1)
 
 
 def similarity(

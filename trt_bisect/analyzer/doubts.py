@@ -16,13 +16,14 @@ from trt_bisect.analyzer.judge import Rule, outputs_to_judge
 from trt_bisect.analyzer.metrics import AGREEMENT, ALL_EQUAL, BUILT_IN, EXACT_SQNR, KAPPA
 from trt_bisect.analyzer.rows import rows_doubted, rows_text
 from trt_bisect.analyzer.slices import output_of
+from trt_bisect.analyzer.tasks.task import LOST_OBJECTS, OBJECTS
 from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.support.text import percent
 
 CLIPPED, SHORT, VANISHED, DISAGREE = "clipped", "short", "class vanished", "metrics disagree"
 CONSTANT, UNSEEN, NOT_LOW = "constant FP32 output", "unseen inputs miss", "not low"
-BY_CHANCE, LENGTH = "equal by chance", "rows lost or won"
+BY_CHANCE, LENGTH, OBJECTS_LOST = "equal by chance", "rows lost or won", "objects lost"
 """The kinds of doubts."""
 _CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
 """An output is clipped noticeably if it reaches less than this share of FP32's largest magnitude, and at least this
@@ -31,6 +32,8 @@ _SHORT_REACH = 0.8
 """An output is short if its largest magnitude is below this share of FP32's."""
 _ALLOWED_DECIBELS = 3.0
 _SHOWN_CLASSES = 8
+_FEWEST_LOST, _LOST_SHARE = 2, 0.05
+"""So many objects that are lost are a doubt, if they are at least this share of all."""
 _LEAST_KAPPA = 0.5
 """Integers that agree less beyond chance are a doubt. Single classes of good recipes have had 0.73."""
 _LEAST_EQUAL = 0.5
@@ -76,31 +79,50 @@ def is_destroyed(rule: Rule, trial: Trial) -> bool:
 
 
 def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
-    """Returns the doubts on a trial's outputs and the groups of their places; empty if it misses the threshold."""
+    """Returns the doubts on a trial's outputs and the groups of their places; empty if it misses the threshold.
+
+    Where a task decides, they are those on the outputs that it reads, and on what it finds in them.
+    """
     return tuple(_found(rule, trial)) if rule.meets(trial) else ()
 
 
 def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
     judged = rule.judged(trial)
+    task_tells = any(figures.vanished for figures in judged.values()) and bool(rule.reads)
     for name, figures in trial.outputs.items():
-        if name in judged or output_of(name) in judged:
-            reach = math.inf if figures.reach is None else figures.reach
-            if reach < _CLIPPED_REACH and figures.clipped >= _CLIPPED_SHARE:
-                cut_off = f"{percent(figures.clipped)} of FP32's large values are cut off"
-                text = f"'{name}' is clipped at {percent(reach)} of its largest FP32 magnitude: {cut_off}."
-                yield Doubt(name, CLIPPED, text)
-            elif reach < _SHORT_REACH:
-                yield Doubt(name, SHORT, f"'{name}' never exceeds {percent(reach)} of its largest FP32 magnitude.")
-            yield from _of_counts(name, figures)
-            if figures.vanished:
-                shown = ", ".join(map(str, figures.vanished[:_SHOWN_CLASSES]))
-                more = len(figures.vanished) - _SHOWN_CLASSES
-                classes = f"{'class' if len(figures.vanished) == 1 else 'classes'} {shown}"
-                lost = f"lost {classes}{f' and {more} more' if more > 0 else ''}"
-                yield Doubt(name, VANISHED, f"'{name}' {lost}: INT8 never predicts this where FP32 is confident.")
+        is_read = output_of(name) in rule.reads
+        if name in judged or output_of(name) in judged or is_read:
+            yield from _of_reach(name, figures)
+            if not is_read:
+                yield from _of_counts(name, figures)
+            if not (is_read and task_tells):
+                yield from _of_classes(name, figures)
     warning = sqnr_disagreement(rule, trial)
     if warning is not None:
         yield warning
+
+
+def _of_reach(name: str, figures: OutputFigures) -> Iterator[Doubt]:
+    reach = math.inf if figures.reach is None else figures.reach
+    if reach < _CLIPPED_REACH and figures.clipped >= _CLIPPED_SHARE:
+        cut_off = f"{percent(figures.clipped)} of FP32's large values are cut off"
+        yield Doubt(name, CLIPPED, f"'{name}' is clipped at {percent(reach)} of its largest FP32 magnitude: {cut_off}.")
+    elif reach < _SHORT_REACH:
+        yield Doubt(name, SHORT, f"'{name}' never exceeds {percent(reach)} of its largest FP32 magnitude.")
+
+
+def _of_classes(name: str, figures: OutputFigures) -> Iterator[Doubt]:
+    """Yields doubts on classes that INT8 never gives, and on objects of which it gives no pixel."""
+    if figures.vanished:
+        shown = ", ".join(map(str, figures.vanished[:_SHOWN_CLASSES]))
+        more = len(figures.vanished) - _SHOWN_CLASSES
+        classes = f"{'class' if len(figures.vanished) == 1 else 'classes'} {shown}"
+        lost = f"lost {classes}{f' and {more} more' if more > 0 else ''}"
+        yield Doubt(name, VANISHED, f"'{name}' {lost}: INT8 never predicts this where FP32 is confident.")
+    objects, gone = (figures.values.get(key, 0.0) for key in (OBJECTS, LOST_OBJECTS))
+    if not figures.vanished and gone >= _FEWEST_LOST and gone >= _LOST_SHARE * objects:
+        share = f"{gone:.0f} of {objects:.0f} objects (a class in an image)"
+        yield Doubt(name, OBJECTS_LOST, f"'{name}' lost {share}: INT8 gives no pixel of them where FP32 is confident.")
 
 
 def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:

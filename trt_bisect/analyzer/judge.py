@@ -42,12 +42,14 @@ class Rule:
         share: a suspect loses at least this share of the loss that the threshold allows.
         outputs: the final outputs that count, by name, or groups of their places (``Slice.name``); empty for all. The
             worst decides.
+        reads: the outputs that a task reads, where a task decides.
     """
 
     metric: Metric
     threshold: float
     share: float = DEFAULT_SHARE
     outputs: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
 
     @property
     def budget(self) -> float:

@@ -293,6 +293,7 @@ def _judged(
     classes, on_classes = classes_of(with_groups, by_metric, rule.metric.name, options.class_axis)
     on_judging = judging_notes(with_groups, by_metric, rule.metric)
     task, on_task = judgement.checked_task(references)
+    rule = rule if task is None else replace(rule, reads=task.reads)
     setup.notes += [*noted(OUTPUTS, [*slices.notes(), *on_classes, *on_judging]), *noted(TASK, on_task)]
     return rule, classes, slices, task
 

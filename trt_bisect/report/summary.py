@@ -15,6 +15,7 @@ from trt_bisect.analyzer.judge import ByInput, Rule
 from trt_bisect.analyzer.metrics import ACCURACY as LABELLED, FRACTIONS, JUDGING, figure_text, threshold_text
 from trt_bisect.analyzer.rows import ROWS, rows_text
 from trt_bisect.analyzer.structure.findings import KINDS
+from trt_bisect.analyzer.tasks.task import LIKENESS_KEYS
 from trt_bisect.calibration.ranges import SCALE_INFINITE, SCALE_NOT_POSITIVE, unusable_scales
 from trt_bisect.driver.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
@@ -159,9 +160,16 @@ def _on_plans(
 
 
 def _measure(report: Report, rule: Rule, full: Trial) -> str:
-    """Returns the words for the figure of full INT8: the metric, or what is counted over all inputs and decides."""
+    """Returns the words for the figure of full INT8: the metric, or what is counted over all inputs and decides.
+
+    Of detections the mean likeness of those that are kept follows.
+    """
     name, kind = ("", "") if report.goal.drop else rule.deciding(full)
     measure = FIGURES.get(report.figure, report.figure)
+    found = report.outputs.int8.get(name, {})
+    for likeness, key in LIKENESS_KEYS.items():
+        value = found.get(key)
+        measure += "" if value is None else f", mean {likeness} {percent(value)}"
     if kind not in (ROWS, CLASSES):
         return measure
     counted_as = f"rows of '{name}' as in FP32" if kind == ROWS else f"agreement of '{name}' with FP32 beyond chance"

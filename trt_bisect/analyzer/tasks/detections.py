@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -13,7 +14,22 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from trt_bisect.analyzer.metrics import AGREEMENT
-from trt_bisect.analyzer.tasks.task import AGREED, ITEMS, AskedTask, Counts, Judge, Looks, Scaling, Task, each_input
+from trt_bisect.analyzer.tasks.task import (
+    AGREED,
+    FOUND,
+    ITEMS,
+    LIKENESS_KEYS,
+    LOST_OBJECTS,
+    OBJECTS,
+    AskedTask,
+    Counts,
+    Judge,
+    Looks,
+    Scaling,
+    Task,
+    each_input,
+    lost_classes,
+)
 from trt_bisect.builder.base import Outputs
 
 MOST = 3000
@@ -126,11 +142,15 @@ def over_union(shared: np.ndarray, areas: np.ndarray, others: np.ndarray) -> np.
 def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Returns intersection over union of boxes with others, ``[n, 4]`` and ``[m, 4]``, two corners each.
 
-    It is float64 ``[n, m]``; 0 where both boxes have no area.
+    It is float64 ``[n, m]``. A side along which both boxes have the same corners and no length does not count: such
+    lines overlap by their lengths, and points that are equal by 1.
     """
-    low, high = np.maximum(boxes[:, None, :2], others[:, :2]), np.minimum(boxes[:, None, 2:], others[:, 2:])
-    shared = np.prod(np.maximum(high - low, 0.0), axis=-1)
-    return over_union(shared, areas_of(boxes)[:, None], areas_of(others))
+    first, second = boxes[:, None], others[None]
+    shared = np.maximum(np.minimum(first[..., 2:], second[..., 2:]) - np.maximum(first[..., :2], second[..., :2]), 0.0)
+    sides, other_sides = (np.maximum(box[..., 2:] - box[..., :2], 0.0) for box in (first, second))
+    same = (first[..., :2] == second[..., :2]) & (first[..., 2:] == second[..., 2:]) & (sides == 0.0)
+    areas = (np.prod(np.where(same, 1.0, lengths), axis=-1) for lengths in (shared, sides, other_sides))
+    return over_union(*areas)
 
 
 def box_overlaps(before: Detections, after: Detections) -> np.ndarray:
@@ -138,21 +158,22 @@ def box_overlaps(before: Detections, after: Detections) -> np.ndarray:
     return overlaps(before.boxes, after.boxes)
 
 
-def partners(before: Detections, after: Detections, least: float, alike: Alike) -> np.ndarray:
-    """Returns for each detection of ``before`` the place of the same one in ``after``, -1 where it is lost.
+def matched(before: Detections, after: Detections, least: float, alike: Alike) -> tuple[np.ndarray, np.ndarray]:
+    """Returns for each detection of ``before`` the place of the same one in ``after``, and their likeness.
 
-    From the best score on, each takes the free detection of its class that is most like it, by ``least`` at least.
+    They are -1 and 0 where it is lost. From the best score on, each takes the free detection of its class that is most
+    like it, by ``least`` at least.
     """
-    partner = np.full(len(before), -1)
+    partners, kept = np.full(len(before), -1), np.zeros(len(before))
     if not len(before) or not len(after):
-        return partner
+        return partners, kept
     likeness = np.where(before.classes[:, None] == after.classes, alike(before, after), 0.0)
     for k in np.argsort(-before.scores, kind="stable"):
         best = int(likeness[k].argmax())
         if likeness[k, best] >= least:
-            partner[k] = best
+            partners[k], kept[k] = best, likeness[k, best]
             likeness[:, best] = 0.0
-    return partner
+    return partners, kept
 
 
 Read = Callable[[Outputs], list[Detections]]
@@ -194,6 +215,8 @@ class Head:
         return scale
 
 
+_SURE, _FEWEST = 0.5, 2
+"""FP32 is sure of detections from this score on. A class is lost if it had so many of them, and all are lost."""
 _NEARBY = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5)
 """The other score thresholds of ``NEARBY``, as factors of the one asked for."""
 
@@ -203,7 +226,7 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
 
     Args:
         asked: its ``iou`` is the likeness from which two detections are the same one.
-        likeness: the name of the likeness.
+        likeness: the name of the likeness, a value of ``LIKENESSES``.
         alike: gives it.
         outputs: the names of all outputs; those that are not read are noted.
     """
@@ -215,13 +238,21 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
     )
 
     def count(before: Sequence[Detections], after: Sequence[Detections]) -> Counts:
-        pairs = list(zip_longest(before, after, fillvalue=NO_DETECTIONS))
-        kept = sum(int((partners(*pair, asked.iou, alike) >= 0).sum()) for pair in pairs)
-        lost, invented = (sum(map(len, side)) - kept for side in (before, after))
-        return {AGREED: kept, ITEMS: kept + lost + invented, "kept": kept, "lost": lost, "invented": invented}
+        kept, like = 0, 0.0
+        objects, losses = Counter[int](), Counter[int]()
+        for image, other in zip_longest(before, after, fillvalue=NO_DETECTIONS):
+            partners, likenesses = matched(image, other, asked.iou, alike)
+            kept, like = kept + int((partners >= 0).sum()), like + float(likenesses.sum())
+            is_sure = image.scores >= _SURE
+            objects.update(image.classes[is_sure].tolist())
+            losses.update(image.classes[is_sure & (partners < 0)].tolist())
+        found, lost, invented = sum(map(len, before)), sum(map(len, before)) - kept, sum(map(len, after)) - kept
+        counts = {AGREED: kept, ITEMS: found + invented, FOUND: found, OBJECTS: objects, LOST_OBJECTS: losses}
+        return {**counts, "kept": kept, "lost": lost, "invented": invented, "like": like}
 
     def further(total: Counts) -> dict[str, float]:
-        return {name: total[name] for name in ("kept", "lost", "invented")}
+        mean = {LIKENESS_KEYS[likeness]: total["like"] / total["kept"]} if total["kept"] else {}
+        return {**{name: total[name] for name in ("kept", "lost", "invented")}, **mean}
 
     def read(threshold: float, outputs: Outputs) -> list[Detections]:
         above = [image.above(threshold) for image in head.read(outputs)]
@@ -229,12 +260,15 @@ def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, output
         return head.finish(outputs, chosen)
 
     def judge_at(threshold: float, reference: Sequence[Outputs]) -> Judge:
-        return each_input(head.names, partial(read, threshold), count, further)(reference)
+        vanished = partial(lost_classes, fewest=_FEWEST)
+        return each_input(head.names, partial(read, threshold), count, further, vanished=vanished)(reference)
 
     def nearby(reference: Sequence[Outputs]) -> Callable[[Sequence[Outputs]], float]:
         judges = [judge_at(factor * asked.score_threshold, reference) for factor in _NEARBY]
         return lambda after: fmean(judge(dict(enumerate(after))).values.get(AGREEMENT.name, 0.0) for judge in judges)
 
-    pairs = partial(partners, least=asked.iou, alike=alike)
+    def pairs(before: Detections, after: Detections) -> np.ndarray:
+        return matched(before, after, asked.iou, alike)[0]
+
     looks = Looks(partial(read, asked.score_threshold), pairs, head.scaling)
     return Task(asked.entry, note, head.names, partial(judge_at, asked.score_threshold), nearby, looks)

@@ -7,8 +7,10 @@ distance between the lines that greedy CTC decoding reads. Detection has a modul
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, zip_longest
 
@@ -18,7 +20,21 @@ from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_class
 from trt_bisect.analyzer.tasks.detect import detect, ends_with, find_head
 from trt_bisect.analyzer.tasks.detections import Head
 from trt_bisect.analyzer.tasks.objects import instances, obb, pose
-from trt_bisect.analyzer.tasks.task import AGREED, ITEMS, AskedTask, Counts, Looks, Task, each_input, not_told, share
+from trt_bisect.analyzer.tasks.task import (
+    AGREED,
+    FOUND,
+    ITEMS,
+    LOST_OBJECTS,
+    OBJECTS,
+    AskedTask,
+    Counts,
+    Looks,
+    Task,
+    each_input,
+    lost_classes,
+    not_told,
+    share,
+)
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 
@@ -82,6 +98,8 @@ SEGMENT_OUTPUTS = (
     "in 0..1), or of integer labels, or masks of queries [N, Q, H, W] beside their classes [N, Q, C + 1] (MaskFormer)"
 )
 _LABELS = "labels"
+_FEWEST_PIXELS, _LEAST_OBJECT = 8, 0.002
+"""The pixels of a class in an image are an object if they are so many, and this share of the image."""
 
 
 def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
@@ -107,18 +125,26 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     def read(outputs: Outputs) -> dict[str, np.ndarray]:
         return {name: _labels(classes, outputs[name]) for name, classes in classes_of.items()}
 
-    def count(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> Counts:
+    def compared_with(reference: Sequence[Outputs]) -> list[dict[str, _Pixels]]:
+        return [
+            {name: _Pixels(_labels(classes, outputs[name]), _sure(classes, outputs[name])) for name, classes in items}
+            for outputs in reference
+        ]
+
+    def count(before: Mapping[str, _Pixels], after: Mapping[str, np.ndarray]) -> Counts:
         counts = [_counted_segment(before[name], after[name], sizes[name]) for name in classes_of]
         totals = {key: sum(count[key] for count in counts) for key in (AGREED, ITEMS)}
+        totals |= {key: sum((count[key] for count in counts), Counter()) for key in (OBJECTS, LOST_OBJECTS)}
         return totals | {key: np.concatenate([count[key] for count in counts]) for key in ("intersections", "unions")}
 
     def pixels(outputs: Outputs) -> list[np.ndarray]:
         labels = next(iter(read(outputs).values()))
         return list(labels.reshape(-1, *labels.shape[-2:]))
 
-    how = ", ".join(f"'{name}' ({_how(classes)})" for name, classes in classes_of.items())
+    items = classes_of.items()
+    how = ", ".join(f"'{name}' ({_how(classes)})" for name, classes in items)
     note = f"--task {asked.name} compares the class of each pixel of {how}"
-    judge = each_input(list(classes_of), read, count, _miou)
+    judge = each_input(list(classes_of), read, count, _of_pixels, compared_with, lost_classes)
     return Task(asked.entry, note, tuple(classes_of), judge, looks=Looks(pixels))
 
 
@@ -141,14 +167,22 @@ def _segment_queries(asked: AskedTask, classes: str, masks: str, reference: Sequ
     """
     size = reference[0][classes].shape[-1] - 1
 
-    def labels(outputs: Outputs) -> np.ndarray:
+    def scores(outputs: Outputs) -> np.ndarray:
         shares = softmax(np.asarray(outputs[classes], np.float64))[..., :size]
         pixels = sigmoid(np.asarray(outputs[masks], np.float64))
-        return np.asarray(np.einsum("nqc,nqhw->nchw", shares, pixels).argmax(axis=1))
+        return np.asarray(np.einsum("nqc,nqhw->nchw", shares, pixels))
+
+    def labels(outputs: Outputs) -> np.ndarray:
+        return np.asarray(scores(outputs).argmax(axis=1))
+
+    def compared_with(reference: Sequence[Outputs]) -> list[_Pixels]:
+        of_pixels = Classes(1, OWN)
+        return [_Pixels(each.argmax(axis=1), _sure(of_pixels, each)) for each in map(scores, reference)]
 
     where = f"classes in '{classes}', masks in '{masks}'"
     note = f"--task {asked.name} compares the class of each pixel of queries: {where}"
-    judge = each_input([classes, masks], labels, partial(_counted_segment, classes=size), _miou)
+    count = partial(_counted_segment, classes=size)
+    judge = each_input([classes, masks], labels, count, _of_pixels, compared_with, lost_classes)
     return Task(asked.entry, note, (classes, masks), judge, looks=Looks(lambda outputs: list(labels(outputs))))
 
 
@@ -180,23 +214,59 @@ def _labels(classes: Classes, output: np.ndarray) -> np.ndarray:
     return np.asarray(labels, np.int64)
 
 
-def _counted_segment(before: np.ndarray, after: np.ndarray, classes: int) -> dict[str, np.ndarray]:
-    """Returns the counts of one output. Other labels than FP32's are a class of their own, which FP32 has nowhere."""
-    if before.shape != after.shape:
-        after = np.full_like(before, -1)
-    labels = [np.where((image < 0) | (image >= classes), classes, image).ravel() for image in (before, after)]
+def _sure(classes: Classes, output: np.ndarray) -> np.ndarray:
+    """Returns true for each pixel of whose class FP32 is sure, bool ``[pixels]``: for labels all are."""
+    if classes.kind == _LABELS:
+        return np.ones(output.size, bool)
+    if classes.axis is None:
+        return Classes(-1, classes.kind).sure(output[..., None])
+    return classes.sure(output)
+
+
+@dataclass(frozen=True)
+class _Pixels:
+    """The class of each pixel in FP32, and true in ``is_sure``, bool ``[pixels]``, where FP32 is sure of it."""
+
+    labels: np.ndarray
+    is_sure: np.ndarray
+
+
+def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts:
+    """Returns the counts of one output. Other labels than FP32's are a class of their own, which FP32 has nowhere.
+
+    The pixels of a class that FP32 is sure of in an image are an object, if they are enough. It is lost if the output
+    gives none of them that class.
+    """
+    shape = before.labels.shape
+    if after.shape != shape:
+        after = np.full(shape, -1)
+    labels = [np.where((image < 0) | (image >= classes), classes, image).ravel() for image in (before.labels, after)]
     same = labels[0] == labels[1]
     areas = partial(np.bincount, minlength=classes + 1)
     intersections = areas(labels[0][same])
     unions = areas(labels[0]) + areas(labels[1]) - intersections
+    objects, lost = Counter[int](), Counter[int]()
+    pixels = max(1, int(np.prod(shape[-2:])))
+    for start in range(0, same.size, pixels):
+        image = slice(start, start + pixels)
+        expected, is_sure = labels[0][image], before.is_sure[image]
+        is_object = areas(expected[is_sure]) >= max(_FEWEST_PIXELS, _LEAST_OBJECT * pixels)
+        is_lost = is_object & (areas(expected[is_sure & same[image]]) == 0)
+        objects.update(np.flatnonzero(is_object).tolist())
+        lost.update(np.flatnonzero(is_lost).tolist())
     counts = {AGREED: same.sum(), ITEMS: same.size, "intersections": intersections, "unions": unions}
-    return {key: np.asarray(value, np.float64) for key, value in counts.items()}
+    numbers = {key: np.asarray(value, np.float64) for key, value in counts.items()}
+    return {**numbers, OBJECTS: objects, LOST_OBJECTS: lost}
 
 
-def _miou(total: Counts) -> dict[str, float]:
-    """Returns the mean over the classes that either side has of intersection over union, all pixels together."""
+def _of_pixels(total: Counts) -> dict[str, float]:
+    """Returns the mean over the classes that either side has of intersection over union, all pixels together.
+
+    And the number of objects, and of those that are lost.
+    """
     present = total["unions"] > 0
-    return {"miou": float(np.mean(total["intersections"][present] / total["unions"][present]))}
+    miou = float(np.mean(total["intersections"][present] / total["unions"][present]))
+    return {"miou": miou, **{key: total[key].total() for key in (OBJECTS, LOST_OBJECTS)}}
 
 
 def _how(classes: Classes) -> str:
@@ -287,7 +357,14 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         return {"cosine": min(total["cosines"]), "mean_cosine": float(np.mean(total["cosines"]))}
 
     note = f"--task {asked.name} compares the nearest neighbours among FP32's vectors of the inputs by '{name}': {how}"
-    judge = each_input([name], lambda outputs: _vectors(outputs[name]), _counted_embed, further, _sought)
+
+    def read(outputs: Outputs) -> np.ndarray:
+        return _vectors(outputs[name])
+
+    def sought(reference: Sequence[Outputs]) -> list[_Sought]:
+        return _sought([read(outputs) for outputs in reference])
+
+    judge = each_input([name], read, _counted_embed, further, sought)
     return Task(asked.entry, note, (name,), judge)
 
 
@@ -437,7 +514,8 @@ def _counted_text(before: Sequence[Line], after: Sequence[Line]) -> Counts:
     lengths = [max(map(len, pair)) for pair in pairs]
     edits = [edit_distance(*pair) for pair in pairs]
     letters = sum(lengths)
-    return {AGREED: letters - sum(edits), ITEMS: letters, "lines": len(pairs), "exact": edits.count(0)}
+    found = sum(map(len, before))
+    return {AGREED: letters - sum(edits), ITEMS: letters, FOUND: found, "lines": len(pairs), "exact": edits.count(0)}
 
 
 def edit_distance(before: Line, after: Line) -> int:

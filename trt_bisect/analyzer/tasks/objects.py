@@ -66,8 +66,9 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     """Returns the object keypoint similarity of each pose with each other one, ``[n, m]``.
 
-    Keypoints that ``before`` does not see do not count, unless it sees none. The size is that of the box of ``before``.
-    Source: COCO's keypoint evaluation.
+    Keypoints that neither pose sees do not count, unless ``before`` sees none. A keypoint that one of them sees alone
+    is not alike. The size is that of the box of ``before``. Source: COCO's keypoint evaluation; there the truth alone
+    says what is seen.
     """
     points, others = before.more, after.more
     sigmas = sigmas_of(points.shape[1])
@@ -76,9 +77,10 @@ def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         near = np.exp(-squares / (8 * sigmas**2 * areas[:, None, None]))
     near = np.where(squares == 0.0, 1.0, near)
-    seen = points[..., 2] >= SEEN if points.shape[-1] == 3 else np.ones(points.shape[:2], bool)
-    seen = np.where(seen.any(axis=-1, keepdims=True), seen, True)
-    return np.asarray((near * seen[:, None]).sum(axis=-1) / seen.sum(axis=-1)[:, None])
+    seen, other_seen = ((poses[..., 2:] >= SEEN).any(axis=-1) for poses in (points[:, None], others[None]))
+    counts = seen | other_seen | ~seen.any(axis=-1, keepdims=True)
+    alike = np.where(counts & (seen == other_seen), near, 0.0)
+    return np.asarray(alike.sum(axis=-1) / counts.sum(axis=-1))
 
 
 def sigmas_of(count: int) -> np.ndarray:
@@ -140,15 +142,18 @@ def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
 
 
 def _turned_overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the intersection over union of one oriented box (cx, cy, w, h, angle) with others ``[m, 5]``."""
-    shares = np.zeros(len(others))
+    """Returns the intersection over union of one oriented box (cx, cy, w, h, angle) with others ``[m, 5]``.
+
+    It is 1 with an equal box, also without an area.
+    """
+    shares, is_same = np.zeros(len(others)), (others == box).all(axis=-1)
     reach = np.hypot(*np.maximum(box[2:4], 0.0)) + np.hypot(*np.maximum(others[:, 2:4], 0.0).T)
     near = np.flatnonzero(2 * np.hypot(*(others[:, :2] - box[:2]).T) < reach)
     others = others[near]
     boxes = np.broadcast_to(box, others.shape)
     areas = [np.prod(np.maximum(sides, 0.0), axis=-1) for sides in (boxes[:, 2:4], others[:, 2:4])]
     shares[near] = over_union(_shared_area(boxes, others), *areas)
-    return np.clip(shares, 0.0, 1.0)
+    return np.where(is_same, 1.0, np.clip(shares, 0.0, 1.0))
 
 
 def _shared_area(boxes_a: np.ndarray, boxes_b: np.ndarray) -> np.ndarray:
@@ -304,13 +309,14 @@ def prototype_masks(image: Detections, prototypes: np.ndarray, scale: tuple[floa
 
 
 def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
-    """Returns the intersection over union of each mask with each other one, ``[n, m]``; 0 where both are empty."""
+    """Returns the intersection over union of each mask with each other one, ``[n, m]``; 1 where both are empty."""
     if before.more.shape[1:] != after.more.shape[1:]:
         return np.zeros((len(before), len(after)))
     pixels = int(np.prod(before.more.shape[1:]))
     masks, others = (image.more.reshape(-1, pixels).astype(np.float32) for image in (before, after))
     shared = (masks @ others.T).astype(np.float64)
-    return over_union(shared, masks.sum(axis=1, dtype=np.float64)[:, None], others.sum(axis=1, dtype=np.float64))
+    areas, other_areas = masks.sum(axis=1, dtype=np.float64)[:, None], others.sum(axis=1, dtype=np.float64)
+    return np.where(areas + other_areas > 0.0, over_union(shared, areas, other_areas), 1.0)
 
 
 def _beside_lists(asked: AskedTask, reference: Sequence[Outputs], kind: str) -> Head | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -17,8 +18,16 @@ ITEMS = "items"
 """The figure with the number of things that were compared."""
 NEARBY = "nearby"
 """The figure with the mean agreement at other score thresholds: it tells plans of the same agreement apart."""
-AGREED = "agreed"
-_EDITION = 4
+AGREED, FOUND = "agreed", "found"
+"""Counts what agrees, and what FP32 gives, where that can be less than ``ITEMS``. ``FOUND`` by input is 0 where FP32
+finds nothing."""
+OBJECTS, LOST_OBJECTS = "objects", "lost_objects"
+"""Count by class, in a ``Counter``, what FP32 is sure of and what of it is lost whole."""
+LIKENESS_KEYS = {"IoU": "mean_iou", "OKS": "mean_oks", "mask IoU": "mean_mask_iou"}
+"""By the name of a likeness of two detections, the figure of its mean over those that are kept."""
+_LEAST_SHARE = 0.005
+"""A class counts if this share of all objects has it."""
+_EDITION = 5
 """Changes when a task counts other things, so that figures of before are not taken for its own."""
 _Read = TypeVar("_Read")
 
@@ -115,7 +124,8 @@ def each_input(
     read: Callable[[Outputs], _Read],
     count: Callable[[Any, _Read], Counts],
     further: Callable[[Counts], Mapping[str, float]] = dict,
-    compared_with: Callable[[Sequence[_Read]], Sequence[Any]] = list,
+    compared_with: Callable[[Sequence[Outputs]], Sequence[Any]] | None = None,
+    vanished: Callable[[Counts], tuple[int, ...]] = lambda _: (),
 ) -> Callable[[Sequence[Outputs]], Judge]:
     """Returns ``Task.judge`` of a task whose counts on single inputs add up to those on all.
 
@@ -124,11 +134,12 @@ def each_input(
         read: from the outputs for one input to what is compared.
         count: from what an input is compared with, and what another plan gives, to the counts.
         further: from the counts of all inputs together to figures that are shown beside the agreement.
-        compared_with: from what FP32 gives for every input to what each input is compared with; by default itself.
+        compared_with: from FP32's outputs for every input to what each input is compared with; by default what is read.
+        vanished: from the counts of all inputs together to the classes that are lost.
     """
 
     def judge(reference: Sequence[Outputs]) -> Judge:
-        fp32 = compared_with([read(outputs) for outputs in reference])
+        fp32 = [read(outputs) for outputs in reference] if compared_with is None else compared_with(reference)
 
         def figures(outputs: Mapping[int, Outputs]) -> OutputFigures:
             arrays = ((reference[index][name], after[name]) for index, after in outputs.items() for name in names)
@@ -140,12 +151,21 @@ def each_input(
             shares = [share(count[AGREED], count[ITEMS]) if count[ITEMS] else None for count in counts]
             agreement, items = share(total[AGREED], total[ITEMS]), float(total[ITEMS])
             others = {name: float(value) for name, value in further(total).items()}
-            inputs = {AGREEMENT.name: tuple(shares)} if len(shares) > 1 else {}
-            return OutputFigures({AGREEMENT.name: agreement, ITEMS: items, **others}, inputs=inputs)
+            found = tuple(float(count.get(FOUND, count[ITEMS])) for count in counts)
+            inputs = {AGREEMENT.name: tuple(shares), FOUND: found} if len(counts) > 1 else {}
+            together = {AGREEMENT.name: agreement, ITEMS: items, **others}
+            return OutputFigures(together, inputs=inputs, vanished=vanished(total))
 
         return figures
 
     return judge
+
+
+def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:
+    """Returns the classes that have at least ``fewest`` objects, and ``_LEAST_SHARE`` of all, and have lost each."""
+    objects, lost = total[OBJECTS], total[LOST_OBJECTS]
+    least = max(fewest, math.ceil(_LEAST_SHARE * objects.total()))
+    return tuple(sorted(name for name, count in objects.items() if count >= least and lost[name] == count))
 
 
 def share(agreed: float, items: float) -> float:
