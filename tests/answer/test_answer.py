@@ -322,7 +322,7 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
     """Every plan is made to miss where its scales are moved; in the other settings a recipe would hold."""
     path, data = two_kinds
 
-    def missed(plans, plan, ranges):
+    def missed(plans, plan, ranges, **_):
         return 0.5, dict.fromkeys(plans.inputs.counting, 0.5)
 
     monkeypatch.setattr(plans_module.AnswerPlans, "nudged", missed)
@@ -343,7 +343,7 @@ def test_a_set_that_misses_in_another_setting_is_replaced_by_one_that_was_measur
     usual = trt_bisect.run(*long_chain, **options)
     nudged, first = plans_module.AnswerPlans.nudged, []
 
-    def missed_at_first(plans, plan, ranges):
+    def missed_at_first(plans, plan, ranges, **_):
         first.append(plan)
         loss, losses = nudged(plans, plan, ranges)
         return (0.5, dict.fromkeys(losses, 0.5)) if plan == first[0] else (loss, losses)

@@ -15,12 +15,13 @@ from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.answer import result
 from trt_bisect.answer.result import ARITHMETIC, CLEAR, CLOSE, FOLLOWERS_STAY, INPUTS, WEAK_CULPRIT, ranked
+from trt_bisect.answer.validation import PutBack
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
-from trt_bisect.report.answer import NUDGED
+from trt_bisect.report.answer import NUDGED, OFF
 from trt_bisect.support.text import Line
 
 SURE = {
-    "given": 26, "judged": 8, "unseen": 6, "arithmetic": "emulated", "meets": True, "unmoved": {},
+    "given": 26, "judged": 8, "unseen": 6, "arithmetic": "emulated", "meets": True, "moved": (),
     "culprits": {"conv3": 0.02, "conv5": 0.0105}, "losses": {"one": 0.0040, "two": 0.0041}, "followers": None,
     "parts": {}, "margin": NO_MARGIN,
     "by_accuracy": False, "members": (),
@@ -40,8 +41,10 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
         experiment=SimpleNamespace(network=network, builder=builder, rule=rule, parts=facts.parts),
         recipe=SimpleNamespace(
             space=SimpleNamespace(units=[(k,) for k in range(len(names))], budget=rule.budget),
-            taken_back={names.index(name): loss for name, loss in facts.culprits.items()},
-            unmoved={names.index(name): loss for name, loss in facts.unmoved.items()},
+            taken_back={
+                names.index(name): PutBack(loss, NUDGED if name in facts.moved else OFF, facts.given)
+                for name, loss in facts.culprits.items()
+            },
             checked=SimpleNamespace(losses=facts.losses),
             margin=facts.margin,
             refused=None,
@@ -90,12 +93,11 @@ def test_the_margin_against_the_noise(losses, meets, could):
     assert could or ("passes" if meets else "misses") in said[CLEAR].short
 
 
-def test_a_culprit_that_only_moved_scales_make_is_weak_with_both_figures():
+def test_a_culprit_that_only_moved_scales_make_is_weak_and_its_figure_says_so():
     assert [line.layers for line in lines() if line.kind == WEAK_CULPRIT] == [("conv5",)]
-    (weak,) = (line for line in lines(unmoved={"conv3": 0.0091}) if line.kind == WEAK_CULPRIT)
+    (weak,) = (line for line in lines(moved=["conv3"]) if line.kind == WEAK_CULPRIT)
     assert weak.layers == ("conv3", "conv5")
-    assert "0.91%" in weak.text
-    assert f"(2% with {NUDGED}) with 'conv3'" in weak.text
+    assert f"2% with 'conv3' put back and {NUDGED}" in weak.text
 
 
 def test_each_line_is_said_in_short_with_its_first_words():
@@ -121,7 +123,7 @@ def test_weak_culprits_are_counted_and_the_first_ones_are_named_with_their_figur
         ({"culprits": {"a": 0.0112, "b": 0.5, "c": 0.0111}}, ["b", "a"], ["c"]),
         ({"culprits": {"nan": float("inf"), "a": 0.9, "not run": None}}, ["nan", "a"], []),
         ({"culprits": {"a": 0.0085, "b": 0.009, "c": 0.02}, "margin": Margin(0.2, 0)}, ["c"], ["b", "a"]),
-        ({"culprits": {"a": 0.3, "b": 0.2}, "unmoved": {"a": 0.009}}, ["b"], ["a"]),
+        ({"culprits": {"a": 0.3, "b": 0.2}, "moved": ["a"]}, ["b"], ["a"]),
         # Settings that are 40 % apart: 0.016 could be 0.0096, and 0.017 is 0.0102 at least.
         ({"culprits": {"a": 0.016, "b": 0.017}, "losses": {"one": 0.003, "two": 0.005}}, ["b"], ["a"]),
         # The last digits of a float say nothing of a loss of 0.5.

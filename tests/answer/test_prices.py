@@ -207,7 +207,7 @@ def test_full_int8_that_misses_in_another_setting_alone_is_told_so(tmp_path, mon
     """Full INT8 of the chain loses 2.1e-5; moved scales are made to lose more."""
     nudged = AnswerPlans.nudged
 
-    def missed(plans, plan, ranges):
+    def missed(plans, plan, ranges, **_):
         loss, by_place = nudged(plans, plan, ranges)
         return (1e-3, by_place) if plan.lowered == plans.full.lowered else (loss, by_place)
 

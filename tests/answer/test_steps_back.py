@@ -7,7 +7,7 @@ import pytest
 
 from trt_bisect.answer import steps_back
 from trt_bisect.answer.steps_back import another_that_holds, minimal, with_more_high
-from trt_bisect.answer.validation import Checked, Recipe
+from trt_bisect.answer.validation import Checked, PutBack, Recipe
 from trt_bisect.driver import search_space
 from trt_bisect.driver.search_space import Space
 from trt_bisect.evaluator.each_input import NO_MARGIN
@@ -17,9 +17,9 @@ from trt_bisect.report.answer import NUDGED, OFF, OWN
 UNITS = 12
 SPACE = Space(int8_set(UNITS, ()), tuple((k,) for k in range(UNITS)), tuple(range(1, UNITS + 1)), 0.1)
 EXPERIMENT = SimpleNamespace(ranges=None)
-PLENTY = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
+PLENTY = SimpleNamespace(margin=NO_MARGIN, switches=True, affords=lambda *_, **__: True)
 """Plans for which there are inferences enough."""
-HOLDS = Checked({"own engine": 0.0})
+HOLDS = Checked({OWN: 0.0})
 
 
 def recipe_with(kept, checked=HOLDS, **facts):
@@ -39,9 +39,16 @@ class Target:
     def losses(self, asked, ranges, *, to_the_end=False):
         return [0.0 for _ in asked]
 
+    def put_back(self, plan, experiment, setting, *, to_the_end=True):
+        """The loss of the search, or of the check in another setting, all of them on five inputs."""
+        self.put_back_to_the_end = to_the_end
+        if setting == OFF:
+            return PutBack(*self.losses([plan], None, to_the_end=to_the_end), OFF, 5)
+        return PutBack(self.check(experiment, plan).losses[setting], setting, 5)
+
     def check(self, experiment, plan, *, own_engine=True):
         self.checks += 1
-        return Checked({"own engine": 0.5 if self.needed & plan.lowered else 0.0})
+        return Checked({OWN: 0.5 if self.needed & plan.lowered else 0.0})
 
 
 @pytest.mark.parametrize("needed", [(), (0,), (5, 2), (11,)])
@@ -54,16 +61,17 @@ def test_units_are_added_until_the_recipe_holds_and_those_in_vain_go_back(needed
     found = minimal(PLENTY, target, found)
     assert found.kept == set(needed)
     assert found.checked.meets(target.budget)
-    assert found.taken_back == dict.fromkeys(needed, 0.5)
+    assert found.taken_back == dict.fromkeys(needed, PutBack(0.5, OWN, 5))
 
 
-@pytest.mark.parametrize(("kept", "shown"), [({3}, {3: 0.5}), ({3, 5}, {})])
+@pytest.mark.parametrize(("kept", "shown"), [({3}, {3: PutBack(0.5, OFF, 5)}), ({3, 5}, {})])
 def test_a_unit_that_stays_alone_is_shown_to_be_needed_however_few_inferences_are_left(kept, shown):
     """Full INT8 misses: that is known, and it is all that is asked."""
     target = Target({3})
     target.losses = lambda asked, ranges, *, to_the_end=False: [0.5 for _ in asked]
-    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: False)
+    plans = SimpleNamespace(margin=NO_MARGIN, switches=True, affords=lambda *_, **__: False)
     assert minimal(plans, target, recipe_with(kept)).taken_back == shown
+    assert not shown or not target.put_back_to_the_end
 
 
 @pytest.mark.parametrize(
@@ -101,11 +109,11 @@ def test_only_the_steps_back_that_remain_are_run_to_the_end():
 
     target = Inputs({5})
     found = minimal(PLENTY, target, recipe_with({3, 5, 7}))
-    assert (found.kept, found.taken_back) == ({3, 5}, {3: 0.4, 5: 0.5})
+    assert (found.kept, found.taken_back) == ({3, 5}, {3: PutBack(0.4, OFF, 5), 5: PutBack(0.5, OWN, 5)})
     assert target.to_the_end == 1
 
 
-def test_a_step_back_that_only_moved_scales_make_miss_has_both_figures():
+def test_a_step_back_that_only_moved_scales_make_miss_says_so():
     """The budget is 0.1. Layer 2 misses with moved scales alone, layer 5 on the engine already."""
 
     class Moved(Target):
@@ -116,7 +124,8 @@ def test_a_step_back_that_only_moved_scales_make_miss_has_both_figures():
             return Checked(settings)
 
     found = minimal(PLENTY, Moved(()), recipe_with({2, 5, 8}, Checked({OWN: 0.06})))
-    assert (found.kept, found.taken_back, found.unmoved) == ({2, 5}, {5: 0.5, 2: 0.2}, {2: 0.06})
+    assert found.kept == {2, 5}
+    assert found.taken_back == {5: PutBack(0.5, OWN, 5), 2: PutBack(0.2, NUDGED, 5)}
 
 
 class Counted(Target):

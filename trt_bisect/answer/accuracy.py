@@ -19,7 +19,7 @@ from trt_bisect.analyzer.tasks.task import AskedTask, Task
 from trt_bisect.answer.mean_precision import KINDS, accuracy_by_boxes, at_pixels, input_size, read_truth
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer
-from trt_bisect.answer.validation import Checked
+from trt_bisect.answer.validation import Checked, PutBack
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.named import code_digest, is_reusable, load_function
@@ -444,6 +444,11 @@ class AskedAccuracy:
         """Measures a plan: accuracies are measured on its own engine, always."""
         (loss,) = self.losses([plan], experiment.ranges)
         return Checked({OWN: inf if loss is None else loss})
+
+    def put_back(self, plan: PrecisionPlan, experiment: Experiment, setting: str, **_: object) -> PutBack:
+        """Returns a plan that misses, on all of the data set."""
+        (loss,) = self.losses([plan], experiment.ranges)
+        return PutBack(loss, setting, None)
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
         """Returns the check of a plan that was measured; None if its accuracy or its similarity is not known."""

@@ -39,7 +39,7 @@ from trt_bisect.answer.steps_back import (
     with_faster,
     with_more_high,
 )
-from trt_bisect.answer.validation import NOT_CHECKED, Recipe, SimilarityTarget, Target, with_rounded_followers
+from trt_bisect.answer.validation import NOT_CHECKED, PutBack, Recipe, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.calibration.ranges import Ranges, unusable_scales
 from trt_bisect.driver.cheapest import FEW_NEEDED, Cheapest, cheapest, orders, surely_cheapest
 from trt_bisect.driver.local_search import FEW_UNITS, within
@@ -51,7 +51,7 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.options.concerns import AUTO, DEFAULT, MIXED, QUICK, THOROUGH, RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
-from trt_bisect.report.answer import ALL_HIGH, AS_CHEAP, DECIDING, KNEE, RECIPE, FrontPoint
+from trt_bisect.report.answer import ALL_HIGH, AS_CHEAP, DECIDING, KNEE, OFF, OWN, RECIPE, FrontPoint
 from trt_bisect.report.summary import TOO_DEAR, over_inputs
 from trt_bisect.support.progress import CHECKS
 from trt_bisect.support.text import DATA, Note, counted, percent
@@ -354,7 +354,8 @@ class AnswerSearch:
                 break
             plans.join(new)
         recipe, units = Recipe(space, kept, experiment, target.budget).checked_by(target), sorted(kept)
-        taken_back = dict(zip(units, measure([space.plan(kept - {unit}) for unit in units]), strict=True))
+        missed_in = OFF if plans.switches else OWN
+        taken_back = {unit: target.put_back(space.plan(kept - {unit}), experiment, missed_in) for unit in units}
         return self._answer(self._in_fp16(replace(recipe, meets=recipe.holds, taken_back=taken_back)))
 
     def so_far(self, *, measures: bool) -> Answer | None:
@@ -367,7 +368,7 @@ class AnswerSearch:
             measures: plans that hold on the inputs judged so far are checked, and layers are added to them until a plan
                 holds. Otherwise nothing is measured: the recipe has to be known to hold, in one setting at least.
         """
-        plans, inputs = self.plans, self.plans.inputs
+        plans = self.plans
         if measures:
             plans.whole(plans.full, self.experiment)
             self.target.figure(plans.full, 0.0, self.experiment.ranges)
@@ -375,17 +376,19 @@ class AnswerSearch:
             return None
         plans.leave(NO_MARGIN)
         self.space = replace(self.space, budget=self.target.budget)
-        recipe, taken_back = self._holding(measures=measures), dict[int, Loss]()
+        recipe, taken_back = self._holding(measures=measures), dict[int, PutBack]()
         experiment, kept, space = recipe.experiment, recipe.kept, recipe.space
         trial: Callable[[PrecisionPlan, Experiment], Trial | None] = plans.whole if measures else plans.known
         full, restored = trial(plans.full, experiment), trial(recipe.plan, experiment)
         if full is None or restored is None:
             return None
         if recipe.meets and self._by_similarity:
+            missed_in = OFF if plans.switches else OWN
             for unit in sorted(kept):
-                loss = plans.each(experiment.ranges).least_loss(space.plan(kept - {unit}), inputs.counting)
+                plan = space.plan(kept - {unit})
+                loss = plans.each(experiment.ranges).least_loss(plan, plans.inputs.counting)
                 if loss is not None and loss > space.budget:
-                    taken_back[unit] = loss
+                    taken_back[unit] = self.target.put_back(plan, experiment, missed_in, to_the_end=measures)
         recipe = replace(recipe, aim=space.budget, taken_back=taken_back, margin=NO_MARGIN, refused=None)
         answer = self._made(recipe, full, restored)
         return replace(answer, not_done=tuple(self._not_done(answer)))
@@ -648,9 +651,9 @@ class AnswerSearch:
             full=full,
             restored=restored,
             put_back={
-                unit: self.target.figure(in_fp32.plan(recipe.kept - {unit}), loss, recipe.experiment.ranges)
-                for unit, loss in recipe.taken_back.items()
-                if loss is not None
+                unit: self.target.figure(in_fp32.plan(recipe.kept - {unit}), back.loss, recipe.experiment.ranges)
+                for unit, back in recipe.taken_back.items()
+                if back.loss is not None
             },
             tried=self.tried,
             inputs=self.plans.inputs,

@@ -85,7 +85,7 @@ def half_gain(
     space, taken_back, experiment = recipe.space, recipe.taken_back, recipe.experiment
     if not plans.switches or space.cost(taken_back) <= TOO_DEAR:
         return None
-    rankings = [{unit: loss for unit, loss in taken_back.items() if loss is not None}]
+    rankings = [{unit: back.loss for unit, back in taken_back.items() if back.loss is not None}]
     alone = sensitivities()
     if alone is not None:
         rankings += [dict(enumerate(alone.gains)), dict(enumerate(alone.losses))]
@@ -158,7 +158,7 @@ def _around_in_fp16(plans: AnswerPlans, recipe: Recipe) -> PlanFigures | None:
 
 
 def _dear(plans: AnswerPlans, recipe: Recipe) -> tuple[DearLayer, ...]:
-    """Measures the layers that make most of the cost, each alone low, on the judged inputs."""
+    """Measures the layers that make most of the cost, each alone low, on all inputs given."""
     space, experiment = recipe.space, recipe.experiment
     cost, ranked = recipe.cost, sorted(recipe.kept, key=lambda unit: (-space.costs[unit], unit))
     firsts = (ranked[:count] for count in range(1, _FEW + 1))
@@ -166,7 +166,7 @@ def _dear(plans: AnswerPlans, recipe: Recipe) -> tuple[DearLayer, ...]:
     if cost <= DEAR_RECIPE or not few:
         return ()
     alone = [space.plan(space.all - {unit}) for unit in few]
-    losses = plans.to_the_end(alone, experiment.ranges, plans.judged or plans.inputs.counting)
+    losses = plans.to_the_end(alone, experiment.ranges, plans.inputs.counting)
     return tuple(
         DearLayer(
             experiment.network.layers[space.units[unit][0]].name,

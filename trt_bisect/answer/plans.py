@@ -260,11 +260,13 @@ class AnswerPlans:
         most = (self.experiment.rule.budget if budget is None else budget) * (1.0 - self.margin.share)
         return sorted((index for index in losses if losses[index] > most), key=lambda index: -losses[index])
 
-    def nudged(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[float, dict[int, float]]:
+    def nudged(
+        self, plan: PrecisionPlan, ranges: Ranges, *, to_the_end: bool = False
+    ) -> tuple[float, dict[int, float]]:
         """Measures a plan with all scales multiplied by factors close to 1.
 
-        Inputs far from the budget keep the loss they have. After a miss, no more inputs are run. Returns the loss
-        without a margin, and by input the largest loss.
+        Inputs far from the budget keep the loss they have. After a miss, no more inputs are run, unless ``to_the_end``.
+        Returns the loss without a margin, and by input the largest loss.
         """
         rule, losses, together = self.experiment.rule, self.on_all(plan, ranges), 0.0
         # Where a figure can jump, as top-1 does, and in large networks, which add up the noise, all inputs are near.
@@ -274,7 +276,7 @@ class AnswerPlans:
         for factor in _NUDGES if near else ():
             scales = {tensor: np.float32(scale * factor) for tensor, scale in ranges.scales.items()}
             moved = replace(ranges, scales=scales)
-            (loss,) = self.losses([plan], moved, near)
+            (loss,) = self.losses([plan], moved, near, to_the_end=to_the_end)
             if loss is None:
                 return inf, dict.fromkeys(self.inputs.counting, inf)
             together = max(together, self.each(moved).without_margin(plan))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -138,7 +139,7 @@ class Answer:
         Within a budget other layers stay high too, which make the plan more accurate.
         """
         recipe, space, budget = self.recipe, self.recipe.space, self.recipe.space.budget
-        losses = {unit: loss for unit, loss in recipe.taken_back.items() if unit not in recipe.faster}
+        losses = {unit: back.loss for unit, back in recipe.taken_back.items() if unit not in recipe.faster}
         needed = [unit for unit, loss in losses.items() if loss is not None and (self.most is None or loss > budget)]
         return tuple(sorted(space.units[unit][0] for unit in needed))
 
@@ -314,11 +315,13 @@ def ranked(answer: Answer) -> tuple[list[int], list[int]]:
     (_, share), recipe, members = _noise_of(answer), answer.recipe, set(answer.members)
     space, budget = recipe.space, recipe.space.budget
     losses = {
-        unit: loss for unit, loss in recipe.taken_back.items() if loss is not None and space.units[unit][0] in members
+        unit: back.loss
+        for unit, back in recipe.taken_back.items()
+        if back.loss is not None and space.units[unit][0] in members
     }
     by_loss = sorted(losses, key=lambda unit: (-losses[unit], unit))
     beyond = {unit for unit, loss in losses.items() if math.isinf(loss) or loss - budget > share * loss}
-    beyond -= recipe.unmoved.keys()
+    beyond -= {unit for unit in losses if recipe.taken_back[unit].setting == NUDGED}
     return [unit for unit in by_loss if unit in beyond], [unit for unit in by_loss if unit not in beyond]
 
 
@@ -331,11 +334,10 @@ def _culprits(answer: Answer) -> Iterator[Line]:
     names = tuple(layers[space.units[unit][0]].name for unit in weak)
     figures = []
     for unit, name in list(zip(weak, names, strict=True))[:_MOST_NAMED]:
-        loss = recipe.taken_back[unit]
-        figure = "no figure" if loss is None else rule.loss_text(loss)
-        if unit in recipe.unmoved:
-            figure = f"{rule.loss_text(recipe.unmoved[unit])} ({figure} with {NUDGED})"
-        figures.append(f"{figure} with '{name}' put back")
+        back = recipe.taken_back[unit]
+        figure = "no figure" if back.loss is None else rule.loss_text(back.loss)
+        moved = f" and {NUDGED}" if back.setting == NUDGED else ""
+        figures.append(f"{figure} with '{name}' put back{moved}")
     more = f", and {len(weak) - _MOST_NAMED} more" if len(weak) > _MOST_NAMED else ""
     why = "for the margin or within the noise" if recipe.margin.share else "within the noise"
     count, are = len(main) + len(weak), "is" if len(weak) == 1 else "are"
@@ -376,10 +378,17 @@ def similarity_of(rule: Rule, loss: float) -> float | None:
     return None if not math.isfinite(loss) else rule.metric.value(loss)
 
 
-def taken_back(answer: Answer) -> dict[str, float | None]:
-    """Returns by layer of the recipe what it measures with that layer low as well; None if there is no figure then."""
-    layers, units = answer.experiment.network.layers, answer.recipe.space.units
-    return {layers[units[unit][0]].name: figure for unit, figure in answer.put_back.items()}
+def taken_back(answer: Answer) -> dict[str, dict[str, Any]]:
+    """Returns by layer of the recipe the fields of its row that tell what the recipe measures with it low as well."""
+    layers, units, back = answer.experiment.network.layers, answer.recipe.space.units, answer.recipe.taken_back
+    return {
+        layers[units[unit][0]].name: {
+            "taken_back": figure,
+            "taken_back_on": back[unit].inputs,
+            "taken_back_in": back[unit].setting,
+        }
+        for unit, figure in answer.put_back.items()
+    }
 
 
 def reason_for(answer: Answer, layer: int, gain: float | None) -> str:

@@ -10,12 +10,11 @@ from functools import partial
 
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.validation import Recipe, Target
-from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.cheapest import cheaper_few, lowered
 from trt_bisect.driver.search import Loss, drive
 from trt_bisect.driver.search_space import Kept, MeasuredSets, Sensitivities, Space
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.answer import NUDGED, OWN
+from trt_bisect.report.answer import OFF, OWN
 
 _GROUPS = 64
 """A larger set of many units is first taken back in groups: so many, each of which may stay high as a whole."""
@@ -93,8 +92,9 @@ def minimal(
     called with each smaller recipe.
 
     Returns:
-        The recipe with ``taken_back``, ``unmoved`` and ``faster``. With many units some were not taken back: they stay
-        high, and no step back that was left showed that they must.
+        The recipe with ``taken_back`` and ``faster``. With many units some were not taken back: they stay high, and no
+        step back that was left showed that they must. The steps back that remain are run on all inputs given, as far as
+        the inferences left suffice.
     """
     space, ranges = recipe.space, recipe.experiment.ranges
     steps = float(_STEPS) if space.has_many else math.inf
@@ -102,40 +102,35 @@ def minimal(
         recipe = _without_groups(target, recipe)
     kept = recipe.kept
     order = sorted(kept, key=lambda unit: -space.costs[unit])
-    waiting, taken_back, in_check, unmoved = deque(order), dict[int, Loss](), set[int](), dict[int, float]()
-    faster = set[int]()
+    waiting, missed_in, faster = deque(order), dict[int, str](), set[int]()
     while waiting and steps > 0 and (len(kept) == 1 or plans.affords(given=_ALL)):
         unit, steps = waiting.popleft(), steps - 1
         plan = space.plan(kept - {unit})
         (loss,) = target.losses([plan], ranges)
         if loss is None or loss > space.budget:
-            taken_back[unit] = loss
+            missed_in[unit] = OFF if plans.switches else OWN
             continue
         may_go = steps >= len(kept) + _ENGINE and plans.affords(_EACH * len(kept), given=_CHECK)
         again = target.check(recipe.experiment, plan, own_engine=may_go)
         if not again.meets(space.budget):
-            taken_back[unit] = max(again.losses.values())
-            in_check.add(unit)
-            if [*again.losses][-1] == NUDGED and len(again.losses) > 1:
-                unmoved[unit] = max(loss for setting, loss in again.losses.items() if setting != NUDGED)
+            missed_in[unit] = [*again.losses][-1]
         elif space.cost(kept - {unit}) > space.cost(kept):
-            taken_back[unit] = max(again.losses.values())
-            in_check.add(unit)
+            missed_in[unit] = next(iter(again.losses))
             faster.add(unit)
         elif may_go:
             kept = kept - {unit}
             recipe = replace(recipe, kept=kept, checked=again, equals=())
             cheaper(recipe)
-            waiting.extend(taken_back)
-            taken_back, in_check, unmoved, faster = {}, set(), {}, set()
+            waiting.extend(missed_in)
+            missed_in, faster = {}, set()
         steps -= _ENGINE * (OWN in again.losses)
-    in_search = [unit for unit in taken_back if unit not in in_check]
-    candidates = [space.plan(kept - {unit}) for unit in in_search]
-    losses = target.losses(candidates, ranges, to_the_end=plans.affords(judged=len(candidates)))
-    for unit, plan, loss in zip(in_search, candidates, losses, strict=True):
-        taken_back[unit] = _shown(plans, plan, ranges, loss)
-    measured = {unit: taken_back[unit] for unit in order if unit in taken_back}
-    return replace(recipe, meets=recipe.holds, taken_back=measured, unmoved=unmoved, faster=frozenset(faster))
+    to_the_end = plans.affords(given=len(missed_in))
+    taken_back = {
+        unit: target.put_back(space.plan(kept - {unit}), recipe.experiment, missed_in[unit], to_the_end=to_the_end)
+        for unit in order
+        if unit in missed_in
+    }
+    return replace(recipe, meets=recipe.holds, taken_back=taken_back, faster=frozenset(faster))
 
 
 def with_faster(target: Target, recipe: Recipe) -> Recipe:
@@ -186,10 +181,3 @@ def _without_groups(target: Target, recipe: Recipe) -> Recipe:
         if smaller.holds or smaller.kept == recipe.kept:
             return smaller
         last *= 2
-
-
-def _shown(plans: AnswerPlans, plan: PrecisionPlan, ranges: Ranges, loss: Loss) -> Loss:
-    """Returns the loss of a plan as it was measured, without the margin that it is judged with."""
-    if loss is None or not plans.margin.share:
-        return loss
-    return plans.each(ranges).without_margin(plan)

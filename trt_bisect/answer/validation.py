@@ -58,6 +58,22 @@ NOT_CHECKED = Checked({OWN: math.inf})
 
 
 @dataclass(frozen=True)
+class PutBack:
+    """A recipe with one of its units low as well.
+
+    Attributes:
+        loss: the largest loss on the inputs that it was run on; None if that plan cannot be run.
+        setting: the setting of the engine that it was measured in: ``NUDGED`` where only moved scales miss.
+        inputs: the number of the inputs that it was run on. With fewer than those that count, as a stopped or limited
+            search may leave it, it loses as much or more on all. None where an accuracy decides.
+    """
+
+    loss: Loss
+    setting: str
+    inputs: int | None
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A set of units that stay high, and its check on all inputs in all settings.
 
@@ -68,8 +84,7 @@ class Recipe:
         checked: the check; it does not hold before it is made, as for a recipe that costs too much.
         meets: the search found a set that meets the aim; else ``kept`` is the set with the smallest loss.
         equals, near: see ``Cheapest``.
-        taken_back: by unit of ``kept``, the loss with that unit low as well; None if that plan cannot be run.
-        unmoved: by unit of ``kept`` without which only moved scales miss, the loss with the scales as they are.
+        taken_back: by unit of ``kept``, the recipe with that unit low as well.
         faster: the units of ``kept`` without which the plan meets the budget too, and costs more.
         for_fp16: the units of ``kept`` that FP32 does not need: with them, all can be in FP16, which costs less.
         margin: the margin that it leaves on the inputs given.
@@ -84,8 +99,7 @@ class Recipe:
     meets: bool = True
     equals: tuple[Kept, ...] = ()
     near: Mapping[Kept, float] = field(default_factory=dict)
-    taken_back: Mapping[int, Loss] = field(default_factory=dict)
-    unmoved: Mapping[int, float] = field(default_factory=dict)
+    taken_back: Mapping[int, PutBack] = field(default_factory=dict)
     faster: Kept = frozenset()
     for_fp16: Kept = frozenset()
     margin: Margin = NO_MARGIN
@@ -180,6 +194,11 @@ class Target(Protocol):
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
         """Measures a plan in the form in which it will be used; ``own_engine`` false may leave out its own engine."""
 
+    def put_back(
+        self, plan: PrecisionPlan, experiment: Experiment, setting: str, *, to_the_end: bool = True
+    ) -> PutBack:
+        """Returns a plan that misses in a setting, run on all inputs given if ``to_the_end``, without a margin."""
+
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
         """Returns the check of a plan in the settings in which it was measured on all inputs; None without any."""
 
@@ -204,6 +223,23 @@ class SimilarityTarget:
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
         """Measures a plan on all inputs and in all settings."""
         return check(self._plans, experiment, plan, own_engine=own_engine)
+
+    def put_back(
+        self, plan: PrecisionPlan, experiment: Experiment, setting: str, *, to_the_end: bool = True
+    ) -> PutBack:
+        """Returns a plan that misses in a setting, on the inputs that it was run on."""
+        plans, ranges, counting = self._plans, experiment.ranges, self._plans.inputs.counting
+        if setting == NUDGED:
+            loss, _ = plans.nudged(plan, ranges, to_the_end=True)
+            return PutBack(loss, NUDGED, len(counting))
+        if setting == OWN and plans.switches:
+            return PutBack(experiment.rule.loss(plans.whole(plan, experiment)), OWN, len(counting))
+        evaluator = plans.each(ranges)
+        if to_the_end:
+            plans.to_the_end([plan], ranges, counting)
+        run = evaluator.by_place(plan).keys() & set(counting)
+        failed = evaluator.least_loss(plan, counting) is None
+        return PutBack(None if failed else evaluator.without_margin(plan), setting, len(run))
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
         """Returns the check of a plan in the settings in which it was measured on all inputs; None without any."""

@@ -100,8 +100,8 @@ class DearLayer:
 
     Attributes:
         cost: a share of INT8's gain in speed.
-        alone: the similarity on the worst judged input with this layer low and every other layer high; None if there
-            is none.
+        alone: the similarity on the worst input given with this layer low and every other layer high; None if there is
+            none.
     """
 
     name: str

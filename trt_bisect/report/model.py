@@ -24,7 +24,16 @@ from trt_bisect.errors import BadInput, NothingMeasured, first_line
 from trt_bisect.evaluator.trial import MEASURED
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
-from trt_bisect.report.answer import Accuracies, AnswerFacts, FrontPoint, Goal, Move, PredictedTimes, RecipeLayers
+from trt_bisect.report.answer import (
+    NUDGED,
+    Accuracies,
+    AnswerFacts,
+    FrontPoint,
+    Goal,
+    Move,
+    PredictedTimes,
+    RecipeLayers,
+)
 from trt_bisect.report.explanation import EXPLANATION, PICTURES, CulpritAdvice, Explanation, Pictures, RemedyFile
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.result import Overview, Shown, file_in
@@ -133,8 +142,11 @@ class LayerRow:
         why_not: the reason why the layer is not quantizable; empty for one that is.
         message: the message of a failed trial.
         rounds: the roundings of a culprit.
-        taken_back: what the recipe measures with this culprit in INT8 too: the similarity on an input that misses, or
-            the accuracy where that decides.
+        taken_back: what the recipe measures with this culprit in INT8 too: the similarity on the worst input that it
+            was run on, or the accuracy where that decides.
+        taken_back_on: the number of these inputs: with fewer than all given, it measures this or worse; None where an
+            accuracy decides, and in older reports.
+        taken_back_in: the setting of the engine: a word of ``report.answer``; empty in older reports.
         suspect: for a layer with a large drop that is no culprit, the reason why it is none.
         fixed: the precision that the user fixed, which every plan has; empty for a layer left to the search.
         output: the final output that is worst with the layer in INT8, or the group of its places that is.
@@ -178,6 +190,8 @@ class LayerRow:
         float | None,
         Column("If put back", "What the recipe measures with this layer put back in {low}", DECIDING, rank=2),
     ] = None
+    taken_back_on: int | None = None
+    taken_back_in: str = ""
     suspect: Annotated[str, Column("Why suspect only", "Why a layer with a large loss is no culprit, or not yet")] = ""
     fixed: str = ""
     output_shape: Annotated[
@@ -451,6 +465,13 @@ class Report(Shown):
         """Returns a value of the figure that decides as text."""
         return figure_text(self.figure, value, self.least)
 
+    def put_back_text(self, row: LayerRow) -> str:
+        """Returns what the recipe measures with a layer put back; ``or worse`` where not all inputs were run."""
+        given = None if self.answer is None else self.answer.given
+        part = given is not None and row.taken_back_on is not None and row.taken_back_on < given.inputs
+        moved = f" with {NUDGED}" if row.taken_back_in == NUDGED else ""
+        return f"{self.text(row.taken_back)}{' or worse' if part else ''}{moved}"
+
     @property
     def figures(self) -> ByPlan[float | None]:
         """The figure that decides, of full INT8 and of the recipe."""
@@ -641,7 +662,7 @@ class Report(Shown):
             [
                 (
                     row.name,
-                    self.text(row.taken_back),
+                    self.put_back_text(row),
                     row.op_type,
                     "?" if row.shape is None else shape_text(row.shape),
                     loss_text(self.metric, row.drop),

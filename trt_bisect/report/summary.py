@@ -373,7 +373,7 @@ def _culprits(report: Report, rule: Rule, low: str) -> str:
 
 
 def _put_back(rows: Sequence[LayerRow], report: Report, low: str) -> str:
-    figures = [_figure(row.taken_back, report.text) for row in rows[:_NAMED]]
+    figures = [report.put_back_text(row) if row.taken_back is not None else "no figure" for row in rows[:_NAMED]]
     return f"{listed([row.name for row in rows], _NAMED)}. If put back in {low}: {', '.join(figures)}"
 
 

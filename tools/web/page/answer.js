@@ -38,7 +38,7 @@ function culprits(store) {
     const { blame, reasons = [] } = adviceOn.get(row.name) ?? {};
     return [
       layerLink(store, row.name),
-      figure.text(row.taken_back),
+      figure.text(row.taken_back) + row.putBackOn,
       metric.drop(row.drop),
       metric.drop(row.gain),
       row.op_type,
@@ -46,7 +46,7 @@ function culprits(store) {
     ];
   };
   const titles = [
-    [`if put back in ${LOW}`, `What the recipe measures if this layer is put back in ${LOW}, on an input that misses`],
+    [`if put back in ${LOW}`, `What the recipe measures if this layer is put back in ${LOW}, on the worst input`],
     ["loss here", "Loss that this layer adds on the curve"],
     ["fixed alone", `Loss that full ${LOW} wins back if only this layer is in high precision`],
     ["op", "Operator"],

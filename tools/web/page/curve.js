@@ -127,7 +127,7 @@ function hover(row, { metric, figure }) {
     isNumber(row.similarity) ? `${metric.label} ${metric.text(row.similarity)}` : row.outcome,
     isNumber(row.drop) && `loss here ${metric.drop(row.drop)}`,
     row.culprit && "culprit",
-    isNumber(row.taken_back) && `if put back in ${LOW}: ${figure.text(row.taken_back)}`,
+    isNumber(row.taken_back) && `if put back in ${LOW}: ${figure.text(row.taken_back)}${row.putBackOn}`,
     row.setAside && "in high precision for the layers after it",
     row.suspect && `suspect: ${row.suspect.split(":")[0]}`,
     row.added && "in high precision in the recipe too",

@@ -60,7 +60,7 @@ function figures(row, { metric, figure }) {
     ["Loss here", row.outcome === "follows" ? "" : metric.drop(row.drop)],
     ["SQNR", metric.name === "sqnr" ? "" : decibels(row.sqnr)],
     ["Fixed alone", metric.drop(row.gain)],
-    [`If put back in ${LOW}`, figure.text(row.taken_back)],
+    [`If put back in ${LOW}`, isNumber(row.taken_back) ? figure.text(row.taken_back) + row.putBackOn : ""],
     ["Suspect", row.suspect],
     ["Deciding output", row.output],
     ["On whole engines", whole && `${metric.text(whole.without)} without, ${metric.text(whole.with)} with it`],

@@ -6,6 +6,9 @@ import { LOW, isNumber, metricOf, shapeText } from "./format.js";
 const UNPROVEN = { region: "in a region that TensorRT compiled as one", dla: `on the DLA, in ${LOW} or FP16` };
 const QUIET = new Set(["measured", "follows", "not tried", "not judged"]);
 
+// The setting of the engine in which every scale is moved a little, as report.answer names it.
+const MOVED = "scales moved by 2e-5";
+
 // Fields that were added later: reports of older versions lack them.
 const NEWER = {
   report: { lines: [], notes: [], low: "int8", front: [], moves: [] },
@@ -72,6 +75,13 @@ function explainedTensors(explanation) {
   return [...explanation.inputs, ...Object.values(explanation.layers).flatMap((layer) => layer.outputs)];
 }
 
+// After the figure of a recipe with a layer put back: where not all inputs were run, and where only moved scales miss.
+function putBackOn(layer, report) {
+  const isPart = layer.taken_back_on != null && layer.taken_back_on < report.answer?.given?.inputs;
+  const isMoved = layer.taken_back_in === MOVED;
+  return (isPart ? " or worse" : "") + (isMoved ? ` with ${MOVED}` : "");
+}
+
 function rowOf(layer, report, explained, drawn, { milliseconds, high, added }) {
   const made = explained?.outputs[0];
   const alone = explained?.sensitivity;
@@ -93,6 +103,7 @@ function rowOf(layer, report, explained, drawn, { milliseconds, high, added }) {
     both: alone?.both,
     gain: layer.gain ?? alone?.gain,
     setAside: isSetAside(layer, report),
+    putBackOn: putBackOn(layer, report),
     mse: made?.mse,
     fp32Min: made?.fp32.min,
     fp32Max: made?.fp32.max,

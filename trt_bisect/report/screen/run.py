@@ -188,7 +188,7 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
 def culprit_cells(report: Report, row: LayerRow) -> tuple[str, ...]:
     """Returns name and operator of a culprit, the figure if it is put back, its loss, and the loss it wins back."""
     losses = (loss_text(report.metric, value) for value in (row.drop, row.gain))
-    return row.name, row.op_type, report.text(row.taken_back), *losses
+    return row.name, row.op_type, report.put_back_text(row), *losses
 
 
 def _cause(advice: CulpritAdvice) -> str:
