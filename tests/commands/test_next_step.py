@@ -1,5 +1,6 @@
 """The step to go on with: the data first, then free ranges, then a recipe, then the engine. Each step is taken here."""
 
+import math
 import shlex
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import trt_bisect
 from tests.model.test_unknown_ops import saved, with_unknown
 from tests.support import networks
+from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.report.model import FAILS, PASSES, WITH_DOUBTS
 from trt_bisect.report.summary import BUILD, CHEAPER, DATA, DOUBT, INPUTS, RECIPE, SEARCH, WHOLE
 
@@ -66,6 +68,31 @@ def test_free_ranges_come_before_a_recipe(command, tmp_path, monkeypatch):
     assert command(*words[1:])[0] == 0
     chosen = trt_bisect.Report.load(tmp_path / words[words.index("--output") + 1])
     assert (chosen.verdict, chosen.next.kind, chosen.recipe.high) == (PASSES, BUILD, ())
+
+
+def test_free_ranges_are_named_only_if_they_hold_on_the_held_out_inputs_too(tmp_path, monkeypatch):
+    """The ranges that come first, and then all of them, are made to miss on the held-out inputs."""
+    model = networks.chain()
+    path, data = networks.save(model, tmp_path), networks.samples(model, 6)
+    given, held_out = {"x": data["x"][:4]}, {"x": data["x"][4:]}
+    how = {"threshold": 0.999, "calibrator": "percentile=90", "explain": "none", "validation": held_out, **HOW}
+    first = trt_bisect.run(path, given, **how)
+    [advised] = first.answer.free_ranges
+    assert (first.next.kind, f"use {advised.calibrator} " in first.next.what) == (CHEAPER, True)
+    measured, refused = AnswerPlans.loss_on_unseen, [advised.by]
+
+    def missed(plans, plan, ranges):
+        return math.inf if ranges.calibrator in refused else measured(plans, plan, ranges)
+
+    monkeypatch.setattr(AnswerPlans, "loss_on_unseen", missed)
+    second = trt_bisect.run(path, given, **how)
+    [other] = second.answer.free_ranges
+    assert other.by != advised.by
+    assert f"use {other.calibrator} " in second.next.what
+    refused += [row.by for row in second.answer.calibrators]
+    none = trt_bisect.run(path, given, **how)
+    assert none.answer.free_ranges == ()
+    assert none.next.kind != CHEAPER
 
 
 def test_a_doubted_pass_is_looked_at_and_can_be_accepted(command, tmp_path, monkeypatch):

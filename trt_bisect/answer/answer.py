@@ -12,7 +12,7 @@ from trt_bisect.analyzer.doubts import is_destroyed
 from trt_bisect.answer.each_alone import EachAlone, half_gain
 from trt_bisect.answer.estimated import JUDGED, EstimatedRecipes, allowed
 from trt_bisect.answer.in_fp16 import in_fp16, may_be_in_fp16
-from trt_bisect.answer.plans import AnswerPlans, Spent, answer_inputs, unseen_inputs
+from trt_bisect.answer.plans import AnswerPlans, Spent, answer_inputs
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.search import (
     CHEAP_RECIPE,
@@ -30,6 +30,7 @@ from trt_bisect.answer.search import (
     choose_ranges,
     make_space,
     retuned,
+    with_confirmed,
 )
 from trt_bisect.answer.steps_back import (
     another_that_holds,
@@ -629,19 +630,20 @@ class AnswerSearch:
         plans.setup.forecast.begins(CHECKS)
         plan, half, followers = recipe.plan, None, None
         full, restored = plans.whole(plans.full, experiment), plans.whole(plan, experiment)
-        unseen_given = unseen_inputs(plans.setup, experiment, plans.inputs)
-        unseen = None if unseen_given is None else plans.whole(plan, experiment, unseen_given, "unseen inputs")
+        unseen = None if plans.unseen is None else plans.whole(plan, experiment, plans.unseen, "unseen inputs")
         rounding = with_rounded_followers(plans.setup.options, experiment, plan) if self._by_similarity else None
         if self._by_similarity and self.most is None:
             half = half_gain(plans, recipe, self.sensitivities)
         meets = recipe.meets and recipe.holds
+        if self._by_similarity and (recipe.kept or not meets):
+            self.tried = with_confirmed(plans, recipe.space.budget * SAFETY, self.tried)
         recipe = replace(recipe, meets=meets, margin=plans.margin)
         answer = self._made(recipe, full, restored)
         plain = plans.plain(plan, experiment) if plans.switches else None
         if rounding is not None:
             followers = plans.whole(plan, experiment, kind="followers", build=partial(rounding.build, plan))
         return replace(
-            answer, unseen=unseen, unseen_inputs=unseen_given, plain=plain, half_gain=half, followers=followers
+            answer, unseen=unseen, unseen_inputs=plans.unseen, plain=plain, half_gain=half, followers=followers
         )
 
     def _made(self, recipe: Recipe, full: Trial, restored: Trial) -> Answer:

@@ -130,6 +130,19 @@ class AnswerPlans:
         """Returns true if more inferences are left than some single ones, plans on judged and on given inputs take."""
         return self.left() > single + judged * len(self.judged) + given * len(self.inputs.counting)
 
+    @cached_property
+    def unseen(self) -> GivenInputs | None:
+        """The inputs that neither calibration nor search saw; None without any."""
+        return unseen_inputs(self.setup, self.experiment, self.inputs)
+
+    def loss_on_unseen(self, plan: PrecisionPlan, ranges: Ranges) -> float:
+        """Returns the loss of a plan on those inputs; 0 without any, infinite if it cannot be run."""
+        if self.unseen is None:
+            return 0.0
+        experiment = self.with_ranges(ranges)
+        loss = experiment.rule.loss(self.whole(plan, experiment, self.unseen, "unseen inputs"))
+        return inf if loss is None else loss
+
     @property
     def full(self) -> PrecisionPlan:
         """The plan with every quantizable layer low, except those that the user fixed in another precision."""

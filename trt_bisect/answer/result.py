@@ -540,6 +540,7 @@ def _row(rule: Rule, answer: Answer, tried: CalibratorTried) -> CalibratorRow:
         chosen,
         tried.mean,
         tried.ranges.calibrator,
+        tried.confirmed,
     )
 
 

@@ -81,6 +81,8 @@ class CalibratorTried:
             searched, or given up because it would cost more than another.
         kept: the units of that recipe.
         mean: its mean loss over the judged inputs, which decides between recipes that cost about the same.
+        confirmed: full INT8 passes in all settings, without a doubt, and on held-out inputs too; None if that was not
+            tested.
     """
 
     ranges: Ranges
@@ -90,6 +92,7 @@ class CalibratorTried:
     cost: float | None = None
     kept: Kept | None = None
     mean: float | None = None
+    confirmed: bool | None = None
 
 
 def layer_costs(
@@ -154,11 +157,15 @@ def answer_plans(
         BadInput: the costs of the layers cannot be known as the options ask.
     """
     if user is not None and len(user.experiment.network.layers) == len(experiment.network.layers):
-        return AnswerPlans(setup, options, experiment, inputs, user.costs, price_of=user.price_of)
-    prices = time_prices(options, experiment, None if user is None else user.experiment)
-    costs = layer_costs(options, experiment, setup.progress, prices)
-    by_plan = prices.price if prices is not None and prices.prices_plans and options.by_time else None
-    return AnswerPlans(setup, options, experiment, inputs, costs, price_of=by_plan)
+        plans = AnswerPlans(setup, options, experiment, inputs, user.costs, price_of=user.price_of)
+    else:
+        prices = time_prices(options, experiment, None if user is None else user.experiment)
+        costs = layer_costs(options, experiment, setup.progress, prices)
+        by_plan = prices.price if prices is not None and prices.prices_plans and options.by_time else None
+        plans = AnswerPlans(setup, options, experiment, inputs, costs, price_of=by_plan)
+    if user is not None:
+        plans.unseen = user.unseen
+    return plans
 
 
 def predicted_times(options: RunOptions, experiment: Experiment, recipe: PrecisionPlan) -> PredictedTimes | None:
@@ -242,27 +249,50 @@ def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: 
 
 
 def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> CalibratorTried | None:
-    """Returns the calibrator with which full INT8 passes: in all settings and without a doubt, if there is one.
+    """Returns the calibrator with which full INT8 passes: in all settings and without a doubt, if there is one."""
+    doubted, meeting = [], _meeting(plans, aim, tried)
+    for row in meeting:
+        holds, is_doubted = _holds(plans, row.ranges)
+        if holds and not is_doubted:
+            return row
+        doubted += [row] if holds else []
+    return next(iter((*doubted, *meeting)), None)
+
+
+def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> tuple[CalibratorTried, ...]:
+    """Returns calibrators whose full INT8 meets the budget, tested as a verdict would be, until one passes."""
+    rows = list(tried)
+    for row in _meeting(plans, aim, tried):
+        holds, is_doubted = _holds(plans, row.ranges)
+        unseen = plans.loss_on_unseen(plans.full, row.ranges) if holds and not is_doubted else inf
+        confirmed = unseen <= plans.experiment.rule.budget
+        rows[rows.index(row)] = replace(row, confirmed=confirmed)
+        if confirmed:
+            break
+    return tuple(rows)
+
+
+def _holds(plans: AnswerPlans, ranges: Ranges) -> tuple[bool, bool]:
+    """Returns true if full INT8 meets the budget in all settings; and true if something speaks against that."""
+    experiment, rule = plans.with_ranges(ranges), plans.experiment.rule
+    holds = check(plans, experiment, plans.full).meets(rule.budget)
+    return holds, holds and bool(doubts(rule, plans.whole(plans.full, experiment)))
+
+
+def _meeting(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> list[CalibratorTried]:
+    """Returns the calibrators with which full INT8 meets the budget on all inputs, the best first.
 
     The ranges in use come first if full INT8 leaves the usual margin with them, then those with the smallest loss. A
     figure that jumps, such as top-1, is often the same for several calibrators and says nothing of a margin: then
     ``_finer`` decides between those with the smallest loss.
     """
-    rule = plans.experiment.rule
-    jumps = rule.metric.of_sums is None
+    jumps = plans.experiment.rule.metric.of_sums is None
     meeting = sorted((row for row in tried if row.meets), key=_loss)
     if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - plans.usual_margin().share):
         meeting.sort(key=lambda row: row is not tried[0])
     if jumps and sum(_loss(row) == _loss(meeting[0]) for row in meeting) > 1:
         meeting.sort(key=lambda row: (_loss(row), *_finer(plans, row.ranges)))
-    doubted = []
-    for row in meeting:
-        experiment = plans.with_ranges(row.ranges)
-        if check(plans, experiment, plans.full).meets(rule.budget):
-            if not doubts(rule, plans.whole(plans.full, experiment)):
-                return row
-            doubted.append(row)
-    return next(iter((*doubted, *meeting)), None)
+    return meeting
 
 
 def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:

@@ -41,6 +41,8 @@ class CalibratorRow:
         mean_loss: the mean loss of that recipe over the judged inputs: of recipes that cost about the same, that with
             the smallest is chosen; None if none was searched, and in older reports.
         by: the calibrator, for commands; None for ranges that were given, and in older reports.
+        confirmed: with these ranges full INT8 passes in all settings, without a doubt, and on the held-out inputs too;
+            None where that was not tested, as the run's own ranges make it pass, or another calibrator before this one.
     """
 
     calibrator: str
@@ -52,6 +54,7 @@ class CalibratorRow:
     chosen: bool = False
     mean_loss: float | None = None
     by: Calibrator | None = None
+    confirmed: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -176,14 +179,14 @@ class AnswerFacts:
 
     @property
     def free_ranges(self) -> tuple[CalibratorRow, ...]:
-        """The calibrators that would make full INT8 pass where that of the run does not.
+        """The calibrators that were confirmed to make full INT8 pass where that of the run does not.
 
         If full INT8 meets the threshold with the run's own ranges too, and yet a recipe is needed, it misses in another
         setting: then so do the others, which were tried first.
         """
         if any(row.chosen and row.meets for row in self.calibrators):
             return ()
-        return tuple(row for row in self.calibrators if row.meets and row.similarity is not None)
+        return tuple(row for row in self.calibrators if row.confirmed)
 
     @property
     def rests_on(self) -> str:

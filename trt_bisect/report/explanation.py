@@ -179,7 +179,9 @@ class ExplainedLayer:
 
 @dataclass(frozen=True)
 class Tried:
-    """A remedy that was measured on all inputs given, with everything in INT8 but the layers that it leaves high.
+    """A remedy that was measured with everything in INT8 but the layers that it leaves high.
+
+    One that meets the threshold on all inputs given was measured on the held-out inputs too, except ``own``.
 
     Attributes:
         culprits: the layers that it is for; empty for the whole network.

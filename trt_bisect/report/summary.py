@@ -690,7 +690,7 @@ def _cheaper(report: Report, setting: Setting) -> NextStep | None:
     measured += [
         tried
         for tried in (report.explanation.tried if report.explanation else ())
-        if tried.meets and (tried.culprits or tried.high or tried.calibrator is None or measured)
+        if tried.meets and (tried.culprits or tried.high or tried.calibrator is None)
     ]
     remedies = [remedy for advice in report.advice for remedy in advice.remedies if remedy.commands]
     for tried in sorted(measured, key=lambda row: (row.cost, row.loss or 0.0)):

@@ -51,7 +51,7 @@ from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.smooth import smooth
 from trt_bisect.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING, EXPLAIN_REMEDIES, RunOptions
-from trt_bisect.precision import Precision
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, all_trials
 from trt_bisect.report.advice import (
     BIAS_CORRECTION,
@@ -130,11 +130,12 @@ class Remedies:
             if row.ranges.calibrator is None or row.ranges.digest() == in_use:
                 continue
             tried = _by_calibrator(row.ranges.calibrator)
-            if row.meets or not row.kept:
-                yield self._result(tried, row.loss)
+            kept = row.kept or frozenset()
+            if kept or row.meets:
+                loss = self._loss(self.plans, of_run.space.plan(kept), row.ranges)
+                yield self._result(tried, loss, of_run.space, kept)
             else:
-                loss = self._loss(self.plans, of_run.space, row.kept, row.ranges)
-                yield self._result(tried, loss, of_run.space, row.kept)
+                yield self._result(tried, row.loss)
 
     def try_all(self, groups: Sequence[tuple[str, ...]]) -> Iterator[Tried]:
         """Yields the results of all further remedies, for the whole network and for the culprits of each cause."""
@@ -182,7 +183,7 @@ class Remedies:
             what = f"{calibrator} for the inputs of {listed(culprits, 3)}"
             self.plans.setup.progress.step(what)
             tried, kept = Tried(culprits, CALIBRATOR, what, None, None, False, calibrator), answer.recipe.kept - units
-            tried = self._result(tried, self._loss(self.plans, space, kept, changed), space, kept)
+            tried = self._result(tried, self._loss(self.plans, space.plan(kept), changed), space, kept)
             if tried.meets:
                 first_layers = [str(space.units[unit][0]) for unit in sorted(units)[:4]]
                 name = "-".join([*first_layers, str(calibrator).replace(" ", "-")])
@@ -289,7 +290,7 @@ class Remedies:
         moved = plans.setup.with_network(experiment, changed.network, changed.ranges)
         moved_plans = answer_plans(plans.setup, plans.options, moved, plans.inputs, plans)
         moved_plans.judged += plans.judged
-        loss = max(moved_plans.on_all(moved_plans.full, changed.ranges).values(), default=math.inf)
+        loss = self._loss(moved_plans, moved_plans.full, changed.ranges)
         before = experiment.rule.loss(self.answer.full)
         tried = self._result(Tried((), changed.remedy, changed.words, None, None, False), loss)
         space = None if tried.meets else make_space(moved_plans)
@@ -315,7 +316,7 @@ class Remedies:
         kept = drive(least_cost(space, dearest), partial(plans.losses, ranges=ranges))
         if kept is None or space.cost(kept) >= dearest:
             return None
-        loss = self._loss(plans, space, kept, ranges)
+        loss = self._loss(plans, space.plan(kept), ranges)
         return (kept, loss) if loss <= space.budget else None
 
     def _units(self, culprits: tuple[str, ...]) -> frozenset[int]:
@@ -324,9 +325,10 @@ class Remedies:
         return frozenset(unit for unit in recipe.kept if indices & set(recipe.space.units[unit]))
 
     @staticmethod
-    def _loss(plans: AnswerPlans, space: Space, kept: Kept, ranges: Ranges) -> float:
-        """The largest loss on all inputs of the plan that leaves some units high."""
-        return max(plans.on_all(space.plan(kept), ranges).values(), default=math.inf)
+    def _loss(plans: AnswerPlans, plan: PrecisionPlan, ranges: Ranges) -> float:
+        """The largest loss of a plan on all inputs given; one that meets the budget is run on held-out ones too."""
+        loss = max(plans.on_all(plan, ranges).values(), default=math.inf)
+        return max(loss, plans.loss_on_unseen(plan, ranges)) if loss <= plans.experiment.rule.budget else loss
 
     def _result(self, tried: Tried, loss: Loss, space: Space | None = None, kept: Kept = frozenset()) -> Tried:
         rule = self.answer.experiment.rule
