@@ -17,6 +17,7 @@ from trt_bisect.analyzer.metrics import AGREEMENT, ALL_EQUAL, BUILT_IN, EXACT_SQ
 from trt_bisect.analyzer.rows import rows_doubted, rows_text
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import LOST_OBJECTS, OBJECTS
+from trt_bisect.analyzer.variation import variation_doubted
 from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.support.text import percent
@@ -24,6 +25,7 @@ from trt_bisect.support.text import percent
 CLIPPED, SHORT, VANISHED, DISAGREE = "clipped", "short", "class vanished", "metrics disagree"
 CONSTANT, UNSEEN, NOT_LOW = "constant FP32 output", "unseen inputs miss", "not low"
 BY_CHANCE, LENGTH, OBJECTS_LOST = "equal by chance", "rows lost or won", "objects lost"
+VARIES_LESS = "variation lost"
 """The kinds of doubts."""
 _CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
 """An output is clipped noticeably if it reaches less than this share of FP32's largest magnitude, and at least this
@@ -126,7 +128,7 @@ def _of_classes(name: str, figures: OutputFigures) -> Iterator[Doubt]:
 
 
 def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
-    """Yields doubts on integers that are equal by chance, and on rows lost or won: all inputs are counted together."""
+    """Yields doubts on what is counted over all inputs: integers equal by chance, rows lost or won, variation lost."""
     kappa, equal = figures.values.get(KAPPA), figures.values.get(ALL_EQUAL)
     if kappa is not None and kappa < _LEAST_KAPPA:
         more = "Chance alone has kappa 0, equal outputs have 1."
@@ -135,6 +137,8 @@ def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
         yield Doubt(name, BY_CHANCE, f"{integers_text(name, figures.values)}.")
     if rows_doubted(figures.pooled):
         yield Doubt(name, LENGTH, f"{rows_text(name, figures.values)}.")
+    if text := variation_doubted(name, figures):
+        yield Doubt(name, VARIES_LESS, text)
 
 
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:

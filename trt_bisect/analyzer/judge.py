@@ -24,12 +24,23 @@ from trt_bisect.analyzer.metrics import (
 from trt_bisect.analyzer.rows import ROWS, ROWS_MISSED, rows_missed
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Judge, Task
+from trt_bisect.analyzer.variation import (
+    VARIATION,
+    VARIATION_MISSED,
+    Variation,
+    inputs_vary,
+    variation_of,
+    with_variation,
+)
 from trt_bisect.builder.base import Outputs
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.precision import Precision
 
 DEFAULT_SHARE = 0.5
+_MISSED = {ROWS: ROWS_MISSED, CLASSES: CLASSES_MISSED, VARIATION: VARIATION_MISSED}
+"""By kind of what is counted over all inputs together, the share above which it is a miss."""
 
 
 @dataclass(frozen=True)
@@ -102,14 +113,30 @@ class Rule:
         value = figures.values.get(self.metric.name)
         return None if value is None else self.metric.loss(value)
 
-    def pools(self, figures: OutputFigures) -> Mapping[str, tuple[float, float]]:
-        """Returns what is judged over all inputs together: rows; of integers labels, or the agreement beyond chance.
+    def passes_alone(self, figures: OutputFigures) -> bool:
+        """Returns true if one output is as good as the threshold by the metric, on its worst input."""
+        own = self.own_loss(figures)
+        return own is not None and own <= self.budget
 
-        Labels decide where all judged outputs are integers. Where floats decide too, a strict share of equal elements
-        would fail plans that are good by the floats.
+    def pools(self, figures: OutputFigures) -> Mapping[str, tuple[float, float]]:
+        """Returns what is judged over all inputs together.
+
+        These are rows; of integers labels, or the agreement beyond chance; of floats that pass by the metric their
+        variation. Labels decide where all judged outputs are integers. Where floats decide too, a strict share of equal
+        elements would fail plans that are good by the floats.
         """
-        kind = LABELS if self.metric is EQUAL else CLASSES
-        return {name: counts for name, counts in figures.pooled.items() if name in (ROWS, kind)}
+        kinds = [ROWS, LABELS if self.metric is EQUAL else CLASSES]
+        if self.passes_alone(figures):
+            kinds.append(VARIATION)
+        return {name: counts for name, counts in figures.pooled.items() if name in kinds}
+
+    def missed(self, kind: str) -> float:
+        """Returns the share above which what is counted over all inputs is a miss.
+
+        A cosine below 0.5 that the user accepts may leave as little of the variation.
+        """
+        accepted = 1.0 - self.threshold**2 if kind == VARIATION and self.metric.name == "cosine" else 0.0
+        return max(_MISSED[kind], accepted)
 
     def pooled_loss(self, kind: str, differ: float, of_all: float, *, alone: bool = False) -> float:
         """Returns the loss of what is counted over all inputs together; 0 where that is no miss, but for labels.
@@ -119,10 +146,12 @@ class Rule:
         share = min(1.0, differ / of_all) if of_all else 0.0
         if kind == LABELS:
             return share
-        limit = ROWS_MISSED if kind == ROWS else CLASSES_MISSED
+        limit = self.missed(kind)
         missed = share > limit
-        if not alone:
-            missed = rows_missed(differ, of_all) if kind == ROWS else missed and of_all >= FEW_ELEMENTS
+        if kind == ROWS and not alone:
+            missed = rows_missed(differ, of_all)
+        elif kind == CLASSES and not alone:
+            missed = missed and of_all >= FEW_ELEMENTS
         if not missed:
             return 0.0
         beyond = self.budget * share / limit
@@ -180,6 +209,10 @@ class Rule:
         loss, own = self.output_loss(judged[name]), self.own_loss(judged[name])
         pools = self.pools(judged[name]).items() if loss > (own or 0.0) else ()
         return name, next((kind for kind, counts in pools if self.pooled_loss(kind, *counts) == loss), "")
+
+    def only_varies_less(self, trial: Trial) -> bool:
+        """Returns true if a trial misses by the variation of its worst output."""
+        return self.deciding(trial)[1] == VARIATION
 
     def _pooled_by_input(self, figures: OutputFigures, *, always: bool) -> Iterator[tuple[float | None, ...]]:
         """Yields the metric's value on each input of what is counted over all inputs, where that is a miss."""
@@ -281,6 +314,7 @@ class Comparer:
             user's own.
         only: the one metric to compute; all by default.
         with_facts: the figures hold what doubts need.
+        inputs: the inputs, where the variation of the outputs is judged too.
     """
 
     def __init__(
@@ -294,9 +328,11 @@ class Comparer:
         *,
         only: Metric | None = None,
         with_facts: bool = True,
+        inputs: Sequence[Feeds] = (),
     ) -> None:
         classes, slices = classes or {}, slices or Slices()
         self._reference, self._with_groups, self._task = reference, slices.with_groups, task
+        self._unlike = inputs_vary(inputs) if inputs else None
         self._judge: Judge | None = None
         chosen = [only] if only is not None else [*BUILT_IN.values(), *(() if extra is None else (extra,))]
         metrics = {metric.name: metric for metric in chosen if metric not in (AGREEMENT, EQUAL)}
@@ -321,9 +357,22 @@ class Comparer:
         """Returns the figures by output, group and task; a group that predicts nothing on any input is left out."""
         parts = [self._with_groups(of_input) for of_input in outputs]
         figures = {name: judge.figures([part[name] for part in parts]) for name, judge in self._judges.items()}
+        figures |= {name: with_variation(figures[name], found) for name, found in self._variations(parts).items()}
         if self._task is not None:
             figures[self._task.entry] = self._of_task(self._task, dict(enumerate(outputs)))
         return figures
+
+    def _variations(self, parts: Sequence[Outputs]) -> dict[str, Variation]:
+        """Returns the variation of each output of floats and of each group; none without inputs."""
+        if self._unlike is None:
+            return {}
+        references = [self._with_groups(of_input) for of_input in self._reference]
+        variations = {}
+        for name, judge in self._judges.items():
+            if isinstance(judge, OutputJudge):
+                pair = ([part[name] for part in side] for side in (references, parts))
+                variations[name] = variation_of(*pair, unlike=self._unlike)
+        return variations
 
     def at(self, place: int, outputs: Outputs) -> dict[str, OutputFigures]:
         """Returns the figures for one input; outputs that do not count on it are left out."""

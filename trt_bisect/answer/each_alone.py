@@ -171,9 +171,7 @@ def _dear(plans: AnswerPlans, recipe: Recipe) -> tuple[DearLayer, ...]:
         DearLayer(
             experiment.network.layers[space.units[unit][0]].name,
             space.costs[unit],
-            None
-            if loss is None
-            else similarity_of(experiment.rule, plans.each(experiment.ranges).without_margin(plan)),
+            None if loss is None else similarity_of(experiment.rule, plans.without_margin(plan, experiment.ranges)),
         )
         for unit, plan, loss in zip(few, alone, losses, strict=True)
     )

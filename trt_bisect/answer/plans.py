@@ -23,6 +23,7 @@ from trt_bisect.data.datasets import FEWEST, digest_of_feeds
 from trt_bisect.data.feeds import Feeds, Spill
 from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import are_many
+from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, GivenInputs, Margin, Pools
 from trt_bisect.evaluator.inferences import (
     SHARE_KEPT,
@@ -55,6 +56,8 @@ _NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
 """Factors of the scales that change nothing but the side of a level on which single values fall."""
 _SPARED = 0.05
 """The share of the inputs that may use the margin: without it one odd input could make a recipe expensive."""
+_VARYING = 32
+"""The search measures the variation of the outputs over so many inputs."""
 _NEAR = 0.5
 """Kernels of another optimisation level moved the loss of an input by 53 % at most in the runs behind issue 16."""
 
@@ -75,6 +78,7 @@ class AnswerPlans:
         costs: what each layer costs in each higher precision.
         price_of: the cost of a whole plan, where it is not the sum of those of its layers.
         judged: the places of the inputs that the search judges on; inputs on which a recipe misses join them.
+        varying: a plan was measured that misses by the variation of its outputs alone: the search judges it too.
         margin: the margin that plans must leave.
         allowed: the number of single inferences that the search may take on that session.
         ends: ``losses`` raises ``Spent`` when these are taken.
@@ -86,12 +90,14 @@ class AnswerPlans:
     inputs: AnswerInputs
     costs: Costs
     judged: list[int] = field(default_factory=list)
+    varying: bool = False
     price_of: Callable[[PrecisionPlan], float] | None = None
     margin: Margin = field(default=NO_MARGIN, init=False)
     allowed: float = field(default=inf, init=False)
     ends: bool = field(default=False, init=False)
     _session: SwitchSession | None = None
     _by_ranges: dict[str, EachInput] = field(default_factory=dict)
+    _comparisons: dict[str, Comparer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._session = switch_session(self.experiment.builder, self._facts, self._memory // SHARE_KEPT)
@@ -178,12 +184,13 @@ class AnswerPlans:
         self, ranges: Ranges, judge: Callable[[int, Outputs], Judged], budget: float, metric: str, **more: Any
     ) -> EachInput:
         inputs, store, canonical = self.inputs.given, self.experiment.store, self.experiment.whole.canonical
-        runner: Runner
-        if self._session is not None:
-            runner = SwitchRunner(self._session, ranges.scales, lambda: self.with_ranges(ranges).builder, self._at_once)
-        else:
-            runner = WholeRunner(self.with_ranges(ranges).builder)
+        runner = self._runner(ranges)
         return EachInput(inputs, judge, budget, runner, store, ranges.digest(), metric, canonical, **more)
+
+    def _runner(self, ranges: Ranges) -> Runner:
+        if self._session is not None:
+            return SwitchRunner(self._session, ranges.scales, lambda: self.with_ranges(ranges).builder, self._at_once)
+        return WholeRunner(self.with_ranges(ranges).builder)
 
     def _noise_at(self, input_index: int, outputs: Outputs) -> Judged:
         """The figures of outputs for one input, and the ratio of the worst output that counts."""
@@ -230,14 +237,61 @@ class AnswerPlans:
     ) -> list[Loss]:
         """Returns the largest loss of each plan on the judged inputs; after the first miss no more inputs are run.
 
+        That by the variation of the outputs counts too, see ``by_variation``.
+
         Args:
             among: the places of other inputs than the judged ones.
             to_the_end: inputs after a miss are run too.
         """
         if self.left() <= 0 and self.ends:
             raise Spent
-        places = self.judged if among is None else among
-        return self.each(ranges).losses(plans, places, self.tell, to_the_end=to_the_end)
+        places, budget = self.judged if among is None else among, self.experiment.rule.budget
+        losses = self.each(ranges).losses(plans, places, self.tell, to_the_end=to_the_end)
+        return [
+            loss if loss is None or loss > budget else max(loss, self.by_variation(plan, ranges))
+            for plan, loss in zip(plans, losses, strict=True)
+        ]
+
+    def by_variation(self, plan: PrecisionPlan, ranges: Ranges) -> float:
+        """Returns the loss of a plan over some inputs together, by the variation of its outputs and on each input.
+
+        It is 0 as long as no plan was measured that misses by the variation alone; infinite if the plan cannot be run.
+        """
+        if not self.varying:
+            return 0.0
+        inputs, experiment, store = self._varying_inputs, self.experiment, self.experiment.store
+        canonical = experiment.whole.canonical(plan)
+        key = TrialKey(canonical.key(), f"inputs {inputs.digest[:12]} {ranges.digest()[:12]} varying").text
+        trial = store.find(key)
+        if trial is None:
+            try:
+                with self._runner(ranges).opened(canonical) as infer:
+                    outputs = [self.inputs.spill.kept(infer(feeds)) for feeds in inputs.feeds]
+            except TrialFailed as failure:
+                trial = Trial(key, failure.outcome, message=failure.message, builds=0)
+            else:
+                trial = Trial(key, MEASURED, inferences=len(outputs), builds=0).judged(
+                    self._comparison(inputs)(outputs)
+                )
+            store.keep(trial)
+        loss = experiment.rule.loss(trial)
+        return inf if loss is None else loss
+
+    @cached_property
+    def _varying_inputs(self) -> GivenInputs:
+        """Some of the inputs that count, from all parts of the data."""
+        given, counting = self.inputs.given, self.inputs.counting
+        places = counting[:: -(-len(counting) // _VARYING)]
+        return GivenInputs(
+            feeds=[given.feeds[k] for k in places],
+            references=[given.references[k] for k in places],
+            labels=[given.labels[k] for k in places],
+            sources=[given.sources[k] for k in places],
+        )
+
+    def without_margin(self, plan: PrecisionPlan, ranges: Ranges) -> float:
+        """Returns the loss of a plan on the inputs that it was run on, whatever margin it has to leave."""
+        return max(self.each(ranges).without_margin(plan), self.by_variation(plan, ranges))
 
     def join(self, missed: Iterable[int]) -> bool:
         """Adds the worst inputs on which a recipe misses to the judged ones; returns true if there was a new one."""
@@ -254,7 +308,7 @@ class AnswerPlans:
 
     def to_the_end(self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int]) -> list[Loss]:
         """Returns the largest loss of each plan on some inputs; each is run on all of them."""
-        return self.each(ranges).losses(plans, among, self.tell, to_the_end=True)
+        return self.losses(plans, ranges, among, to_the_end=True)
 
     def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
         """Returns the loss of a plan on every input that counts, by its place; empty if the plan cannot be run."""
@@ -262,6 +316,11 @@ class AnswerPlans:
         (loss,) = self.to_the_end([plan], ranges, counting)
         losses = self.each(ranges).by_place(plan)
         return {} if loss is None else {input_index: losses[input_index] for input_index in counting}
+
+    def largest_on_all(self, plan: PrecisionPlan, ranges: Ranges) -> float:
+        """Returns the largest loss of a plan on every input that counts; infinite if the plan cannot be run."""
+        largest = max(self.on_all(plan, ranges).values(), default=inf)
+        return max(largest, self.by_variation(plan, ranges))
 
     def worst(self, plan: PrecisionPlan, ranges: Ranges) -> list[int]:
         """Returns the places of the inputs that count, those on which a plan loses most first."""
@@ -292,7 +351,7 @@ class AnswerPlans:
             (loss,) = self.losses([plan], moved, near, to_the_end=to_the_end)
             if loss is None:
                 return inf, dict.fromkeys(self.inputs.counting, inf)
-            together = max(together, self.each(moved).without_margin(plan))
+            together = max(together, self.without_margin(plan, moved))
             for input_index, nudged_loss in self.each(moved).by_place(plan).items():
                 losses[input_index] = max(nudged_loss, losses[input_index])
         return max(together, *losses.values()) if self._compared_by_fp32 is None else together, losses
@@ -324,6 +383,7 @@ class AnswerPlans:
             give_back_arena()
             trial = self._measured(key, build or partial(experiment.builder.build, canonical), inputs)
             store.keep(trial)
+        self.varying |= inputs is self.inputs.given and self.experiment.rule.only_varies_less(trial)
         return trial
 
     def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
@@ -334,7 +394,7 @@ class AnswerPlans:
         plan, rule, inputs = experiment.whole.canonical(plan), experiment.rule, self.inputs
         key = self._key("whole", plan, experiment, inputs.given)
         trial, evaluator = self.experiment.store.find(key), self._by_ranges.get(experiment.ranges.digest())
-        if trial is not None or evaluator is None:
+        if trial is not None or evaluator is None or self.varying:
             return trial
         losses, value, metric = evaluator.by_place(plan), rule.metric.value, rule.metric.name
         if not losses.keys() >= set(inputs.counting):
@@ -367,11 +427,18 @@ class AnswerPlans:
         trial, outputs = tried(key, build, lambda engine: _outputs(self.setup, engine, inputs.feeds, self.inputs.spill))
         if outputs is None:
             return trial
-        figures, task = self.experiment.comparison_with(inputs.references)(outputs), self.experiment.task
+        figures, task = self._comparison(inputs)(outputs), self.experiment.task
         if task is not None and self._nearby is not None and inputs is self.inputs.given and figures[task.entry].values:
             values = {**figures[task.entry].values, NEARBY: self._nearby(outputs)}
             figures[task.entry] = replace(figures[task.entry], values=values)
         return replace(trial, inferences=len(outputs)).judged(figures)
+
+    def _comparison(self, inputs: GivenInputs) -> Comparer:
+        """Returns the comparison of outputs with FP32's for inputs, which several plans share."""
+        if inputs.digest not in self._comparisons:
+            comparison = self.experiment.comparison_with(inputs.references, inputs.feeds)
+            self._comparisons[inputs.digest] = comparison
+        return self._comparisons[inputs.digest]
 
     @cached_property
     def _nearby(self) -> Callable[[Sequence[Outputs]], float] | None:

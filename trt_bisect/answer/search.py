@@ -164,7 +164,7 @@ def answer_plans(
         by_plan = prices.price if prices is not None and prices.prices_plans and options.by_time else None
         plans = AnswerPlans(setup, options, experiment, inputs, costs, price_of=by_plan)
     if user is not None:
-        plans.unseen = user.unseen
+        plans.unseen, plans.varying = user.unseen, user.varying
     return plans
 
 

@@ -147,7 +147,7 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, ow
         (with_margin,) = map(_or_infinite, plans.losses([plan], ranges, counting))
         evaluator = plans.each(ranges)
         missed = plans.exceeding(evaluator.by_place(plan))
-        checked = Checked({OFF: evaluator.without_margin(plan)}, tuple(missed), with_margin)
+        checked = Checked({OFF: plans.without_margin(plan, ranges)}, tuple(missed), with_margin)
     if plans.switches and ranges.scales and not misses():
         loss, by_place = plans.nudged(plan, ranges)
         checked = checked.then(NUDGED, loss, plans, by_place)
@@ -232,7 +232,7 @@ class SimilarityTarget:
         if setting == NUDGED:
             loss, _ = plans.nudged(plan, ranges, to_the_end=True)
             return PutBack(loss, NUDGED, len(counting))
-        if setting == OWN and plans.switches:
+        if plans.switches and (setting == OWN or plans.varying):
             return PutBack(experiment.rule.loss(plans.whole(plan, experiment)), OWN, len(counting))
         evaluator = plans.each(ranges)
         if to_the_end:

@@ -124,7 +124,8 @@ class OutputFigures:
             magnitude while the output's value is at it.
         vanished: the classes that FP32 is sure of in some rows and the output predicts in none of them.
         pooled: by kind, what is counted over all inputs together: the elements or rows that differ, and all of them;
-            see ``analyzer.integers`` and ``analyzer.rows``.
+            see ``analyzer.integers``, ``analyzer.rows`` and ``analyzer.variation``.
+        columns: axis and place of columns that no longer depend on the input, see ``analyzer.variation``.
     """
 
     values: Mapping[str, float]
@@ -135,6 +136,7 @@ class OutputFigures:
     clipped: float = 0.0
     vanished: tuple[int, ...] = ()
     pooled: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    columns: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

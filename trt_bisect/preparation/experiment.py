@@ -99,12 +99,17 @@ class Experiment:
         low, base = network.low.precision, network.base
         return Question(len(network.layers), network.movable, rule.budget, rule.step, high, low, fixed, base)
 
-    def comparison_with(self, references: Sequence[Outputs], *, deciding: bool = False) -> Comparer:
-        """Returns the comparison of outputs with FP32's for other inputs, or only of what decides about them."""
+    def comparison_with(
+        self, references: Sequence[Outputs], inputs: Sequence[Feeds] = (), *, deciding: bool = False
+    ) -> Comparer:
+        """Returns the comparison of outputs with FP32's for other inputs, or only of what decides on each input.
+
+        With ``inputs``, the variation over them is judged too.
+        """
         metric = self.rule.metric
         only = metric if deciding else None
         parts = self.classes, self.slices, self.task, self.integers
-        return Comparer(references, metric, *parts, only=only, with_facts=not deciding)
+        return Comparer(references, metric, *parts, only=only, with_facts=not deciding, inputs=inputs)
 
 
 def all_trials(*experiments: Experiment) -> list[Trial]:
@@ -290,7 +295,7 @@ class Setup:
             "tactic_sources": options.tactic_sources,
             "metric": self.judgement.asked_metric.code,
             "class_axis": self.options.class_axis,
-            "judged": "each input by itself; integers by equality, rows by their number",
+            "judged": "each input by itself; integers by equality, rows by their number, floats by their variation too",
             **({"outputs": sorted(self.options.outputs)} if self.options.outputs else {}),
             **({"followers": "int8"} if options.followers_round else {}),
             **({} if base is options.high is Precision.FP32 else {"base": str(base)}),

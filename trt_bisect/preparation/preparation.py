@@ -80,7 +80,7 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
         key = fingerprint(parts)
         store = _store(setup, open_files, key, parts)
         integers = setup.judgement.integers
-        compare = Comparer(references, rule.metric, classes, slices, task, integers)
+        compare = Comparer(references, rule.metric, classes, slices, task, integers, inputs=feeds)
         setup.notes[1:1] = noted(FILE, file_figure_noted(network, feeds, compare, rule, setup.build_options()))
         about = replace(about, warnings=(*about.warnings, *_unlike_reference(setup, builder, feeds, compare, rule)))
         whole = setup.whole(network, builder, ranges, feeds, compare, store)

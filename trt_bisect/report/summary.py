@@ -6,7 +6,7 @@ The next step is the cheapest that is not yet done, from the data to the engine.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, CONSTANT, UNSEEN as UNSEEN_INPUTS, Bound
@@ -16,6 +16,7 @@ from trt_bisect.analyzer.metrics import ACCURACY as LABELLED, FRACTIONS, JUDGING
 from trt_bisect.analyzer.rows import ROWS, rows_text
 from trt_bisect.analyzer.structure.findings import KINDS
 from trt_bisect.analyzer.tasks.task import LIKENESS_KEYS
+from trt_bisect.analyzer.variation import VARIATION, variation_text
 from trt_bisect.calibration.ranges import SCALE_INFINITE, SCALE_NOT_POSITIVE, unusable_scales
 from trt_bisect.driver.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
@@ -36,7 +37,7 @@ EXPERIMENT, FIXED = "experiment", "fixed"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
 FASTER, FOR_FP16 = "faster", "for fp16"
 BUDGET = "budget"
-INTEGERS, LENGTHS = "integers", "rows"
+INTEGERS, LENGTHS, VARYING = "integers", "rows", "variation"
 HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe", "ranges", "too expensive"
 PRICE = "price"
 UNSEEN = "unseen"
@@ -145,7 +146,7 @@ def _on_plans(
             within = "" if report.goal.most is None else f" within the budget of {percent(report.goal.most)}"
             yield _line(NO_RECIPE, f"no plan tried{within} meets the {_asked(report)}. {best}", recipe.high)
         return
-    yield from _blamed(report, network, rule, findings)
+    yield from _blamed(report, network, rule, findings, full)
     with_layers = f"with {means(report)} the network"
     holds = [*holds_on(answer, text, with_layers)] if answer.given else [f"{with_layers} measures {restored}."]
     holds += ["No input was held out to test it."] if answer.given and answer.unseen is None else []
@@ -170,22 +171,35 @@ def _measure(report: Report, rule: Rule, full: Trial) -> str:
     for likeness, key in LIKENESS_KEYS.items():
         value = found.get(key)
         measure += "" if value is None else f", mean {likeness} {percent(value)}"
-    if kind not in (ROWS, CLASSES):
+    counted_as = {
+        ROWS: f"rows of '{name}' as in FP32",
+        CLASSES: f"agreement of '{name}' with FP32 beyond chance",
+        VARIATION: f"share of FP32's variation over the inputs that is left in '{name}'",
+    }.get(kind)
+    if counted_as is None:
         return measure
-    counted_as = f"rows of '{name}' as in FP32" if kind == ROWS else f"agreement of '{name}' with FP32 beyond chance"
     return counted_as if rule.metric.name in FRACTIONS else f"{measure}, decided by the {counted_as}"
 
 
 def counted_lines(report: Report, rule: Rule, low: str) -> Iterator[Line]:
-    """Yields lines on outputs of integers that differ, and on rows lost or won, in full INT8 and in the recipe."""
+    """Yields lines on integers that differ, rows lost or won and variation lost, in full INT8 and in the recipe."""
     plans = {low: report.outputs.int8, **({"the recipe": report.outputs.recipe} if report.recipe.high else {})}
-    for kind, text_of in ((INTEGERS, integers_text), (LENGTHS, rows_text)):
+    for kind, text_of in ((INTEGERS, integers_text), (LENGTHS, rows_text), (VARYING, variation_text)):
         sentences = []
         for plan, outputs in plans.items():
-            texts = [text_of(name, outputs.get(name, {})) for name in rule.outputs]
+            figures = {name: outputs.get(name, {}) for name in rule.outputs}
+            if kind == VARYING:
+                figures = {name: values for name, values in figures.items() if _passes(rule, values)}
+            texts = [text_of(name, values) for name, values in figures.items()]
             sentences += [f"In {plan} {together(list(filter(None, texts)))}."] if any(texts) else []
         if sentences:
             yield _line(kind, " ".join(sentences))
+
+
+def _passes(rule: Rule, values: Mapping[str, float | None]) -> bool:
+    """Returns true if an output passes by the metric alone; where it does not, its variation tells nothing new."""
+    value = values.get(rule.metric.name)
+    return value is not None and rule.metric.loss(value) <= rule.budget
 
 
 def _scale_lines(network: Network) -> Iterator[Line]:
@@ -337,10 +351,10 @@ def base_misses(network: Network, rule: Rule, nothing: Trial) -> bool:
     return loss is None or loss > rule.budget
 
 
-def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) -> Iterator[Line]:
+def _blamed(report: Report, network: Network, rule: Rule, findings: Findings, full: Trial) -> Iterator[Line]:
     recipe, low = report.recipe, network.low.title
     if report.culprits:
-        yield Line(CULPRITS, _culprits(report, rule, low), report.culprits)
+        yield Line(CULPRITS, _culprits(report, rule, low, full), report.culprits)
     if recipe.untested:
         limits = "large networks, stopped runs and --effort limit these tests"
         also = f"the run did not test if {listed(recipe.untested, _NAMED)} must stay in high precision too: {limits}"
@@ -355,16 +369,20 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) ->
     unbuilt = [name for name in recipe.added if name not in recipe.untested and name not in judged]
     if unbuilt:
         yield _line(UNJUDGED, f"no engine with {listed(unbuilt, _NAMED)} in {low} could be measured.", unbuilt)
-    if report.culprits and findings.steps and not findings.suspects:
+    if report.culprits and findings.steps and not findings.suspects and not rule.only_varies_less(full):
         yield _line(SPREAD, _accumulates(network, rule, findings))
 
 
-def _culprits(report: Report, rule: Rule, low: str) -> str:
+def _culprits(report: Report, rule: Rule, low: str, full: Trial) -> str:
     (main, weak), parts = report.ranked_culprits, []
     if main:
         goal = "accuracy" if report.goal.drop else "threshold"
-        put_back = _put_back(main, report, low)
-        parts.append(f"CULPRIT{'S' if len(main) > 1 else ''}: {put_back} ({goal} {_least(report)}).")
+        put_back, least = _put_back(main, report, low), f"{goal} {_least(report)}"
+        if rule.only_varies_less(full):
+            least = (
+                f"the share of FP32's variation that is left; below {percent(1.0 - rule.missed(VARIATION))} is a miss"
+            )
+        parts.append(f"CULPRIT{'S' if len(main) > 1 else ''}: {put_back} ({least}).")
     if weak:
         kind = f"Weak culprit{'s' if len(weak) > 1 else ''}"
         text = f"{_put_back(weak, report, low)}, which misses {_missed_by_weak(report, rule)}."

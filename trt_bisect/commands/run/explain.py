@@ -327,7 +327,7 @@ class Remedies:
     @staticmethod
     def _loss(plans: AnswerPlans, plan: PrecisionPlan, ranges: Ranges) -> float:
         """The largest loss of a plan on all inputs given; one that meets the budget is run on held-out ones too."""
-        loss = max(plans.on_all(plan, ranges).values(), default=math.inf)
+        loss = plans.largest_on_all(plan, ranges)
         return max(loss, plans.loss_on_unseen(plan, ranges)) if loss <= plans.experiment.rule.budget else loss
 
     def _result(self, tried: Tried, loss: Loss, space: Space | None = None, kept: Kept = frozenset()) -> Tried:

@@ -1,0 +1,237 @@
+"""Variation: the part of a floating-point output that depends on the input.
+
+An output that is a large constant and a small part that varies, such as boxes around an anchor grid, has a cosine near
+1 even if all that varies is lost. So the varying parts are compared too: ``v_i = r_i - mean r`` of FP32's output and
+``w_i = o_i - mean o`` of a plan's, over all inputs. The figure D is the smaller of ``sum <v, w> / sqrt(sum |v|^2 sum
+|w|^2)`` and, of outputs with eight numbers or more, the median over the inputs of ``cos(v_i, w_i)``: one loud input
+alone does not decide. D^2 is the share of the variation that is left. Constants, offsets and factors change nothing.
+``docs/concepts/metrics.md`` has the figures behind the thresholds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trt_bisect.data.feeds import Feeds
+from trt_bisect.evaluator.trial import OutputFigures
+from trt_bisect.support.memory import parts
+
+VARIATION = "variation"
+"""The kind of ``OutputFigures.pooled``: the share of FP32's variation that is lost, times the inputs; their number."""
+LEFT, INPUTS = "variation_left", "variation_inputs"
+"""The figures of an output: the share of FP32's variation that is left, and the number of inputs."""
+VARIATION_MISSED = 0.75
+"""If more of the variation is lost, it is a miss: D is below 0.5."""
+_DOUBTED, _NOTED = 0.7**2, 0.9**2
+"""If less of the variation is left, it is a doubt, and a line of the verdict."""
+FEWEST_INPUTS = 4
+_LEAST_BETWEEN = 0.1
+"""The inputs are nearly equal if less of their variance lies between them, in each input tensor."""
+_NOISE = 1e-10
+"""An output varies by float noise alone if its varying part has less of its power than this."""
+_SMALL = 0.02
+"""With less of its power varying, an output of which all variation is lost can still have a cosine of 99 %."""
+_LEAST_SCORE = 0.05
+"""Scores that all stay below this predict nothing."""
+_FEW_NUMBERS = 8
+"""The varying part of an output with fewer numbers has no direction on a single input."""
+_AT_MEAN = 1e-6
+"""An input on which the varying part has less than this share of the median power says nothing alone."""
+_LONGEST_AXIS, _COLUMN_WEIGHT, _COLUMN_NUMBERS, _LEAST_COLUMN = 1000, 0.1, 64, 0.5
+"""A column is a position along an axis of at most so many. It is lost if its own correlation is below the last figure,
+it has this share of the mean variance of its axis, and so many numbers over all inputs."""
+_MOST_COLUMNS = 8
+_HELD = 1 << 21
+"""So many numbers of all inputs together are held at a time."""
+
+
+@dataclass(frozen=True)
+class Variation:
+    """The comparison of the varying parts of an output.
+
+    Attributes:
+        left: the share of FP32's variation that is left; None if it is not judged.
+        lost_by_input: the share that is lost on each input; None where FP32's output is at the mean.
+        columns: axis and place of the lost columns, the axis counted with the batch; the first ones.
+        unjudged: the reason why it is not judged, where the metric alone cannot see that all variation is lost.
+    """
+
+    left: float | None = None
+    lost_by_input: tuple[float | None, ...] = ()
+    columns: tuple[tuple[int, int], ...] = ()
+    unjudged: str = ""
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums of ``v^2``, ``w^2`` and ``v w``: by input ``[3, inputs]``, and by axis for each place ``[3, places]``.
+
+    ``power`` is the sum of FP32's squares; ``least`` and ``largest`` are of FP32's values.
+    """
+
+    by_input: np.ndarray
+    by_place: Mapping[int, np.ndarray]
+    power: float
+    least: float
+    largest: float
+
+
+def inputs_vary(samples: Iterable[Feeds]) -> bool:
+    """Returns true unless inputs are nearly equal. Those of unlike shapes are not.
+
+    The share of the variance that lies between inputs counts, the largest of all input tensors; of integers, such as
+    the ids of words, the share of numbers that differ from those of the first input.
+    """
+    tensors: dict[str, list[np.ndarray]] = {}
+    for feeds in samples:
+        for name, array in feeds.items():
+            tensors.setdefault(name, []).append(array)
+    return any(_between(arrays) >= _LEAST_BETWEEN for arrays in tensors.values() if len(arrays) > 1)
+
+
+def _between(arrays: Sequence[np.ndarray]) -> float:
+    """Returns the share of the variance of a tensor that lies between inputs; 1 where the shapes differ."""
+    first = arrays[0]
+    if any(array.shape != first.shape for array in arrays):
+        return 1.0
+    if first.dtype.kind != "f":
+        return float(np.mean([np.mean(array != first) for array in arrays])) if first.size else 0.0
+    sums, squares = np.zeros(first.shape), 0.0
+    for array in arrays:
+        values = np.asarray(array, np.float64)
+        sums += values
+        squares += float(np.sum(values * values))
+    total = squares - float(np.sum(sums)) ** 2 / max(len(arrays) * first.size, 1)
+    within = squares - float(np.sum(sums * sums)) / len(arrays)
+    return within / total if total > 0.0 else 0.0
+
+
+def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], *, unlike: bool) -> Variation:
+    """Compares the varying parts of an output and of FP32's, given for each input in the same order.
+
+    Not judged are outputs of unlike shapes or that are not finite, those that vary by float noise alone, scores that
+    all stay below 0.05, fewer than four inputs, and inputs that are nearly equal.
+
+    Args:
+        unlike: the inputs are not nearly equal, see ``inputs_vary``.
+    """
+    inputs, first = len(reference), reference[0]
+    shapes = {array.shape for array in (*reference, *outputs)}
+    if inputs < 2 or len(shapes) > 1 or not first.size or first.dtype.kind != "f":
+        return Variation()
+    sums = _sums(reference, outputs)
+    if sums is None or (sums.least >= 0.0 and sums.largest < _LEAST_SCORE):
+        return Variation()
+    v, w, product = sums.by_input
+    varies = float(v.sum()) / sums.power if sums.power else 0.0
+    if varies < _NOISE:
+        return Variation()
+    reason = ""
+    if inputs < FEWEST_INPUTS:
+        reason = f"{inputs} inputs are too few to tell if it still depends on the input (give {FEWEST_INPUTS} or more)"
+    elif not unlike:
+        reason = "the inputs are nearly equal: this cannot tell if it still depends on the input"
+    if reason:
+        return Variation(unjudged=reason if varies < _SMALL else "")
+    correlation = _correlation(v.sum(), w.sum(), product.sum())
+    if first.size < _FEW_NUMBERS:
+        left = max(0.0, float(correlation)) ** 2
+        return Variation(left, (1.0 - left,) * inputs)
+    each = _correlation(v, w, product)
+    telling = v > _AT_MEAN * np.median(v)
+    left = max(0.0, min(float(correlation), float(np.median(each[telling])))) ** 2
+    kept = np.maximum(each, 0.0) ** 2
+    lost = tuple(1.0 - float(share) if tells else None for share, tells in zip(kept, telling, strict=True))
+    return Variation(left, lost, tuple(_lost_columns(sums, inputs * first.size)))
+
+
+def _sums(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> _Sums | None:
+    """Returns the sums over all inputs, a part of the outputs at a time; None if a value is not finite."""
+    shape, size, inputs = reference[0].shape, reference[0].size, len(reference)
+    axes = [axis for axis in range(1, len(shape)) if 1 < shape[axis] <= _LONGEST_AXIS]
+    strides = {axis: int(np.prod(shape[axis + 1 :])) for axis in axes}
+    by_input, by_place = np.zeros((3, inputs)), {axis: np.zeros((3, shape[axis])) for axis in axes}
+    power, least, largest = 0.0, np.inf, -np.inf
+    for part in parts(size, most=max(_HELD // inputs, 1)):
+        r, o = (np.stack([_values(array, part) for array in arrays]) for arrays in (reference, outputs))
+        if not (np.isfinite(r).all() and np.isfinite(o).all()):
+            return None
+        power += float(np.sum(r * r))
+        least, largest = min(least, float(r.min())), max(largest, float(r.max()))
+        v, w = r - r.mean(axis=0), o - o.mean(axis=0)
+        numbers = np.arange(part.start, part.start + r.shape[1])
+        for k, product in enumerate((v * v, w * w, v * w)):
+            by_input[k] += product.sum(axis=1)
+            over_inputs = product.sum(axis=0)
+            for axis in axes:
+                places = numbers // strides[axis] % shape[axis]
+                by_place[axis][k] += np.bincount(places, over_inputs, shape[axis])
+    return _Sums(by_input, by_place, power, least, largest)
+
+
+def _values(array: np.ndarray, part: slice) -> np.ndarray:
+    """Returns a part of the flat array as float64; the rest of an array that is not contiguous is not copied."""
+    flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
+    return np.asarray(flat[part], np.float64)
+
+
+def _correlation(v: np.ndarray, w: np.ndarray, product: np.ndarray) -> np.ndarray:
+    """Returns ``sum v w / sqrt(sum v^2 sum w^2)``; 0 where a side does not vary."""
+    norms = np.sqrt(v) * np.sqrt(w)
+    return np.asarray(np.divide(product, norms, out=np.zeros_like(norms), where=norms > 0.0))
+
+
+def _lost_columns(sums: _Sums, numbers: int) -> list[tuple[int, int]]:
+    """Returns axis and place of the first lost columns; ``numbers`` are those of all inputs together."""
+    lost: list[tuple[int, int]] = []
+    for axis, (v, w, product) in sums.by_place.items():
+        if numbers // len(v) < _COLUMN_NUMBERS:
+            continue
+        found = (v >= _COLUMN_WEIGHT * v.mean()) & (_correlation(v, w, product) < _LEAST_COLUMN)
+        lost += [(axis, int(place)) for place in np.flatnonzero(found)]
+    return lost[:_MOST_COLUMNS]
+
+
+def with_variation(figures: OutputFigures, found: Variation) -> OutputFigures:
+    """Returns the figures of an output with those of its variation over the inputs."""
+    inputs = len(found.lost_by_input)
+    if found.left is None:
+        return replace(figures, note="; ".join(filter(None, (figures.note, found.unjudged))))
+    return replace(
+        figures,
+        values={**figures.values, LEFT: found.left, INPUTS: float(inputs)},
+        inputs={**figures.inputs, VARIATION: found.lost_by_input},
+        pooled={**figures.pooled, VARIATION: ((1.0 - found.left) * inputs, float(inputs))},
+        columns=found.columns,
+    )
+
+
+def variation_text(name: str, values: Mapping[str, float | None]) -> str:
+    """Returns a sentence, without its full stop, on variation that is lost; empty if enough is left, or not judged.
+
+    Args:
+        values: the figures of the output, see ``with_variation``.
+    """
+    left, inputs = values.get(LEFT), values.get(INPUTS)
+    if left is None or inputs is None or left >= _NOTED:
+        return ""
+    return f"only {left:.0%} of FP32's variation over {inputs:.0f} inputs is left in '{name}'"
+
+
+def variation_doubted(name: str, figures: OutputFigures) -> str:
+    """Returns a sentence on variation that is lost in an output, or in columns of it, that is a doubt; else empty."""
+    left = figures.values.get(LEFT)
+    if left is not None and left < _DOUBTED:
+        text = variation_text(name, figures.values)
+        return f"{text[0].upper()}{text[1:]}."
+    if not figures.columns:
+        return ""
+    by_axis: dict[int, list[int]] = {}
+    for axis, place in figures.columns:
+        by_axis.setdefault(axis, []).append(place)
+    where = " and ".join(f"place {', '.join(map(str, places))} of axis {axis}" for axis, places in by_axis.items())
+    few = f"less than a quarter of FP32's variation over {figures.values[INPUTS]:.0f} inputs is left"
+    return f"In '{name}', {few} at {where}."
