@@ -51,6 +51,7 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
         ),
         inputs=SimpleNamespace(counting=range(facts.given)),
         judged=facts.judged,
+        held_out=bool(facts.unseen),
         unseen_inputs=range(facts.unseen),
         meets=facts.meets,
         by_accuracy=facts.by_accuracy,

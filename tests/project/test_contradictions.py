@@ -11,7 +11,8 @@ from tests.conftest import SAMPLES
 from tests.support import networks
 from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING
-from tests.support.records import kinds
+from tests.support.records import kinds, record_of
+from tests.support.statements import check_statements
 from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
 from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.answer.result import CLOSE, KEEPS_MARGIN, ONE_SETTING
@@ -166,9 +167,10 @@ def test_the_next_step_is_the_first_that_is_not_done(case):
 
 def test_the_advice_knows_the_runs_own_recipe_and_names_all_its_layers(case):
     report, _ = case
+    kept = {row.name: row.recipe.upper() for row in report.layers}
     for advice in report.advice:
         done = [remedy for remedy in advice.remedies if remedy.tried and remedy.tried.own]
-        assert [remedy.remedy for remedy in done] == [report.precision.upper()]
+        assert [remedy.remedy for remedy in done] == [kept[advice.culprit]]
         assert (done[0].tried.similarity, done[0].tried.high) == (
             report.similarity.recipe, len(report.recipe.high)
         )  # fmt: skip
@@ -179,7 +181,12 @@ def test_the_advice_knows_the_runs_own_recipe_and_names_all_its_layers(case):
                 assert named == [f"^{re.escape(name)}$" for name in report.recipe.high]
         assert advice.blame is None or f"the {advice.blame} is to blame" in advice.evidence or advice.blame == "both"
     for cause in report.explanation.causes if report.explanation else ():
-        assert report.precision.upper() not in [remedy.remedy for remedy in cause.remedies]
+        assert {kept[name] for name in cause.culprits}.isdisjoint(remedy.remedy for remedy in cause.remedies)
+
+
+def test_every_statement_follows_from_the_figures(case):
+    report, _ = case
+    check_statements(record_of(report))
 
 
 def test_noise_and_margin_are_those_of_the_figures(case):

@@ -660,6 +660,7 @@ class AnswerSearch:
             tried=self.tried,
             inputs=self.plans.inputs,
             judged=len(self.plans.judged),
+            held_out=self.plans.setup.data.unseen is not None,
             most=self.most,
             by_accuracy=not self._by_similarity,
         )

@@ -79,6 +79,7 @@ class Answer:
         put_back: by unit of ``recipe.taken_back`` that has a loss, the similarity or accuracy with that unit in INT8 as
             well; None if that is not finite.
         judged: the number of inputs that the search judged on.
+        held_out: inputs were held out.
         unseen: the recipe on unseen inputs; None without such inputs. Where an accuracy decides, it is a similarity.
         followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
@@ -102,6 +103,7 @@ class Answer:
     tried: tuple[CalibratorTried, ...]
     inputs: AnswerInputs
     judged: int
+    held_out: bool = False
     unseen: Trial | None = None
     unseen_inputs: GivenInputs | None = None
     followers: Trial | None = None
@@ -250,7 +252,8 @@ def _line(kind: str, short: str, more: str) -> Line:
 def _inputs(answer: Answer) -> Iterator[Line]:
     counting, margin, refused = answer.inputs.counting, answer.recipe.margin, answer.recipe.refused
     inputs, unseen = counted(len(counting), "input"), len(answer.unseen_inputs or ())
-    held_out = counted(unseen, "held-out input") if unseen else "none held out"
+    none = "no held-out input" if answer.held_out else "none held out"
+    held_out = counted(unseen, "held-out input") if unseen else none
     short = f"The verdict rests on {inputs} of yours and {held_out}"
     yield _line(INPUTS, short, f"the search used {answer.judged} of your inputs")
     if len(counting) < ENOUGH:
@@ -290,8 +293,8 @@ def _noise(answer: Answer) -> Iterator[Line]:
     if not math.isfinite(worst) or not settings:
         return
     if share == 0.0 and settings > 1:
-        text = f"the largest loss is {rule.loss_text(worst)} in all {settings} settings"
-        yield _line(CLEAR, "The verdict is the same in every setting", text)
+        text = f"the largest loss is {rule.loss_text(worst)} in all {settings} of them"
+        yield _line(CLEAR, "The verdict is the same in every setting that decides", text)
     elif share == 0.0:
         text = f"the figures come from one setting, and the largest loss is {rule.loss_text(worst)}"
         yield _line(ONE_SETTING, "Noise was not measured", text)
@@ -368,7 +371,10 @@ def _followers(answer: Answer, loss: float | None) -> Iterator[Line]:
 
 
 ANOTHER_READER = "its rounded tensor has another {low} reader, so that keeping it high saves little"
-COVERED = "the culprits that stay high make up for it: with them high, it can stay in {low}"
+COVERED = "the layers that stay high make up for it: with them high, it can stay in {low}"
+PASSING = "full {low} meets the threshold with it"
+UNRESTORED = "no plan tried meets the threshold, so that no layer was shown to be needed"
+NOT_FOR_ACCURACY = "it stays high for speed or for FP16, not for the threshold"
 UNTESTED = "it stays high, but was not shown to be needed: it was not taken back"
 CANCELLED = "later layers cancel its error: kept high alone, it does not make full {low} better"
 
@@ -401,11 +407,16 @@ def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
     network, low = answer.experiment.network, answer.experiment.network.low.title
     if layer in answer.untested:
         return UNTESTED
+    if not answer.meets:
+        return UNRESTORED
+    if layer in answer.recipe.high:
+        return NOT_FOR_ACCURACY
     tensors = {rounding.tensor for rounding in network.layers[layer].roundings if not rounding.is_weight}
     readers = (network.layers[k] for k in answer.recipe.plan.lowered - {layer})
     if any(rounding.tensor in tensors for reader in readers for rounding in reader.roundings):
         return ANOTHER_READER.format(low=low)
-    return (CANCELLED if gain is not None and gain <= 0.0 else COVERED).format(low=low)
+    covered = COVERED if answer.recipe.high else PASSING
+    return (CANCELLED if gain is not None and gain <= 0.0 else covered).format(low=low)
 
 
 def bound_on_unseen(answer: Answer) -> Bound | None:
@@ -470,6 +481,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         confidence=confidence(answer, followers),
         close=_is_close(answer),
         not_done=answer.not_done,
+        held_out=answer.held_out,
     )
     if not answer.by_accuracy:
         return facts

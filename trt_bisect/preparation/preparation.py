@@ -48,7 +48,7 @@ from trt_bisect.report.model import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal
 from trt_bisect.support.memory import give_back_memory
-from trt_bisect.support.text import FILE, OUTPUTS, RANGES, SHAPES, TASK, Note, listed, noted
+from trt_bisect.support.text import FILE, FITTING_TASK, OUTPUTS, RANGES, SHAPES, TASK, Note, listed, noted
 
 _TELLING = 8
 """The number of samples whose outputs decide how a head is read."""
@@ -294,7 +294,10 @@ def _judged(
     on_judging = judging_notes(with_groups, by_metric, rule.metric)
     task, on_task = judgement.checked_task(references)
     rule = rule if task is None else replace(rule, reads=task.reads)
-    setup.notes += [*noted(OUTPUTS, [*slices.notes(), *on_classes, *on_judging]), *noted(TASK, on_task)]
+    setup.notes += [
+        *noted(OUTPUTS, [*slices.notes(), *on_classes, *on_judging]),
+        *noted(TASK if task else FITTING_TASK, on_task),
+    ]
     return rule, classes, slices, task
 
 

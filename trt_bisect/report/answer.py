@@ -119,7 +119,9 @@ class AnswerFacts:
     Attributes:
         judged: the number of inputs that the search judged each plan on.
         given: the recipe on all inputs given.
-        unseen: the recipe on inputs that neither calibration nor search saw; None without such inputs.
+        unseen: the recipe on inputs that neither calibration nor search saw; None without such inputs, or as long as
+            they are not measured.
+        held_out: inputs were held out.
         cost: the cost of the recipe, a share of INT8's gain in speed.
         calibrators: a row for each calibrator that was tried.
         equals: other sets of layers that cost the same; each meets the threshold too.
@@ -176,6 +178,7 @@ class AnswerFacts:
     confidence: tuple[Line, ...] = ()
     close: bool = False
     not_done: tuple[str, ...] = ()
+    held_out: bool = False
 
     @property
     def free_ranges(self) -> tuple[CalibratorRow, ...]:

@@ -142,7 +142,8 @@ class LayerRow:
         why_not: the reason why the layer is not quantizable; empty for one that is.
         message: the message of a failed trial.
         rounds: the roundings of a culprit.
-        taken_back: what the recipe measures with this culprit in INT8 too: the similarity on the worst input that it
+        taken_back: what the recipe measures with this culprit in INT8 too, of a changed network that without the
+            changes: the similarity on the worst input that it
             was run on, or the accuracy where that decides.
         taken_back_on: the number of these inputs: with fewer than all given, it measures this or worse; None where an
             accuracy decides, and in older reports.
@@ -221,11 +222,13 @@ class RangesFacts:
         origin: the calibrator, or the file.
         tensors: the number of tensors with a range.
         unusable: by tensor without a usable range, the reason.
+        curve: the origin of the ranges that the curve was measured with, where they are others; else empty.
     """
 
     origin: str = ""
     tensors: int = 0
     unusable: Mapping[str, str] = field(default_factory=dict)
+    curve: str = ""
 
 
 @dataclass(frozen=True)
@@ -465,6 +468,12 @@ class Report(Shown):
         """Returns a value of the figure that decides as text."""
         return figure_text(self.figure, value, self.least)
 
+    @property
+    def put_back_title(self) -> str:
+        """The title of what the recipe measures with a culprit put back: culprits are those of the user's network."""
+        changes = self.answer.changes if self.answer is not None else ""
+        return f"If put back in {self.low.upper()}{' without changes' if changes else ''}"
+
     def put_back_text(self, row: LayerRow) -> str:
         """Returns what the recipe measures with a layer put back; ``or worse`` where not all inputs were run."""
         given = None if self.answer is None else self.answer.given
@@ -658,7 +667,7 @@ class Report(Shown):
             f"Full {self.low.upper()} {self.text(self.figures.int8)} · recipe {self.text(self.figures.recipe)} · "
             f"{self.arithmetic} on {self.engine} · {self.model}",
             COLOURS[self.verdict],
-            ("Culprit", f"If put back in {self.low.upper()}", "Op", "Shape", "Loss here", "Fixed alone"),
+            ("Culprit", self.put_back_title, "Op", "Shape", "Loss here", "Fixed alone"),
             [
                 (
                     row.name,

@@ -19,6 +19,7 @@ from trt_bisect.analyzer.tasks.task import LIKENESS_KEYS
 from trt_bisect.analyzer.variation import VARIATION, variation_text
 from trt_bisect.calibration.ranges import SCALE_INFINITE, SCALE_NOT_POSITIVE, unusable_scales
 from trt_bisect.driver.search import Findings
+from trt_bisect.driver.search_space import MANY_UNITS, are_many
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
@@ -28,13 +29,14 @@ from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.answer import DECIDING, Accuracies, AnswerFacts, PlanFigures, setting_text
 from trt_bisect.report.explanation import Tried
 from trt_bisect.report.model import FAILS, PASSES, UNMEASURED, WITH_DOUBTS, LayerRow, NextStep, Report, spoken
-from trt_bisect.support.text import MEMORY, Line, Note, counted, listed, percent, together
+from trt_bisect.support.text import FITTING_TASK, MEMORY, Line, Note, counted, listed, percent, together
 
 DOUBTED, DATA, PART = "doubted", "data", "part"
 DOUBTING = (DOUBTED, DATA, PART)
 """The kinds of lines that speak against a pass."""
 EXPERIMENT, FIXED = "experiment", "fixed"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
+TASK, UNSURE = "task", "unsure"
 FASTER, FOR_FP16 = "faster", "for fp16"
 BUDGET = "budget"
 INTEGERS, LENGTHS, VARYING = "integers", "rows", "variation"
@@ -96,6 +98,9 @@ def verdict_lines(
         text = "the verdict rests on a single sample (copies do not count): give more, such as you have in production"
         lines.append(_line(FEW_INPUTS, f"{text}."))
     lines += [*fixed_lines(network), *_on_plans(report, answer, network, rule, findings, nothing, full)]
+    if clauses := fragile(report):
+        lines.append(_line(UNSURE, f"{'; '.join(clauses)}."))
+    lines += [_line(TASK, f"{note.text}.") for note in report.notes if note.kind == FITTING_TASK]
     if report.bound is not None and report.recipe.meets:
         lines.append(bound_line(report.bound))
     if report.accuracy is not None:
@@ -149,7 +154,8 @@ def _on_plans(
     yield from _blamed(report, network, rule, findings, full)
     with_layers = f"with {means(report)} the network"
     holds = [*holds_on(answer, text, with_layers)] if answer.given else [f"{with_layers} measures {restored}."]
-    holds += ["No input was held out to test it."] if answer.given and answer.unseen is None else []
+    if answer.given and answer.unseen is None:
+        holds += ["No held-out input tested it." if answer.held_out else "No input was held out to test it."]
     moved = listed([move.tensor for move in report.moves], _NAMED)
     scales = [f"Scales of another calibrator for {moved} cost no speed."] if report.moves else []
     yield _line(RECIPE, " ".join([*holds, _price(report, answer, rule, low), *scales]), recipe.high)
@@ -354,11 +360,10 @@ def base_misses(network: Network, rule: Rule, nothing: Trial) -> bool:
 def _blamed(report: Report, network: Network, rule: Rule, findings: Findings, full: Trial) -> Iterator[Line]:
     recipe, low = report.recipe, network.low.title
     if report.culprits:
-        yield Line(CULPRITS, _culprits(report, rule, low, full), report.culprits)
+        yield Line(CULPRITS, _culprits(report, rule, full), report.culprits)
     if recipe.untested:
-        limits = "large networks, stopped runs and --effort limit these tests"
-        also = f"the run did not test if {listed(recipe.untested, _NAMED)} must stay in high precision too: {limits}"
-        yield _line(UNTESTED, f"{also}.", recipe.untested)
+        also = f"the run did not test if {listed(recipe.untested, _NAMED)} must stay in high precision too"
+        yield _line(UNTESTED, f"{also}: {_why_untested(report, network)}.", recipe.untested)
     if recipe.faster:
         why = f"the engine is predicted to be slower with them in {low}, as the types of tensors change more often"
         yield _line(FASTER, f"{listed(recipe.faster, _NAMED)} also in high precision: {why}.", recipe.faster)
@@ -369,15 +374,25 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings, fu
     unbuilt = [name for name in recipe.added if name not in recipe.untested and name not in judged]
     if unbuilt:
         yield _line(UNJUDGED, f"no engine with {listed(unbuilt, _NAMED)} in {low} could be measured.", unbuilt)
-    if report.culprits and findings.steps and not findings.suspects and not rule.only_varies_less(full):
-        yield _line(SPREAD, _accumulates(network, rule, findings))
+    if report.culprits and not report.ranges.curve and _accumulates(rule, findings) and not rule.only_varies_less(full):
+        yield _line(SPREAD, _largest_steps(network, rule, findings))
 
 
-def _culprits(report: Report, rule: Rule, low: str, full: Trial) -> str:
+def _why_untested(report: Report, network: Network) -> str:
+    if report.stopped:
+        return "the run was stopped before"
+    if report.answer is not None and report.answer.not_done:
+        return "the run goes on"
+    if are_many(len(network.movable)):
+        return f"networks of more than {MANY_UNITS} layers limit these tests"
+    return "the inferences that --effort allows were taken"
+
+
+def _culprits(report: Report, rule: Rule, full: Trial) -> str:
     (main, weak), parts = report.ranked_culprits, []
     if main:
         goal = "accuracy" if report.goal.drop else "threshold"
-        put_back, least = _put_back(main, report, low), f"{goal} {_least(report)}"
+        put_back, least = _put_back(main, report), f"{goal} {_least(report)}"
         if rule.only_varies_less(full):
             least = (
                 f"the share of FP32's variation that is left; below {percent(1.0 - rule.missed(VARIATION))} is a miss"
@@ -385,14 +400,14 @@ def _culprits(report: Report, rule: Rule, low: str, full: Trial) -> str:
         parts.append(f"CULPRIT{'S' if len(main) > 1 else ''}: {put_back} ({least}).")
     if weak:
         kind = f"Weak culprit{'s' if len(weak) > 1 else ''}"
-        text = f"{_put_back(weak, report, low)}, which misses {_missed_by_weak(report, rule)}."
+        text = f"{_put_back(weak, report)}, which misses {_missed_by_weak(report, rule)}."
         parts.append(f"{kind if main else kind.upper()}: {text}")
     return " ".join(parts)
 
 
-def _put_back(rows: Sequence[LayerRow], report: Report, low: str) -> str:
+def _put_back(rows: Sequence[LayerRow], report: Report) -> str:
     figures = [report.put_back_text(row) if row.taken_back is not None else "no figure" for row in rows[:_NAMED]]
-    return f"{listed([row.name for row in rows], _NAMED)}. If put back in {low}: {', '.join(figures)}"
+    return f"{listed([row.name for row in rows], _NAMED)}. {report.put_back_title}: {', '.join(figures)}"
 
 
 def _missed_by_weak(report: Report, rule: Rule) -> str:
@@ -558,19 +573,26 @@ def over_inputs(figures: ByInput | None, text: Callable[[float], str]) -> str:
     return f" on the worst of {figures.inputs} inputs ({mean}{misses})"
 
 
-def _accumulates(network: Network, rule: Rule, findings: Findings) -> str:
-    steps = sorted(
-        (step for step in findings.steps if not math.isnan(step.rise) and step.rise > 0), key=lambda step: -step.rise
-    )
+def _accumulates(rule: Rule, findings: Findings) -> bool:
+    """Returns true if the whole curve misses the threshold, and no step of it is as large as a suspect's.
+
+    A NaN, of a step that could not be measured, is no small one.
+    """
+    misses = findings.full is None or findings.full > rule.budget
+    return bool(findings.steps) and misses and all(step.drop < rule.step for step in findings.steps)
+
+
+def _largest_steps(network: Network, rule: Rule, findings: Findings) -> str:
+    steps = sorted((step for step in findings.steps if step.drop > 0), key=lambda step: -step.drop)
     largest = []
     for step in steps[:LARGEST_STEPS]:
         first, last = (network.layers[step.layers[end]].name for end in (0, -1))
         span = first if len(step.layers) == 1 else f"{first} to {last} together"
-        largest.append(f"{span} ({rule.loss_text(step.rise)})")
-    steps_text = f" The largest steps of the curve are {', '.join(largest)}." if largest else ""
+        largest.append(f"{span} ({rule.loss_text(step.drop)})")
     return (
-        f"no single layer loses {rule.loss_text(rule.step)} or more, and the threshold allows "
-        f"{rule.loss_text(rule.budget)}: the loss accumulates over many layers.{steps_text}"
+        f"no single layer loses {rule.loss_text(rule.step)} or more on the curve, and the threshold allows "
+        f"{rule.loss_text(rule.budget)}: the loss accumulates over many layers. The largest steps of the curve are "
+        f"{', '.join(largest)}."
     )
 
 

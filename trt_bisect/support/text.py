@@ -84,7 +84,8 @@ def _positional(value: float, digits: int) -> str:
 
 
 NETWORK, DATA, RANGES, SHAPES = "network", "data", "ranges", "shapes"
-FILE, TASK, OUTPUTS, JUDGED_BY, ACCURACY = "file", "task", "outputs", "judged by", "accuracy"
+FILE, TASK, FITTING_TASK, OUTPUTS = "file", "task", "fitting task", "outputs"
+JUDGED_BY, ACCURACY = "judged by", "accuracy"
 RANGE, MEMORY, RECIPE = "out of range", "out of memory", "recipe"
 ADAPTIVE_CURVE, TENSORS, EXPLANATION = "adaptive curve", "tensors", "explanation"
 OBEDIENCE, FLOAT_KERNELS, DLA, REFUSED = "obedience", "float kernels", "DLA", "refused by ONNX Runtime"

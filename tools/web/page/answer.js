@@ -8,8 +8,8 @@ const LISTED = 50;
 const EQUALS = 5;
 const FOLLOWERS = "followers in INT8";
 const DOUBTING = new Set(["doubted", "data", "part", "few inputs"]);
-// The headline and the table of culprits say these.
-const ELSEWHERE = new Set(["fails", "passes", "passes with doubts", "culprits"]);
+// The headline, what could reverse it, and the table of culprits say these.
+const ELSEWHERE = new Set(["fails", "passes", "passes with doubts", "culprits", "unsure"]);
 
 export function showAnswer(store) {
   const { model } = store;
@@ -46,7 +46,10 @@ function culprits(store) {
     ];
   };
   const titles = [
-    [`if put back in ${LOW}`, `What the recipe measures if this layer is put back in ${LOW}, on the worst input`],
+    [
+      `if put back in ${LOW}${model.report.answer?.changes ? " without changes" : ""}`,
+      `What the recipe measures if this layer is put back in ${LOW}, on the worst input`,
+    ],
     ["loss here", "Loss that this layer adds on the curve"],
     ["fixed alone", `Loss that full ${LOW} wins back if only this layer is in high precision`],
     ["op", "Operator"],

@@ -59,7 +59,7 @@ from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obe
 from trt_bisect.report.summary import TIME_LIMIT, memory_notes, verdict_lines
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
 from trt_bisect.support.machine import peak_bytes
-from trt_bisect.support.text import ADAPTIVE_CURVE, NETWORK, OUTPUTS, RECIPE, Line, Note, noted
+from trt_bisect.support.text import ADAPTIVE_CURVE, FITTING_TASK, NETWORK, OUTPUTS, RANGES, RECIPE, Line, Note, noted
 
 
 @dataclass
@@ -135,7 +135,7 @@ def asked_report(setup: Setup, experiment: Experiment, options: RunOptions, comm
         arithmetic=builder.arithmetic,
         versions={**versions(), **builder.versions},
         state=RUNNING,
-        ranges=_ranges_facts(experiment),
+        ranges=_ranges_facts(experiment, experiment),
         inputs=experiment.about,
         refused=_refused(experiment, options),
         notes=tuple(dict.fromkeys(setup.notes)),
@@ -197,9 +197,10 @@ def _fingerprint(experiment: Experiment) -> dict[str, Any]:
     return {"fingerprint": experiment.key, "made_of": msgspec.convert(experiment.parts, dict[str, Part])}
 
 
-def _ranges_facts(experiment: Experiment) -> RangesFacts:
-    ranges = experiment.ranges
-    return RangesFacts(ranges.origin, len(ranges.scales), dict(ranges.unusable))
+def _ranges_facts(experiment: Experiment, of_curve: Experiment) -> RangesFacts:
+    ranges, others = experiment.ranges, of_curve.ranges
+    curve = "" if others.digest() == ranges.digest() else others.origin
+    return RangesFacts(ranges.origin, len(ranges.scales), dict(ranges.unusable), curve)
 
 
 def blank_row(layer: Layer, precision: str) -> LayerRow:
@@ -238,12 +239,17 @@ def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files
     trials = RunTrials({**first.store.trials, **of_curve.store.trials}, of_curve)
     measured = all_trials(first, of_curve, experiment, answer.experiment)
     plans, builds, inferences = counts(measured)
-    reasons = {k: reason_for(of_user, k, searched.gains.get(k)) for k in curve.findings.suspects if k not in members}
+    where = " (in the recipe without changes)" if answer is not of_user else ""
+    reasons = {
+        k: f"{reason_for(of_user, k, searched.gains.get(k))}{where}"
+        for k in curve.findings.suspects
+        if k not in members
+    }
     rows = layer_rows(blank.layers, trials, curve, reasons)
     notes = [
         *setup.notes,
         *blank.notes,
-        *_curve_notes(of_curve, curve),
+        *_curve_notes(of_curve, curve, experiment),
         *refused_by_default(answer),
         *_notes(answer, curve, trials),
         *float_kernel_notes(network, full, answer.restored, blank.latency),
@@ -259,7 +265,7 @@ def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files
         by_input=ByPlan(rule.by_input(full), rule.by_input(answer.restored)),
         outputs=ByPlan(figures_of(full), figures_of(answer.restored)),
         recipe=_recipe_layers(answer),
-        ranges=_ranges_facts(experiment),
+        ranges=_ranges_facts(experiment, of_curve if curve.findings.steps else experiment),
         answer=answer_facts(answer),
         bound=bound_on_unseen(answer),
         notes=tuple(dict.fromkeys(notes)),
@@ -271,7 +277,9 @@ def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files
         seconds=seconds_of(setup, measured),
     )
     report = replace(report, verdict=_verdict(report, answer, trials))
-    report = replace(report, lines=verdict_lines(report, network, rule, curve.findings, curve.nothing, full))
+    lines = verdict_lines(report, network, rule, curve.findings, curve.nothing, full)
+    notes = [note for note in report.notes if note.kind != FITTING_TASK]
+    report = replace(report, lines=lines, notes=tuple(notes))
     return report.changed(files=recipe, graph=graph_of(network, experiment.ranges.scales)) if files else report
 
 
@@ -407,8 +415,8 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int,
     )
 
 
-def _curve_notes(experiment: Experiment, curve: Curve) -> list[Note]:
-    """Returns a note on the boundaries that an adaptive curve leaves out."""
+def _curve_notes(experiment: Experiment, curve: Curve, answer: Experiment) -> list[Note]:
+    """Returns notes on the boundaries that an adaptive curve leaves out, and on ranges that are not the answer's."""
     steps, notes = curve.findings.steps, list[Note]()
     measured, layers = len(steps), sum(len(step.layers) for step in steps)
     if experiment.curve == ADAPTIVE and measured != layers:
@@ -417,6 +425,11 @@ def _curve_notes(experiment: Experiment, curve: Curve) -> list[Note]:
             "changes; the others have no figure (--curve full measures them)"
         )
         notes.append(Note(ADAPTIVE_CURVE, text))
+    if steps and experiment.ranges.digest() != answer.ranges.digest():
+        text = (
+            f"the curve was measured with ranges of {experiment.ranges.origin}, the recipe with {answer.ranges.origin}"
+        )
+        notes.append(Note(RANGES, text))
     return notes
 
 

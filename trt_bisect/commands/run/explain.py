@@ -119,12 +119,15 @@ class Remedies:
         The latter by full INT8, or the recipe that their ranges lead to.
         """
         answer, of_run, network = self.answer, self.answer.recipe, self.answer.experiment.network
-        in_half = all(network.layer_named(name).dtype == "float16" for name in culprits)
-        high = Precision.FP16 if in_half else answer.experiment.whole.high
-        if culprits and high in HIGH:
-            loss = answer.experiment.rule.loss(answer.restored)
-            tried = self._result(Tried(culprits, HIGH[high], recipe, None, None, False, own=True), loss)
-            yield replace(tried, high=len(of_run.high), cost=of_run.cost)
+        by_precision: dict[Precision, list[str]] = {}
+        for layer in map(network.layer_named, culprits):
+            high = Precision.FP16 if layer.dtype == "float16" else of_run.plan.precisions[layer.index]
+            by_precision.setdefault(high, []).append(layer.name)
+        loss = answer.experiment.rule.loss(answer.restored)
+        for high, names in by_precision.items():
+            if high in HIGH:
+                tried = self._result(Tried(tuple(names), HIGH[high], recipe, None, None, False, own=True), loss)
+                yield replace(tried, high=len(of_run.high), cost=of_run.cost)
         in_use = answer.experiment.ranges.digest()
         for row in answer.tried:
             if row.ranges.calibrator is None or row.ranges.digest() == in_use:

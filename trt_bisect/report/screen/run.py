@@ -168,7 +168,7 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
     """
     main, weak = report.ranked_culprits
     causes = {advice.culprit: _cause(advice) for advice in report.advice}
-    back = f"If put back in {report.low.upper()}>"
+    back = f"{report.put_back_title}>"
     table = titled("Culprit", "Op", back, *(["Cause"] if causes else []), "Loss here>", "Fixed alone>")
     for rank, row in enumerate((*main, *weak)[:most]):
         if rank == len(main):
@@ -511,5 +511,5 @@ def _blocks(report: Report) -> Iterator[str]:
 
 
 def _culprit_table(report: Report, rows: Iterable[LayerRow]) -> str:
-    titles = ("culprit", "op", f"if put back in {report.low.upper()}", "loss here", "fixed alone", "rounds")
+    titles = ("culprit", "op", report.put_back_title.replace("If", "if", 1), "loss here", "fixed alone", "rounds")
     return table(titles, ((*culprit_cells(report, row), ", ".join(map(str, row.rounds))) for row in rows))

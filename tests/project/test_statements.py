@@ -1,0 +1,137 @@
+"""Every statement of a report follows from its figures: runs of many kinds, whole and stopped; see ``CHECKS``."""
+
+import json
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.answer.test_whose_figures import Dense
+from tests.support import networks
+from tests.support.editions import edition
+from tests.support.planted_answers import MISLEADING
+from tests.support.progress_doubles import Said, Steps
+from tests.support.statements import check_advice, check_statements
+from trt_bisect import NothingMeasured
+from trt_bisect.commands.run.live import StoppedRun
+
+pytestmark = pytest.mark.slow
+HOW = {"engine": "onnxruntime", "history": "none", "explain": "none"}
+
+
+def checked(folder):
+    """Checks the report in a folder; returns it as JSON types."""
+    report = json.loads((folder / "report.json").read_text())
+    check_statements(report)
+    explanation = folder / "explanation.json"
+    if explanation.exists():
+        check_advice(report, json.loads(explanation.read_text()))
+    return report
+
+
+def random_score():
+    """Three layers and one score near 0 on all inputs: each layer alone is too much for the cosine."""
+    sketch, x = networks.Sketch(4), "x"
+    for k in range(3):
+        x = sketch.dense(x, f"fc{k}", 16, 16 if k < 2 else 1)
+        x = sketch.node("Relu" if k < 2 else "Sigmoid", [x], f"act{k}")
+    return sketch.model({"x": ["n", 16]}, {x: ["n", 1]})
+
+
+def labels(count):
+    return np.arange(count, dtype=np.int64) % 4
+
+
+DRAWN = {
+    f"drawn {seed}": (lambda seed=seed: networks.drawn(seed), {"threshold": 1 - 10.0 ** -(2 + seed % 4)})
+    for seed in range(8)
+}
+KINDS = {
+    **DRAWN,
+    "pair": (
+        lambda: networks.planted(networks.chain(), ("conv0", "conv1"), ("conv5", "conv6")),
+        {"explain": "tensors"},
+    ),
+    "pair in FP16": (
+        lambda: networks.planted(networks.chain(), ("conv0", "conv1")),
+        {"precision": "mixed", "explain": "tensors"},
+    ),
+    "clipped": (networks.chain, {"calibrator": "percentile=90", "threshold": 0.999, "explain": "tensors"}),
+    "on FP16": (networks.residual, {"base": "fp16", "threshold": 0.99999}),
+    "many small losses": (lambda: networks.chain(12), {"threshold": 0.99999, "calibrator": "minmax"}),
+    "attention": (lambda: networks.transformer(blocks=1), {"threshold": 0.9999}),
+    "depthwise": (networks.depthwise, {"threshold": 0.9999, "effort": "quick"}),
+    "within a budget": (lambda: networks.planted(networks.chain(), ("conv0", "conv1")), {"budget": "20%"}),
+    "no recipe in a budget": (lambda: networks.planted(networks.chain(), ("conv0", "conv1")), {"budget": "0%"}),
+    "by SQNR": (lambda: networks.planted(networks.chain(), ("conv0", "conv1")), {"metric": "sqnr", "threshold": 30}),
+    "one near zero": (random_score, {}),
+    "fixed": (networks.chain, {"high": ["conv1"], "threshold": 0.9999}),
+    "few": (networks.chain, {"samples": 1, "threshold": 0.9999, "count": 1}),
+    "held out": (networks.residual, {"threshold": 0.9999, "count": 24}),
+    **{name: (lambda make=make: make().model, {"calibrator": "minmax"}) for name, make in MISLEADING.items()},
+}
+
+
+LONG_OR_ALIKE = {
+    "attention",
+    "depthwise",
+    "many small losses",
+    "decoys",
+    "absorbed_drop",
+    "drawn 0",
+    "drawn 2",
+    "drawn 3",
+    "drawn 7",
+}
+
+
+@pytest.mark.parametrize("kind", edition([kind for kind in KINDS if kind not in LONG_OR_ALIKE], list(KINDS)))
+def test_what_a_report_says_follows_from_its_figures(kind, tmp_path):
+    make, options = KINDS[kind]
+    options = {"count": 8, **options}
+    path, data = networks.given(make(), tmp_path, options.pop("count"))
+    trt_bisect.run(path, data, output=tmp_path / "run", **{**HOW, **options})
+    checked(tmp_path / "run")
+
+
+class OnceItIsSaid(Said):
+    """Presses Ctrl-C as soon as something is said that begins with some words."""
+
+    def __init__(self, words):
+        super().__init__()
+        self.words = words
+
+    def say(self, text):
+        super().say(text)
+        if text.startswith(self.words):
+            self.words = "never again"
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory):
+    """A network whose calibrators differ, 24 inputs of which some are held out, and the steps of a whole run."""
+    given = Dense(17, tmp_path_factory.mktemp("dense"))
+    data = {"x": np.concatenate([given.inputs, 0.9 * given.inputs[:8]])}
+    counted = Steps()
+    trt_bisect.run(given.path, data, threshold=0.9985, progress=counted, **HOW)
+    return given.path, data, counted.count
+
+
+STOPS = ["A recipe passes", 0.1, 0.3, 0.5, 0.7, 0.9, 0.97]
+
+
+@pytest.mark.parametrize("stop", edition(STOPS[:5], STOPS))
+def test_what_a_stopped_report_says_follows_from_its_figures(dense, stop, tmp_path):
+    """Full INT8 is that of the calibrator that is named, however early the run is stopped."""
+    path, data, steps = dense
+    progress = OnceItIsSaid(stop) if isinstance(stop, str) else Steps(int(stop * steps))
+    with pytest.raises((StoppedRun, NothingMeasured)):
+        trt_bisect.run(path, data, threshold=0.9985, output=tmp_path, progress=progress, **HOW)
+    report = checked(tmp_path)
+    if not isinstance(stop, str):
+        return
+    assert report["recipe"]["meets"]
+    named = {"calibrator": report["ranges"]["origin"].replace("percentile ", "percentile=")}
+    alone = trt_bisect.run(path, data, threshold=0.9985, **named, **HOW)
+    assert alone.similarity.int8 == report["similarity"]["int8"]

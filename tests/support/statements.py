@@ -1,0 +1,415 @@
+"""The statements of a report, each held against the figures of the same report: ``report.json`` as another program
+reads it.
+
+``CHECKS`` has a check for each kind of line in a verdict, ``SURE`` for each kind of line on what the verdict rests on,
+``REASONS`` for the reasons of suspects. A check computes the claim anew from the figures; a kind without one is a
+mistake of whoever added it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+DECIDING = "optimisations off", "own engine", "scales moved by 2e-5"
+SHARES = "cosine", "top1", "agreement", "equal"
+_PERCENT = r"[<>]?(-?\d[\d.]*)%"
+
+
+def percents(text):
+    """Returns the percentages in a text, as they are written."""
+    return re.findall(_PERCENT, text)
+
+
+def tells(written, value):
+    """Returns true if a written percentage is a share of 1, rounded to the digits that it has."""
+    if written == "99.9999":  # ">99.9999%" is the most that is written of what is not all
+        return 0.999998 < value < 1.0
+    decimals = len(written.partition(".")[2])
+    return abs(float(written) - 100.0 * value) <= 0.51 * 10.0**-decimals
+
+
+def names(text):
+    """Returns the names in quotes."""
+    return re.findall(r"'([^']+)'", text)
+
+
+def loss(report, value):
+    """Returns the part of a perfect figure that is missing; infinite for no figure."""
+    return math.inf if value is None else 1.0 - value
+
+
+def decided_by(report):
+    """Returns the figure that decides, of full INT8 and of the recipe, and its least value."""
+    if report["goal"]["drop"]:
+        accuracy = report["accuracy"]
+        return accuracy["int8"], accuracy["recipe"], accuracy["least"]
+    return report["similarity"]["int8"], report["similarity"]["recipe"], report["threshold"]
+
+
+def is_share(report):
+    return bool(report["goal"]["drop"]) or report["metric"] in SHARES
+
+
+def culprit_rows(report):
+    return {row["name"]: row for row in report["layers"] if row["culprit"]}
+
+
+def full_int8(report, text):
+    """The verdict: the figure of full INT8 over all inputs, its mean and misses, and the calibrator."""
+    answer, (figure, _, least) = report["answer"], decided_by(report)
+    missed = [
+        name for name, value in answer["settings"].items() if name in DECIDING and loss(report, value) > 1 - least
+    ]
+    if not is_share(report) or "could not be built" in text:
+        return
+    first, *others = percents(text.partition(": full ")[2])
+    assert tells(first, least)
+    if figure is None:
+        assert "no figure" in text
+    else:
+        assert tells(others[0], figure)
+    meets = figure is not None and figure >= least
+    assert ("misses" not in text.partition(";")[0]) == (meets and (report["verdict"] != "fails" or bool(missed)))
+    each = report["by_input"]["int8"]
+    if each is not None and not each["together"] and not report["goal"]["drop"]:
+        values = [value for value in each["values"] if value is not None]
+        finite = [value for value in values if not math.isnan(value)]
+        assert f"worst of {each['inputs']} inputs" in text
+        failing = sum(not value >= least for value in values)
+        assert (f"{failing} fail" in text) if failing else ("all pass" in text)
+        if "(mean" in text:
+            assert tells(others[1], sum(finite) / len(finite))
+        if report["outputs"]["int8"] and len(report["outputs"]["int8"]) == 1 and figure is not None:
+            assert figure <= min(finite) + 1e-9
+    chosen = [row for row in answer["calibrators"] if row["chosen"]]
+    if len(answer["calibrators"]) > 1:
+        [row] = chosen
+        assert f"calibrator {report['ranges']['origin']}" in text
+        assert (row["calibrator"], row["similarity"]) == (report["ranges"]["origin"], report["similarity"]["int8"])
+
+
+def culprits(report, text):
+    """Each culprit is named with the figure of the recipe without it, which misses; the worst of each list first."""
+    rows, answer, (_, _, least) = culprit_rows(report), report["answer"], decided_by(report)
+    named = [name for name in names(text) if name in rows]
+    assert ("without changes" in text) == bool(answer["changes"])
+    assert set(answer["ranked"]) == set(rows) == set(report["culprits"])
+    assert named == [name for name in answer["ranked"] if name in named]
+    main = [name for name in answer["ranked"] if name not in answer["weak"]]
+    for group in (main, [name for name in answer["ranked"] if name in answer["weak"]]):
+        losses = [loss(report, rows[name]["taken_back"]) for name in group]
+        assert losses == sorted(losses, reverse=True) or not is_share(report)
+    given = answer["given"]
+    for name in named:
+        row = rows[name]
+        if row["taken_back"] is None or not is_share(report):
+            continue
+        assert any(tells(written, row["taken_back"]) for written in percents(text))
+        assert name in answer["weak"] or row["taken_back"] < least
+        part = given is not None and row["taken_back_on"] is not None and row["taken_back_on"] < given["inputs"]
+        assert not part or "or worse" in text
+        assert part or report["stopped"] or "or worse" not in text
+        assert (row["taken_back_in"] == DECIDING[2]) <= ("scales moved" in text)
+
+
+def holds(report, text):
+    """The inputs on which a plan passes, counted and the worst named; whether inputs were held out."""
+    answer, least = report["answer"], report["threshold"]
+    for sentence, held in ((r"(\d+) of (\d+) of your inputs \(worst ([^)]+)\)", answer["given"]),
+                           (r"(\d+) of (\d+) held-out inputs \(worst ([^)]+)\)", answer["unseen"])):  # fmt: skip
+        said = re.search(sentence, text)
+        if said is None:
+            assert " of your inputs" not in text or held is not answer["given"]
+            continue
+        figures = list(held["figures"].values())
+        assert int(said[2]) == held["inputs"] == len(figures)
+        if report["metric"] != "agreement" and is_share(report):
+            assert int(said[1]) == sum(value is not None and value >= least for value in figures)
+            assert any(value is None for value in figures) or tells(percents(said[3])[0], min(figures))
+    if "No input was held out" in text:
+        assert not any("are held out" in note["text"] for note in report["notes"])
+        assert answer["unseen"] is None
+    assert "No held-out input" not in text or (answer["held_out"] and answer["unseen"] is None)
+
+
+def recipe(report, text):
+    """The layers of the recipe, their precisions, what it passes on, and what it gives up."""
+    answer, kept = report["answer"], set(report["recipe"]["high"])
+    assert report["recipe"]["meets"]
+    precisions = sorted({row["recipe"].upper() for row in report["layers"] if row["name"] in kept})
+    if kept:
+        assert f"{len(kept)} layer{'s' * (len(kept) != 1)} in {' and '.join(precisions)}" in text
+    holds(report, text)
+    assert tells(re.search(rf"gives up {_PERCENT}", text)[1], answer["cost"])
+    for figures, precision in ((answer["in_fp16"], "FP16"), (answer["in_fp32"], "FP32")):
+        said = re.search(
+            rf"in {precision} \('--precision \w+'\) it gives up {_PERCENT}, and the [a-z ]+ measures (\S+)", text
+        )
+        if said is not None:
+            assert tells(said[1], figures["cost"])
+            assert (
+                figures["similarity"] is None
+                or not is_share(report)
+                or tells(*percents(said[2]), figures["similarity"])
+            )
+
+
+def spread(report, text):
+    """No layer of the curve loses as much as is said, and the steps that are named are those of the curve."""
+    step = report["share"] * report["budget"]
+    drops = {row["name"]: row["drop"] for row in report["layers"] if row["drop"] is not None}
+    assert max(drops.values()) < step
+    assert tells(percents(text)[0], step)
+    assert tells(percents(text)[1], report["budget"])
+    for name, written in re.findall(rf"([^\s,]+) \({_PERCENT}\)", text.partition("largest steps")[2]):
+        assert name not in drops or tells(written, drops[name])
+
+
+def untested(report, text):
+    assert set(names(text)) <= {*report["recipe"]["untested"]} or "more" in text
+    assert ("was stopped" in text) == bool(report["stopped"])
+    assert ("networks of more" in text) <= (sum(row["quantizable"] for row in report["layers"]) > 500)
+
+
+def unsure(report, text):
+    """What would reverse the verdict on the recipe: noise, and each setting in which it misses."""
+    answer = report["answer"]
+    assert ("noise" in text) == answer["close"]
+    missing = [value for value in answer["settings"].values() if value is None or value < report["threshold"]]
+    assert text.count("misses the threshold") == len(missing)
+
+
+def price(report, text):
+    dear = {layer["name"]: layer for layer in report["answer"]["dear"]}
+    assert set(names(text)) <= set(dear)
+    if "misses the threshold even" in text:
+        said = percents(text.partition("high precision (")[2])
+        alone = [layer["alone"] for layer in dear.values() if layer["alone"] < report["threshold"]]
+        assert all(tells(written, value) for written, value in zip(said, alone, strict=True))
+
+
+def scales(report, text):
+    """A calibrator that is named has the figure that its row has."""
+    [row] = [row for row in report["answer"]["calibrators"] if f"calibrator {row['calibrator']} full" in text]
+    assert row["similarity"] is None or not is_share(report) or any(tells(p, row["similarity"]) for p in percents(text))
+    if "misses" in text:
+        assert not row["meets"]
+    else:
+        assert row["meets"]
+        assert row["confirmed"]
+
+
+def too_expensive(report, text):
+    half = report["answer"]["half_gain"]
+    assert report["answer"]["cost"] > 0.5
+    if "layers in high precision" in text or "layer in high precision" in text:
+        assert f"With {len(half['high'])} layer" in text
+        assert half["cost"] <= 0.5
+        assert not is_share(report) or tells(percents(text)[1], half["similarity"])
+
+
+def unseen(report, text):
+    held, bound = report["answer"]["unseen"], report["bound"]
+    assert f"{bound['missed']} of {bound['inputs']} held-out inputs" in text
+    if held is not None and is_share(report) and report["metric"] != "agreement":
+        assert bound["missed"] == sum(
+            value is None or value < report["threshold"] for value in held["figures"].values()
+        )
+    assert float(percents(text)[0]) >= 100 * bound["most"] - 1e-6
+
+
+def no_recipe(report, text):
+    _, figure, least = decided_by(report)
+    assert not report["recipe"]["meets"]
+    if figure is not None and is_share(report):
+        assert any(tells(written, figure) for written in percents(text))
+        assert figure < least or "but" in text or report["goal"]["most"] is not None
+
+
+def accuracy(report, text):
+    of_plan = report["accuracy"]
+    for name, value in (("FP32", of_plan["fp32"]), ("full INT8", of_plan["int8"]), ("the recipe", of_plan["recipe"])):
+        said = re.search(rf"{name} (not measured|{_PERCENT})", text)
+        assert said is None or (value is None) == (said[1] == "not measured")
+        assert said is None or value is None or tells(said[2], value)
+
+
+def stopped(report, text):
+    assert report["stopped"]
+    if report["answer"] is None:
+        assert report["verdict"] == "not measured"
+        return
+    assert all(clause in text for clause in report["answer"]["not_done"])
+    assert ("held-out inputs were not" in text) <= report["answer"]["held_out"]
+
+
+def doubted(report, text):
+    assert text.removeprefix("DOUBT: ") in [line["text"] for line in [*report["answer"]["doubts"], *report["refused"]]]
+
+
+def counted(report, text):
+    """Elements of integers that differ, and rows lost or won: the figures of the plan that is named."""
+    for plan, key in (("full INT8", "int8"), ("the recipe", "recipe")):
+        sentence = re.search(rf"In {plan} (.*?)\.(?= |$)", text)
+        figures = [value for of in report["outputs"][key].values() for value in of.values() if value is not None]
+        for written in percents(sentence[1]) if sentence else ():
+            shares = [*figures, *(1.0 - value for value in figures)]
+            shares += [lost / rows for lost in figures for rows in figures if rows > 0]
+            assert any(tells(written, share) for share in shares)
+
+
+def data(report, text):
+    assert text.removeprefix("DATA: ") in report["inputs"]["warnings"]
+
+
+def budget(report, text):
+    assert report["goal"]["most"] is not None
+    assert report["stopped"] or report["answer"]["cost"] <= report["goal"]["most"] + 1e-9
+
+
+def few_inputs(report, text):
+    assert report["answer"]["given"]["inputs"] == 1
+
+
+def stays(kind):
+    """The layers that stay high for another reason than the threshold are those of that list, and no culprits."""
+
+    def check(report, text):
+        listed = report["recipe"][kind]
+        assert set(names(text)) - {"--base fp32"} <= set(listed) or "more" in text
+        assert not set(listed) & set(report["culprits"])
+
+    return check
+
+
+def unsaid(report, text):
+    """A line of words alone: it has no figure of a plan."""
+
+
+CHECKS = {
+    **dict.fromkeys(("passes", "passes with doubts", "fails"), full_int8),
+    "culprits": culprits, "recipe": recipe, "holds": holds, "spread": spread, "not tested": untested, "unsure": unsure,
+    "price": price, "ranges": scales, "too expensive": too_expensive, "unseen": unseen, "no recipe": no_recipe,
+    "accuracy": accuracy, "stopped": stopped, "doubted": doubted, "data": data, "budget": budget,
+    "few inputs": few_inputs, "faster": stays("faster"), "for fp16": stays("for_fp16"),
+    **dict.fromkeys(("integers", "rows", "variation"), counted),
+    **dict.fromkeys(("task", "fixed", "experiment", "part", "base", "not judged", "infinite scale",
+                     "scale not positive"), unsaid),
+}  # fmt: skip
+
+
+def settings_of(report):
+    return [loss(report, value) for name, value in report["answer"]["settings"].items() if name in DECIDING]
+
+
+def inputs(report, text):
+    answer = report["answer"]
+    assert f"{answer['given']['inputs']} input" in text
+    assert f"search used {answer['judged']} " in text
+    held = answer["unseen"]
+    assert ("none held out" in text) <= (not answer["held_out"])
+    assert held is None or f"and {held['inputs']} held-out" in text
+
+
+def clear(report, text):
+    losses = settings_of(report)
+    assert not report["answer"]["close"]
+    assert "every setting that decides" not in text or max(losses) - min(losses) <= 0.01 * report["budget"]
+    if is_share(report) and losses:
+        passes = max(losses) <= report["budget"]
+        assert ("misses by more" in text) <= (not passes)
+        assert ("passes by more" in text) <= passes
+
+
+def followers(report, text):
+    figure = report["answer"]["settings"]["followers in INT8"]
+    if is_share(report):
+        passes = figure is not None and figure >= report["threshold"]
+        assert ("INT8 the recipe passes" in text) == passes
+        assert (" too: " in text) == (passes == report["recipe"]["meets"])
+
+
+def weak(report, text):
+    answer = report["answer"]
+    assert set(names(text)) <= set(answer["weak"])
+    many = re.match(r"(\d+) of (\d+) culprits", text)
+    assert many is None or (int(many[1]), int(many[2])) == (len(answer["weak"]), len(answer["ranked"]))
+
+
+def margin(report, text):
+    kept = report["budget"] * (1.0 - report["answer"]["margin"]) * (1.0 + 1e-9)
+    if is_share(report) and report["metric"] != "agreement":
+        within = sum(loss(report, value) <= kept for value in report["answer"]["given"]["figures"].values())
+        assert f"on {within} of {report['answer']['given']['inputs']} input" in text
+
+
+def close(report, text):
+    assert report["answer"]["close"]
+
+
+SURE = {
+    "inputs": inputs, "margin": margin, "beyond the noise": clear, "within the noise": close, "weak culprit": weak,
+    "followers": followers,
+    **dict.fromkeys(("few inputs", "no margin", "arithmetic", "one setting", "followers round"), unsaid),
+}  # fmt: skip
+
+
+def covered(report, row):
+    return report["recipe"]["meets"] and bool(report["recipe"]["high"]) and row["name"] not in report["recipe"]["high"]
+
+
+REASONS = {
+    "the layers that stay high make up": covered,
+    "full INT8 meets the threshold with it": lambda report, row: (
+        not report["recipe"]["high"] and report["recipe"]["meets"]
+    ),
+    "no plan tried meets": lambda report, row: not report["recipe"]["meets"],
+    "it stays high for speed": lambda report, row: row["name"] in report["recipe"]["high"],
+    "it stays high, but was not shown": lambda report, row: row["name"] in report["recipe"]["untested"],
+    "later layers cancel": lambda report, row: row["gain"] is not None and row["gain"] <= 0.0,
+    "its rounded tensor has another": lambda report, row: True,
+    "not decided yet": lambda report, row: bool(report["stopped"]),
+}
+
+
+def check_statements(report):
+    """Holds every statement of a report, as JSON types, against its figures."""
+    for line in report["lines"]:
+        CHECKS[line["kind"]](report, line["text"])
+    answer = report["answer"]
+    if answer is None:
+        return
+    for line in answer["confidence"]:
+        SURE[line["kind"]](report, line["text"])
+    said = {line["kind"] for line in report["lines"]}
+    reverses = report["recipe"]["meets"] and (
+        answer["close"] or any(is_share(report) and value is not None and value < report["threshold"]
+                               for value in answer["settings"].values())
+    )  # fmt: skip
+    assert not reverses or "unsure" in said
+    assert not any("--task " in note["text"] and "look" in note["text"] for note in report["notes"])
+    for row in report["layers"]:
+        if row["suspect"]:
+            [holds_true] = [check for words, check in REASONS.items() if row["suspect"].startswith(words)]
+            assert "without changes" in row["suspect"] or holds_true(report, row)
+    if answer["given"] is not None and report["recipe"]["meets"] and report["metric"] not in ("agreement",):
+        assert math.isclose(answer["given"]["worst"], report["similarity"]["recipe"], abs_tol=1e-9) or not is_share(
+            report
+        )
+
+
+def check_advice(report, explanation):
+    """The precision that a culprit has in the recipe is a remedy that was measured: the recipe itself.
+
+    On a changed network it is the recipe without changes, of which the report has no layers.
+    """
+    kept = {row["name"]: row["recipe"].upper() for row in report["layers"]}
+    if report["answer"]["changes"]:
+        return
+    for advice in explanation["advice"]:
+        own = [remedy["remedy"] for remedy in advice["remedies"] if remedy["tried"] and remedy["tried"]["own"]]
+        assert own == [kept[advice["culprit"]]]
+    for cause in explanation["causes"]:
+        unmeasured = {remedy["remedy"] for remedy in cause["remedies"]}
+        assert not unmeasured & {kept[name] for name in cause["culprits"]}
