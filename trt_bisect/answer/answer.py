@@ -379,10 +379,6 @@ class AnswerSearch:
         self.space = replace(self.space, budget=self.target.budget)
         recipe, taken_back = self._holding(measures=measures), dict[int, PutBack]()
         experiment, kept, space = recipe.experiment, recipe.kept, recipe.space
-        trial: Callable[[PrecisionPlan, Experiment], Trial | None] = plans.whole if measures else plans.known
-        full, restored = trial(plans.full, experiment), trial(recipe.plan, experiment)
-        if full is None or restored is None:
-            return None
         if recipe.meets and self._by_similarity:
             missed_in = OFF if plans.switches else OWN
             for unit in sorted(kept):
@@ -391,8 +387,8 @@ class AnswerSearch:
                 if loss is not None and loss > space.budget:
                     taken_back[unit] = self.target.put_back(plan, experiment, missed_in, to_the_end=measures)
         recipe = replace(recipe, aim=space.budget, taken_back=taken_back, margin=NO_MARGIN, refused=None)
-        answer = self._made(recipe, full, restored)
-        return replace(answer, not_done=tuple(self._not_done(answer)))
+        answer = self._made(recipe, plans.whole if measures else plans.known)
+        return None if answer is None else replace(answer, not_done=tuple(self._not_done(answer)))
 
     def _holding(self, *, measures: bool) -> Recipe:
         """Returns the cheapest set that holds on all inputs given, as far as it is known; see ``so_far``.
@@ -629,7 +625,6 @@ class AnswerSearch:
         plans, experiment = self.plans, recipe.experiment
         plans.setup.forecast.begins(CHECKS)
         plan, half, followers = recipe.plan, None, None
-        full, restored = plans.whole(plans.full, experiment), plans.whole(plan, experiment)
         unseen = None if plans.unseen is None else plans.whole(plan, experiment, plans.unseen, "unseen inputs")
         rounding = with_rounded_followers(plans.setup.options, experiment, plan) if self._by_similarity else None
         if self._by_similarity and self.most is None:
@@ -638,7 +633,8 @@ class AnswerSearch:
         if self._by_similarity and (recipe.kept or not meets):
             self.tried = with_confirmed(plans, recipe.space.budget * SAFETY, self.tried)
         recipe = replace(recipe, meets=meets, margin=plans.margin)
-        answer = self._made(recipe, full, restored)
+        answer = self._made(recipe, plans.whole)
+        assert answer is not None
         plain = plans.plain(plan, experiment) if plans.switches else None
         if rounding is not None:
             followers = plans.whole(plan, experiment, kind="followers", build=partial(rounding.build, plan))
@@ -646,7 +642,14 @@ class AnswerSearch:
             answer, unseen=unseen, unseen_inputs=plans.unseen, plain=plain, half_gain=half, followers=followers
         )
 
-    def _made(self, recipe: Recipe, full: Trial, restored: Trial) -> Answer:
+    def _made(self, recipe: Recipe, trial_of: Callable[[PrecisionPlan, Experiment], Trial | None]) -> Answer | None:
+        """Returns the answer with a recipe; None if a trial is not known.
+
+        Both trials are those of the recipe's own experiment: no caller can give those of other ranges.
+        """
+        full, restored = (trial_of(plan, recipe.experiment) for plan in (self.plans.full, recipe.plan))
+        if full is None or restored is None:
+            return None
         in_fp32 = replace(recipe.space, others={})
         return Answer(
             recipe=recipe,
