@@ -6,6 +6,8 @@ must get is that of the old tensor with the same values.
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import onnx
 import pytest
@@ -13,7 +15,14 @@ from onnx import numpy_helper
 
 from tests.support.networks import Sketch, copied
 from tests.support.quantized import plain_tensors
-from trt_bisect.calibration.cache import CalibrationCache, format_cache, parse_cache, ranges_of_cache, scales_for
+from trt_bisect.calibration.cache import (
+    MISSING,
+    CalibrationCache,
+    format_cache,
+    parse_cache,
+    ranges_of_cache,
+    scales_for,
+)
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network, load_network
 
@@ -22,10 +31,10 @@ KEPT = ["x", *(f"relu{k}_out" for k in range(BLOCKS)), *(f"up_conv{k}_out" for k
 """The tensors that keep their names and values."""
 
 
-def old_network() -> onnx.ModelProto:
+def old_network(blocks: int = BLOCKS) -> onnx.ModelProto:
     """Each block a convolution, its BatchNormalization, another convolution and a Relu; names tell of operators."""
     sketch, x = Sketch(4), "x"
-    for k in range(BLOCKS):
+    for k in range(blocks):
         x = sketch.conv(x, f"conv{k}", 3 if k == 0 else 8, 8)
         norm = [sketch.constant(f"bn{k}.{name}", sketch.random.uniform(low, high, 8)) for name, low, high in NORM]
         x = sketch.conv(sketch.node("BatchNormalization", [x, *norm], f"batch_norm{k}"), f"up_conv{k}", 8, 8)
@@ -170,6 +179,82 @@ def test_a_scale_far_from_the_values_on_inputs_is_told(tmp_path):
     seen = maxima(old, 1)
     cache = CalibrationCache("TRT-8601-EntropyCalibration2", {**maxima(old, 0), "relu2_out": seen["relu2_out"] * 40})
     assert scales_for(loaded(old, tmp_path), cache, [seen]).far == ("relu2_out",)
+
+
+def test_where_entries_are_missing_no_scale_is_given_by_order_alone(tmp_path):
+    """No tensor of a renamed network gets the scale of another one; values on inputs tell some."""
+    old = old_network(12)
+    new = with_names(old, lambda k, _: f"val_{k}")
+    network, right = loaded(new, tmp_path), maxima(new, 0)
+    seen, by_values = maxima(new, 1), 0
+    for lacking in KEPT[1:]:
+        entries = {name: scale for name, scale in maxima(old, 0).items() if name != lacking}
+        blind = scales_for(network, CalibrationCache("TRT-8601-MinMaxCalibration", entries))
+        assert all(np.float32(each.scale) == right[each.tensor] for each in blind.found)
+        if lacking.startswith("relu"):  # a convolution may have the entry of its BatchNormalization instead
+            assert "order" not in {each.way for each in blind.found}
+            assert MISSING in blind.unsure.values()
+            told = scales_for(network, CalibrationCache("TRT-8601-MinMaxCalibration", entries), [seen])
+            assert all(np.float32(each.scale) == right[each.tensor] for each in told.found)
+            by_values += len(told.found) - len(blind.found)
+    assert by_values >= BLOCKS
+
+
+def line(name, scale, digits=8, order=">"):
+    """A line of a cache, of which only the first digits are left."""
+    return f"{name}: {struct.pack(order + 'f', scale).hex()[:digits]}"
+
+
+@pytest.mark.parametrize("digits", range(1, 8))
+@pytest.mark.parametrize("at", [0, 3, -1])
+def test_a_scale_cut_short_is_doubtful(digits, at):
+    scales = {f"t{k}": np.float32(0.01 * (k + 1)) for k in range(6)}
+    cut = [*scales][at]
+    lines = [line(name, scale, digits if name == cut else 8) for name, scale in scales.items()]
+    cache = parse_cache("\n".join(["TRT-8601-EntropyCalibration2", *lines]), "it")
+    assert cache.doubtful.keys() == {cut}
+    assert f"{digits} of 8" in cache.doubtful[cut]
+    assert all(cache.scales[name] == scale for name, scale in scales.items() if name != cut)
+
+
+def test_zeros_left_away_at_the_front_are_no_cut():
+    """Zero is ``0``; in little-endian bits an ordinary scale may begin with zeros."""
+    cache = parse_cache("TRT-8601-EntropyCalibration2\na: 0\nb: 3c008912", "it")
+    assert (cache.scales["a"], dict(cache.doubtful)) == (0, {})
+    bits = ("0102033d", "1202033d", "2202033e")
+    lines = [f"t{k}: {word.lstrip('0')}" for k, word in enumerate(bits)]
+    cache = parse_cache("\n".join(["TRT-8601-EntropyCalibration2", *lines]), "it")
+    assert cache.little_endian
+    assert not cache.doubtful
+    assert [*cache.scales.values()] == [struct.unpack("<f", bytes.fromhex(word))[0] for word in bits]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"TRT-8601-EntropyCalibration2\n{line('a', 0.1)}\n{line('b', 0.2)}\n{line('a', 0.4)}",
+        f"TRT-8601-EntropyCalibration2\n{line('b', 0.2)}\n{line('b', 0.2)}\n{line('a', 0.1)}\n{line('a', 0.1000001)}",
+        "a 12.7\nb 25.4\na 12.8",
+    ],
+)
+def test_two_entries_of_a_tensor_with_different_scales_are_doubtful(text):
+    cache = parse_cache(text, "it")
+    assert dict(cache.doubtful) == {"a": "the cache has 2 scales for it"}
+    assert cache.scales["b"] == np.float32(0.2)
+
+
+@pytest.mark.parametrize("name", ["relu2_out", "RELU2_OUT"])
+def test_a_doubtful_entry_gives_no_tensor_a_scale(tmp_path, name):
+    """It keeps its place in the order: the tensor does not get that of another one."""
+    old = old_network()
+    scales = {(name if tensor == "relu2_out" else tensor): scale for tensor, scale in maxima(old, 0).items()}
+    (tmp_path / "it.cache").write_text(format_cache(scales) + line(name, 0.5))
+    network = loaded(old, tmp_path)
+    ranges = ranges_of_cache(tmp_path / "it.cache", network)
+    assert "2 scales" in ranges.unusable["relu2_out"]
+    assert "relu2_out" not in ranges.scales
+    others = [tensor for tensor in network.activations if tensor != "relu2_out"]
+    assert {tensor: ranges.scales[tensor] for tensor in others} == {tensor: scales[tensor] for tensor in others}
 
 
 def test_the_table_of_onnxruntime_has_magnitudes():

@@ -211,6 +211,21 @@ def test_a_tensor_that_the_cache_lacks_leaves_its_layers_in_floats(residual, tmp
     assert {row.precision for row in found.layers if row.name == "block0.conv1"} == {"int8"}
 
 
+def test_what_the_cache_says_twice_or_in_part_is_left_out_and_listed(residual, tmp_path):
+    text, _ = renamed_cache(residual, lambda name: name)
+    twice, cut = "block0.relu1_out", [*residual.rounded_activations][-1]
+    lines = [line[:-1] if line.startswith(f"{cut}: ") else line for line in text.splitlines()]
+    path = tmp_path / "doubtful.cache"
+    path.write_text("\n".join([*lines, f"{twice}: 3f000000"]))
+    found = trt_bisect.migrate(residual, cache=path, output=tmp_path)
+    unsure = {name: choice.about for choice in found.choices if choice.kind == "unsure" for name in choice.names}
+    assert unsure.keys() == {twice, cut}
+    assert "2 scales" in unsure[twice]
+    assert "7 of 8 digits" in unsure[cut]
+    assert not {twice, cut} & {scale.tensor for scale in found.scales}
+    assert not {twice, cut} & scales_in(tmp_path / "network.qdq.onnx").keys()
+
+
 def test_a_cache_of_another_network_is_refused(residual, cache, tmp_path):
     with pytest.raises(BadInput, match="another network"):
         trt_bisect.migrate(residual, cache=cache, output=tmp_path)

@@ -28,6 +28,9 @@ tell of this. A tensor for which entries with different scales are left has none
 begin anew with each export: they count only where the cache has no other entries than the network needs, or has them
 where the network lacks tensors, or where values on inputs agree.
 
+Where entries are missing, order tells of nothing: a tensor then has an entry only if values on inputs tell it from all
+others. An entry that is there twice with different scales, or whose scale was cut short, is doubtful: no tensor has it.
+
 Nothing is invented: the layers that round a tensor without a scale stay in floats.
 """
 
@@ -36,13 +39,14 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
+import onnx
 
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
 from trt_bisect.data.feeds import match_names
@@ -112,6 +116,8 @@ _BITS = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
 _MAGNITUDE = re.compile(r"(\S.*) ([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf|nan))")
 _ORDINARY = (1e-9, 1e6)
 """The scales that a calibrator finds are in this range, or 0. A fifth of all bits are, read in the wrong order."""
+_DIGITS = 8
+"""The hex digits of a float32."""
 _FEWEST = 3
 """The fewest scales of which the order of their bits is told."""
 
@@ -124,11 +130,13 @@ class CalibrationCache:
         header: the first line, such as ``TRT-8600-EntropyCalibration2``; for ONNX Runtime's, words.
         scales: in the order of the file, bit for bit.
         little_endian: the bits are in the order that TensorRT does not write.
+        doubtful: by entry whose scale cannot be used, the reason in words.
     """
 
     header: str
     scales: Mapping[str, np.float32]
     little_endian: bool = False
+    doubtful: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_version(text: str) -> TensorRTVersion:
@@ -168,14 +176,15 @@ def parse_cache(text: str, source: str) -> CalibrationCache:
     lines = text.splitlines()
     magnitudes = [_MAGNITUDE.fullmatch(line.strip()) for line in lines if line.strip()]
     if magnitudes and all(magnitudes):
-        scales = {line[1]: np.float32(line[2]) / np.float32(127) for line in magnitudes if line}
-        return CalibrationCache("ONNX Runtime's table", scales)
+        table = [(line[1], np.float32(line[2]) / np.float32(127)) for line in magnitudes if line]
+        return CalibrationCache("ONNX Runtime's table", dict(table), doubtful=_with_other_scales(table))
     if not lines or not _HEADER.match(lines[0]):
         raise BadInput(
             f"'{source}' is not a TensorRT calibration cache: it does not begin with 'TRT-<version>-<calibrator>'.",
             "Give the cache that TensorRT's calibrator wrote, or data (.npz) to calibrate with.",
         )
-    bits: dict[str, bytes] = {}
+    names: list[str] = []
+    bits: list[str] = []
     for number, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue
@@ -184,19 +193,36 @@ def parse_cache(text: str, source: str) -> CalibrationCache:
         if not name or not hexadecimal:
             remedy = "A line is 'tensor: 3c008912': a tensor and the bits of its scale in hex. Write the cache again."
             raise BadInput(f"Line {number} of the calibration cache '{source}' cannot be read: {line[:80]!r}.", remedy)
-        bits[name.strip()] = bytes.fromhex(hexadecimal[1].zfill(8))
+        names.append(name.strip())
+        bits.append(hexadecimal[1])
     if not bits:
         raise BadInput(f"The calibration cache '{source}' holds no tensor.", "Write the cache again.")
-    big, little = (
-        {name: np.float32(struct.unpack(f"{order}f", four)[0]) for name, four in bits.items()} for order in "><"
-    )
-    reverse = len(bits) >= _FEWEST and _ordinary(little) > 0.9 and _ordinary(big) < 0.5
-    return CalibrationCache(lines[0].strip(), little if reverse else big, reverse)
+    all_bytes = b"".join(bytes.fromhex(digits.zfill(_DIGITS)) for digits in bits)
+    big, little = np.frombuffer(all_bytes, ">f4"), np.frombuffer(all_bytes, "<f4")
+    reverse = len(set(names)) >= _FEWEST and bool(_ordinary(little).mean() > 0.9 and _ordinary(big).mean() < 0.5)
+    scales = (little if reverse else big).astype(np.float32)
+    # A writer may leave zeros away at the front, as in '0'. A scale that was cut at its end is none of a calibrator's.
+    short = {
+        name: f"its scale in the cache has {len(digits)} of {_DIGITS} digits"
+        for name, digits, ordinary in zip(names, bits, _ordinary(scales), strict=True)
+        if len(digits) < _DIGITS and not ordinary
+    }
+    entries = list(zip(names, scales, strict=True))
+    return CalibrationCache(lines[0].strip(), dict(entries), reverse, _with_other_scales(entries) | short)
 
 
-def _ordinary(scales: Mapping[str, np.float32]) -> float:
+def _with_other_scales(entries: Sequence[tuple[str, np.float32]]) -> dict[str, str]:
+    """Returns the entries that are there more than once with different scales, each with this reason."""
+    all_bits: dict[str, set[bytes]] = {}
+    for name, scale in entries:
+        all_bits.setdefault(name, set()).add(scale.tobytes())
+    return {name: f"the cache has {len(bits)} scales for it" for name, bits in all_bits.items() if len(bits) > 1}
+
+
+def _ordinary(scales: np.ndarray) -> np.ndarray:
+    """Returns booleans: a calibrator may have found the scale."""
     least, most = _ORDINARY
-    return sum(bool(scale == 0 or least <= scale <= most) for scale in scales.values()) / len(scales)
+    return np.asarray((scales == 0) | ((scales >= least) & (scales <= most)))
 
 
 def open_cache(path: Path) -> CalibrationCache:
@@ -214,21 +240,22 @@ def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
     Raises:
         BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
     """
-    scales = open_cache(path).scales
-    refuse_of_another_network(path, scales, scales, tensors)
-    return ranges_from_scales(scales, f"cache {path.name}")
+    cache = open_cache(path)
+    refuse_of_another_network(path, cache, cache.scales, tensors)
+    return ranges_from_scales(cache.scales, f"cache {path.name}", cache.doubtful)
 
 
 def refuse_of_another_network(
-    path: Path, cache: Mapping[str, np.float32], scales: Mapping[str, np.float32], tensors: tuple[str, ...]
+    path: Path, cache: CalibrationCache, scales: Mapping[str, np.float32], tensors: tuple[str, ...]
 ) -> None:
-    """Raises BadInput if the scales found in a cache lack more than half of the tensors that a network rounds."""
-    missing = [name for name in tensors if name not in scales]
+    """Raises BadInput if a cache lacks more than half of the tensors that a network rounds; ``scales`` are found."""
+    missing = [name for name in tensors if name not in scales and name not in cache.doubtful]
     if 2 * len(missing) > len(tensors):
-        numbers = "" if missing[0] not in cache else " Names that are numbers begin anew with each export."
+        first = next(iter(cache.scales))
+        numbers = "" if missing[0] not in cache.scales else " Names that are numbers begin anew with each export."
         raise BadInput(
             f"The calibration cache '{path}' is of another network: it lacks {len(missing)} of the {len(tensors)} "
-            f"tensors that this one rounds, '{missing[0]}' among them; its first is '{next(iter(cache))}'.{numbers}",
+            f"tensors that this one rounds, '{missing[0]}' among them; its first is '{first}'.{numbers}",
             "Give the cache of this network, the network of the cache, or data (.npz) to calibrate with.",
         )
 
@@ -264,9 +291,14 @@ _WORDS = {
 }
 """By family of operators, the words for it in the names of tensors."""
 _KIND = re.compile("|".join(f"(?<![a-z])(?P<{kind}>{words})(?![a-z])" for kind, words in _WORDS.items()))
+_EXPORTED = re.compile(r"(?:.*/)?([A-Z][A-Za-z]+)(?:_\d+)?_output_\d+")
+"""The names that PyTorch's exporter gives tensors; they tell the operator."""
 _BATCH_NORM = "BatchNormalization"
 _TAKEN_IN = frozenset((_BATCH_NORM, "Add", "Mul", ""))
 """The kinds that a convolution or a product can take in; the empty one is unknown."""
+SEVERAL = "the cache is of the network before a change, or of another one, and several entries may be of it"
+MISSING = "the cache lacks entries, and order may give it that of another tensor"
+"""The reasons why the entry of a tensor is not sure."""
 _CLOSE = float(np.log(1.5))
 """The logarithm of a ratio of scales that wrong tensors do not keep to."""
 _FAR = float(np.log(16.0))
@@ -299,12 +331,12 @@ class CacheScales:
 
     Attributes:
         found: in the order of execution.
-        unsure: the tensors for which entries with different scales are left, each with these entries.
+        unsure: the tensors for which no entry is sure, each with the reason in words.
         far: the tensors found by name whose scale is far from what a calibrator finds on inputs.
     """
 
     found: tuple[TensorScale, ...]
-    unsure: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unsure: Mapping[str, str] = field(default_factory=dict)
     far: tuple[str, ...] = ()
 
 
@@ -315,54 +347,103 @@ def scales_for(
 
     ``measured`` has by calibrator the scales that it finds on inputs; they decide where names do not.
     """
-    tensors = list(network.activations)
-    named = match_names(tensors, [name for name in cache.scales if not name.startswith("(Unnamed Layer*")])
-    if _renumbered(set(tensors), cache.scales) and _Values(cache, measured, named).limit > _CLOSE:
-        named = {tensor: entry for tensor, entry in named.items() if not tensor.isdecimal()}
-    chosen = {tensor: (entry, BY_NAME if tensor == entry else ALIKE) for tensor, entry in named.items()}
-    taken = set(named.values())
-    entries = [name for name in cache.scales if name in taken or not OF_THE_PARSER.match(name)]
-    anchors = _anchors(tensors, entries, named)
-    may_be = _taken_in(network, entries, named) if anchors else {}
-    doubted = {} if anchors else _doubted(network, entries, named)
-    sure = {tensor: entry for tensor, entry in named.items() if tensor not in may_be | doubted}
-    unsure: dict[str, tuple[str, ...]] = {}
+    matching = _Matching(network, cache, measured)
+    for _ in range(1 + bool(measured)):  # what order gives in the first pass tells how near values are in the second
+        matching.pass_over()
+    return matching.result()
 
-    def choose(tensor: str, several: tuple[str, ...], ways: Sequence[str]) -> None:
-        unsure.pop(tensor, None)
-        near = values.near(tensor, several)
-        if len({cache.scales[entry].tobytes() for entry in near}) == 1:
-            chosen[tensor] = near[0], ways[near[0] != several[0]]
-        elif several[-1] in near and all(_kind(entry) == _BATCH_NORM for entry in several[1:]):
-            chosen[tensor] = several[-1], FOLDED
-        else:
-            chosen.pop(tensor, None)
-            unsure[tensor] = several
 
-    for _ in range(1 + bool(measured)):
-        values = _Values(cache, measured, sure)
-        for tensor, several in may_be.items():
-            choose(tensor, several, (BY_NAME, BY_VALUES))
-        for tensor, several in doubted.items():
-            if values.near(tensor, several) != several[:1]:
-                unsure[tensor] = several
-                chosen.pop(tensor, None)
-        _spread(network, chosen)
+class _Matching:
+    """Finds the entries of a network's tensors: those of the same name, then those that order or values leave."""
+
+    def __init__(self, network: Network, cache: CalibrationCache, measured: Sequence[Mapping[str, np.float32]]) -> None:
+        self._network, self._cache, self._measured = network, cache, measured
+        self._tensors = list(network.activations)
+        named = match_names(self._tensors, [name for name in cache.scales if not name.startswith("(Unnamed Layer*")])
+        if _renumbered(set(self._tensors), cache.scales) and _Values(cache, measured, named).limit > _CLOSE:
+            named = {tensor: entry for tensor, entry in named.items() if not tensor.isdecimal()}
+        self._named, self._taken = named, set(named.values())
+        self._entries = [name for name in cache.scales if name in self._taken or not OF_THE_PARSER.match(name)]
+        self._anchors = _anchors(self._tensors, self._entries, named)
+        self._may_be = _taken_in(network, self._entries, named) if self._anchors else {}
+        self._norms = {} if self._anchors else _doubted(network, self._entries, named)
+        self._sure = {name: entry for name, entry in named.items() if name not in self._may_be | self._norms}
+        norms = any(_kind(entry) == _BATCH_NORM for entry in self._entries)
+        self._folded = norms and all(layer.op_type != _BATCH_NORM for layer in network.layers)
+        self._chosen = {name: (entry, BY_NAME if name == entry else ALIKE) for name, entry in named.items()}
+        self._unsure: dict[str, str] = {}
+        self._guessed: dict[str, str] = {}
+        self._values = _Values(cache, measured, self._sure)
+
+    def pass_over(self) -> None:
+        """Decides on the tensors found by name that have taken others in, then on those between what is found."""
+        for tensor, several in self._may_be.items():
+            self._choose(tensor, several, (BY_NAME, BY_VALUES))
+        for tensor, several in self._norms.items():
+            if self._values.near(tensor, several) != several[:1]:
+                self._leave_out(tensor, SEVERAL)
+        _spread(self._network, self._chosen)
         # A tensor that is only moved has its scale already, and no entry that is left over belongs to it.
-        taken |= {entry for several in may_be.values() for entry in several} | {entry for entry, _ in chosen.values()}
-        for (start, first), (end, last) in pairwise(anchors):
-            here = [name for name in tensors[start + 1 : end] if name not in chosen]
-            there = [name for name in entries[first + 1 : last] if name not in taken]
-            for name, several in _in_order(network, here, there):
-                choose(name, several, (BY_ORDER, BY_VALUES))
-        in_order = {tensor: entry for tensor, (entry, way) in chosen.items() if way == BY_ORDER}
-        anchors, sure = _anchors(tensors, entries, named | in_order), sure | in_order
-    _spread(network, chosen)
-    ways = [(name, *chosen[name]) for name in tensors if name in chosen]
-    scales = [TensorScale(name, entry, way, float(cache.scales[entry])) for name, entry, way in ways]
-    unsure = {tensor: several for tensor, several in unsure.items() if tensor not in chosen}
-    far = tuple(name for name, entry, _ in ways if values.off(name, cache.scales[entry]) > _FAR)
-    return CacheScales(tuple(scales), unsure, far)
+        self._taken.update(*self._may_be.values(), (entry for entry, _ in self._chosen.values()))
+        self._choose_in_order()
+        found = {tensor: entry for tensor, (entry, way) in self._chosen.items() if way == BY_ORDER}
+        self._values = _Values(self._cache, self._measured, self._sure, self._guessed | found)
+        for tensor in [name for name, entry in found.items() if not self._values.near(name, [entry])]:
+            self._leave_out(tensor, SEVERAL)
+            del found[tensor]
+        self._anchors = _anchors(self._tensors, self._entries, self._named | found)
+
+    def _choose_in_order(self) -> None:
+        gaps = []
+        for (start, first), (end, last) in pairwise(self._anchors):
+            here = [name for name in self._tensors[start + 1 : end] if name not in self._chosen]
+            there = [name for name in self._entries[first + 1 : last] if name not in self._taken]
+            gaps.append((there, _in_order(self._network, here, there)))
+        complete = all(in_order.complete for _, in_order in gaps)
+        for there, in_order in gaps:
+            for name, several in in_order.pairs.items():
+                if complete and not self._may_lack_norm(name, several):
+                    self._choose(name, several, (BY_ORDER, BY_VALUES))
+                    continue
+                fitting = [entry for k, entry in enumerate(there) if _fits(self._network, name, there, k)]
+                entry = self._values.only_one(name, fitting)
+                if entry in several:
+                    self._chosen[name] = entry, BY_VALUES
+                    continue
+                self._leave_out(name, MISSING)
+                if len(several) == 1:
+                    self._guessed[name] = several[0]
+
+    def _may_lack_norm(self, tensor: str, several: tuple[str, ...]) -> bool:
+        """Returns true if the layer may have taken in a BatchNormalization, as others did, whose entry is missing."""
+        layer = self._network.producers.get(tensor)
+        return self._folded and layer is not None and layer.has_weight and len(several) == 1
+
+    def _choose(self, tensor: str, several: tuple[str, ...], ways: Sequence[str]) -> None:
+        near = self._values.near(tensor, several)
+        if len({self._cache.scales[entry].tobytes() for entry in near}) == 1:
+            self._chosen[tensor] = near[0], ways[near[0] != several[0]]
+        elif several[-1] in near and all(_kind(entry) == _BATCH_NORM for entry in several[1:]):
+            self._chosen[tensor] = several[-1], FOLDED
+        else:
+            self._leave_out(tensor, SEVERAL)
+
+    def _leave_out(self, tensor: str, why: str) -> None:
+        self._chosen.pop(tensor, None)
+        self._unsure[tensor] = why
+
+    def result(self) -> CacheScales:
+        """Returns what was found. Doubtful entries had their place in the order, and are left out here."""
+        scales, doubtful = self._cache.scales, self._cache.doubtful
+        _spread(self._network, self._chosen)
+        for tensor, (entry, _) in list(self._chosen.items()):
+            if entry in doubtful:
+                self._leave_out(tensor, doubtful[entry])
+        ways = [(name, *self._chosen[name]) for name in self._tensors if name in self._chosen]
+        found = tuple(TensorScale(name, entry, way, float(scales[entry])) for name, entry, way in ways)
+        unsure = {tensor: why for tensor, why in self._unsure.items() if tensor not in self._chosen}
+        far = tuple(name for name, entry, _ in ways if self._values.off(name, scales[entry]) > _FAR)
+        return CacheScales(found, unsure, far)
 
 
 def ranges_of_cache(path: Path, network: Network) -> Ranges:
@@ -372,15 +453,13 @@ def ranges_of_cache(path: Path, network: Network) -> Ranges:
     """
     cache = open_cache(path)
     matched = scales_for(network, cache)
-    others = {name: scale for name, scale in cache.scales.items() if name not in network.activations}
+    known = {*network.activations, *cache.doubtful}
+    others = {name: scale for name, scale in cache.scales.items() if name not in known}
     scales = others | as_scales(matched.found)
-    refuse_of_another_network(path, cache.scales, scales, network.rounded_activations)
+    refuse_of_another_network(path, cache, scales, network.rounded_activations)
     guessed = sum(scale.way not in (BY_NAME, MOVED) for scale in matched.found)
     origin = f"cache {path.name}" + (f", {counted(guessed, 'scale')} found otherwise than by name" if guessed else "")
-    why = "the cache is of the network before a change, and has several entries for it"
-    unsure = dict.fromkeys(matched.unsure, why)
-    ranges = ranges_from_scales(scales, origin)
-    return replace(ranges, unusable={**ranges.unusable, **unsure})
+    return ranges_from_scales(scales, origin, matched.unsure)
 
 
 def as_scales(scales: tuple[TensorScale, ...]) -> dict[str, np.float32]:
@@ -470,27 +549,45 @@ def _kind(name: str) -> str:
     """
     if name.startswith("onnx::"):
         return ""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.rpartition("/")[2]).lower()
-    *_, last = (None, *_KIND.finditer(words))
+    exported = _EXPORTED.fullmatch(name)
+    if exported and onnx.defs.has(exported[1]):
+        name = exported[1]
+        if not _KIND.search(_in_words(name)):
+            return name
+    *_, last = (None, *_KIND.finditer(_in_words(name.rpartition("/")[2])))
     return str(last.lastgroup) if last else ""
+
+
+def _in_words(name: str) -> str:
+    """Returns the words of a name in small letters, with ``_`` between them."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 class _Values:
     """The nearness of the cache's scales to those that a calibrator finds on inputs."""
 
     def __init__(
-        self, cache: CalibrationCache, measured: Sequence[Mapping[str, np.float32]], named: Mapping[str, str]
+        self,
+        cache: CalibrationCache,
+        measured: Sequence[Mapping[str, np.float32]],
+        sure: Mapping[str, str],
+        guessed: Mapping[str, str] = {},
     ) -> None:
-        """Takes the calibrator that agrees best on tensors found by name; none if these are too few."""
+        """Takes the calibrator that agrees best on tensors with an entry; none if these are too few.
+
+        Of the entries that are guessed a few may be wrong: the limit is that of most of them.
+        """
         self._scales = cache.scales
         self._measured: Mapping[str, np.float32] = {}
         self._centre, self.limit = 0.0, np.inf
+        known = {tensor: entry for tensor, entry in {**guessed, **sure}.items() if entry not in cache.doubtful}
         for scales in measured:
-            all_logs = [_log(cache.scales[entry], scales.get(tensor)) for tensor, entry in named.items()]
+            all_logs = [_log(cache.scales[entry], scales.get(tensor)) for tensor, entry in known.items()]
             logs = [log for log in all_logs if np.isfinite(log)]
             if len(logs) >= _ENOUGH:
                 centre = float(np.median(logs))
-                limit = 1.5 * float(np.quantile(np.abs(np.array(logs) - centre), 0.95)) + 0.02
+                share, factor = (0.75, 2.5) if guessed else (0.95, 1.5)
+                limit = factor * float(np.quantile(np.abs(np.array(logs) - centre), share)) + 0.02
                 if limit < self.limit:
                     self._measured, self._centre, self.limit = scales, centre, limit
 
@@ -499,8 +596,13 @@ class _Values:
         if tensor not in self._measured:
             return tuple(entries)
         off = {entry: self.off(tensor, self._scales[entry]) for entry in entries}
-        is_one = any(log <= self.limit for log in off.values())
+        is_one = any(log <= min(self.limit, _CLOSE) for log in off.values())
         return tuple(entry for entry, log in off.items() if is_one and log <= 2 * self.limit)
+
+    def only_one(self, tensor: str, entries: Sequence[str]) -> str | None:
+        """Returns the first entry of the one scale that is near the tensor's; None if none or others are near too."""
+        near = self.near(tensor, entries) if tensor in self._measured else ()
+        return near[0] if len({self._scales[entry].tobytes() for entry in near}) == 1 else None
 
     def off(self, tensor: str, scale: np.float32) -> float:
         """Returns the logarithm of how many times a scale is off; 0 where nothing tells."""
@@ -512,15 +614,24 @@ def _log(scale: np.float32, reference: np.float32 | None) -> float:
     return float(np.log(scale / reference)) if reference and scale > 0 and np.isfinite(scale) else np.nan
 
 
-def _in_order(
-    network: Network, tensors: Sequence[str], entries: Sequence[str]
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yields the tensors that have an entry in every longest assignment that keeps both orders, with these entries.
+class _InOrder(NamedTuple):
+    """The tensors that have an entry in every longest assignment that keeps both orders, with these entries.
 
-    Each pair is of one kind of operator. Nothing is yielded where a tenth of the shorter list finds no partner.
+    It is ``complete`` if these are all tensors, but those whose values are moved: no entry is missing.
     """
-    rows = [[_fits(network, tensor, entry) for entry in entries] for tensor in tensors]
-    fits = np.array(rows, bool).reshape(len(tensors), len(entries))
+
+    pairs: Mapping[str, tuple[str, ...]]
+    complete: bool
+
+
+def _in_order(network: Network, tensors: Sequence[str], entries: Sequence[str]) -> _InOrder:
+    """Returns the tensors and entries that order gives to each other; each pair is of one kind of operator.
+
+    It is empty where a tenth of the shorter list finds no partner.
+    """
+    fits = np.zeros((len(tensors), len(entries)), bool)
+    for row, tensor in enumerate(tensors):
+        fits[row] = [_fits(network, tensor, entries, position) for position in range(len(entries))]
 
     def longest(pairs: np.ndarray) -> np.ndarray:
         lengths = np.zeros((len(pairs) + 1, pairs.shape[1] + 1), int)
@@ -531,17 +642,29 @@ def _in_order(
     before, after = longest(fits), longest(fits[::-1, ::-1])[::-1, ::-1]
     most = int(before[-1, -1])
     if 10 * most < 9 * min(fits.shape):
-        return
-    pairs = fits & (before[:-1, :-1] + 1 + after[1:, 1:] == most)
+        return _InOrder({}, complete=False)
+    in_longest = fits & (before[:-1, :-1] + 1 + after[1:, 1:] == most)
     without = (before[:-1] + after[1:] == most).any(axis=1)
-    for tensor, row, free in zip(tensors, pairs, without, strict=True):
-        if not free:
-            yield tensor, tuple(entry for entry, fit in zip(entries, row, strict=True) if fit)
+    pairs = {
+        tensor: tuple(entry for entry, fit in zip(entries, row, strict=True) if fit)
+        for tensor, row, free in zip(tensors, in_longest, without, strict=True)
+        if not free
+    }
+    lacking = [network.producers.get(tensor) for tensor in tensors if tensor not in pairs]
+    return _InOrder(pairs, all(layer is not None and layer.op_type in _KEEPS_VALUES for layer in lacking))
 
 
-def _fits(network: Network, tensor: str, entry: str) -> bool:
-    """Returns true if the name of an entry tells of no other operator than the one that makes a tensor."""
-    layer, kind = network.producers.get(tensor), _kind(entry)
+def _fits(network: Network, tensor: str, entries: Sequence[str], position: int) -> bool:
+    """Returns true if the name of an entry tells of no other operator than the one that makes a tensor.
+
+    What a layer with weights takes in comes after its own entry.
+    """
+    layer, kind = network.producers.get(tensor), _kind(entries[position])
     if layer is None:
         return not kind
-    return kind in ("", _kind(layer.op_type)) or (layer.has_weight and kind in _TAKEN_IN)
+    own = _kind(layer.op_type) or layer.op_type
+    if layer.has_weight and kind in _TAKEN_IN:
+        before = [_kind(entries[k]) for k in range(position, -1, -1)]
+        last = next((found for found in before if found not in _TAKEN_IN), "")
+        return last in ("", own)
+    return kind in ("", own)

@@ -254,8 +254,8 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
     notes = _Choices()
     data = content_of(options.inputs)
     feeds = [] if data is None else list(open_dataset(data, network.inputs, pictures=options.preprocessing()))
-    entries = _scales(network, cache, feeds, notes)
-    ranges = _ranges(network, cache, caches.as_scales(entries), name_of(options.cache), notes)
+    found = _scales(network, cache, feeds, notes)
+    ranges = _ranges(network, cache, found, name_of(options.cache), notes)
     precisions = _precisions(network, deployment, notes)
     network, without = _with_scales(network.fixing(precisions), ranges, notes)
     plan = network.full(base)
@@ -264,7 +264,7 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
         network, ranges.scales, plan, base, WeakPlan((), ()), _build(network, deployment, feeds, notes)
     )
     used = {tensor for tensors in files.network.pairs.values() for tensor in tensors}
-    scales = tuple(scale for scale in entries if scale.tensor in used)
+    scales = tuple(scale for scale in found.found if scale.tensor in used)
     by_other = [scale.tensor for scale in scales if scale.way not in (caches.BY_NAME, caches.MOVED)]
     about = "tensors that the cache does not name"
     notes.add("found otherwise", about, "the scale of the entry in scales.csv", by_other)
@@ -299,7 +299,7 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
 
 def _scales(
     network: Network, cache: caches.CalibrationCache, feeds: Sequence[Feeds], notes: _Choices
-) -> tuple[caches.TensorScale, ...]:
+) -> caches.CacheScales:
     """Returns the scales of the cache. Where names leave doubts, values on the inputs decide."""
     scales = caches.scales_for(network, cache)
     doubts = bool(scales.unsure) or any(scale.way in (caches.FOLDED, caches.BY_ORDER) for scale in scales.found)
@@ -307,25 +307,30 @@ def _scales(
         seen = magnitudes(network, feeds[:_MEASURED], counted=None if doubts else ())
         methods = ("entropy", "minmax") if doubts else ("minmax",)
         scales = caches.scales_for(network, cache, [seen.ranges(Calibrator(method)).scales for method in methods])
-    unsure = [tensor for tensor in network.rounded_activations if tensor in scales.unsure]
-    about = "tensors that several entries may be of: the cache is of this network before a change, or of another"
-    notes.add("unsure", about, "no scale; give --input, or the network that the cache was made with", unsure)
+    for reason in dict.fromkeys(scales.unsure.values()):
+        unsure = [tensor for tensor in network.rounded_activations if scales.unsure.get(tensor) == reason]
+        choice = "no scale; give --input, or the network that the cache was made with"
+        if reason in cache.doubtful.values():
+            choice = "no scale; write the cache again"
+        notes.add("unsure", f"tensors without a sure scale: {reason}", choice, unsure)
     about = "tensors whose scale is more than 16 times off the values on the inputs: other tensors may have them"
     notes.add("far", about, "the scale of their name", scales.far)
-    return scales.found
+    return scales
 
 
 def _ranges(
-    network: Network, cache: caches.CalibrationCache, scales: Mapping[str, np.float32], source: str, notes: _Choices
+    network: Network, cache: caches.CalibrationCache, found: caches.CacheScales, source: str, notes: _Choices
 ) -> Ranges:
     """Returns the ranges of the cache; raises BadInput if it has those of less than half of the tensors."""
-    caches.refuse_of_another_network(Path(source), cache.scales, scales, network.rounded_activations)
+    scales = caches.as_scales(found.found)
+    caches.refuse_of_another_network(Path(source), cache, scales, network.rounded_activations)
     if cache.little_endian:
         notes.add("byte order", "the cache has little-endian bits, which TensorRT does not write", "read as such")
-    unused = [name for name in cache.scales if name not in scales and not caches.OF_THE_PARSER.match(name)]
+    used = {*network.activations, *(scale.entry for scale in found.found)}
+    unused = [name for name in cache.scales if name not in used and not caches.OF_THE_PARSER.match(name)]
     about = "entries of the cache for tensors that the network does not have"
     notes.add("unused entries", about, "left out", unused)
-    return ranges_from_scales(scales, f"cache {Path(source).name}")
+    return ranges_from_scales(scales, f"cache {Path(source).name}", found.unsure)
 
 
 def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> dict[int, Precision]:
