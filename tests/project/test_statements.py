@@ -13,7 +13,12 @@ from tests.support.planted_answers import MISLEADING
 from tests.support.progress_doubles import Said, Steps
 from tests.support.statements import check_advice, check_statements
 from trt_bisect import NothingMeasured
+from trt_bisect.analyzer.judge import make_rule
+from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.commands.run.live import StoppedRun
+from trt_bisect.driver.search import Findings, Step
+from trt_bisect.precision import int8_set
+from trt_bisect.report.summary import _accumulates
 
 pytestmark = pytest.mark.slow
 HOW = {"engine": "onnxruntime", "history": "none", "explain": "none"}
@@ -135,3 +140,24 @@ def test_what_a_stopped_report_says_follows_from_its_figures(dense, stop, tmp_pa
     named = {"calibrator": report["ranges"]["origin"].replace("percentile ", "percentile=")}
     alone = trt_bisect.run(path, data, threshold=0.9985, **named, **HOW)
     assert alone.similarity.int8 == report["similarity"]["int8"]
+
+
+@pytest.mark.parametrize(
+    ("losses", "accumulates"),
+    [
+        ([0.003, 0.006, 0.009, 0.012], True),
+        ([0.003, 0.006, 0.002, 0.009, 0.012], False),
+        ([0.003, 0.006, 0.009], False),
+        ([0.003, None, 0.012], False),
+        ([], False),
+    ],
+)
+def test_a_loss_accumulates_only_over_steps_that_are_small(losses, accumulates):
+    """Of 0.01 allowed a suspect loses 0.005: after a fall of the curve a layer loses 0.007, though the curve rises by
+    0.003 above its highest point before. A curve that meets the threshold accumulates nothing."""
+    steps, before = [], 0.0
+    for k, loss in enumerate(losses):
+        steps.append(Step((k,), before, loss, int8_set(5, range(k + 1))))
+        before = before if loss is None else loss
+    findings = Findings(before, tuple(steps), (), ())
+    assert _accumulates(make_rule(find_metric("cosine"), 0.99, 0.5), findings) == accumulates
