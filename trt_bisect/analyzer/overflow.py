@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
+import onnx
 
 from trt_bisect.analyzer.blame import NOT_FINITE, OVERFLOW, UNDERFLOW, Advice
 from trt_bisect.analyzer.origins import ACTIVATION, INPUT, WEIGHT
@@ -15,9 +16,10 @@ from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer, groups_within
+from trt_bisect.model.prepare import decomposed_normalizations, import_detached
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import LOWS, FloatType, LowPrecision
-from trt_bisect.support.text import RANGE, Note, noted
+from trt_bisect.support.text import RANGE, Note, listed, noted
 
 _NOTED = 2
 _SEARCHED = 8
@@ -110,9 +112,24 @@ def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: boo
     texts = [overflow.text(low) for overflow in found[:_NOTED]]
     if len(found) > _NOTED:
         texts.append(f"{len(found) - _NOTED} more tensors leave the range of {low.title}: report.json has them")
+    texts = [*_on_norms_in_parts(network, found), *texts]
     if not emulated:
         texts.append(f"where values leave the range of {low.title} was emulated with ONNX Runtime")
     return noted(RANGE, texts)
+
+
+def _on_norms_in_parts(network: Network, found: Sequence[Overflow]) -> Iterator[str]:
+    """Yields a sentence on the remedy where values leave the range inside a LayerNormalization in parts."""
+    skeleton = onnx.ModelProto()
+    skeleton.CopyFrom(network.skeleton)
+    norms = decomposed_normalizations(import_detached(skeleton, network.weights))
+    parts = {node.name for nodes, *_ in norms for node in nodes}
+    layers = list(dict.fromkeys(overflow.layer for overflow in found if overflow.layer in parts))
+    if layers:
+        yield (
+            f"{listed(layers, 3)} {'is' if len(layers) == 1 else 'are'} of a LayerNormalization that the exporter took "
+            "apart: '--fuse-norms' makes it one node, inside which TensorRT computes in FP32"
+        )
 
 
 def base_overflow_notes(network: Network, inputs: Sequence[Feeds], memory: int, *, emulated: bool) -> list[Note]:

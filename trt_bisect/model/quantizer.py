@@ -214,7 +214,7 @@ class Quantizer:
     def dequantized(self, levels: np.ndarray) -> np.ndarray:
         """Returns the values of stored ones, in ``dtype``: (levels - zero point) * scale."""
         steps = levels if self.in_fp8 else levels.astype(np.int64) - self._broadcast(self.zero_point, levels)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             return np.asarray(steps.astype(np.float32) * self._broadcast(self.scale, levels), self.dtype)
 
     def round_trip(self, values: np.ndarray) -> np.ndarray:
