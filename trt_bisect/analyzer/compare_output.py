@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from statistics import median_low
 from typing import Any
@@ -30,6 +31,9 @@ _ZERO_OCTAVE = -(1 << 12)
 """The octave of an output of zeros: below that of any number."""
 NEVER_FAINT = 1 << 12
 """The octave of an output that has no norm: above that of any number. It does not count among those of other inputs."""
+LEAST_SCORE = 0.05
+"""An error of a single score is relative to this at least: below it scores predict nothing, and the float noise of a
+sigmoid is absolute."""
 _NOTHING: dict[str, float] = {}
 """The figures on an input where nothing is in the region that FP32's output and the other one have."""
 
@@ -37,10 +41,11 @@ _NOTHING: dict[str, float] = {}
 class _PreparedReference:
     """The FP32 output for one input, and everything that depends on its values alone.
 
-    It is whole if all values are finite, and empty if none is. The finite values are its rows, see ``rows_of``.
+    It is whole if all values are finite, and empty if none is. The finite values are its rows, see ``rows_of``. Errors
+    are relative to ``least`` at least.
     """
 
-    def __init__(self, values: np.ndarray, classes: Classes, *, keeps: bool = False) -> None:
+    def __init__(self, values: np.ndarray, classes: Classes, *, least: float = 0.0, keeps: bool = False) -> None:
         self.values = values
         self.finite = np.isfinite(self.values)
         self.whole = bool(self.finite.all())
@@ -51,7 +56,8 @@ class _PreparedReference:
             return
         mean = sum(float(np.sum(part)) for (part,) in float_parts(self.rows)) / self.rows.size
         self._centered = sum(float(np.sum((part - mean) ** 2)) for (part,) in float_parts(self.rows))
-        self._least = float(least_divisor(largest_magnitude(self.rows)))
+        self._least_signal = least**2
+        self._least = max(least, float(least_divisor(largest_magnitude(self.rows))))
         self._divergence = Divergence(values, self.finite, classes, keeps=keeps) if classes.serves("kl") else None
 
     def values_of(self, metrics: Iterable[Metric], output: np.ndarray) -> dict[str, float]:
@@ -60,6 +66,7 @@ class _PreparedReference:
         for r, o in float_parts(self.rows, rows):
             sums.add(r[np.newaxis], o[np.newaxis], self._least)
         totals = sums.of(centered=self._centered)
+        totals = replace(totals, signal=max(totals.signal, self._least_signal))
         return {metric.name: self._value(metric, output, rows, totals) for metric in metrics}
 
     def _value(self, metric: Metric, output: np.ndarray, rows: np.ndarray, sums: Sums) -> float:
@@ -97,8 +104,12 @@ class OutputJudge:
         self._reference = [np.asarray(array) for array in reference]
         self._classes = classes or find_classes(self._reference)
         self._metrics = [metric for metric in metrics.values() if self._classes.serves(metric.name)]
-        almost_zero = faint_places([(octave(judged_norm(array)),) for array in self._reference])
-        self._faint = frozenset((*almost_zero, *faint))
+        self._least = LEAST_SCORE if are_single_scores(self._reference) else 0.0
+        self._faint = frozenset((*_almost_zero(self._reference), *faint))
+        unusable = frozenset(
+            k for k, array in enumerate(self._reference) if array.size and not np.isfinite(array).any()
+        )
+        self._unusable = unusable if len(unusable) < len(self._reference) else frozenset[int]()
         if predicted is None and self._classes.axis is not None and self._classes.is_of_one_length(self._reference):
             predicted = self._classes
         self._reach = ReachOfOutput(self._reference, predicted) if with_facts else None
@@ -111,7 +122,7 @@ class OutputJudge:
 
         The value of each metric is its worst over the inputs. Arrays of different shapes are compared in the region
         that both have; an input on which that is empty does not count. Values that are not finite in the reference are
-        left out.
+        left out; an input on which none is finite does not count, unless there is no other.
         """
         rows, rows_by_input, shapes = lost_rows(self._reference, outputs, self._axis)
         notes: dict[str, None] = {shapes: None} if shapes else {}
@@ -132,7 +143,8 @@ class OutputJudge:
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures | None:
         """Returns the figures of an output for one input; None if the deciding metrics do not count there."""
-        if place in self._faint and all(metric.name in RELATIVE for metric in self._metrics):
+        is_faint = place in self._faint and all(metric.name in RELATIVE for metric in self._metrics)
+        if is_faint or place in self._unusable:
             return None
         values = self._values(place, output, {})
         comparable = {name: value for name, value in (values or {}).items() if not math.isnan(value)}
@@ -140,7 +152,7 @@ class OutputJudge:
         return OutputFigures(comparable, values is not None, pooled=rows)
 
     def _by_input(self, metric: Metric, by_input: Sequence[Mapping[str, float] | None]) -> tuple[float | None, ...]:
-        faint = self._faint if metric.name in RELATIVE else ()
+        faint = self._unusable | (self._faint if metric.name in RELATIVE else frozenset())
         figures = (math.nan if values is None else values.get(metric.name, math.nan) for values in by_input)
         return tuple(None if k in faint or by_input[k] is _NOTHING else figure for k, figure in enumerate(figures))
 
@@ -153,19 +165,21 @@ class OutputJudge:
             r, output = common_region(self._reference[index], output)
             if not r.size:
                 return _NOTHING
-            reference = _PreparedReference(r, self._classes)
+            reference = _PreparedReference(r, self._classes, least=self._least)
         finite = np.isfinite(output)
         if not (finite if reference.whole else finite | ~reference.finite).all():
             return None
         if reference.empty:
-            if reference.values.size:
+            if reference.values.size and index not in self._unusable:
                 notes["no values to compare"] = None
             return {m.name: m.perfect for m in self._metrics if m.perfect is not None} if same else {}
         return reference.values_of(self._metrics, output)
 
     def _prepared(self, index: int) -> _PreparedReference:
         prepared = self._kept.get(index)
-        prepared = prepared or _PreparedReference(self._reference[index], self._classes, keeps=self._keeps)
+        prepared = prepared or _PreparedReference(
+            self._reference[index], self._classes, least=self._least, keeps=self._keeps
+        )
         if self._keeps:
             self._kept[index] = prepared
         return prepared
@@ -195,7 +209,7 @@ def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: M
         return []
     notes = []
     for name in judged:
-        places = faint_places([(octave(judged_norm(outputs[name])),) for outputs in reference])
+        places = _almost_zero([outputs[name] for outputs in reference])
         if places:
             notes.append(
                 f"output '{name}' is almost zero in FP32 on {len(places)} of {len(reference)} inputs (first: number "
@@ -204,9 +218,27 @@ def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: M
     return notes
 
 
+def are_single_scores(arrays: Sequence[np.ndarray]) -> bool:
+    """Returns true if an output is one number between 0 and 1 on each input, such as a sigmoid gives."""
+    return all(array.size == 1 and array.dtype.kind == "f" and 0.0 <= array.item() <= 1.0 for array in arrays)
+
+
+def is_broken(array: np.ndarray) -> bool:
+    """Returns true if an output has NaN, or values of which none is finite: infinite ones alone may be a mask."""
+    return array.dtype.kind == "f" and bool(np.isnan(array).any() or (array.size and not np.isfinite(array).any()))
+
+
 def judged_norm(array: np.ndarray) -> float:
-    """Returns the norm by which an output is faint on an input; infinite for integers and no values: never faint."""
-    return finite_norm(array) if array.size and array.dtype.kind == "f" else math.inf
+    """Returns the norm by which an output is faint on an input.
+
+    It is infinite, so that the output is never faint, for integers, for no values, and where none is finite.
+    """
+    return finite_norm(array) if array.dtype.kind == "f" and np.isfinite(array).any() else math.inf
+
+
+def _almost_zero(reference: Sequence[np.ndarray]) -> tuple[int, ...]:
+    """Returns the indices of the inputs on which an output is almost zero; single scores near 0 have a meaning."""
+    return () if are_single_scores(reference) else faint_places([(octave(judged_norm(array)),) for array in reference])
 
 
 def finite_norm(array: np.ndarray) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trt_bisect.analyzer.classes import classes_of
-from trt_bisect.analyzer.compare_output import faint_places, judged_norm, octave
+from trt_bisect.analyzer.compare_output import faint_places, is_broken, judged_norm, octave
 from trt_bisect.analyzer.integers import PLAIN, Integers
 from trt_bisect.analyzer.judge import Comparer, Rule, numeric_outputs
 from trt_bisect.analyzer.metrics import RELATIVE
@@ -24,6 +24,9 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import MEASURED, Trial
 
+_BROKEN = -math.inf
+"""The loss of a sample that FP32 itself gives nothing to compare for: it is among the worst only if all are so."""
+
 
 @dataclass(frozen=True)
 class WorstInputs:
@@ -33,9 +36,10 @@ class WorstInputs:
         inputs: the worst inputs, the worst first.
         places: their indices in the data set.
         similarities: the metric on each sample of the data set; NaN where it has no value.
-        losses: the loss of each sample; infinite where the INT8 output is not finite.
+        losses: the loss of each sample; infinite where the INT8 output is not finite, minus infinity for ``broken``.
         faint: the indices of samples that do not count: the FP32 output is almost zero, so that only float noise is
             compared.
+        first_broken: the first sample of ``broken``; None without any.
         stopped: the user stopped the search before the end of the data set.
     """
 
@@ -44,8 +48,14 @@ class WorstInputs:
     similarities: tuple[float, ...]
     losses: tuple[float, ...]
     faint: tuple[int, ...]
+    first_broken: Feeds | None
     rule: Rule
     stopped: bool = False
+
+    @property
+    def broken(self) -> tuple[int, ...]:
+        """The indices of samples that do not count: FP32 itself has NaN there, or nothing finite."""
+        return tuple(place for place, loss in enumerate(self.losses) if loss == _BROKEN)
 
     @property
     def median(self) -> float:
@@ -80,6 +90,7 @@ class WorstSamples:
         self._count = count
         self._held: list[_Candidate] = []
         self._octaves: list[tuple[int, ...]] = []
+        self.first_broken: Feeds | None = None
 
     @property
     def held(self) -> int:
@@ -93,6 +104,8 @@ class WorstSamples:
             norms: the norms of the FP32 outputs; empty if the metric is not relative.
             tie: among samples with equal losses the one where this is larger is worse.
         """
+        if loss == _BROKEN and self.first_broken is None:
+            self.first_broken = feeds
         new = _Candidate(len(self._octaves), (loss, tie), tuple(map(octave, norms)), feeds)
         self._octaves.append(new.octaves)
         for held in self._held:
@@ -173,7 +186,7 @@ def worst_inputs(
         raise BadInput("There are no samples to search for the worst input.", "Give --dataset, or --input.")
     places, inputs = zip(*search.worst(), strict=True)
     losses, similarities = zip(*judged, strict=True)
-    return WorstInputs(inputs, places, similarities, losses, search.faint(), judge.rule, stopped)
+    return WorstInputs(inputs, places, similarities, losses, search.faint(), search.first_broken, judge.rule, stopped)
 
 
 class _SampleJudge:
@@ -195,22 +208,26 @@ class _SampleJudge:
         self._classes, _ = classes_of([reference], judged, self.rule.metric.name, class_axis)
         self._integers = integers
         self._task = task([reference])
+        self._judged = self.rule.outputs or numeric_outputs(reference)
 
     def figures(self, reference: Outputs, output: Outputs) -> tuple[float, float, tuple[float, ...], float]:
         """Returns the loss and the similarity of a sample, the norms of the reference's outputs, and the tie.
 
-        There are no norms if the metric is not relative. See ``WorstSamples.offer`` for the tie.
+        There are no norms if the metric is not relative. See ``WorstSamples.offer`` for the tie. The loss is
+        ``_BROKEN`` if FP32 itself has NaN in a judged output, or nothing finite.
         """
+        relative = self.rule.metric.name in RELATIVE
+        if any(is_broken(reference[name]) for name in self._judged if name in reference):
+            return _BROKEN, math.nan, (math.inf,) * len(self._judged) if relative else (), 0.0
         parts = self._classes, self.slices, self._task, self._integers
         compare = Comparer([reference], self.rule.metric, *parts, with_facts=False)
         trial, rule = Trial("", MEASURED, compare([output])), self._rule_on(reference)
         loss, similarity = rule.loss(trial), rule.similarity(trial)
-        judged = self.rule.outputs or numeric_outputs(reference)
         cosines = [figures.values["cosine"] for figures in trial.outputs.values() if "cosine" in figures.values]
         return (
             math.inf if loss is None else loss,
             math.nan if similarity is None else similarity,
-            tuple(judged_norm(reference[name]) for name in judged) if self.rule.metric.name in RELATIVE else (),
+            tuple(judged_norm(reference[name]) for name in self._judged) if relative else (),
             -min(cosines, default=0.0) if self._task is not None else 0.0,
         )
 

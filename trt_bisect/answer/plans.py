@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.analyzer.doubts import constant_outputs
-from trt_bisect.analyzer.judge import Comparer, Rule
+from trt_bisect.analyzer.fp32_itself import data_warnings
+from trt_bisect.analyzer.judge import Comparer, Rule, outputs_to_judge
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, EQUAL
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import ITEMS, NEARBY
@@ -517,12 +518,14 @@ class AnswerInputs:
         given: all inputs given; the first ones are those that the curve is judged on.
         counting: the places of those that count; on the others FP32's output is almost zero.
         first: the places of the inputs that the curve is judged on.
+        warnings: sentences on inputs for which FP32 itself gives nothing to compare.
     """
 
     given: GivenInputs
     counting: tuple[int, ...]
     first: tuple[int, ...]
     spill: Spill
+    warnings: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -544,8 +547,21 @@ def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs
         compare, judged = experiment.comparison_with(references, deciding=True), experiment.rule.judged_of
         places = tuple(range(len(given)))
         counting = tuple(k for k in places if judged(compare.at(k, references[k]))) or places
+        warnings = _warnings(setup, experiment, given)
         give_back_arena()
-        yield AnswerInputs(given, counting, tuple(range(len(experiment.feeds))), spill)
+        yield AnswerInputs(given, counting, tuple(range(len(experiment.feeds))), spill, warnings)
+
+
+def _warnings(setup: Setup, experiment: Experiment, given: GivenInputs) -> tuple[str, ...]:
+    """Returns sentences on inputs for which FP32 itself gives nothing to compare, and says them."""
+    numeric = outputs_to_judge(given.references[0])
+    named = {output_of(name) for name in experiment.rule.outputs}
+    names = [name for name in numeric if name in named] or numeric
+    data = given.feeds, given.references, given.labels
+    warnings = tuple(data_warnings(experiment.network, names, *data, setup.options.memory_bytes))
+    for warning in warnings:
+        setup.progress.say(f"DATA: {warning}")
+    return warnings
 
 
 def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[tuple[str, str]]]:

@@ -9,9 +9,10 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from trt_bisect.analyzer.fp32_itself import started_at
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS, default_threshold, find_metric
-from trt_bisect.analyzer.worst import distribution_of, verdict
+from trt_bisect.analyzer.worst import WorstInputs, distribution_of, verdict
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine
@@ -37,8 +38,10 @@ from trt_bisect.preparation.workspace import working_in
 from trt_bisect.report.losses import WAYS, SensitiveOp, Sensitivity, WorstReport
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
+from trt_bisect.support.text import counted
 
 _BOTH = "both"
+_NAMED = 4
 
 
 @takes(SensitivityOptions)
@@ -235,7 +238,7 @@ def _search(setup: Setup, options: WorstOptions) -> WorstReport:
     result = find_worst(setup, network, builder, source, options.keep, keep=True)
     has_threshold, low = math.isfinite(result.rule.threshold), network.low.precision
     allowed = result.rule.budget if has_threshold else None
-    distribution = distribution_of(result.similarities, result.losses, allowed, result.faint)
+    distribution = distribution_of(result.similarities, result.losses, allowed, (*result.faint, *result.broken))
     values, losses = (
         tuple(figure if math.isfinite(figure) else None for figure in figures)
         for figures in (result.similarities, result.losses)
@@ -254,6 +257,8 @@ def _search(setup: Setup, options: WorstOptions) -> WorstReport:
         values=values,
         losses=losses,
         faint=result.faint,
+        broken=result.broken,
+        data=_on_broken(setup, network, result),
         places=result.places,
         stopped=result.stopped,
         distribution=distribution,
@@ -261,6 +266,21 @@ def _search(setup: Setup, options: WorstOptions) -> WorstReport:
         notes=(*fixed_notes(network), *(note.text for note in setup.notes)),
         low=str(low),
     ).holding(result.inputs)
+
+
+def _on_broken(setup: Setup, network: Network, result: WorstInputs) -> str:
+    """Returns a sentence on samples for which FP32 itself gives nothing to compare; empty without any."""
+    if result.first_broken is None:
+        return ""
+    counting = set(range(len(result.losses))) - set(result.broken)
+    good = result.inputs[0] if result.places[0] in counting else None
+    where = started_at(network, result.first_broken, good, setup.options.memory_bytes)
+    of_all = f"{len(result.broken)} of {counted(len(result.losses), 'sample')}"
+    which = ", ".join(map(str, result.broken[:_NAMED])) + (", ..." if len(result.broken) > _NAMED else "")
+    return (
+        f"FP32 itself gives NaN or infinite values on {of_all} (number {which}){where}. They do not count: leave them "
+        "out, or mend the layer."
+    )
 
 
 def _ranges_and_samples(setup: Setup, engine: str, options: WorstOptions) -> tuple[Network, Ranges, Dataset]:

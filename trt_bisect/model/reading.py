@@ -27,6 +27,7 @@ from trt_bisect.support.text import percent
 FLOAT_NOISE = 1e-3
 """Float computations of the same network are equal if they differ by at most this share of a tensor's norm."""
 
+_RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 _TIMES_ITS_NOISE = 10.0
 _DRAWS = 3
 _NOISE = {np.dtype(np.float16): 2.0**-10, np.dtype(np.float32): 2.0**-20, np.dtype(np.float64): 2.0**-20}
@@ -45,7 +46,8 @@ def compare_with_file(
     tensors. A rounding that flips because of float noise therefore does not affect the next piece.
 
     Nothing is compared if the file is too large to be loaded twice, is on another machine, or ONNX Runtime cannot run
-    it; or if it is in FP16 or BF16, which ONNX Runtime's CPU kernels compute in float32 with other roundings.
+    it; if it is in FP16 or BF16, which ONNX Runtime's CPU kernels compute in float32 with other roundings; or if it
+    gives other outputs each time.
 
     Args:
         network: the network; layers kept high and pairs made symmetric are compared as they are in the file.
@@ -55,7 +57,9 @@ def compare_with_file(
     Raises:
         BadInput: the network computes something else than the file; the message names the first tensor that differs.
     """
-    notes = []
+    notes = list[str]()
+    if random_nodes(network.skeleton):
+        return notes
     network = network.as_in_file()
     for plan, file in _comparisons(network):
         words = f"in full {network.low.title}" if plan.lowered else "in FP32"
@@ -83,6 +87,22 @@ def compare_with_file(
                 "output is almost zero. Differences smaller than that mean nothing"
             )
     return notes
+
+
+def random_nodes(model: onnx.ModelProto) -> dict[str, str]:
+    """Returns by name the operators of the nodes of a graph that give other values each time they run.
+
+    Dropout is one if its training mode is on.
+    """
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+
+    def is_random(node: onnx.NodeProto) -> bool:
+        if node.op_type != "Dropout":
+            return node.op_type in _RANDOM
+        mode = constants.get(node.input[2]) if len(node.input) > 2 else None
+        return mode is not None and bool(np.any(onnx.numpy_helper.to_array(mode)))
+
+    return {node.name or node.output[0]: node.op_type for node in model.graph.node if is_random(node)}
 
 
 def relative_difference(original: np.ndarray, other: np.ndarray) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import Classes, classes_of
 from trt_bisect.analyzer.compare_output import judging_notes
+from trt_bisect.analyzer.fp32_itself import randomness, started_at
 from trt_bisect.analyzer.judge import Comparer, Rule, nonfinite_in_reference
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.structure.findings import KINDS
@@ -74,15 +75,17 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
         feeds, about = _judged_inputs(setup, network, engine, ranges, data)
         network = network.with_shapes(facts_for(network, feeds[0]).shapes)
         builder = setup.builder_for(network, engine, ranges, feeds)
-        references = _references(setup, network, builder, feeds)
-        rule, classes, slices, task = _judged(setup, network, feeds[0], references, engine)
+        references, random = _references(setup, network, builder, feeds)
+        rule, classes, slices, task = _judged(setup, network, feeds, references, engine)
         parts = setup.fingerprint_parts(network, builder, ranges, feeds)
         key = fingerprint(parts)
         store = _store(setup, open_files, key, parts)
         integers = setup.judgement.integers
         compare = Comparer(references, rule.metric, classes, slices, task, integers, inputs=feeds)
         setup.notes[1:1] = noted(FILE, file_figure_noted(network, feeds, compare, rule, setup.build_options()))
-        about = replace(about, warnings=(*about.warnings, *_unlike_reference(setup, builder, feeds, compare, rule)))
+        about = replace(
+            about, random=random, warnings=(*about.warnings, *_unlike_reference(setup, builder, feeds, compare, rule))
+        )
         whole = setup.whole(network, builder, ranges, feeds, compare, store)
         experiment = Experiment(
             network=network,
@@ -251,8 +254,8 @@ def find_worst(
         give_back_memory()
 
 
-def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequence[Feeds]) -> list[Outputs]:
-    """Returns the outputs of the reference for the judged inputs."""
+def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequence[Feeds]) -> tuple[list[Outputs], str]:
+    """Returns the outputs of the reference for the judged inputs, and a sentence on FP32 that differs from itself."""
     references = []
     setup.progress.stage("FP32 reference", len(feeds))
     give_back_memory()
@@ -261,13 +264,17 @@ def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequenc
             for input_index, sample in enumerate(feeds):
                 setup.progress.step(f"input {input_index}")
                 references.append({name: copy(value) for name, value in engine.infer(sample).items()})
+            again = engine.infer(feeds[0]) if setup.judged_by is None else references[0]
+            random = randomness(network, references[0], again)
     except TrialFailed as failure:
         raise NothingMeasured(
             f"The FP32 network cannot be run: {failure.message}",
             _remedy(builder, network, f"Run '{network.source}' with the engine alone."),
         ) from failure
     setup.notes += noted(OUTPUTS, nonfinite_in_reference(references).values())
-    return references
+    if random:
+        setup.progress.say(f"RANDOM: {random}")
+    return references, random
 
 
 def _remedy(builder: Builder, network: Network, otherwise: str) -> str:
@@ -277,13 +284,13 @@ def _remedy(builder: Builder, network: Network, otherwise: str) -> str:
 
 
 def _judged(
-    setup: Setup, network: Network, first: Feeds, references: Sequence[Outputs], engine: str
+    setup: Setup, network: Network, feeds: Sequence[Feeds], references: Sequence[Outputs], engine: str
 ) -> tuple[Rule, dict[str, Classes], Slices, Task | None]:
     """Returns how outputs are judged; what is not plain is noted, and how the file itself computes."""
     judgement, options = setup.judgement, setup.options
-    outputs = _finite_outputs(setup, network, references)
+    outputs = _finite_outputs(setup, network, feeds, references)
     prepared_outputs = references[0] if engine == ONNXRUNTIME and setup.judged_by is None else None
-    setup.notes += noted(FILE, compare_with_file(network, first, outputs, prepared_outputs))
+    setup.notes += noted(FILE, compare_with_file(network, feeds[0], outputs, prepared_outputs))
     slices = judgement.slices(outputs, references)
     with_groups = [slices.with_groups(reference) for reference in references]
     names = slices.names(outputs)
@@ -301,7 +308,9 @@ def _judged(
     return rule, classes, slices, task
 
 
-def _finite_outputs(setup: Setup, network: Network, references: Sequence[Outputs]) -> tuple[str, ...]:
+def _finite_outputs(
+    setup: Setup, network: Network, feeds: Sequence[Feeds], references: Sequence[Outputs]
+) -> tuple[str, ...]:
     """Returns the judged outputs that have a finite value in FP32 for at least one input; those left out are noted."""
     judged = tuple(
         name
@@ -310,7 +319,8 @@ def _finite_outputs(setup: Setup, network: Network, references: Sequence[Outputs
     )
     if not judged:
         why, remedy = non_finite_weight(network), "Give --input with data on which FP32 itself works."
-        problem = f"The FP32 reference of '{setup.read.source}' has only NaN or infinite values."
+        where = started_at(network, feeds[0], None, setup.options.memory_bytes)
+        problem = f"The FP32 reference of '{setup.read.source}' has only NaN or infinite values{where}."
         for kind, layers in unusable_scales(network).items():
             why, remedy = f"{kind.capitalize()}, in the file's Q/DQ pairs at {listed(layers, 4)}", KINDS[kind].remedy
         raise NothingMeasured(f"{why}: {problem}" if why else problem, remedy)

@@ -180,6 +180,8 @@ class WorstReport(Result):
         values: the metric on each sample; None where the low precision gave no finite output.
         losses: the losses of these values; None for infinite.
         faint: samples left out because FP32's output on them is almost zero.
+        broken: samples left out because FP32 itself has NaN there, or nothing finite.
+        data: a sentence on these; empty without any.
         places: indices of the worst samples, worst first.
         stopped: the search was stopped before the end of the data set.
         distribution: the distribution over the samples that are not faint; over all samples if all are faint.
@@ -210,6 +212,8 @@ class WorstReport(Result):
     verdict: str
     notes: tuple[str, ...] = ()
     low: str = str(Precision.INT8)
+    broken: tuple[int, ...] = ()
+    data: str = ""
 
     def holding(self, inputs: tuple[Feeds, ...]) -> Self:
         """Returns the report itself, with the worst samples."""
@@ -225,13 +229,14 @@ class WorstReport(Result):
     def samples(self) -> tuple[JudgedSample, ...]:
         """The samples in the order of the data set."""
         ranks, faint = {index: rank for rank, index in enumerate(self.places, 1)}, frozenset(self.faint)
+        broken = frozenset(self.broken)
         return tuple(
             JudgedSample(
                 ranks.get(index),
                 index,
                 value,
                 loss,
-                None if self.allowed is None else loss is None or loss > self.allowed,
+                None if self.allowed is None or index in broken else loss is None or loss > self.allowed,
                 index in faint,
             )
             for index, (value, loss) in enumerate(zip(self.values, self.losses, strict=True))
@@ -269,7 +274,7 @@ class WorstReport(Result):
         return TablePage(
             command=self.COMMAND,
             model=self.model,
-            headline=self.verdict,
+            headline=f"{self.data} {self.verdict}".strip(),
             low=self.low,
             metric=self.metric,
             facts={**description(self), **quantiles, "Threshold": least},

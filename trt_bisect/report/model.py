@@ -250,6 +250,7 @@ class JudgedInputs:
         drift_of_validation: likewise for the data of ``--validation``; empty without such data.
         warnings: sentences on data that cannot be right.
         part: a sentence on the part of the network that was judged; empty if it was all of it.
+        random: a sentence on FP32 that gives another output each time; empty if it does not.
     """
 
     source: str = ""
@@ -266,6 +267,7 @@ class JudgedInputs:
     drift_of_validation: Mapping[str, Drift] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     part: str = ""
+    random: str = ""
 
 
 @dataclass(frozen=True)
@@ -511,11 +513,12 @@ class Report(Shown):
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Sentences against a pass: a refusal, a part judged alone, warnings on the data, the doubts of the answer."""
+        """Sentences against a pass: randomness, a refusal, a part judged alone, warnings on the data, other doubts."""
+        random = (self.inputs.random,) if self.inputs.random else ()
         refused = [line.text for line in self.refused]
         part = (self.inputs.part,) if self.inputs.part else ()
         of_answer = [line.text for line in self.answer.doubts] if self.answer else []
-        return (*refused, *part, *self.inputs.warnings, *of_answer)
+        return (*random, *refused, *part, *self.inputs.warnings, *of_answer)
 
     @property
     def has_recipe(self) -> bool:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, CONSTANT, UNSEEN as UNSEEN_INPUTS, Bound
+from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, CONSTANT, UNSEEN as UNSEEN_INPUTS, VARIES_LESS, Bound
 from trt_bisect.analyzer.integers import CLASSES, integers_text
 from trt_bisect.analyzer.judge import ByInput, Rule
 from trt_bisect.analyzer.metrics import ACCURACY as LABELLED, FRACTIONS, JUDGING, figure_text, threshold_text
@@ -31,8 +31,8 @@ from trt_bisect.report.explanation import Tried
 from trt_bisect.report.model import FAILS, PASSES, UNMEASURED, WITH_DOUBTS, LayerRow, NextStep, Report, spoken
 from trt_bisect.support.text import FITTING_TASK, MEMORY, Line, Note, counted, listed, percent, together
 
-DOUBTED, DATA, PART = "doubted", "data", "part"
-DOUBTING = (DOUBTED, DATA, PART)
+DOUBTED, DATA, PART, RANDOM = "doubted", "data", "part", "random"
+DOUBTING = (DOUBTED, DATA, PART, RANDOM)
 """The kinds of lines that speak against a pass."""
 EXPERIMENT, FIXED = "experiment", "fixed"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
@@ -190,7 +190,9 @@ def _measure(report: Report, rule: Rule, full: Trial) -> str:
 def counted_lines(report: Report, rule: Rule, low: str) -> Iterator[Line]:
     """Yields lines on integers that differ, rows lost or won and variation lost, in full INT8 and in the recipe."""
     plans = {low: report.outputs.int8, **({"the recipe": report.outputs.recipe} if report.recipe.high else {})}
-    for kind, text_of in ((INTEGERS, integers_text), (LENGTHS, rows_text), (VARYING, variation_text)):
+    is_doubted = report.answer is not None and any(doubt.kind == VARIES_LESS for doubt in report.answer.doubts)
+    texts_of = {INTEGERS: integers_text, LENGTHS: rows_text, **({} if is_doubted else {VARYING: variation_text})}
+    for kind, text_of in texts_of.items():
         sentences = []
         for plan, outputs in plans.items():
             figures = {name: outputs.get(name, {}) for name in rule.outputs}
@@ -292,11 +294,13 @@ def _share(value: float | None) -> str:
 def above_verdict(report: Report) -> list[Line]:
     """Returns the lines above the verdict, with which a pass is doubted.
 
-    They say that TensorRT refuses the network, that a part was judged alone, and what is wrong with the data.
+    They say that FP32 differs from itself, that TensorRT refuses the network, that a part was judged alone, and what is
+    wrong with the data.
     """
+    random = [_line(RANDOM, report.inputs.random)] if report.inputs.random else []
     refused = [Line(DOUBTED, f"DOUBT: {line.text}", line.layers) for line in report.refused]
     part = [_line(PART, report.inputs.part)] if report.inputs.part else []
-    return [*refused, *part, *(_line(DATA, warning) for warning in report.inputs.warnings)]
+    return [*random, *refused, *part, *(_line(DATA, warning) for warning in report.inputs.warnings)]
 
 
 def _plan_texts(report: Report) -> Iterator[str]:
@@ -680,7 +684,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         return None
     answer, goal, effort = report.answer, report.goal, setting.options.get("--effort")
     kinds = {_OF_DOUBTS.get(doubt.kind, DOUBT) for doubt in (answer.doubts if answer else ())}
-    kinds |= {FILE} if report.refused else set()
+    kinds |= {FILE} if report.refused or report.inputs.random else set()
     kinds |= {DATA} if report.inputs.warnings else set()
     kinds |= {WHOLE} if report.inputs.part else set()
     if not report.recipe.meets and any(line.kind in (SCALE_INFINITE, SCALE_NOT_POSITIVE) for line in report.lines):

@@ -263,6 +263,7 @@ def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files
         culprits=tuple(network.layers[k].name for k in members),
         similarity=ByPlan(rule.similarity(full), rule.similarity(answer.restored)),
         by_input=ByPlan(rule.by_input(full), rule.by_input(answer.restored)),
+        inputs=replace(blank.inputs, warnings=(*blank.inputs.warnings, *answer.inputs.warnings)),
         outputs=ByPlan(figures_of(full), figures_of(answer.restored)),
         recipe=_recipe_layers(answer),
         ranges=_ranges_facts(experiment, of_curve if curve.findings.steps else experiment),

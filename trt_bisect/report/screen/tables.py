@@ -277,6 +277,8 @@ def print_worst(report: WorstReport, console: Console) -> None:
     worst = [report.samples[index] for index in report.places]
     console.print(fitted(JudgedSample, worst, console, names=report.names, only=("rank", "sample", "value")))
     console.print()
+    if report.data:
+        console.print(Text(f"DATA: {report.data}", style="bold yellow"))
     console.print(Text(report.verdict, style="bold green" if report.distribution.bad == 0 else "bold yellow"))
     _print_notes(console, remarks(report)[:NOTES_UP_TO])
 

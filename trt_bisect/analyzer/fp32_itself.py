@@ -1,0 +1,116 @@
+"""FP32 itself, before any plan is judged by it: random outputs, values that are not finite, scores that stay near 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from trt_bisect.analyzer.compare_output import LEAST_SCORE, are_single_scores, is_broken
+from trt_bisect.builder.base import Outputs
+from trt_bisect.data.feeds import Feeds
+from trt_bisect.errors import BadInput
+from trt_bisect.model.layers import Layer
+from trt_bisect.model.network import Network
+from trt_bisect.model.observe import groups_within, observe_in_parts
+from trt_bisect.model.reading import FLOAT_NOISE, random_nodes, relative_difference
+from trt_bisect.support.text import counted, listed, percent, together
+
+_NAMED = 4
+_MEANS_NOTHING = (
+    "A similarity with it means little. Export the network in evaluation mode, or make the random values an input"
+)
+
+
+def randomness(network: Network, first: Outputs, second: Outputs) -> str:
+    """Returns a sentence on FP32 that differs from itself; empty if it does not.
+
+    Args:
+        first, second: its outputs on the same input.
+    """
+    apart = {
+        name: relative_difference(np.asarray(value), np.asarray(second[name]))
+        for name, value in first.items()
+        if isinstance(value, np.ndarray) and value.dtype.kind in "iubf"
+    }
+    random = random_nodes(network.skeleton)
+    by = [f"'{name}' ({op_type})" for name, op_type in random.items()]
+    sources = f": {together(by[:_NAMED])}{' and others' if len(by) > _NAMED else ''}" if by else ""
+    name = max(apart, key=apart.__getitem__, default="")
+    if name and apart[name] > FLOAT_NOISE:
+        moved = f"'{name}' moves by {percent(apart[name])} of its norm on the same input"
+        return f"FP32 itself gives another output each time{sources}. {moved}. {_MEANS_NOTHING}."
+    if "Dropout" in random.values():
+        return (
+            f"the file drops values at random each time it runs{sources}; here nothing was dropped. {_MEANS_NOTHING}."
+        )
+    return ""
+
+
+def data_warnings(
+    network: Network,
+    names: Sequence[str],
+    inputs: Sequence[Feeds],
+    references: Sequence[Outputs],
+    labels: Sequence[str],
+    memory: int,
+) -> Iterator[str]:
+    """Yields sentences on data for which FP32 itself gives nothing to compare.
+
+    Args:
+        names: the outputs that are judged.
+        references: FP32's outputs for each of the inputs.
+        labels: the names of the inputs.
+        memory: for the tensors of the network, in bytes.
+    """
+    floats = [name for name in names if references[0][name].dtype.kind == "f"]
+    broken = {name: [k for k, outputs in enumerate(references) if is_broken(outputs[name])] for name in floats}
+    places = sorted(set().union(*broken.values()))
+    if places:
+        outputs = [name for name, found in broken.items() if found]
+        good = next((inputs[k] for k in range(len(inputs)) if k not in places), None)
+        where = started_at(network, inputs[places[0]], good, memory)
+        which = listed([labels[k] for k in places], _NAMED)
+        yield (
+            f"FP32 itself gives NaN or infinite values in {listed(outputs, _NAMED)} on {len(places)} of "
+            f"{counted(len(inputs), 'input')} ({which}){where}. Leave these inputs out, or mend the layer."
+        )
+    for name in floats:
+        arrays = [outputs[name] for outputs in references]
+        largest = max((array.item() for array in arrays), default=0.0) if are_single_scores(arrays) else 1.0
+        if largest < LEAST_SCORE:
+            yield f"No input raises the score '{name}' (largest {largest:.2g}): give inputs on which it should be high."
+
+
+def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int) -> str:
+    """Returns the words on the layer at which values that are not finite start, for the end of a sentence.
+
+    Args:
+        broken: an input on which FP32 gives such values.
+        good: one on which it does not: a tensor that is not finite there either, such as a mask, is no start.
+    """
+    bad_feeds = [name for name, array in broken.items() if _is_not_finite(array)]
+    if bad_feeds:
+        return f", as input {listed(bad_feeds, _NAMED)} has them already"
+    layers: Mapping[str, Layer] = {name: layer for layer in network.layers for name in layer.outputs}
+    try:
+        groups = groups_within(network, layers, broken, memory, runs=2)
+        runs = [dict(_not_finite(network, groups, feeds)) for feeds in (broken, good) if feeds is not None]
+    except BadInput:
+        return ""
+    usual = runs[1] if len(runs) > 1 else {}
+    for name, layer in layers.items():
+        if runs[0].get(name) and not usual.get(name):
+            return f"; they start at layer '{layer.name}' ({layer.op_type})"
+    return ""
+
+
+def _not_finite(network: Network, groups: Sequence[Sequence[str]], feeds: Feeds) -> Iterator[tuple[str, bool]]:
+    """Yields the name of each tensor of the groups, and true if it is not finite in FP32."""
+    for group in next(observe_in_parts(network, groups, [feeds])):
+        for name, array in group.items():
+            yield name, _is_not_finite(array)
+
+
+def _is_not_finite(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f" and not np.isfinite(array).all()
