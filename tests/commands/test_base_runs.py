@@ -131,6 +131,7 @@ def test_a_base_that_overflows_is_told_as_such(tmp_path):
     assert BASE in kinds(report.lines)
     assert any("'loud_mul' (Mul) overflows FP16" in note for note in texts(report.notes))
     assert "--low fp16" in report.next.command, "the layers are not found by searching INT8 further"
+    assert "--precision fp32 --high" in report.next.what
     assert "--base" not in report.next.command
     assert "--effort" not in report.next.command
     raised = trt_bisect.run(path, data, base="fp16", precision="fp32", high=["*_mul"], **options)

@@ -706,7 +706,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         kept = {name: values for name, values in setting.options.items() if name != "--base"}
         folder = {"--output": (f"{setting.folder}-{base}",)} if setting.folder else {}
         command = running(replace(setting, options=kept), {"--low": (base,), **folder}).text
-        what = f"find the layers that {base.upper()} cannot hold, then add --high for each to this run"
+        what = f"find the layers that {base.upper()} cannot hold, then add --precision fp32 --high LAYER for each"
         return NextStep(SEARCH, what, command)
     if not report.recipe.meets and not goal.drop and effort != ("thorough",):
         command = running(setting, {"--effort": ("thorough",)}).text
