@@ -237,7 +237,8 @@ class AnswerSearch:
         """Measures full INT8 on all inputs with the first ranges, so that it is known whatever happens, and says it."""
         plans, experiment, rule = self.plans, self.experiment, self.experiment.rule
         trial = plans.whole(plans.full, experiment)
-        value, over = rule.similarity(trial), over_inputs(rule.by_input(trial), rule.text)
+        value = rule.similarity(trial)
+        over = over_inputs(rule.by_input(trial), value, rule.text)
         figure = "no figure" if value is None else rule.text(value)
         low = experiment.network.low
         ranges = f" with calibrator {experiment.ranges.origin}" if low.needs_ranges else ""

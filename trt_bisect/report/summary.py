@@ -307,7 +307,7 @@ def _plan_texts(report: Report) -> Iterator[str]:
     """Yields what full INT8 and the recipe measure, on the worst of the inputs where each is judged by itself."""
     for (_, value), (_, by_input) in zip(report.figures.items(), report.by_input.items(), strict=True):
         figure = "no figure (not finite or not measured)" if value is None else report.text(value)
-        yield figure if report.goal.drop else figure + over_inputs(by_input, report.text)
+        yield figure if report.goal.drop else figure + over_inputs(by_input, value, report.text)
 
 
 def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
@@ -564,13 +564,17 @@ def memory_notes(trials: Iterable[Trial]) -> list[Note]:
     return [Note(MEMORY, f"{plans} ran out of memory and could not be judged; the same command tries again: {message}")]
 
 
-def over_inputs(figures: ByInput | None, text: Callable[[float], str]) -> str:
-    """Returns the text after the figure of several inputs, of the worst or of all together; empty for one input."""
+def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[float], str]) -> str:
+    """Returns the text after the figure of several inputs, of the worst or of all together; empty for one input.
+
+    A figure that the worst input has not, such as the share of rows in common, was counted over all of them.
+    """
     if figures is None:
         return ""
     misses = f"{figures.misses} {'fails' if figures.misses == 1 else 'fail'}" if figures.misses else "all pass"
-    if figures.together:
-        value = None if figures.worst is None else figures.values[figures.worst]
+    value = None if figures.worst is None else figures.values[figures.worst]
+    counted_over_all = None not in (figure, value) and not math.isclose(figure or 0.0, value or 0.0, rel_tol=1e-6)
+    if figures.together or counted_over_all:
         worst = "" if value is None else f"worst {text(value)}, "
         return f" over {figures.inputs} inputs together ({worst}{misses})"
     mean = "" if figures.mean is None else f"mean {text(figures.mean)}, "
