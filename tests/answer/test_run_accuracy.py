@@ -10,8 +10,10 @@ import trt_bisect
 from tests.support.quantized import plain_session
 from tests.support.records import record_of
 from trt_bisect.errors import BadInput
+from trt_bisect.evaluator.accuracy import chance_of
 from trt_bisect.report.answer import Accuracies
-from trt_bisect.report.summary import ACCURACY, accuracy_line
+from trt_bisect.report.model import WITH_DOUBTS
+from trt_bisect.report.summary import ACCURACY, DATA, accuracy_line
 
 COUNT = 20
 
@@ -59,6 +61,37 @@ def test_a_function_of_the_users_is_called_before_the_search(lenet, digits):
 
     with pytest.raises(BadInput, match="ZeroDivisionError: mine"):
         trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", digits[0], accuracy=broken)
+
+
+@pytest.mark.parametrize("change", [lambda y: y + 2, lambda y: y - 1, lambda y: np.full_like(y, 255)])
+def test_labels_outside_the_classes_of_the_network_are_refused(lenet, digits, change):
+    feeds, labels = digits
+    labels = change(labels)
+    wrong = ((labels < 0) | (labels > 9)).sum()
+    with pytest.raises(BadInput, match=f"{wrong} of {COUNT} labels are none of the network's 10 classes"):
+        trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", dataset=feeds, labels=labels, drop="1%")
+
+
+def test_labels_that_fp32_knows_no_better_than_chance_are_told_first(lenet, digits):
+    """Every label is three or four classes off."""
+    feeds, labels = digits
+    labels = (labels + 3) % 10
+    report = trt_bisect.run(
+        lenet / "lenet.onnx", lenet / "calibration.npz", dataset=feeds, labels=labels, drop="50%", samples=1,
+        explain="none", engine="onnxruntime", strategy="exhaustive",
+    )  # fmt: skip
+    assert report.accuracy.fp32 == right(lenet / "lenet.onnx", feeds, labels) <= np.bincount(labels).max() / COUNT
+    assert report.lines[0].kind == DATA
+    assert "not above chance" in report.lines[0].text
+    assert report.verdict == WITH_DOUBTS
+    assert report.next.kind == DATA
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "expected"), [([0, 0, 1, 2], 4, 0.5), ([3, 3, 3], 4, 0.25), ([0, 1, 2, 3], 10, 0.25)]
+)
+def test_chance_is_the_share_of_the_commonest_label(labels, classes, expected):
+    assert chance_of(np.array(labels), classes) == expected
 
 
 def test_labels_without_their_data_are_refused(lenet):

@@ -23,7 +23,7 @@ from trt_bisect.analyzer.metrics import (
 )
 from trt_bisect.analyzer.rows import ROWS, ROWS_MISSED, rows_missed
 from trt_bisect.analyzer.slices import Slices
-from trt_bisect.analyzer.tasks.task import Judge, Task
+from trt_bisect.analyzer.tasks.task import FOUND, Judge, Task
 from trt_bisect.analyzer.variation import (
     VARIATION,
     VARIATION_MISSED,
@@ -188,16 +188,23 @@ class Rule:
         counting = [[value for value in values if value is not None] for values in zip(*by_output, strict=True)]
         worst = {place: self.metric.worst(values) for place, values in enumerate(counting) if values}
         losses = {place: self.metric.loss(value) for place, value in worst.items()}
+        empty = {
+            place
+            for figures in own
+            for place, found in enumerate(figures.inputs.get(FOUND, ()))
+            if found == 0.0 and self.metric is AGREEMENT
+        }
         finite = {place: value for place, value in worst.items() if math.isfinite(value)}
         return ByInput(
-            inputs=len(worst),
-            misses=sum(loss > self.budget for loss in losses.values()),
+            inputs=len(worst.keys() - empty),
+            misses=sum(loss > self.budget for place, loss in losses.items() if place not in empty),
             mean=sum(finite.values()) / len(finite) if finite else None,
             fifth=float(np.percentile([*finite.values()], 5 if self.metric.higher else 95)) if finite else None,
             worst=max(losses, key=lambda place: losses[place], default=None),
             values=tuple(map(finite.get, range(len(counting)))),
             faint=tuple(place for place, values in enumerate(counting) if not values),
             together=self.metric is AGREEMENT or not own,
+            invented=len(worst.keys() & empty),
         )
 
     def deciding(self, trial: Trial) -> tuple[str, str]:
@@ -232,8 +239,8 @@ class Rule:
 class ByInput:
     """The figures of a trial for each input.
 
-    With a task, whose agreement is judged over all inputs together, an input on which there is nothing to compare does
-    not count.
+    With a task, whose agreement is judged over all inputs together, an input on which FP32 finds nothing does not
+    count. What the plan invents there is part of the agreement.
 
     Attributes:
         inputs: the number of inputs that count.
@@ -245,6 +252,7 @@ class ByInput:
             or where the metric has no value.
         faint: the places of the inputs that do not count.
         together: the threshold is for all inputs together and not for the worst one.
+        invented: with a task, the number of further inputs, on which the plan finds something and FP32 nothing.
     """
 
     inputs: int
@@ -255,6 +263,7 @@ class ByInput:
     values: tuple[float | None, ...] = ()
     faint: tuple[int, ...] = ()
     together: bool = False
+    invented: int = 0
 
 
 def make_rule(

@@ -18,7 +18,7 @@ from trt_bisect.analyzer.integers import PLAIN, Integers
 from trt_bisect.analyzer.judge import Comparer, Rule, numeric_outputs
 from trt_bisect.analyzer.metrics import RELATIVE
 from trt_bisect.analyzer.slices import Slices
-from trt_bisect.analyzer.tasks.task import Task
+from trt_bisect.analyzer.tasks.task import Task, finds_nothing
 from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
@@ -66,13 +66,13 @@ class WorstInputs:
 
 @dataclass
 class _Candidate:
-    """A sample that can be among the worst: its loss, what decides between equal losses, and its norms' octaves.
+    """A sample that can be among the worst: if it is judgeable, its loss, and what decides between equal losses.
 
     It was beaten by so many samples that are worse, or earlier and as bad, and nowhere fainter.
     """
 
     place: int
-    loss: tuple[float, float]
+    loss: tuple[bool, float, float]
     octaves: tuple[int, ...]
     feeds: Feeds
     beaten: int = 0
@@ -97,16 +97,19 @@ class WorstSamples:
         """The number of samples in memory."""
         return len(self._held)
 
-    def offer(self, feeds: Feeds, loss: float, norms: Iterable[float], tie: float = 0.0) -> None:
+    def offer(
+        self, feeds: Feeds, loss: float, norms: Iterable[float], tie: float = 0.0, *, judgeable: bool = True
+    ) -> None:
         """Adds the next sample, and the loss of INT8 on it.
 
         Args:
             norms: the norms of the FP32 outputs; empty if the metric is not relative.
             tie: among samples with equal losses the one where this is larger is worse.
+            judgeable: false for a sample that comes after all others, whatever its loss.
         """
         if loss == _BROKEN and self.first_broken is None:
             self.first_broken = feeds
-        new = _Candidate(len(self._octaves), (loss, tie), tuple(map(octave, norms)), feeds)
+        new = _Candidate(len(self._octaves), (judgeable, loss, tie), tuple(map(octave, norms)), feeds)
         self._octaves.append(new.octaves)
         for held in self._held:
             if held.loss >= new.loss:
@@ -140,6 +143,7 @@ def worst_inputs(
     slices: Callable[[Outputs], Slices] | None = None,
     task: Callable[[Sequence[Outputs]], Task | None] = lambda _: None,
     integers: Integers = PLAIN,
+    found_first: bool = False,
 ) -> WorstInputs:
     """Runs every sample through both engines once and returns the ``count`` samples with the largest loss.
 
@@ -156,6 +160,7 @@ def worst_inputs(
         task: from the reference outputs of the first sample, in a list, to the task that the rule judges, if there is
             one. Of samples with the same agreement that with the lower cosine is worse.
         integers: the readings of the outputs of integers.
+        found_first: with a task, samples on which FP32 finds nothing come after all others.
 
     Raises:
         BadInput: ``count`` is below 1, there are no samples, or the metric needs a class axis that is not known.
@@ -175,9 +180,10 @@ def worst_inputs(
             judge = judge or _SampleJudge(rule, reference, class_axis, task, integers)
             if slices is not None and not judge.slices.by_output:
                 judge.slices = slices(reference)
-            loss, similarity, norms, tie = judge.figures(reference, int8.infer(feeds))
-            judged.append((loss, similarity))
-            search.offer(feeds, loss, norms, tie)
+            figures = judge.figures(reference, int8.infer(feeds))
+            judged.append((figures.loss, figures.similarity))
+            judgeable = not (found_first and figures.is_empty)
+            search.offer(feeds, figures.loss, figures.norms, figures.tie, judgeable=judgeable)
     except KeyboardInterrupt:
         if not (keep_when_stopped and search.held):
             raise
@@ -187,6 +193,23 @@ def worst_inputs(
     places, inputs = zip(*search.worst(), strict=True)
     losses, similarities = zip(*judged, strict=True)
     return WorstInputs(inputs, places, similarities, losses, search.faint(), search.first_broken, judge.rule, stopped)
+
+
+@dataclass(frozen=True)
+class _SampleFigures:
+    """The figures of a sample.
+
+    Attributes:
+        norms: those of the reference's outputs; none if the metric is not relative.
+        tie: see ``WorstSamples.offer``.
+        is_empty: a task finds nothing in the reference.
+    """
+
+    loss: float
+    similarity: float
+    norms: tuple[float, ...]
+    tie: float = 0.0
+    is_empty: bool = False
 
 
 class _SampleJudge:
@@ -210,25 +233,26 @@ class _SampleJudge:
         self._task = task([reference])
         self._judged = self.rule.outputs or numeric_outputs(reference)
 
-    def figures(self, reference: Outputs, output: Outputs) -> tuple[float, float, tuple[float, ...], float]:
-        """Returns the loss and the similarity of a sample, the norms of the reference's outputs, and the tie.
+    def figures(self, reference: Outputs, output: Outputs) -> _SampleFigures:
+        """Returns the figures of a sample from both outputs for it.
 
-        There are no norms if the metric is not relative. See ``WorstSamples.offer`` for the tie. The loss is
-        ``_BROKEN`` if FP32 itself has NaN in a judged output, or nothing finite.
+        The loss is ``_BROKEN`` if FP32 itself has NaN in a judged output, or nothing finite.
         """
         relative = self.rule.metric.name in RELATIVE
         if any(is_broken(reference[name]) for name in self._judged if name in reference):
-            return _BROKEN, math.nan, (math.inf,) * len(self._judged) if relative else (), 0.0
+            return _SampleFigures(_BROKEN, math.nan, (math.inf,) * len(self._judged) if relative else ())
         parts = self._classes, self.slices, self._task, self._integers
         compare = Comparer([reference], self.rule.metric, *parts, with_facts=False)
         trial, rule = Trial("", MEASURED, compare([output])), self._rule_on(reference)
         loss, similarity = rule.loss(trial), rule.similarity(trial)
         cosines = [figures.values["cosine"] for figures in trial.outputs.values() if "cosine" in figures.values]
-        return (
-            math.inf if loss is None else loss,
-            math.nan if similarity is None else similarity,
-            tuple(judged_norm(reference[name]) for name in self._judged) if relative else (),
-            -min(cosines, default=0.0) if self._task is not None else 0.0,
+        task = self._task
+        return _SampleFigures(
+            loss=math.inf if loss is None else loss,
+            similarity=math.nan if similarity is None else similarity,
+            norms=tuple(judged_norm(reference[name]) for name in self._judged) if relative else (),
+            tie=-min(cosines, default=0.0) if task is not None else 0.0,
+            is_empty=task is not None and finds_nothing(trial.outputs[task.entry].values),
         )
 
     def _rule_on(self, reference: Outputs) -> Rule:

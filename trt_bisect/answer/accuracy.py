@@ -34,8 +34,10 @@ from trt_bisect.evaluator.accuracy import (
     RunNetwork,
     accuracy_by_labels,
     accuracy_in,
+    chance_of,
     place_finder,
     read_labels,
+    refuse_other_classes,
 )
 from trt_bisect.model.network import Network
 from trt_bisect.options.concerns import RunOptions
@@ -167,7 +169,9 @@ def _of_whole_samples(labels: np.ndarray, samples: Dataset) -> np.ndarray:
     return labels[: len(labels) - len(labels) % (batch or 1)]
 
 
-def accuracy_by_masks(samples: Dataset, folder: Path, task: Task, *, letterbox: bool) -> Accuracy:
+def accuracy_by_masks(
+    samples: Dataset, folder: Path, task: Task, *, letterbox: bool, classes: int | None = None
+) -> Accuracy:
     """Makes the accuracy that is the mean intersection over union (mIoU), over the pixels of all masks together.
 
     A pixel of a mask has the class that the network gives where it lies in the input. Pixels of 255 do not count; in
@@ -177,16 +181,23 @@ def accuracy_by_masks(samples: Dataset, folder: Path, task: Task, *, letterbox: 
         samples: each holds one image; its mask has its name, or its number.
         folder: a PNG for each image, of one channel or a palette: the class of each pixel.
         letterbox: the images keep their shape in the input; else they are stretched.
+        classes: the number of classes of the network; None if it is not known.
     """
     files = sorted(folder.glob("*.png"))
     place_of = place_finder(samples, [file.name for file in files], "mask")
     sha = hashlib.sha256(f"{task.note} {letterbox} {samples.digest()}".encode())
-    values: set[int] = set()
+    pixels = np.zeros(_BYTES, np.int64)
     for file in files:
         mask = _mask(file)
-        values |= set(np.unique(mask).tolist())
+        pixels += np.bincount(mask.ravel(), minlength=_BYTES)
         sha.update(f"{file.name} {mask.shape} ".encode() + mask.tobytes())
-    is_object = values <= {0, _VOID}
+    is_object = not pixels[1:_VOID].any()
+    counting = pixels[[0, _VOID]] if is_object else pixels[:_VOID]
+    present = np.flatnonzero(counting)
+    if classes is not None:
+        refuse_other_classes(present, classes, "values in the masks")
+    # One class everywhere has its share as intersection over union, and all other classes have 0.
+    chance = float(counting.max() / max(counting.sum(), 1) / max(len(present), 1)) if len(present) > 1 else 0.0
 
     def counted(infer: RunNetwork) -> dict[str, float]:
         areas = np.zeros((3, _BYTES))
@@ -206,7 +217,7 @@ def accuracy_by_masks(samples: Dataset, folder: Path, task: Task, *, letterbox: 
             "pixels": float(same.sum() / right.sum()),
         }
 
-    return Accuracy(counted, sha.hexdigest())
+    return Accuracy(counted, sha.hexdigest(), chance)
 
 
 def _mask(file: Path) -> np.ndarray:
@@ -290,7 +301,7 @@ def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Seque
         return {ACCURACY: 1.0 - edits / max(characters, 1), "exact": exact / lines}
 
     sha = hashlib.sha256(f"{task.note} {samples.digest()} {texts} {letters}".encode())
-    return Accuracy(counted, sha.hexdigest())
+    return Accuracy(counted, sha.hexdigest(), chance=0.0)
 
 
 TIE = 1e-6
@@ -335,12 +346,13 @@ def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) ->
             f"The class axis of output '{output}' is not clear.",
             "Give --class-axis, or --accuracy with your own function.",
         )
+    count = max(2, np.atleast_1d(experiment.references[0][output]).shape[classes.axis])
     if kind == FOLDERS:
-        count = max(2, experiment.references[0][output].shape[classes.axis])
         labels = labels_of_folders(Path(options.labels), data, options.dataset, count)
     else:
         labels, order = labels_in_order(options.labels, data, options.dataset)
         setup.notes += noted(text.ACCURACY, order)
+        refuse_other_classes(labels, count)
     samples, holdout = setup.data.without_unseen(data), setup.data.holdout
     if samples is not data and holdout is not None and holdout.unseen is not None:
         places = [samples.place(position) for position in range(samples.length or 0)]
@@ -349,7 +361,7 @@ def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) ->
         labels = labels if len(labels) % total else labels.reshape(total, -1)[places].reshape(-1)
     else:
         samples = data
-    return accuracy_by_labels(samples, labels, output, classes.predicted, str(classes))
+    return accuracy_by_labels(samples, labels, output, classes.predicted, str(classes), chance_of(labels, count))
 
 
 def _by_task(kind: str, path: Path, samples: Dataset, experiment: Experiment, options: RunOptions) -> Accuracy:
@@ -361,7 +373,8 @@ def _by_task(kind: str, path: Path, samples: Dataset, experiment: Experiment, op
         return accuracy_by_boxes(samples, read_truth(path), by_boxes, reference, letterbox=options.letterbox)
     if kind == MASKS:
         task = find_task(AskedTask("segment", class_axis=options.class_axis), reference)
-        return accuracy_by_masks(samples, path, task, letterbox=options.letterbox)
+        classes = _classes_of_pixels(task, reference, options.class_axis)
+        return accuracy_by_masks(samples, path, task, letterbox=options.letterbox, classes=classes)
     task = find_task(AskedTask("text", head=options.head), reference)
     letters = letters_in(task, experiment.network)
     if not letters:
@@ -371,6 +384,24 @@ def _by_task(kind: str, path: Path, samples: Dataset, experiment: Experiment, op
             "{'character': '\\n'.join(characters)}), without the blank.",
         )
     return accuracy_by_texts(samples, read_texts(path), task, letters)
+
+
+def _classes_of_pixels(task: Task, reference: Sequence[Mapping[str, np.ndarray]], axis: int | None) -> int | None:
+    """Returns the number of classes of a task of pixels; None for labels and queries, which do not tell it."""
+    arrays = [outputs[task.reads[0]] for outputs in reference]
+    if arrays[0].dtype.kind != "f" or len(task.reads) > 1:
+        return None
+    classes = find_classes(arrays, axis)
+    return 2 if classes.axis is None else max(2, arrays[0].shape[classes.axis])
+
+
+def chance_warning(accuracy: Accuracy, fp32: float) -> tuple[str, ...]:
+    """Returns a warning on the data if FP32's accuracy is not above chance; empty otherwise."""
+    if accuracy.chance is None or fp32 > accuracy.chance:
+        return ()
+    chance = f"not above chance ({text.percent(accuracy.chance)})"
+    check = "Check that they are those of the samples, in the network's classes."
+    return (f"FP32's accuracy on the labels is {text.percent(max(fp32, 0.0))}, {chance}. {check}",)
 
 
 def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float]:

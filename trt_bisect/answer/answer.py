@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from trt_bisect.analyzer.doubts import is_destroyed
 from trt_bisect.answer.each_alone import EachAlone, half_gain
 from trt_bisect.answer.estimated import JUDGED, EstimatedRecipes, allowed
 from trt_bisect.answer.in_fp16 import in_fp16, may_be_in_fp16
@@ -41,7 +40,7 @@ from trt_bisect.answer.steps_back import (
     with_more_high,
 )
 from trt_bisect.answer.validation import NOT_CHECKED, PutBack, Recipe, SimilarityTarget, Target, with_rounded_followers
-from trt_bisect.calibration.ranges import Ranges, unusable_scales
+from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.cheapest import FEW_NEEDED, Cheapest, cheapest, orders, surely_cheapest
 from trt_bisect.driver.local_search import FEW_UNITS, within
 from trt_bisect.driver.search import Loss, drive
@@ -55,7 +54,7 @@ from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import ALL_HIGH, AS_CHEAP, DECIDING, KNEE, OFF, OWN, RECIPE, FrontPoint
 from trt_bisect.report.summary import TOO_DEAR, over_inputs
 from trt_bisect.support.progress import CHECKS
-from trt_bisect.support.text import DATA, Note, counted, percent
+from trt_bisect.support.text import counted, percent
 
 _SEARCHING = "Searching for the cheapest recipe"
 _JUDGED_AT_FIRST = 8
@@ -181,7 +180,7 @@ class AnswerSearch:
         if self.recipe is not None and cost >= self.recipe.cost:
             return
         self._know(recipe)
-        low, count = recipe.experiment.network.low.title, len(self.plans.inputs.counting)
+        low, count = recipe.experiment.network.low.title, len(self.plans.inputs.told)
         passes = f"passes on all {count} inputs" if self._by_similarity else "keeps the accuracy"
         self.plans.setup.progress.say(
             f"A recipe {passes}: {counted(layers, 'layer')} in high precision, which gives up {percent(cost)} of "
@@ -243,13 +242,6 @@ class AnswerSearch:
         low = experiment.network.low
         ranges = f" with calibrator {experiment.ranges.origin}" if low.needs_ranges else ""
         plans.setup.progress.say(f"Full {low.title}{ranges}: {figure}{over}")
-        if is_destroyed(rule, trial) and not unusable_scales(experiment.network):
-            text = (
-                f"full {low.title} is wrong in every output on all {len(plans.inputs.counting)} inputs: check the data "
-                "and its preprocessing first"
-            )
-            plans.setup.notes.append(Note(DATA, text))
-            plans.setup.progress.say(f"{text[0].upper()}{text[1:]}")
         self._tell()
 
     def _take_ranges(self, ranges: Ranges) -> None:
@@ -663,7 +655,7 @@ class AnswerSearch:
             },
             tried=self.tried,
             inputs=self.plans.inputs,
-            judged=len(self.plans.judged),
+            judged=len({*self.plans.judged}.intersection(self.plans.inputs.told)),
             held_out=self.plans.setup.data.unseen is not None,
             most=self.most,
             by_accuracy=not self._by_similarity,

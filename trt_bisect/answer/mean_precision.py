@@ -164,7 +164,7 @@ def accuracy_by_boxes(
         return mean_precision(truth, detections, kind)
 
     sha = hashlib.sha256(f"{truth.digest} {task.note} {letterbox} {samples.digest()}".encode())
-    return Accuracy(counted, sha.hexdigest())
+    return Accuracy(counted, sha.hexdigest(), chance=0.0)
 
 
 def input_size(feeds: Feeds) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from trt_bisect.analyzer.fp32_itself import data_warnings
 from trt_bisect.analyzer.judge import Comparer, Rule, outputs_to_judge
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, EQUAL
 from trt_bisect.analyzer.slices import output_of
-from trt_bisect.analyzer.tasks.task import ITEMS, NEARBY
+from trt_bisect.analyzer.tasks.task import FOUND, ITEMS, NEARBY, finds_nothing
 from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.calibration.ranges import Ranges
@@ -403,7 +403,8 @@ class AnswerPlans:
         by_input = tuple(value(losses[k]) if k in losses else None for k in range(len(inputs.given)))
         worst = {metric: value(evaluator.without_margin(plan))}
         name = (*rule.outputs, *(spec.name for spec in experiment.network.outputs))[0]
-        figures = OutputFigures(worst, inputs={metric: by_input} if len(by_input) > 1 else {})
+        found = tuple(float(k not in inputs.given.empty) for k in range(len(inputs.given)))
+        figures = OutputFigures(worst, inputs={metric: by_input, FOUND: found} if len(by_input) > 1 else {})
         return Trial(key, MEASURED, {name: figures}, builds=0)
 
     def meeting(self, ranges: Ranges, among: Sequence[int]) -> list[PrecisionPlan]:
@@ -516,7 +517,7 @@ class AnswerInputs:
 
     Attributes:
         given: all inputs given; the first ones are those that the curve is judged on.
-        counting: the places of those that count; on the others FP32's output is almost zero.
+        counting: the places of those that are measured; on the others FP32's output is almost zero.
         first: the places of the inputs that the curve is judged on.
         warnings: sentences on inputs for which FP32 itself gives nothing to compare.
     """
@@ -526,6 +527,11 @@ class AnswerInputs:
     first: tuple[int, ...]
     spill: Spill
     warnings: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> tuple[int, ...]:
+        """The places of the inputs that a report counts: with a task only those on which FP32 finds something."""
+        return tuple(place for place in self.counting if place not in self.given.empty)
 
 
 @contextmanager
@@ -543,7 +549,8 @@ def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs
             setup.progress.stage("FP32 on all inputs", len(others))
         references = [*experiment.references, *_references(setup, experiment, others, spill)]
         setup.notes += noted(OUTPUTS, constant_outputs(experiment.rule, references)[1])
-        given = GivenInputs(feeds, references, [name for _, name in names], [source for source, _ in names])
+        labels, sources = [name for _, name in names], [source for source, _ in names]
+        given = GivenInputs(feeds, references, labels, sources, _empty(experiment, references))
         compare, judged = experiment.comparison_with(references, deciding=True), experiment.rule.judged_of
         places = tuple(range(len(given)))
         counting = tuple(k for k in places if judged(compare.at(k, references[k]))) or places
@@ -622,4 +629,12 @@ def unseen_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) ->
     feeds = [sample for _, sample in new.values()]
     labels = [unseen.label(unseen.place(position)) for position, _ in new.values()]
     references = _references(setup, experiment, feeds, inputs.spill)
-    return GivenInputs(feeds, references, labels, [unseen.source] * len(labels))
+    return GivenInputs(feeds, references, labels, [unseen.source] * len(labels), _empty(experiment, references))
+
+
+def _empty(experiment: Experiment, references: Sequence[Outputs]) -> frozenset[int]:
+    """Returns the places of the inputs on which FP32 finds nothing that the task judges; none without a task."""
+    if experiment.task is None:
+        return frozenset()
+    judge = experiment.task.judge(references)
+    return frozenset(k for k, outputs in enumerate(references) if finds_nothing(judge({k: outputs}).values))

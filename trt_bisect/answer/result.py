@@ -250,12 +250,15 @@ def _line(kind: str, short: str, more: str) -> Line:
 
 
 def _inputs(answer: Answer) -> Iterator[Line]:
-    counting, margin, refused = answer.inputs.counting, answer.recipe.margin, answer.recipe.refused
-    inputs, unseen = counted(len(counting), "input"), len(answer.unseen_inputs or ())
+    counting, margin, refused = answer.inputs.told, answer.recipe.margin, answer.recipe.refused
+    given, of_unseen = answer.inputs.given, answer.unseen_inputs
+    inputs, unseen = counted(len(counting), "input"), len(of_unseen.told) if of_unseen else 0
     none = "no held-out input" if answer.held_out else "none held out"
     held_out = counted(unseen, "held-out input") if unseen else none
     short = f"The verdict rests on {inputs} of yours and {held_out}"
-    yield _line(INPUTS, short, f"the search used {answer.judged} of your inputs")
+    empty = len(given.empty) + (len(of_unseen.empty) if of_unseen else 0)
+    others = f"; FP32 finds nothing on {empty} more, which do not count" if empty else ""
+    yield _line(INPUTS, short, f"the search used {answer.judged} of your inputs{others}")
     if len(counting) < ENOUGH:
         text = "the recipe may miss on others (docs/benchmarks.md has how often recipes miss on held-out inputs)"
         yield _line(FEW_INPUTS, f"The search saw fewer than {ENOUGH} inputs", text)
@@ -429,7 +432,7 @@ def bound_on_unseen(answer: Answer) -> Bound | None:
     if trial is None or answer.unseen_inputs is None:
         return None
     if not answer.by_accuracy or answer.experiment.task is not None:
-        losses = losses_by_place(rule, trial, tuple(range(len(answer.unseen_inputs)))).values()
+        losses = losses_by_place(rule, trial, answer.unseen_inputs.told).values()
         missed = sum(loss > rule.budget for loss in losses)
         return bound_of(len(losses), missed, BY_AGREEMENT if answer.by_accuracy else "") if losses else None
     figures = next(iter(rule.judged(trial).values()), None)
@@ -444,7 +447,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
     rule, recipe, network = answer.experiment.rule, answer.recipe, answer.experiment.network
     unseen, unseen_inputs = None, answer.unseen_inputs
     if answer.unseen is not None and unseen_inputs is not None:
-        unseen = _held(rule, answer.unseen, unseen_inputs, tuple(range(len(unseen_inputs))))
+        unseen = _held(rule, answer.unseen, unseen_inputs, unseen_inputs.told)
     of_user = answer.of_user
     layers = of_user.experiment.network.layers
     main, weak = ([layers[of_user.recipe.space.units[unit][0]].name for unit in units] for units in ranked(of_user))
@@ -458,7 +461,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
     unchanged = figures_of(of_user.recipe, of_user.restored)
     facts = AnswerFacts(
         judged=answer.judged,
-        given=_held(rule, answer.restored, answer.inputs.given, answer.inputs.counting),
+        given=_held(rule, answer.restored, answer.inputs.given, answer.inputs.told),
         unseen=unseen,
         cost=recipe.cost,
         calibrators=tuple(_row(rule, of_user, row) for row in of_user.tried),
@@ -545,7 +548,7 @@ def _row(rule: Rule, answer: Answer, tried: CalibratorTried) -> CalibratorRow:
     return CalibratorRow(
         ranges.origin if chosen else tried.ranges.origin,
         rule.similarity(answer.full) if chosen else similarity,
-        len(answer.inputs.counting) if chosen else tried.inputs,
+        len(answer.inputs.told) if chosen else tried.inputs,
         rule.meets(answer.full) if has_moved else tried.meets,
         tried.cost,
         None if tried.kept is None else len(answer.recipe.space.layers(tried.kept)),

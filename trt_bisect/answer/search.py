@@ -333,7 +333,8 @@ def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
     if loss is not None and loss <= plans.experiment.rule.budget:
         (loss,) = plans.losses([plans.full], ranges, plans.inputs.counting)
     meets = loss is not None and loss <= plans.experiment.rule.budget
-    return CalibratorTried(ranges, loss, len(plans.each(ranges).by_place(plans.full)), meets)
+    inputs = plans.each(ranges).by_place(plans.full).keys() - plans.inputs.given.empty
+    return CalibratorTried(ranges, loss, len(inputs), meets)
 
 
 def retuned(plans: AnswerPlans, recipe: Recipe, candidates: Sequence[Ranges]) -> tuple[Kept, Ranges]:

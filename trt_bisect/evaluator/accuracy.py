@@ -39,10 +39,12 @@ class Accuracy:
         function: runs the network as often as needed and returns a number, higher for better, or several by name, of
             which ``accuracy`` decides.
         code: identifies the function and its data; the trials of others are kept apart.
+        chance: the accuracy that one answer for all samples has; None if it is not known.
     """
 
     function: Callable[[RunNetwork], float | Mapping[str, float]]
     code: str
+    chance: float | None = None
 
     def of(self, infer: RunNetwork) -> dict[str, float]:
         """Returns the accuracy of a network, and other figures by name.
@@ -68,8 +70,31 @@ class Accuracy:
         return values
 
 
+def refuse_other_classes(labels: np.ndarray, classes: int, what: str = "labels") -> None:
+    """Raises BadInput if a label is none of the network's classes, which are numbered from 0; ``what`` names them."""
+    wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+    if len(wrong):
+        first = int(labels.ravel()[wrong[0]])
+        raise BadInput(
+            f"{len(wrong)} of {labels.size} {what} are none of the network's {classes} classes, which are 0 to "
+            f"{classes - 1}: the first is {first}.",
+            "Number the classes as the network does, from 0 on, or give the labels of this network.",
+        )
+
+
+def chance_of(labels: np.ndarray, classes: int) -> float:
+    """Returns the accuracy by chance: of the commonest label for all; where all labels are one, 1 / ``classes``."""
+    _, counts = np.unique(labels, return_counts=True)
+    return float(counts.max() / counts.sum()) if len(counts) > 1 else 1.0 / classes
+
+
 def accuracy_by_labels(
-    samples: Dataset, labels: np.ndarray, output: str, predicted: Callable[[np.ndarray], np.ndarray], how: str = ""
+    samples: Dataset,
+    labels: np.ndarray,
+    output: str,
+    predicted: Callable[[np.ndarray], np.ndarray],
+    how: str = "",
+    chance: float | None = None,
 ) -> Accuracy:
     """Makes the accuracy that is the share of rows with the right class.
 
@@ -78,6 +103,7 @@ def accuracy_by_labels(
         labels: integers, one for each row.
         predicted: from the values of the ``output`` to the class of each row, see ``Classes.predicted``.
         how: identifies that function.
+        chance: see ``Accuracy``.
     """
 
     def counted(infer: RunNetwork) -> float:
@@ -96,7 +122,7 @@ def accuracy_by_labels(
         return right / len(labels)
 
     sha = hashlib.sha256(f"{output} {how} {samples.digest()} ".encode() + labels.astype(np.int64).tobytes())
-    return Accuracy(counted, sha.hexdigest())
+    return Accuracy(counted, sha.hexdigest(), chance)
 
 
 def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[[int], int]:

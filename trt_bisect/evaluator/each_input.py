@@ -33,17 +33,24 @@ class GivenInputs:
     Attributes:
         labels: the name of each input in messages, such as ``calibration.npz 3`` or ``photos/cat.png``.
         sources: the name of the data set of each input.
+        empty: the places of the inputs on which FP32 finds nothing, where a task judges.
     """
 
     feeds: Sequence[Feeds]
     references: Sequence[Outputs]
     labels: Sequence[str]
     sources: Sequence[str]
+    empty: frozenset[int] = frozenset()
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 over all inputs, in their order."""
         return hashlib.sha256("".join(map(digest_of_feeds, self.feeds)).encode()).hexdigest()
+
+    @property
+    def told(self) -> tuple[int, ...]:
+        """The places of the inputs that a report counts: FP32 finds something there."""
+        return tuple(place for place in range(len(self)) if place not in self.empty)
 
     def __len__(self) -> int:
         """Returns the number of inputs."""

@@ -227,7 +227,12 @@ def _telling(setup: Setup, builder: Builder, source: Dataset) -> list[Outputs]:
 def find_worst(
     setup: Setup, network: Network, builder: Builder, samples: Dataset, count: int, keep: bool = False
 ) -> WorstInputs:
-    """Returns the worst of a data set in full INT8; ``keep`` what was found at Ctrl-C."""
+    """Returns the worst of a data set in full INT8.
+
+    Args:
+        keep: returns what was found at Ctrl-C, and ranks all inputs by their losses alone. Else those come first on
+            which FP32 finds what a task judges: a search of layers needs them.
+    """
     plan, judgement = network.full(setup.options.high_precision), setup.judgement
     try:
         with setup.reference_engine(builder) as fp32, builder.build(plan) as int8:
@@ -243,6 +248,7 @@ def find_worst(
                 slices=lambda reference: judgement.slices(judgement.outputs(reference), [reference]),
                 task=judgement.task,
                 integers=judgement.integers,
+                found_first=not keep,
             )
     except TrialFailed as failure:
         raise BadInput(

@@ -576,7 +576,8 @@ def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[f
     counted_over_all = None not in (figure, value) and not math.isclose(figure or 0.0, value or 0.0, rel_tol=1e-6)
     if figures.together or counted_over_all:
         worst = "" if value is None else f"worst {text(value)}, "
-        return f" over {figures.inputs} inputs together ({worst}{misses})"
+        more = f"; invents something on {figures.invented} more" if figures.invented else ""
+        return f" over {counted(figures.inputs, 'input')} together ({worst}{misses}{more})"
     mean = "" if figures.mean is None else f"mean {text(figures.mean)}, "
     return f" on the worst of {figures.inputs} inputs ({mean}{misses})"
 

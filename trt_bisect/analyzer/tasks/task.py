@@ -19,8 +19,7 @@ ITEMS = "items"
 NEARBY = "nearby"
 """The figure with the mean agreement at other score thresholds: it tells plans of the same agreement apart."""
 AGREED, FOUND = "agreed", "found"
-"""Counts what agrees, and what FP32 gives, where that can be less than ``ITEMS``. ``FOUND`` by input is 0 where FP32
-finds nothing."""
+"""Counts what agrees, and what FP32 gives, where that can be less than ``ITEMS``: it is 0 where FP32 finds nothing."""
 OBJECTS, LOST_OBJECTS = "objects", "lost_objects"
 """Count by class, in a ``Counter``, what FP32 is sure of and what of it is lost whole."""
 LIKENESS_KEYS = {"IoU": "mean_iou", "OKS": "mean_oks", "mask IoU": "mean_mask_iou"}
@@ -112,7 +111,7 @@ class Task:
 
     def check(self, reference: Sequence[Outputs]) -> None:
         """Raises BadInput if FP32 gives nothing that could be compared, on any input."""
-        if not self.judge(reference)(dict(enumerate(reference))).values.get(ITEMS):
+        if finds_nothing(self.judge(reference)(dict(enumerate(reference))).values):
             raise BadInput(
                 f"There is nothing to judge for '{self.entry}': FP32 finds nothing on the judged inputs.",
                 "Give --input with inputs on which FP32 finds something, or lower --score-threshold.",
@@ -151,6 +150,8 @@ def each_input(
             shares = [share(count[AGREED], count[ITEMS]) if count[ITEMS] else None for count in counts]
             agreement, items = share(total[AGREED], total[ITEMS]), float(total[ITEMS])
             others = {name: float(value) for name, value in further(total).items()}
+            if FOUND in total:
+                others[FOUND] = float(total[FOUND])
             found = tuple(float(count.get(FOUND, count[ITEMS])) for count in counts)
             inputs = {AGREEMENT.name: tuple(shares), FOUND: found} if len(counts) > 1 else {}
             together = {AGREEMENT.name: agreement, ITEMS: items, **others}
@@ -171,6 +172,11 @@ def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:
 def share(agreed: float, items: float) -> float:
     """Returns ``agreed / items``; 1 if there is nothing to compare: then both give nothing."""
     return float(agreed / items) if items else 1.0
+
+
+def finds_nothing(values: Mapping[str, float]) -> bool:
+    """Returns true if FP32 finds nothing on the inputs that the figures of a task are of."""
+    return values.get(FOUND, values.get(ITEMS, 1.0)) == 0.0
 
 
 def not_told(task: str, outputs: Outputs, supported: str, heads: Sequence[str] = ()) -> BadInput:

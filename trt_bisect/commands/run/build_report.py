@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from trt_bisect._version import versions
+from trt_bisect.analyzer.doubts import is_destroyed
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.analyzer.structure.graph import FileGraph
@@ -28,6 +29,7 @@ from trt_bisect.answer.result import (
 )
 from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.builder.engines import ONNXRUNTIME
+from trt_bisect.calibration.ranges import unusable_scales
 from trt_bisect.commands.run.search import Curve
 from trt_bisect.driver.curves import ADAPTIVE
 from trt_bisect.driver.search import Step
@@ -59,7 +61,18 @@ from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obe
 from trt_bisect.report.summary import TIME_LIMIT, memory_notes, verdict_lines
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
 from trt_bisect.support.machine import peak_bytes
-from trt_bisect.support.text import ADAPTIVE_CURVE, FITTING_TASK, NETWORK, OUTPUTS, RANGES, RECIPE, Line, Note, noted
+from trt_bisect.support.text import (
+    ADAPTIVE_CURVE,
+    DATA,
+    FITTING_TASK,
+    NETWORK,
+    OUTPUTS,
+    RANGES,
+    RECIPE,
+    Line,
+    Note,
+    noted,
+)
 
 
 @dataclass
@@ -247,6 +260,7 @@ def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files
     }
     rows = layer_rows(blank.layers, trials, curve, reasons)
     notes = [
+        *_destroyed_notes(of_user),
         *setup.notes,
         *blank.notes,
         *_curve_notes(of_curve, curve, experiment),
@@ -432,6 +446,15 @@ def _curve_notes(experiment: Experiment, curve: Curve, answer: Experiment) -> li
         )
         notes.append(Note(RANGES, text))
     return notes
+
+
+def _destroyed_notes(answer: Answer) -> list[Note]:
+    """Returns a note if full INT8, with the ranges that the verdict is on, has nothing in common with FP32."""
+    network, rule = answer.experiment.network, answer.experiment.rule
+    if not is_destroyed(rule, answer.full) or unusable_scales(network):
+        return []
+    where = f"in every output on all {len(answer.inputs.told)} inputs"
+    return [Note(DATA, f"full {network.low.title} is wrong {where}: check the data and its preprocessing first")]
 
 
 def _notes(answer: Answer, curve: Curve, trials: RunTrials) -> list[Note]:

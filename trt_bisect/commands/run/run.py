@@ -12,7 +12,7 @@ from time import perf_counter, time
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.analyzer.overflow import base_overflow_notes, overflow_notes, overflows_of
-from trt_bisect.answer.accuracy import AskedAccuracy, asked_accuracy, fp32_accuracy, refuse_accuracy
+from trt_bisect.answer.accuracy import AskedAccuracy, asked_accuracy, chance_warning, fp32_accuracy, refuse_accuracy
 from trt_bisect.answer.answer import AnswerSearch, answer_search, measure_front
 from trt_bisect.answer.candidates import with_changes
 from trt_bisect.answer.each_alone import priced
@@ -218,6 +218,7 @@ class _Run:
         fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
         search = self.search = stack.enter_context(answer_search(self.setup, first, options))
         if accuracy is not None and fp32 is not None:
+            self._warn(chance_warning(accuracy, fp32[ACCURACY]))
             least = None if options.drop is None else options.least_accuracy(fp32[ACCURACY])
             self.accuracy = AskedAccuracy(search.plans, accuracy, fp32, least)
             if least is not None:
@@ -227,6 +228,15 @@ class _Run:
         self.setup.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
         search.on_answer = self._so_far
         return search
+
+    def _warn(self, warnings: tuple[str, ...]) -> None:
+        """Says warnings on the data, which the report tells first."""
+        assert self.searched is not None
+        for warning in warnings:
+            self.setup.progress.say(f"DATA: {warning}")
+        report = self.searched.report
+        inputs = replace(report.inputs, warnings=(*report.inputs.warnings, *warnings))
+        self.searched.report = replace(report, inputs=inputs)
 
     def _find_answer(self, search: AnswerSearch, searched: Searched) -> AnswerSearch:
         """Searches the answer: the ranges, the set of layers that stay high, its check, each layer put back.
