@@ -24,7 +24,7 @@ SURE = {
     "given": 26, "judged": 8, "unseen": 6, "arithmetic": "emulated", "meets": True, "moved": (),
     "culprits": {"conv3": 0.02, "conv5": 0.0105}, "losses": {"one": 0.0040, "two": 0.0041}, "followers": None,
     "parts": {}, "margin": NO_MARGIN,
-    "by_accuracy": False, "members": (),
+    "by_accuracy": False, "members": (), "empty": 0,
 }  # fmt: skip
 
 
@@ -49,10 +49,10 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
             margin=facts.margin,
             refused=None,
         ),
-        inputs=SimpleNamespace(counting=range(facts.given)),
+        inputs=SimpleNamespace(told=range(facts.given), given=SimpleNamespace(empty=range(facts.empty))),
         judged=facts.judged,
         held_out=bool(facts.unseen),
-        unseen_inputs=range(facts.unseen),
+        unseen_inputs=SimpleNamespace(told=range(facts.unseen), empty=()),
         meets=facts.meets,
         by_accuracy=facts.by_accuracy,
         members=tuple(names.index(name) for name in facts.members or names),
@@ -72,6 +72,8 @@ def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
     said = by_kind()
     assert all(part in said[INPUTS].text for part in ("26 inputs", "6 held-out", " 8 of "))
     assert result.FEW_INPUTS not in said
+    assert "finds nothing" not in said[INPUTS].text
+    assert "FP32 finds nothing on 4 more" in by_kind(empty=4)[INPUTS].text
     assert result.FEW_INPUTS in by_kind(given=19)
     assert "onnxruntime 1.2.3" in said[ARITHMETIC].text
     assert "confirmed" in said[ARITHMETIC].short

@@ -62,7 +62,7 @@ def test_the_cosine_passes_and_the_detections_are_gone(given, tmp_path):
     model, data = given
     plain = trt_bisect.run(model, data, inputs=data, output=tmp_path / "run", **JUDGED)
     assert (plain.exit_code, plain.culprits) == (1, ("second",))
-    assert sum("--task detect" in note for note in texts(plain.notes)) == 1
+    assert sum("--task detect" in line for line in texts(plain.lines)) == 1
     found = trt_bisect.run(model, data, inputs=data, task="detect", output=tmp_path / "run", **JUDGED)
     assert (found.exit_code, found.culprits) == (1, ("second",))
     assert (found.metric, found.threshold, found.similarity.recipe) == ("agreement", 0.99, 1.0)
