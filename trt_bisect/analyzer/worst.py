@@ -136,7 +136,7 @@ def worst_inputs(
     int8: Engine,
     rule: Rule | Callable[[Outputs], Rule],
     count: int = 1,
-    on_sample: Callable[[int], None] | None = None,
+    on_sample: Callable[[int], None] = lambda _: None,
     *,
     keep_when_stopped: bool = False,
     class_axis: int | None = None,
@@ -157,8 +157,8 @@ def worst_inputs(
         keep_when_stopped: Ctrl-C ends the search and returns what was found until then.
         class_axis: see ``find_classes``; the first sample decides.
         slices: from the reference outputs of a sample to their slices; the first sample that has some decides.
-        task: from the reference outputs of the first sample, in a list, to the task that the rule judges, if there is
-            one. Of samples with the same agreement that with the lower cosine is worse.
+        task: from the reference outputs of the first sample, in a list, to the task that the rule judges, if any. Of
+            samples with the same agreement that with the lower cosine is worse.
         integers: the readings of the outputs of integers.
         found_first: with a task, samples on which FP32 finds nothing come after all others.
 
@@ -168,20 +168,17 @@ def worst_inputs(
     """
     if count < 1:
         raise BadInput(f"{count} worst inputs cannot be kept.", "Keep 1 or more.")
-    search = WorstSamples(count)
-    judged: list[tuple[float, float]] = []
+    search, stopped = WorstSamples(count), False
+    judged: list[_SampleFigures] = []
     judge: _SampleJudge | None = None
-    stopped = False
     try:
         for feeds in samples:
-            if on_sample is not None:
-                on_sample(len(judged) + 1)
+            on_sample(len(judged) + 1)
             reference = fp32.infer(feeds)
             judge = judge or _SampleJudge(rule, reference, class_axis, task, integers)
             if slices is not None and not judge.slices.by_output:
                 judge.slices = slices(reference)
-            figures = judge.figures(reference, int8.infer(feeds))
-            judged.append((figures.loss, figures.similarity))
+            judged.append(figures := judge.figures(reference, int8.infer(feeds)))
             judgeable = not (found_first and figures.is_empty)
             search.offer(feeds, figures.loss, figures.norms, figures.tie, judgeable=judgeable)
     except KeyboardInterrupt:
@@ -191,7 +188,7 @@ def worst_inputs(
     if judge is None or not search.held:
         raise BadInput("There are no samples to search for the worst input.", "Give --dataset, or --input.")
     places, inputs = zip(*search.worst(), strict=True)
-    losses, similarities = zip(*judged, strict=True)
+    losses, similarities = zip(*((sample.loss, sample.similarity) for sample in judged), strict=True)
     return WorstInputs(inputs, places, similarities, losses, search.faint(), search.first_broken, judge.rule, stopped)
 
 
