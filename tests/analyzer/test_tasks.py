@@ -138,7 +138,7 @@ def test_objects_of_which_no_pixel_is_left_are_doubts_though_99_percent_of_the_p
     [
         (lambda scores: np.where(scores.argmax(-1, keepdims=True) == 1, scores[:, ::-1], scores), VANISHED),
         (lambda scores: 0.5 * scores, SHORT),
-        (lambda scores: np.minimum(scores, 0.8 * scores.max()), CLIPPED),
+        (lambda scores: np.minimum(scores, 0.78 * scores.max()), CLIPPED),
     ],
 )
 def test_what_is_doubted_without_a_task_is_doubted_with_it(random, spoil, kind):
@@ -153,6 +153,17 @@ def test_what_is_doubted_without_a_task_is_doubted_with_it(random, spoil, kind):
         make_rule(BUILT_IN["mse"], 1e9, outputs=("y",)),
     ):
         assert [doubt.kind for doubt in doubts(rule, trial)] == [kind]
+
+
+@pytest.mark.parametrize(("share", "kinds"), [(0.85, []), (0.78, [CLIPPED])])
+def test_scores_that_are_cut_off_a_little_are_no_doubt_where_the_classes_agree(random, share, kinds):
+    scores = np.stack([random.uniform(3, 9, 100), np.zeros(100)], axis=-1)
+    cut = np.minimum(scores, share * scores.max())
+    outputs = [[{"y": row[None]} for row in each] for each in (scores, cut)]
+    task = find_task(AskedTask("classify"), outputs[0])
+    rule = replace(make_rule(AGREEMENT, None, outputs=("task classify",)), reads=task.reads)
+    trial = Trial("", MEASURED, Comparer(outputs[0], task=task)(outputs[1]))
+    assert [doubt.kind for doubt in doubts(rule, trial)] == kinds
 
 
 def test_a_label_that_fp32_never_gives_is_an_error():

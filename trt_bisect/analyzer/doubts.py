@@ -29,7 +29,8 @@ VARIES_LESS = "variation lost"
 """The kinds of doubts."""
 _CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
 """An output is clipped noticeably if it reaches less than this share of FP32's largest magnitude, and at least this
-share of FP32's large values are cut off there."""
+share of FP32's large values are cut off there. Where a task agrees, it has to be short too: a score that is a little
+lower finds the same."""
 _SHORT_REACH = 0.8
 """An output is short if its largest magnitude is below this share of FP32's."""
 _ALLOWED_DECIBELS = 3.0
@@ -94,7 +95,7 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
     for name, figures in trial.outputs.items():
         is_read = output_of(name) in rule.reads
         if name in judged or output_of(name) in judged or is_read:
-            yield from _of_reach(name, figures)
+            yield from _of_reach(name, figures, _SHORT_REACH if is_read else _CLIPPED_REACH)
             if not is_read:
                 yield from _of_counts(name, figures)
             if not (is_read and task_tells):
@@ -104,9 +105,10 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
         yield warning
 
 
-def _of_reach(name: str, figures: OutputFigures) -> Iterator[Doubt]:
+def _of_reach(name: str, figures: OutputFigures, least: float) -> Iterator[Doubt]:
+    """Yields a doubt on an output that is clipped below the ``least`` reach, or short."""
     reach = math.inf if figures.reach is None else figures.reach
-    if reach < _CLIPPED_REACH and figures.clipped >= _CLIPPED_SHARE:
+    if reach < least and figures.clipped >= _CLIPPED_SHARE:
         cut_off = f"{percent(figures.clipped)} of FP32's large values are cut off"
         yield Doubt(name, CLIPPED, f"'{name}' is clipped at {percent(reach)} of its largest FP32 magnitude: {cut_off}.")
     elif reach < _SHORT_REACH:
