@@ -181,10 +181,12 @@ def detections(folder, factor, least):
         helper.make_node("TopK", ["s1", "k"], ["top", "i"], "top", axis=1),
         helper.make_node("Reshape", ["top", "flat"], ["v"], "v"),
         helper.make_node("Greater", ["v", "least"], ["keep"], "keep"),
-        helper.make_node("Compress", ["v", "keep"], ["scores"], "scores", axis=0),
+        helper.make_node("NonZero", ["keep"], ["kept"], "kept"),
+        helper.make_node("Squeeze", ["kept", "first"], ["places"], "places"),
+        helper.make_node("Gather", ["v", "places"], ["scores"], "scores"),
     ]
     constants = {"w": w, "eye": np.eye(20, dtype=np.float32), "k": np.array([20]), "flat": np.array([-1])}
-    constants["least"] = np.float32(least)
+    constants |= {"least": np.float32(least), "first": np.array([0])}
     return network(folder, nodes, [value("scores", ["n"])], [1, 16], constants)
 
 
