@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -132,6 +133,19 @@ def test_a_single_score_near_0_is_judged_by_its_absolute_error():
     assert numbers.at(0, np.array([[9e-6]])).values["cosine"] == pytest.approx(0.9)
 
 
+def test_worst_has_no_faint_scores(tmp_path):
+    nodes = [
+        node("MatMul", ["x", "w"], "feature"),
+        node("MatMul", ["feature", "v"], "sum"),
+        node("Sigmoid", ["sum"], "y"),
+    ]
+    path, x = network(tmp_path, nodes, size=1, w=np.eye(8), v=np.ones((8, 1))), samples() / 4
+    x[3] = -3.0  # a score of 4e-11 beside others of about 0.5
+    report = trt_bisect.worst(path, calibration={"x": x}, dataset={"x": x}, engine="onnxruntime")
+    assert report.faint == ()
+    assert report.distribution.count == 24
+
+
 def test_a_score_that_no_input_raises_is_a_doubt_on_the_data(tmp_path):
     nodes = [
         node("MatMul", ["x", "w"], "feature"),
@@ -143,6 +157,12 @@ def test_a_score_that_no_input_raises_is_a_doubt_on_the_data(tmp_path):
     report = trt_bisect.run(path, {"x": x}, inputs={"x": x}, **HOW)
     assert "No input raises the score 'y'" in report.lines[0].text
     assert report.verdict == "passes with doubts"
+    session = ort.InferenceSession(path)
+    scores = [session.run(None, {"x": sample[None]})[0].item() for sample in x]
+    figures = report.outputs.int8["y"]
+    assert figures["largest_score"] == pytest.approx(max(scores))
+    (line,) = (line for line in report.lines if line.kind == "scores")
+    assert f"by at most {figures['max_abs']:.1g}" in line.text
     high = [{"y": np.array([[score]], np.float32)} for score in (1e-6, 0.3)]
     labels, feeds = ("a", "b"), [{"x": sample[None]} for sample in x[:2]]
     read = load_network(path)

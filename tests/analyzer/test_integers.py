@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -130,6 +131,24 @@ def test_a_lost_row_of_indices_does_not_move_the_others():
     changed = rows[1:].copy()
     changed[0, 0] = -1
     assert IntegerJudge([rows]).figures([changed]).values["equal"] == pytest.approx(28 / 29)
+
+
+def test_rows_of_a_suppression_are_equal_in_any_order(tmp_path):
+    nodes = [helper.make_node("NonMaxSuppression", ["boxes", "s", "most", "iou"], ["kept"], "nms")]
+    boxes = np.array([[[0, 0, 1, 1], [0, 2, 1, 3], [0, 4, 1, 5]]], np.float32)
+    constants = {"boxes": boxes, "most": np.array([3]), "iou": np.float32([0.5])}
+    nodes.insert(0, helper.make_node("MatMul", ["x", "w"], ["s"], "s"))
+    constants["w"] = np.eye(3, dtype=np.float32)
+    path = network(tmp_path, nodes, [value("kept", ["n", 3], TensorProto.INT64)], [1, 1, 3], constants)
+    found = integers_of(load_network(path))
+    assert found == Integers(selections=frozenset({"kept"}))
+    session = ort.InferenceSession(path)
+    first, second = (session.run(None, {"x": np.array([[scores]], np.float32)})[0] for scores in ([3, 2, 1], [2, 3, 1]))
+    assert first[:, 2].tolist() == [0, 1, 2]
+    for by_rows, equal in ((True, 1.0), (False, 7 / 9)):
+        assert IntegerJudge([first], by_rows=by_rows).figures([second]).values["equal"] == pytest.approx(equal)
+    outputs = [{"kept": rows.astype(np.int64)} for rows in (first, second)]
+    assert Comparer(outputs[:1], integers=found)(outputs[1:])["kept"].values["equal"] == 1.0
 
 
 def classifier(folder, offset, *, beside=False):

@@ -34,6 +34,8 @@ NEVER_FAINT = 1 << 12
 LEAST_SCORE = 0.05
 """An error of a single score is relative to this at least: below it scores predict nothing, and the float noise of a
 sigmoid is absolute."""
+LARGEST_SCORE = "largest_score"
+"""The figure of single scores that are all below ``LEAST_SCORE``: FP32's largest one."""
 _NOTHING: dict[str, float] = {}
 """The figures on an input where nothing is in the region that FP32's output and the other one have."""
 
@@ -105,6 +107,8 @@ class OutputJudge:
         self._classes = classes or find_classes(self._reference)
         self._metrics = [metric for metric in metrics.values() if self._classes.serves(metric.name)]
         self._least = LEAST_SCORE if are_single_scores(self._reference) else 0.0
+        largest = max(array.item() for array in self._reference) if self._least else 1.0
+        self._low_score = {LARGEST_SCORE: largest} if largest < LEAST_SCORE else {}
         self._faint = frozenset((*_almost_zero(self._reference), *faint))
         unusable = frozenset(
             k for k, array in enumerate(self._reference) if array.size and not np.isfinite(array).any()
@@ -132,8 +136,9 @@ class OutputJudge:
         inputs = {metric.name: self._by_input(metric, by_input) for metric in self._metrics}
         counting = {name: [v for v in by_place if v is not None] for name, by_place in inputs.items()}
         worst = {m.name: m.worst(counting[m.name]) for m in self._metrics if counting[m.name]}
+        values = {name: value for name, value in worst.items() if finite and not math.isnan(value)}
         return OutputFigures(
-            {**{name: value for name, value in worst.items() if finite and not math.isnan(value)}, **rows_values(rows)},
+            {**values, **self._low_score, **rows_values(rows)},
             finite,
             "; ".join([*notes, *(() if finite else ("NaN or infinite values",))]),
             {**inputs, **rows_by_input} if len(by_input) > 1 else {},
@@ -221,6 +226,19 @@ def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: M
 def are_single_scores(arrays: Sequence[np.ndarray]) -> bool:
     """Returns true if an output is one number between 0 and 1 on each input, such as a sigmoid gives."""
     return all(array.size == 1 and array.dtype.kind == "f" and 0.0 <= array.item() <= 1.0 for array in arrays)
+
+
+def low_score_text(name: str, values: Mapping[str, float | None]) -> str:
+    """Returns a sentence, without its full stop, on the error of a score that no input raises; empty for others.
+
+    Args:
+        values: the figures of the output, see ``OutputJudge.figures``.
+    """
+    largest, error = values.get(LARGEST_SCORE), values.get("max_abs")
+    if largest is None or error is None:
+        return ""
+    least = f"its error counts relative to {LEAST_SCORE:g}"
+    return f"the score '{name}' is off by at most {error:.1g}, where FP32's largest is {largest:.2g} ({least})"
 
 
 def is_broken(array: np.ndarray) -> bool:

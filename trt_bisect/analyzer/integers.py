@@ -47,10 +47,12 @@ class Integers:
         sets: by output, the axis along which the order of its indices means nothing, from either end.
         levels: the outputs of quantities in 8 bits, such as pixels: a level more or less is a small error, and they are
             judged as floats are.
+        selections: the outputs whose rows may come in any order, such as those of NonMaxSuppression.
     """
 
     sets: Mapping[str, int] = field(default_factory=dict)
     levels: frozenset[str] = frozenset()
+    selections: frozenset[str] = frozenset()
 
     def of(self, outputs: Outputs) -> tuple[str, ...]:
         """Returns the names of the outputs that are judged by equality."""
@@ -66,19 +68,25 @@ PLAIN = Integers()
 
 
 def integers_of(network: Network) -> Integers:
-    """Finds the readings of a network's outputs from the nodes that make them: TopK's indices, and floats in 8 bits."""
+    """Finds the readings of a network's outputs from the nodes that make them.
+
+    They are the indices of TopK, the rows of NonMaxSuppression, and floats in 8 bits.
+    """
     makers = {name: node for node in network.skeleton.graph.node for name in node.output}
     sets: dict[str, int] = {}
     levels: set[str] = set()
+    selections: set[str] = set()
     for spec in network.outputs:
         name = _behind(spec.name, makers, _IN_PLACE)
         node = makers.get(name)
         if node is not None and node.op_type == "TopK" and list(node.output).index(name) == 1:
             sets[spec.name] = next((a.i for a in node.attribute if a.name == "axis"), -1)
+        elif node is not None and node.op_type == "NonMaxSuppression":
+            selections.add(spec.name)
         rounding = makers.get(_behind(spec.name, makers, _MOVING))
         if rounding is not None and _rounds(rounding, network):
             levels.add(spec.name)
-    return Integers(sets, frozenset(levels))
+    return Integers(sets, frozenset(levels), frozenset(selections))
 
 
 def _behind(name: str, makers: Mapping[str, onnx.NodeProto], passed: Sequence[str]) -> str:
@@ -116,11 +124,12 @@ class IntegerJudge:
     Args:
         reference: the FP32 output for each input.
         unordered: the axis along which indices are compared as sets; None to compare each element at its place.
+        by_rows: rows are equal at any place, see ``Integers.selections``.
     """
 
-    def __init__(self, reference: Sequence[np.ndarray], unordered: int | None = None) -> None:
+    def __init__(self, reference: Sequence[np.ndarray], unordered: int | None = None, *, by_rows: bool = False) -> None:
         self._reference = [np.asarray(array) for array in reference]
-        self._unordered = unordered
+        self._unordered, self._by_rows = unordered, by_rows
         self._axis = rows_axis(self._reference)
         self._few = median_low([array.size for array in self._reference]) < FEW_ELEMENTS
 
@@ -166,7 +175,7 @@ class IntegerJudge:
     def _equal(self, place: int, output: np.ndarray) -> int:
         """The number of equal elements; of sets of indices that of those in both, and so of rows where one has more."""
         reference = self._reference[place]
-        if reference.shape != output.shape and reference.ndim == output.ndim:
+        if (self._by_rows or reference.shape != output.shape) and reference.ndim == output.ndim:
             return _in_equal_rows(reference, output)
         reference, output = self._common(place, output)
         if self._unordered is None or not reference.ndim or not reference.size:
@@ -209,9 +218,10 @@ class IntegerJudge:
 def _in_equal_rows(reference: np.ndarray, output: np.ndarray) -> int:
     """Returns the number of elements in the rows that both arrays have, at any place; a row counts as often as in both.
 
-    A row that is lost moves all those after it. Rows are along the first axis on which the shapes differ.
+    A row that is lost moves all those after it. Rows are along the first axis on which the shapes differ, or the first.
     """
-    axis = next(k for k, sizes in enumerate(zip(reference.shape, output.shape, strict=True)) if len(set(sizes)) > 1)
+    sizes = zip(reference.shape, output.shape, strict=True)
+    axis = next((k for k, (size, other) in enumerate(sizes) if size != other), 0)
     rows = [np.moveaxis(array, axis, 0).astype(np.int64) for array in (reference, output)]
     reference_rows, output_rows = (Counter(row.tobytes() for row in array) for array in rows)
     return (reference_rows & output_rows).total() * int(np.prod(rows[0].shape[1:]))

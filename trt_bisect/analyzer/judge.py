@@ -351,7 +351,8 @@ class Comparer:
         for name in numeric_outputs(parts[0]) if only is not AGREEMENT else ():
             arrays, group = [part[name] for part in parts], slices.group(name)
             if name in by_equality:
-                self._judges[name] = IntegerJudge(arrays, integers.sets.get(name))
+                by_rows = name in integers.selections
+                self._judges[name] = IntegerJudge(arrays, integers.sets.get(name), by_rows=by_rows)
                 continue
             if not metrics:
                 continue

@@ -9,11 +9,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import and_
 
 import numpy as np
 
 from trt_bisect.analyzer.classes import classes_of
-from trt_bisect.analyzer.compare_output import faint_places, is_broken, judged_norm, octave
+from trt_bisect.analyzer.compare_output import are_single_scores, faint_places, is_broken, judged_norm, octave
 from trt_bisect.analyzer.integers import PLAIN, Integers
 from trt_bisect.analyzer.judge import Comparer, Rule, numeric_outputs
 from trt_bisect.analyzer.metrics import RELATIVE
@@ -90,6 +91,7 @@ class WorstSamples:
         self._count = count
         self._held: list[_Candidate] = []
         self._octaves: list[tuple[int, ...]] = []
+        self._scores: tuple[bool, ...] = ()
         self.first_broken: Feeds | None = None
 
     @property
@@ -98,12 +100,21 @@ class WorstSamples:
         return len(self._held)
 
     def offer(
-        self, feeds: Feeds, loss: float, norms: Iterable[float], tie: float = 0.0, *, judgeable: bool = True
+        self,
+        feeds: Feeds,
+        loss: float,
+        norms: Iterable[float],
+        tie: float = 0.0,
+        *,
+        scores: Sequence[bool] = (),
+        judgeable: bool = True,
     ) -> None:
         """Adds the next sample, and the loss of INT8 on it.
 
         Args:
             norms: the norms of the FP32 outputs; empty if the metric is not relative.
+            scores: by output, true for a single number between 0 and 1: outputs that are so on all samples are never
+                faint.
             tie: among samples with equal losses the one where this is larger is worse.
             judgeable: false for a sample that comes after all others, whatever its loss.
         """
@@ -111,6 +122,7 @@ class WorstSamples:
             self.first_broken = feeds
         new = _Candidate(len(self._octaves), (judgeable, loss, tie), tuple(map(octave, norms)), feeds)
         self._octaves.append(new.octaves)
+        self._scores = tuple(map(and_, self._scores or scores, scores))
         for held in self._held:
             if held.loss >= new.loss:
                 new.beaten += _nowhere_fainter(held.octaves, new.octaves)
@@ -120,7 +132,10 @@ class WorstSamples:
 
     def faint(self) -> tuple[int, ...]:
         """Returns the indices of the samples with an output that is almost zero."""
-        return faint_places(self._octaves)
+        if not any(self._scores):
+            return faint_places(self._octaves)
+        compared = [k for k, is_score in enumerate(self._scores) if not is_score]
+        return faint_places([tuple(octaves[k] for k in compared) for octaves in self._octaves])
 
     def worst(self) -> list[tuple[int, Feeds]]:
         """Returns the worst samples with their indices, the worst first. Of equal samples the earlier comes first."""
@@ -180,7 +195,7 @@ def worst_inputs(
                 judge.slices = slices(reference)
             judged.append(figures := judge.figures(reference, int8.infer(feeds)))
             judgeable = not (found_first and figures.is_empty)
-            search.offer(feeds, figures.loss, figures.norms, figures.tie, judgeable=judgeable)
+            search.offer(feeds, figures.loss, figures.norms, figures.tie, scores=figures.scores, judgeable=judgeable)
     except KeyboardInterrupt:
         if not (keep_when_stopped and search.held):
             raise
@@ -198,7 +213,7 @@ class _SampleFigures:
 
     Attributes:
         norms: those of the reference's outputs; none if the metric is not relative.
-        tie: see ``WorstSamples.offer``.
+        tie, scores: see ``WorstSamples.offer``.
         is_empty: a task finds nothing in the reference.
     """
 
@@ -206,6 +221,7 @@ class _SampleFigures:
     similarity: float
     norms: tuple[float, ...]
     tie: float = 0.0
+    scores: tuple[bool, ...] = ()
     is_empty: bool = False
 
 
@@ -236,8 +252,10 @@ class _SampleJudge:
         The loss is ``_BROKEN`` if FP32 itself has NaN in a judged output, or nothing finite.
         """
         relative = self.rule.metric.name in RELATIVE
+        scores = tuple(are_single_scores([reference[name]]) for name in self._judged) if relative else ()
         if any(is_broken(reference[name]) for name in self._judged if name in reference):
-            return _SampleFigures(_BROKEN, math.nan, (math.inf,) * len(self._judged) if relative else ())
+            norms = (math.inf,) * len(self._judged) if relative else ()
+            return _SampleFigures(_BROKEN, math.nan, norms, scores=(True,) * len(norms))
         parts = self._classes, self.slices, self._task, self._integers
         compare = Comparer([reference], self.rule.metric, *parts, with_facts=False)
         trial, rule = Trial("", MEASURED, compare([output])), self._rule_on(reference)
@@ -249,6 +267,7 @@ class _SampleJudge:
             similarity=math.nan if similarity is None else similarity,
             norms=tuple(judged_norm(reference[name]) for name in self._judged) if relative else (),
             tie=-min(cosines, default=0.0) if task is not None else 0.0,
+            scores=scores,
             is_empty=task is not None and finds_nothing(trial.outputs[task.entry].values),
         )
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from trt_bisect.analyzer.compare_output import low_score_text
 from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, CONSTANT, UNSEEN as UNSEEN_INPUTS, VARIES_LESS, Bound
 from trt_bisect.analyzer.integers import CLASSES, integers_text
 from trt_bisect.analyzer.judge import ByInput, Rule
@@ -39,7 +40,7 @@ BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "
 TASK, UNSURE = "task", "unsure"
 FASTER, FOR_FP16 = "faster", "for fp16"
 BUDGET = "budget"
-INTEGERS, LENGTHS, VARYING = "integers", "rows", "variation"
+INTEGERS, LENGTHS, SCORES, VARYING = "integers", "rows", "scores", "variation"
 HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe", "ranges", "too expensive"
 PRICE = "price"
 UNSEEN = "unseen"
@@ -188,10 +189,11 @@ def _measure(report: Report, rule: Rule, full: Trial) -> str:
 
 
 def counted_lines(report: Report, rule: Rule, low: str) -> Iterator[Line]:
-    """Yields lines on integers that differ, rows lost or won and variation lost, in full INT8 and in the recipe."""
+    """Yields lines on integers that differ, rows lost or won, low scores and variation lost, by plan."""
     plans = {low: report.outputs.int8, **({"the recipe": report.outputs.recipe} if report.recipe.high else {})}
     is_doubted = report.answer is not None and any(doubt.kind == VARIES_LESS for doubt in report.answer.doubts)
-    texts_of = {INTEGERS: integers_text, LENGTHS: rows_text, **({} if is_doubted else {VARYING: variation_text})}
+    texts_of = {INTEGERS: integers_text, LENGTHS: rows_text, SCORES: low_score_text}
+    texts_of |= {} if is_doubted else {VARYING: variation_text}
     for kind, text_of in texts_of.items():
         sentences = []
         for plan, outputs in plans.items():

@@ -58,7 +58,7 @@ from trt_bisect.report.model import (
 )
 from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
-from trt_bisect.report.summary import TIME_LIMIT, memory_notes, verdict_lines
+from trt_bisect.report.summary import TIME_LIMIT, TOO_DEAR, base_misses, memory_notes, verdict_lines
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.text import (
@@ -260,7 +260,7 @@ def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files
     }
     rows = layer_rows(blank.layers, trials, curve, reasons)
     notes = [
-        *_destroyed_notes(of_user),
+        *_destroyed_notes(of_user, curve),
         *setup.notes,
         *blank.notes,
         *_curve_notes(of_curve, curve, experiment),
@@ -448,10 +448,15 @@ def _curve_notes(experiment: Experiment, curve: Curve, answer: Experiment) -> li
     return notes
 
 
-def _destroyed_notes(answer: Answer) -> list[Note]:
-    """Returns a note if full INT8, with the ranges that the verdict is on, has nothing in common with FP32."""
+def _destroyed_notes(answer: Answer, curve: Curve) -> list[Note]:
+    """Returns a note if full INT8, with the ranges that the verdict is on, has nothing in common with FP32.
+
+    There is none where the data are not the cause: scales or a base that no plan can use, or a recipe that pays.
+    """
     network, rule = answer.experiment.network, answer.experiment.rule
-    if not is_destroyed(rule, answer.full) or unusable_scales(network):
+    explained = unusable_scales(network) or base_misses(network, rule, curve.nothing)
+    pays = answer.meets and answer.recipe.cost <= TOO_DEAR
+    if explained or pays or not is_destroyed(rule, answer.full):
         return []
     where = f"in every output on all {len(answer.inputs.told)} inputs"
     return [Note(DATA, f"full {network.low.title} is wrong {where}: check the data and its preprocessing first")]
