@@ -113,6 +113,23 @@ def test_a_mask_of_0_and_255_has_one_object(tmp_path, random):
     wishes = {"dataset": pictures, "labels": tmp_path / "masks", **WISHES}
     report = trt_bisect.run(model, pictures, inputs=pictures, **wishes)
     assert report.accuracy.fp32 == 1.0
+    for name, image in right.items():
+        Image.fromarray(np.full(image.shape, 255, np.uint8)).save(tmp_path / "masks" / f"{name}.png")
+    with pytest.raises(BadInput, match="No pixel of the masks"):
+        trt_bisect.run(model, pictures, inputs=pictures, **wishes)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "classes", "expected"),
+    [
+        ([50, 50], 2, 1 / 3 + 0.01),  # drawn at random: a quarter is the same, three quarters are the union
+        ([90, 10], 2, 0.45),  # the first one everywhere
+        ([70], 4, 0.25),
+        ([70], None, 0.0),
+    ],
+)
+def test_the_chance_of_masks_is_what_their_shares_alone_tell(pixels, classes, expected):
+    assert labels.chance_of_masks(np.array(pixels), classes) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("letterbox", "image"), [(False, (40, 24)), (True, (40, 24)), (True, (10, 31))])

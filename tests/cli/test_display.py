@@ -124,7 +124,7 @@ def test_quiet_prints_the_verdict_alone(trt_bisect, lenet):
     assert code == 1
     assert err == ""
     words = [line.split(":")[0] for line in out.splitlines() if line.split(":")[0].isupper()]
-    assert words == ["FAILS", "NEXT", "CULPRIT", "RECIPE"]
+    assert words == ["FAILS", "NEXT", "CULPRIT", "RECIPE", "TASK"]
 
 
 def test_verbose_names_every_step_with_its_time(trt_bisect, lenet):

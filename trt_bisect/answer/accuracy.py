@@ -58,6 +58,7 @@ _TASKS: Mapping[str, Collection[str]] = {
 _VOID = 255
 """The value of pixels in a mask that do not count."""
 _BYTES = 256
+_STILL_CHANCE = 0.01
 _LETTERS = "character"
 """The property of an ONNX file in which PaddleOCR lists the characters of its classes."""
 
@@ -191,13 +192,17 @@ def accuracy_by_masks(
         mask = _mask(file)
         pixels += np.bincount(mask.ravel(), minlength=_BYTES)
         sha.update(f"{file.name} {mask.shape} ".encode() + mask.tobytes())
-    is_object = not pixels[1:_VOID].any()
+    is_object = bool(pixels[0]) and not pixels[1:_VOID].any()
     counting = pixels[[0, _VOID]] if is_object else pixels[:_VOID]
     present = np.flatnonzero(counting)
+    if files and not len(present):
+        raise BadInput(
+            f"No pixel of the masks in '{folder}' has a class: all are {_VOID}, which does not count.",
+            "Write the class of each pixel, from 0 on.",
+        )
     if classes is not None:
         refuse_other_classes(present, classes, "values in the masks")
-    # One class everywhere has its share as intersection over union, and all other classes have 0.
-    chance = float(counting.max() / max(counting.sum(), 1) / max(len(present), 1)) if len(present) > 1 else 0.0
+    chance = chance_of_masks(counting[present], classes)
 
     def counted(infer: RunNetwork) -> dict[str, float]:
         areas = np.zeros((3, _BYTES))
@@ -218,6 +223,19 @@ def accuracy_by_masks(
         }
 
     return Accuracy(counted, sha.hexdigest(), chance)
+
+
+def chance_of_masks(pixels: np.ndarray, classes: int | None) -> float:
+    """Returns the mIoU by chance, from the number of pixels of each class that the masks have.
+
+    One class everywhere has its share ``p`` as intersection over union, and the others have 0. Classes that are drawn
+    with the shares of the masks have ``p^2 / (2 p - p^2)`` each, and a hundredth more is chance too, as the pixels of a
+    picture depend on each other. The larger mean counts. With one class it is 1 / ``classes``.
+    """
+    if len(pixels) < 2:
+        return 1.0 / classes if classes else 0.0
+    shares = pixels / pixels.sum()
+    return float(max(shares.max() / len(shares), np.mean(shares / (2 - shares)) + _STILL_CHANCE))
 
 
 def _mask(file: Path) -> np.ndarray:

@@ -34,6 +34,8 @@ from trt_bisect.builder.base import Outputs
 
 MOST = 3000
 """The most candidates of an image, the best by score; so that outputs that are all noise take no hours."""
+_SHORTEST = 5e-4
+"""A side counts as at least this part of the largest number of all boxes: a third of a pixel of 640."""
 FINEST = 8
 """The units of raw boxes along a cell of the finest map: the pixels of every export."""
 _NORMALISED, _SUREST = 1.5, 300
@@ -129,8 +131,9 @@ def best_class(boxes: np.ndarray, shares: np.ndarray, *more: np.ndarray) -> Dete
 
 
 def areas_of(boxes: np.ndarray) -> np.ndarray:
-    """Returns the area of each box, ``[n, 4]``, two corners each; 0 where they are not in order."""
-    return np.asarray(np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0.0), axis=-1))
+    """Returns the area of each box, ``[n, 4]``, two corners each; a side is at least as long as ``shortest_side``."""
+    starts, ends = _corners(boxes, shortest_side(boxes))
+    return np.asarray(np.prod(ends - starts, axis=-1))
 
 
 def over_union(shared: np.ndarray, areas: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -142,15 +145,30 @@ def over_union(shared: np.ndarray, areas: np.ndarray, others: np.ndarray) -> np.
 def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Returns intersection over union of boxes with others, ``[n, 4]`` and ``[m, 4]``, two corners each.
 
-    It is float64 ``[n, m]``. A side along which both boxes have the same corners and no length does not count: such
-    lines overlap by their lengths, and points that are equal by 1.
+    It is float64 ``[n, m]``. A side is at least as long as ``shortest_side``.
     """
-    first, second = boxes[:, None], others[None]
-    shared = np.maximum(np.minimum(first[..., 2:], second[..., 2:]) - np.maximum(first[..., :2], second[..., :2]), 0.0)
-    sides, other_sides = (np.maximum(box[..., 2:] - box[..., :2], 0.0) for box in (first, second))
-    same = (first[..., :2] == second[..., :2]) & (first[..., 2:] == second[..., 2:]) & (sides == 0.0)
-    areas = (np.prod(np.where(same, 1.0, lengths), axis=-1) for lengths in (shared, sides, other_sides))
-    return over_union(*areas)
+    shortest = shortest_side(boxes)
+    (starts, ends), (other_starts, other_ends) = (_corners(side, shortest) for side in (boxes[:, None], others[None]))
+    shared = np.maximum(np.minimum(ends, other_ends) - np.maximum(starts, other_starts), 0.0)
+    lengths = shared, ends - starts, other_ends - other_starts
+    return over_union(*(np.prod(sides, axis=-1) for sides in lengths))
+
+
+def shortest_side(boxes: np.ndarray) -> float:
+    """Returns the length that each side has at least, so that boxes without an area overlap where they are alike.
+
+    It is a part of the largest number of FP32's boxes, far below a pixel: boxes at the border of a picture that are
+    clipped to a line differ by as little as float noise.
+    """
+    return _SHORTEST * (float(np.abs(boxes).max(initial=0.0)) or 1.0)
+
+
+def _corners(boxes: np.ndarray, shortest: float) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the first and the second corners of boxes ``[..., 4]``, with sides of a least length."""
+    starts, ends = np.asarray(boxes[..., :2], np.float64), np.asarray(boxes[..., 2:], np.float64)
+    is_short = ends - starts < shortest
+    middles = (starts + ends) / 2
+    return np.where(is_short, middles - shortest / 2, starts), np.where(is_short, middles + shortest / 2, ends)
 
 
 def box_overlaps(before: Detections, after: Detections) -> np.ndarray:

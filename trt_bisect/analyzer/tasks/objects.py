@@ -9,7 +9,16 @@ from functools import partial
 import numpy as np
 
 from trt_bisect.analyzer.tasks.detect import placed_head, ready_lists
-from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, areas_of, found_task, over_union, rotated
+from trt_bisect.analyzer.tasks.detections import (
+    FINEST,
+    Detections,
+    Head,
+    areas_of,
+    found_task,
+    over_union,
+    rotated,
+    shortest_side,
+)
 from trt_bisect.analyzer.tasks.layouts import (
     BINS,
     NEARLY_ALL,
@@ -110,7 +119,11 @@ def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 def turned_overlaps_of(before: Detections, after: Detections) -> np.ndarray:
     """Returns the intersection over union of each oriented box with each other one, ``[n, m]``."""
-    return np.array([_turned_overlaps(box, after.more) for box in before.more]).reshape(len(before), len(after))
+    boxes, others = np.array(before.more, np.float64), np.array(after.more, np.float64)
+    shortest = shortest_side(boxes[:, :4])
+    for sides in (boxes[:, 2:4], others[:, 2:4]):
+        np.maximum(sides, shortest, out=sides)
+    return np.array([_turned_overlaps(box, others) for box in boxes]).reshape(len(before), len(after))
 
 
 def _turned_suppressed(candidates: Detections, iou: float) -> Detections:
@@ -142,18 +155,15 @@ def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
 
 
 def _turned_overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the intersection over union of one oriented box (cx, cy, w, h, angle) with others ``[m, 5]``.
-
-    It is 1 with an equal box, also without an area.
-    """
-    shares, is_same = np.zeros(len(others)), (others == box).all(axis=-1)
-    reach = np.hypot(*np.maximum(box[2:4], 0.0)) + np.hypot(*np.maximum(others[:, 2:4], 0.0).T)
+    """Returns the intersection over union of one oriented box (cx, cy, w, h, angle) with others ``[m, 5]``."""
+    shares = np.zeros(len(others))
+    reach = np.hypot(*box[2:4]) + np.hypot(*others[:, 2:4].T)
     near = np.flatnonzero(2 * np.hypot(*(others[:, :2] - box[:2]).T) < reach)
     others = others[near]
     boxes = np.broadcast_to(box, others.shape)
-    areas = [np.prod(np.maximum(sides, 0.0), axis=-1) for sides in (boxes[:, 2:4], others[:, 2:4])]
+    areas = [np.prod(sides, axis=-1) for sides in (boxes[:, 2:4], others[:, 2:4])]
     shares[near] = over_union(_shared_area(boxes, others), *areas)
-    return np.where(is_same, 1.0, np.clip(shares, 0.0, 1.0))
+    return np.clip(shares, 0.0, 1.0)
 
 
 def _shared_area(boxes_a: np.ndarray, boxes_b: np.ndarray) -> np.ndarray:

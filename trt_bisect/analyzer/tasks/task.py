@@ -26,7 +26,7 @@ LIKENESS_KEYS = {"IoU": "mean_iou", "OKS": "mean_oks", "mask IoU": "mean_mask_io
 """By the name of a likeness of two detections, the figure of its mean over those that are kept."""
 _LEAST_SHARE = 0.005
 """A class counts if this share of all objects has it."""
-_EDITION = 5
+_EDITION = 6
 """Changes when a task counts other things, so that figures of before are not taken for its own."""
 _Read = TypeVar("_Read")
 
