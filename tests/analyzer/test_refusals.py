@@ -1,4 +1,4 @@
-"""What TensorRT refuses: the table and the rules beside TensorRT-RTX's own parser, and who has the last word."""
+"""Refusals of TensorRT: the table and the rules beside TensorRT-RTX's own parser, and who has the last word."""
 
 from functools import partial
 

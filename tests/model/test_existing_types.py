@@ -207,6 +207,16 @@ def test_advice_for_a_file_in_16_bits_is_not_refused(kinds, asked, tmp_path):
         read(low)
 
 
+def test_a_network_of_onnx_runtimes_own_operators_is_said_to_be_one(tmp_path):
+    nodes = [helper.make_node("QuickGelu", ["x"], ["y"], "gelu", domain="com.microsoft")]
+    shapes = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
+    sets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(helper.make_graph(nodes, "g", shapes[:1], shapes[1:]), opset_imports=sets, ir_version=8)
+    onnx.save(model, tmp_path / "optimised.onnx")
+    with pytest.raises(BadInput, match="QuickGelu"):
+        refuse_without_low(load_network(tmp_path / "optimised.onnx"))
+
+
 def fp8_network(folder, high=np.float32):
     """Conv with pairs at input and weight, Relu, MatMul with a weight stored in FP8, in float32 or FP16."""
     random = np.random.default_rng(2)

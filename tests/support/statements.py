@@ -174,7 +174,7 @@ def untested(report, text):
 
 
 def unsure(report, text):
-    """What would reverse the verdict on the recipe: noise, and each setting in which it misses."""
+    """The clauses on what would reverse the verdict on the recipe: noise, and each setting in which it misses."""
     answer = report["answer"]
     assert ("noise" in text) == answer["close"]
     missing = [value for value in answer["settings"].values() if value is None or value < report["threshold"]]

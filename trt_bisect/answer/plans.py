@@ -459,7 +459,7 @@ class AnswerPlans:
 
     @cached_property
     def _pools(self) -> Pools:
-        """What is judged over all inputs together beside each input by itself."""
+        """The figures that are judged over all inputs together, beside each input by itself."""
         rule, references = self.experiment.rule, self.inputs.given.references
 
         def loss(name: str, differ: float, of_all: float, *, alone: bool = False) -> float:

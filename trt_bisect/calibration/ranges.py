@@ -151,13 +151,18 @@ def refuse_without_low(network: Network) -> None:
     if why := non_finite_weight(network):
         raise BadInput(f"{why}, so no layer of '{network.source}' can run in {title}.", "Export the network again.")
     reasons = [layer.why_not for layer in network.layers if layer.roundings or "float32" in layer.why_not]
+    of_onnxruntime = [node for node in network.skeleton.graph.node if node.domain.startswith("com.microsoft")]
+    remedy = "'trt-bisect layers MODEL' gives the reason for each layer; export the network in FP32."
     if reasons:
         reason = max(set(reasons), key=reasons.count)
     elif any(layer.op_type in _CONTROL_FLOW for layer in network.layers):
         reason = "its computation is inside control flow, which stays in FP32"
+    elif of_onnxruntime:
+        first = of_onnxruntime[0]
+        reason = f"only ONNX Runtime has its operators, such as {first.domain}::{first.op_type}"
+        remedy = "Give the file from before ONNX Runtime optimised it: TensorRT cannot build this one."
     else:
         reason = "it has no convolution, Gemm, MatMul, pooling or Add of two activations"
-    remedy = "'trt-bisect layers MODEL' gives the reason for each layer; export the network in FP32."
     raise BadInput(f"No layer of '{network.source}' can run in {title}: {reason}.", remedy)
 
 

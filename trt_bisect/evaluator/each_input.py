@@ -91,7 +91,7 @@ class PoolLoss(Protocol):
 
 @dataclass(frozen=True)
 class Pools:
-    """What is judged over all inputs together, such as the rows of an output: the pools, by output and kind.
+    """The counts that are judged over all inputs together, such as rows: the pools, by output and kind.
 
     Attributes:
         of_fp32: for each input the number of things in each pool that FP32 gives to compare.

@@ -1,4 +1,4 @@
-"""Whether TensorRT takes a network: the one question that ``run``, ``migrate`` and ``check`` ask.
+"""Refusals of TensorRT: the one question of ``run``, ``migrate`` and ``check``, if it takes a network.
 
 The parser of TensorRT, or of TensorRT-RTX, answers where one is installed; else the table and rules of ``operators``.
 """
