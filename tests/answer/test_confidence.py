@@ -16,14 +16,13 @@ from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.answer import result
 from trt_bisect.answer.result import ARITHMETIC, CLEAR, CLOSE, FOLLOWERS_STAY, INPUTS, WEAK_CULPRIT, ranked
 from trt_bisect.answer.validation import PutBack
-from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.report.answer import NUDGED, OFF
 from trt_bisect.support.text import Line
 
 SURE = {
     "given": 26, "judged": 8, "unseen": 6, "arithmetic": "emulated", "meets": True, "moved": (),
     "culprits": {"conv3": 0.02, "conv5": 0.0105}, "losses": {"one": 0.0040, "two": 0.0041}, "followers": None,
-    "parts": {}, "margin": NO_MARGIN,
+    "parts": {}, "reserve": 0.0,
     "by_accuracy": False, "members": (), "empty": 0,
 }  # fmt: skip
 
@@ -46,8 +45,8 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
                 for name, loss in facts.culprits.items()
             },
             checked=SimpleNamespace(losses=facts.losses),
-            margin=facts.margin,
-            refused=None,
+            reserve=facts.reserve,
+            cheapest=None,
         ),
         inputs=SimpleNamespace(told=range(facts.given), given=SimpleNamespace(empty=range(facts.empty))),
         judged=facts.judged,
@@ -125,7 +124,7 @@ def test_weak_culprits_are_counted_and_the_first_ones_are_named_with_their_figur
         # Of 0.01 allowed, 10 % of a loss is noise: 0.0112 misses by 0.0012 and moves by 0.00112, 0.0111 by 0.00111.
         ({"culprits": {"a": 0.0112, "b": 0.5, "c": 0.0111}}, ["b", "a"], ["c"]),
         ({"culprits": {"nan": float("inf"), "a": 0.9, "not run": None}}, ["nan", "a"], []),
-        ({"culprits": {"a": 0.0085, "b": 0.009, "c": 0.02}, "margin": Margin(0.2, 0)}, ["c"], ["b", "a"]),
+        ({"culprits": {"a": 0.0085, "b": 0.009, "c": 0.02}, "reserve": 0.2}, ["c"], ["b", "a"]),
         ({"culprits": {"a": 0.3, "b": 0.2}, "moved": ["a"]}, ["b"], ["a"]),
         # Settings that are 40 % apart: 0.016 could be 0.0096, and 0.017 is 0.0102 at least.
         ({"culprits": {"a": 0.016, "b": 0.017}, "losses": {"one": 0.003, "two": 0.005}}, ["b"], ["a"]),

@@ -13,7 +13,6 @@ from tests.support import networks
 from tests.support.goal_cases import WISHES, figures_on, planted
 from tests.support.progress_doubles import StopsAt
 from tests.support.records import kinds
-from trt_bisect.answer.answer import AnswerSearch
 from trt_bisect.calibration.collect import CANDIDATES
 from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.model.network import load_network
@@ -112,15 +111,14 @@ def test_a_recipe_of_another_goal_does_not_keep_the_report_so_far(killed, tmp_pa
     assert (set(stop.value.report.recipe.high) == bad) is is_kept
 
 
-def test_scales_of_single_tensors_are_told_as_moves(tmp_path, monkeypatch):
+def test_scales_of_single_tensors_are_told_as_moves(tmp_path):
     """Each is the scale of the calibrator that it names, by a calibration of its own, and that of the recipe's file."""
     model, random = networks.chain(depth=4), np.random.default_rng(0)
     data = networks.samples(model, 5)
     data["x"][:, :, random.integers(0, 4), random.integers(0, 4)] *= random.uniform(5, 60)
     path = networks.save(model, tmp_path)
-    monkeypatch.setattr(AnswerSearch, "_estimated", lambda _: None)
-    how = {"engine": "onnxruntime", "effort": "thorough", "explain": "none", "output": tmp_path / "run"}
-    report = trt_bisect.run(path, data, threshold=0.99995, **how)
+    how = {"engine": "onnxruntime", "effort": "quick", "precision": "fp32", "explain": "none"}
+    report = trt_bisect.run(path, data, threshold=0.99995, output=tmp_path / "run", **how)
     (move,) = report.moves
     own, network = report.ranges.origin.split(",")[0], load_network(path)
     feeds = [{"x": sample[None]} for sample in data["x"]]

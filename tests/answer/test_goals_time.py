@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support.goal_cases import JUDGED, planted
-from trt_bisect.answer.answer import AnswerSearch
-from trt_bisect.answer.steps_back import free_units, with_faster
+from tests.support.goal_cases import planted
+from trt_bisect.answer.steps_back import with_faster
 from trt_bisect.answer.validation import Recipe
 from trt_bisect.builder.inspector import kernels_of
 from trt_bisect.driver.search_space import Space
@@ -50,34 +49,6 @@ def test_a_layer_between_two_joins_them_where_two_changes_cost_more(changes, kep
 def test_a_larger_set_that_misses_is_left_alone():
     found = closed(space_with(0.6), {0, 2}, lambda plan: False)
     assert (found.kept, found.checked) == ({0, 2}, "first")
-
-
-def test_units_are_free_as_long_as_the_plan_costs_nothing():
-    """0 makes the engine faster by 0.5, which pays for 2 and not for 1; alone, 2 costs something."""
-    changes = {0: -0.5, 1: 1.0, 2: 0.4, 3: 2.0}
-
-    def price(plan):
-        return max(sum(changes[k] for k in range(RUNS) if plan.precisions[k] is Precision.FP32), 0.0)
-
-    space = replace(space_with(0.0), price_of=price, costs=(1e-6, 1.0, 0.4, 2.0))
-    assert free_units(space) == {0, 2}
-    assert free_units(space_with(0.6)) == set()
-    assert free_units(replace(space, price_of=None)) == set()
-
-
-def test_a_recipe_of_free_units_needs_no_search(tmp_path, monkeypatch):
-    """conv2 and conv3 are planted; in this engine conv3 takes no longer in FP32, and pays for nothing else."""
-    path, data, _ = planted("chain-1", tmp_path)
-    conv3 = load_network(path).layer_named("conv3").index
-
-    def price(self, plan):
-        return 0.1 * sum(plan.precisions[k] is Precision.FP32 for k in self.network.quantizable if k != conv3)
-
-    monkeypatch.setattr(TimePrices, "price", price)
-    monkeypatch.setattr(AnswerSearch, "_estimated", None)
-    monkeypatch.setattr(AnswerSearch, "_held", None)
-    report = trt_bisect.run(path, data, data, gpu="T4", **JUDGED)
-    assert (report.recipe.high, report.recipe.meets, report.answer.cost) == (("conv3",), True, 0.0)
 
 
 def test_the_costs_of_units_beside_a_set_are_differences_of_prices():

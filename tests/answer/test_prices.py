@@ -15,7 +15,7 @@ from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.report.model import FAILS
 from trt_bisect.report.summary import CULPRITS, PRICE, RECIPE, headline
 
-HOW = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "precision": "fp32"}
+HOW = {"margin": 0.0, "engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "precision": "fp32"}
 BASED = {**HOW, "base": "fp16", "precision": ""}
 
 

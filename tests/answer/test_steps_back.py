@@ -1,24 +1,20 @@
 """The last steps to a recipe, with an invented target that misses where the search cannot see it."""
 
-import math
 from types import SimpleNamespace
 
 import pytest
 
 from trt_bisect.answer import steps_back
-from trt_bisect.answer.steps_back import another_that_holds, minimal, with_more_high
+from trt_bisect.answer.steps_back import minimal, with_more_high
 from trt_bisect.answer.validation import Checked, PutBack, Recipe
 from trt_bisect.driver import search_space
 from trt_bisect.driver.search_space import Space
-from trt_bisect.evaluator.each_input import NO_MARGIN
 from trt_bisect.precision import int8_set
 from trt_bisect.report.answer import NUDGED, OFF, OWN
 
 UNITS = 12
 SPACE = Space(int8_set(UNITS, ()), tuple((k,) for k in range(UNITS)), tuple(range(1, UNITS + 1)), 0.1)
 EXPERIMENT = SimpleNamespace(ranges=None)
-PLENTY = SimpleNamespace(margin=NO_MARGIN, switches=True, affords=lambda *_, **__: True)
-"""Plans for which there are inferences enough."""
 HOLDS = Checked({OWN: 0.0})
 
 
@@ -41,7 +37,6 @@ class Target:
 
     def put_back(self, plan, experiment, setting, *, to_the_end=True):
         """The loss of the search, or of the check in another setting, all of them on five inputs."""
-        self.put_back_to_the_end = to_the_end
         if setting == OFF:
             return PutBack(*self.losses([plan], None, to_the_end=to_the_end), OFF, 5)
         return PutBack(self.check(experiment, plan).losses[setting], setting, 5)
@@ -58,43 +53,10 @@ def test_units_are_added_until_the_recipe_holds_and_those_in_vain_go_back(needed
     assert found.checked.meets(target.budget)
     assert set(needed) <= found.kept
     assert target.checks <= 6, "twice as many units each time"
-    found = minimal(PLENTY, target, found)
+    found = minimal(target, found, switches=True)
     assert found.kept == set(needed)
     assert found.checked.meets(target.budget)
     assert found.taken_back == dict.fromkeys(needed, PutBack(0.5, OWN, 5))
-
-
-@pytest.mark.parametrize(("kept", "shown"), [({3}, {3: PutBack(0.5, OFF, 5)}), ({3, 5}, {})])
-def test_a_unit_that_stays_alone_is_shown_to_be_needed_however_few_inferences_are_left(kept, shown):
-    """Full INT8 misses: that is known, and it is all that is asked."""
-    target = Target({3})
-    target.losses = lambda asked, ranges, *, to_the_end=False: [0.5 for _ in asked]
-    plans = SimpleNamespace(margin=NO_MARGIN, switches=True, affords=lambda *_, **__: False)
-    assert minimal(plans, target, recipe_with(kept)).taken_back == shown
-    assert not shown or not target.put_back_to_the_end
-
-
-@pytest.mark.parametrize(
-    ("needed", "aim", "dearest", "expected", "checks"),
-    [
-        ({3}, 0.1, math.inf, {3}, 2),
-        ({3, 5}, 0.1, math.inf, None, 4),
-        ({3, 5}, 0.1, 6.0, None, 3),
-        ({3, 5}, 0.03, math.inf, {3, 5}, 2),
-        ({7}, 0.1, math.inf, {7}, 4),
-        ({7}, 0.05, math.inf, {7}, 3),
-    ],
-)
-def test_of_other_sets_the_first_that_holds_is_taken(needed, aim, dearest, expected, checks):
-    """The costs are 2, 4, 5, 10 and 8. The cheapest sets that reach the aim come first, then the smallest losses; four
-    are checked."""
-    near = {frozenset({1}): 0.02, frozenset({3}): 0.1, frozenset({2, 1}): 0.05, frozenset({3, 5}): 0.01}
-    near[frozenset({7})] = 0.05
-    target = Target(needed)
-    found = another_that_holds(target, recipe_with((), near=near), aim, dearest)
-    assert target.checks == checks
-    assert (None if found is None else found.kept) == expected
-    assert found is None or found.checked.meets(target.budget)
 
 
 def test_only_the_steps_back_that_remain_are_run_to_the_end():
@@ -108,7 +70,7 @@ def test_only_the_steps_back_that_remain_are_run_to_the_end():
             return [(0.4 if to_the_end else 0.2) if 3 in plan.lowered else 0.0 for plan in asked]
 
     target = Inputs({5})
-    found = minimal(PLENTY, target, recipe_with({3, 5, 7}))
+    found = minimal(target, recipe_with({3, 5, 7}), switches=True)
     assert (found.kept, found.taken_back) == ({3, 5}, {3: PutBack(0.4, OFF, 5), 5: PutBack(0.5, OWN, 5)})
     assert target.to_the_end == 1
 
@@ -123,7 +85,7 @@ def test_a_step_back_that_only_moved_scales_make_miss_says_so():
                 settings[NUDGED] = 0.2 if 2 in plan.lowered else 0.07
             return Checked(settings)
 
-    found = minimal(PLENTY, Moved(()), recipe_with({2, 5, 8}, Checked({OWN: 0.06})))
+    found = minimal(Moved(()), recipe_with({2, 5, 8}, Checked({OWN: 0.06})), switches=True)
     assert found.kept == {2, 5}
     assert found.taken_back == {5: PutBack(0.5, OWN, 5), 2: PutBack(0.2, NUDGED, 5)}
 
@@ -155,7 +117,7 @@ def many(monkeypatch):
 def stepped_back(target, kept):
     """The set that ``minimal`` leaves of a set that holds, and its steps."""
     whole = target.check(EXPERIMENT, SPACE.plan(frozenset(kept)))
-    found = minimal(PLENTY, target, recipe_with(kept, whole))
+    found = minimal(target, recipe_with(kept, whole), switches=True)
     assert found.checked.meets(target.budget)
     return found.kept, found.taken_back
 

@@ -20,7 +20,7 @@ from trt_bisect.precision import Precision, int8_set
 from trt_bisect.report.advice import BIAS_CORRECTION, EQUALISATION
 from trt_bisect.support.text import EXPLANATION
 
-CLIPPED = {"calibrator": "percentile=90", "threshold": 0.999, "explain": "remedies"}
+CLIPPED = {"calibrator": "percentile=90", "threshold": 0.999, "explain": "remedies", "margin": 0.0}
 
 
 @pytest.fixture(scope="module")

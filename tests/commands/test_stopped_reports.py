@@ -160,7 +160,7 @@ shown = Heartbeat.stage
 
 def stage(self, title, total):
     shown(self, title, total)
-    if title.startswith("Searching for the cheapest"):
+    if title.startswith("A recipe with a reserve"):
         os.kill(os.getpid(), signal.SIGKILL)
 
 Heartbeat.stage = stage
@@ -281,12 +281,12 @@ def test_ctrl_c_pressed_again_while_the_report_is_written_leaves_it(given, tmp_p
     assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
 
 
-def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search(given, tmp_path):
+def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search_ends(given, tmp_path):
     """Of 20 inputs the search judges on few, so that none of its own plans is known on all."""
     path, *_ = given
     (name, values), *_ = networks.samples(DRAW(blocks=1), 20).items()
     feeds = [{name: values[k : k + 1]} for k in range(20)]
-    shown = StopsAt("Searching for the cheapest")
+    shown = StopsAt("A recipe with a reserve")
     with pytest.raises(StoppedRun) as stop:
         trt_bisect.run(path, feeds, inputs=feeds[:1], output=tmp_path, validation=0, progress=shown, **ASKED)
     assert stop.value.report.recipe.meets

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.driver.test_estimated import kept_by, searched
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
-from trt_bisect.driver.cheapest import cheapest, orders
-from trt_bisect.driver.search import drive
-from trt_bisect.driver.search_space import MeasuredSets, Space, sensitivities
+from trt_bisect.driver.search_space import Space
 from trt_bisect.precision import int8_set
 
 RIGHT = {"cancelling_pair": {"conv2"}, "masked_culprit": {"conv1", "conv4"}, "decoys": {"conv2"}}
@@ -31,13 +30,8 @@ def test_the_search_finds_it(name, tried):
     plans = tried[name]
     units = len(plans.names)
     space = Space(int8_set(units, ()), tuple((k,) for k in range(units)), (1.0 / units,) * units, 1.0 - THRESHOLD)
-
-    def losses(asked):
-        return [plans.losses[frozenset(plans.names[k] for k in range(units) if k not in plan.int8)] for plan in asked]
-
-    alone = drive(sensitivities(MeasuredSets(space)), losses)
-    kept = drive(cheapest(space, orders(space, alone), 100, alone), losses).kept
-    assert {plans.names[unit] for unit in kept} == RIGHT[name]
+    search, _ = searched(space, lambda low: [plans.losses[frozenset(plans.names) - {plans.names[k] for k in low}]])
+    assert {plans.names[unit] for unit in kept_by(search)} == RIGHT[name]
 
 
 def test_what_misleads(tried, tmp_path):

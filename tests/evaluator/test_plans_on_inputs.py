@@ -151,7 +151,7 @@ def test_together_the_share_of_all_things_decides(tmp_path):
         assert LOSSES[PLANS[1]].count(0.3) == 1
         wanted = (0.3 * 30 + sum(one * 10 for one in LOSSES[PLANS[1]] if one != 0.3)) / 60
         assert loss == pytest.approx(wanted)
-        assert each.without_margin(PLANS[1]) == pytest.approx(wanted)
+        assert each.loss(PLANS[1]) == pytest.approx(wanted)
     with Journal(tmp_path, "key", {}) as journal:
         assert made(journal).losses(PLANS[1:2], range(4), to_the_end=True) == [pytest.approx(wanted)]
 

@@ -22,6 +22,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.reading import compare_with_file, relative_difference
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import prefix
+from trt_bisect.report.summary import INTEGERS
 
 FEEDS = {"x": np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}
 
@@ -154,7 +155,7 @@ def test_integer_layers_are_refused(quantize, tmp_path):
         load_network(out)
 
 
-def test_labels_are_not_judged_and_sequences_do_not_break_a_run(tmp_path):
+def test_labels_are_judged_by_equality_and_sequences_do_not_break_a_run(tmp_path):
     sketch, x = one_conv()
     sketch.node("ArgMax", [x], "argmax", out="label", axis=1)
     sketch.node("SplitToSequence", [x], "parts", out="parts", axis=1)
@@ -164,7 +165,9 @@ def test_labels_are_not_judged_and_sequences_do_not_break_a_run(tmp_path):
     model.graph.output.append(helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None))
     report = run(networks.save(model, tmp_path))
     assert {row.output for row in report.layers if row.output} == {"y"}
-    assert any("'label', 'parts'" in note for note in texts(report.notes))
+    (integers,) = [line.text for line in report.lines if line.kind == INTEGERS]
+    assert "'label'" in integers
+    assert any("'parts'" in line.text for line in report.lines)
     assert "label" in report.outputs.int8
     assert {row.output for row in run(tmp_path / "network.onnx", outputs=["label"]).layers if row.output} == {"label"}
 

@@ -53,9 +53,9 @@ def test_plans_of_the_search_are_runs_with_their_accuracy_up_to_twenty(labelled,
     """The accuracy is that of ONNX Runtime on a network that is written anew from the names in the run's text."""
     _, logs, folder = labelled
     runs = {name: run for name, run in read(logs).items() if name.startswith("tune")}
-    assert len(runs) == 20
+    assert 10 <= len(runs) <= 20
     others = [run for run in runs.values() if plan_told(run).startswith("measured in the search")]
-    assert len(others) >= 15
+    assert len(others) >= 8
     assert len({run.Scalars("layers in low precision")[0].value for run in others}) >= 4, "spread over the costs"
     network = trt_bisect.load_network(lenet / "lenet_planted.onnx")
     scales = json.loads((folder / "recipe/plan.json").read_text())["scales"]

@@ -342,7 +342,13 @@ def margin(report, text):
     kept = report["budget"] * (1.0 - report["answer"]["margin"]) * (1.0 + 1e-9)
     if is_share(report) and report["metric"] != "agreement":
         within = sum(loss(report, value) <= kept for value in report["answer"]["given"]["figures"].values())
-        assert f"on {within} of {report['answer']['given']['inputs']} input" in text
+        assert within == report["answer"]["given"]["inputs"]
+
+
+def cheaper(report, text):
+    answer = report["answer"]
+    assert answer["cheapest"]["cost"] < answer["cost"] <= 1.25 * answer["cheapest"]["cost"] + 0.05
+    assert answer["cheapest"]["similarity"] >= report["threshold"] or not is_share(report)
 
 
 def close(report, text):
@@ -351,8 +357,8 @@ def close(report, text):
 
 SURE = {
     "inputs": inputs, "margin": margin, "beyond the noise": clear, "within the noise": close, "weak culprit": weak,
-    "followers": followers,
-    **dict.fromkeys(("few inputs", "no margin", "arithmetic", "one setting", "followers round"), unsaid),
+    "followers": followers, "cheaper set": cheaper,
+    **dict.fromkeys(("few inputs", "arithmetic", "one setting", "followers round"), unsaid),
 }  # fmt: skip
 
 

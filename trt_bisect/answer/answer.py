@@ -9,50 +9,36 @@ from dataclasses import replace
 from functools import partial
 
 from trt_bisect.answer.each_alone import EachAlone, half_gain
-from trt_bisect.answer.estimated import JUDGED, EstimatedRecipes, allowed
-from trt_bisect.answer.in_fp16 import in_fp16, may_be_in_fp16
-from trt_bisect.answer.plans import AnswerPlans, Spent, answer_inputs
+from trt_bisect.answer.plans import AnswerPlans, answer_inputs
+from trt_bisect.answer.recipe_search import JUDGED, allowed, in_fp16, searched, with_all_put_back
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.search import (
-    CHEAP_RECIPE,
     CLOSER,
     CLOSEST,
-    DEAR_RECIPE,
-    FOR_MARGIN,
-    IMPROVEMENTS,
-    IMPROVEMENTS_OF_FEW,
     PROMISING,
     SAFETY,
     CalibratorTried,
-    Measure,
     answer_plans,
     choose_ranges,
     make_space,
     retuned,
     with_confirmed,
+    with_recipe,
 )
-from trt_bisect.answer.steps_back import (
-    another_that_holds,
-    free_units,
-    minimal,
-    one_or_two,
-    with_faster,
-    with_more_high,
-)
+from trt_bisect.answer.steps_back import minimal, with_faster, with_more_high
 from trt_bisect.answer.validation import NOT_CHECKED, PutBack, Recipe, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.cheapest import FEW_NEEDED, Cheapest, cheapest, orders, surely_cheapest
+from trt_bisect.driver.cheapest import cheapest, dearest_first
 from trt_bisect.driver.local_search import FEW_UNITS, within
 from trt_bisect.driver.search import Loss, drive
 from trt_bisect.driver.search_space import Kept, Point, Sensitivities, Space, knee, pareto, path
 from trt_bisect.errors import BadInput
-from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.options.concerns import AUTO, DEFAULT, MIXED, QUICK, THOROUGH, RunOptions
+from trt_bisect.options.concerns import AUTO, DEFAULT, QUICK, THOROUGH, RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
-from trt_bisect.report.answer import ALL_HIGH, AS_CHEAP, DECIDING, KNEE, OFF, OWN, RECIPE, FrontPoint
-from trt_bisect.report.summary import TOO_DEAR, over_inputs
+from trt_bisect.report.answer import ALL_HIGH, DECIDING, KNEE, OFF, OWN, RECIPE, FrontPoint
+from trt_bisect.report.summary import over_inputs
 from trt_bisect.support.progress import CHECKS
 from trt_bisect.support.text import counted, percent
 
@@ -60,15 +46,13 @@ _SEARCHING = "Searching for the cheapest recipe"
 _JUDGED_AT_FIRST = 8
 """The number of inputs that the search judges on at first: the worst ones in full INT8. Figures for this number and the
 next one: ``docs/benchmarks.md``."""
-_JUDGED_FOR_RANGES = 4
-"""The same for the choice of a calibrator, to which the worst input of each promising one is added."""
 _PLANS_OF_SEARCH = 3
 """The number of plans that a search is expected to take for each unit; the bar grows if it takes more."""
 _ROUNDS = 5
 _MENDING = 5
 """The number of further rounds that repair the sets found, after ``_ROUNDS`` searches whose recipes missed."""
-_LOWERING = 0.35
-"""The share of the inferences allowed that lowering one unit after another may take, where a first recipe is cheap."""
+_IMPROVEMENTS, _IMPROVEMENTS_OF_FEW = 32, 100
+"""The number of plans by which a plan within a budget is made more accurate; the second with at most ``FEW_UNITS``."""
 _CHECKED_AT_END = 4
 """When the time is over, so many sets that hold on the judged inputs are checked on all."""
 _POINTS, _POINTS_DEAR = 12, 8
@@ -81,23 +65,20 @@ make 100.0011 % of all layers."""
 class AnswerSearch:
     """The search of the answer, a stage at a time: ``choose_ranges``, then the curve, then ``finish``.
 
-    Args:
-        strict: full INT8 has to leave the margin too, as it is a recipe: the network was changed.
-
     Attributes:
         experiment: the experiment with the chosen ranges.
-        effort: how far a recipe is made cheaper where one session runs all plans: see ``answer.estimated``. With
-            few units the default is thorough, and so it is where an accuracy or a budget is the goal.
+        effort: how far a recipe is made cheaper: see ``answer.recipe_search``. With few units the default is thorough,
+            and so it is where an accuracy or a budget is the goal.
         most: the largest cost of a recipe; None without a budget. With one, the most accurate plan is searched.
         target: judges plans; by the similarity if nothing else is set.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe; then the search goes on.
-        recipe: the cheapest recipe so far by estimated losses; None without one.
+        recipe: the cheapest recipe so far; None without one.
         suspects: the suspects of the curve, as layer indices.
     """
 
     space: Space
 
-    def __init__(self, plans: AnswerPlans, *, strict: bool = False) -> None:
+    def __init__(self, plans: AnswerPlans) -> None:
         options = plans.options
         self.plans, self.experiment = plans, plans.experiment
         self.effort, self.most = options.effort, options.most
@@ -107,9 +88,6 @@ class AnswerSearch:
         self.tried: tuple[CalibratorTried, ...] = ()
         self.recipe: Recipe | None = None
         self.suspects: Collection[int] = ()
-        self._strict = strict
-        self._fp16_saves = {MIXED: 0.0, "": AS_CHEAP}.get(options.precision, math.inf)
-        self._estimated_alone: Sensitivities | None = None
 
     def choose_ranges(self) -> Experiment:
         """Chooses the ranges by the similarity; returns the experiment with them.
@@ -129,21 +107,16 @@ class AnswerSearch:
             )
         if plans.switches:
             self._say_full()
-        plans.judged = self._worst_inputs(_JUDGED_FOR_RANGES)
+        plans.judged = list(plans.inputs.first)
         candidates = plans.setup.data.candidates if space.units else ()
         others = [ranges for ranges in candidates if ranges.calibrator != current.calibrator]
-        aimed, is_usual = replace(space, budget=space.budget * SAFETY), self._by_similarity and self.most is None
+        is_usual = self._by_similarity and self.most is None
         if not is_usual or (self.effort == DEFAULT and len(space.units) <= FEW_UNITS):
             self.effort = THOROUGH
-        dearest = math.inf
-        if plans.switches and not space.has_many:
+        if self._in_one_session:
             plans.allowed = allowed(self.effort, len(space.units), len(plans.inputs.counting))
-            dearest = math.inf if self.effort == THOROUGH else CHEAP_RECIPE
-        ranges, self.tried = choose_ranges(plans, aimed, [current, *others], self.named, dearest=dearest)
+        ranges, self.tried = choose_ranges(plans, space, [current, *others], self.named)
         self._take_ranges(ranges)
-        first = self._first_kept
-        if first is not None and is_usual:
-            self._hold_first(first)
         if not self._by_similarity:
             for ranges in (self.experiment.ranges, *(row.ranges for row in self.tried if not self.named)):
                 if self.target.check(plans.with_ranges(ranges), plans.full).meets(self.target.budget):
@@ -152,27 +125,9 @@ class AnswerSearch:
         return self.experiment
 
     @property
-    def _first_kept(self) -> Kept | None:
-        """The units of the first recipe with the ranges in use; None if there is none."""
-        in_use = self.experiment.ranges.digest()
-        return next((row.kept for row in self.tried if row.ranges.digest() == in_use), None)
-
-    def _estimated(self) -> Recipe | None:
-        """Searches a recipe by estimated losses; None if there is none, or plans cannot be measured so."""
-        plans, space = self.plans, self.space
-        if not (plans.switches and self._by_similarity) or space.has_many:
-            return None
-        plans.judged = self._worst_inputs(JUDGED)
-        in_use = self.experiment.ranges.digest()
-        tried = sorted(self.tried, key=lambda row: row.ranges.digest() != in_use)
-        recipes = EstimatedRecipes(plans, self.target, space, self._found_recipe)
-        rows = recipes.search(tried, named=self.named, first_only=self.effort != DEFAULT)
-        by_ranges = {id(row.ranges): row for row in rows}
-        if self.effort != THOROUGH:
-            self.tried = tuple(by_ranges[id(row.ranges)] for row in self.tried)
-        self.recipe = recipes.best or self.recipe
-        self._estimated_alone = recipes.sensitivities()
-        return recipes.best
+    def _in_one_session(self) -> bool:
+        """True if one session runs all plans, and units are few enough for each to be measured alone."""
+        return self.alone.can_measure(self.space)
 
     def _found_recipe(self, recipe: Recipe) -> None:
         """Says a recipe that is cheaper than the one before, and passes it on."""
@@ -180,13 +135,14 @@ class AnswerSearch:
         if self.recipe is not None and cost >= self.recipe.cost:
             return
         self._know(recipe)
+        self.recipe = recipe
         low, count = recipe.experiment.network.low.title, len(self.plans.inputs.told)
         passes = f"passes on all {count} inputs" if self._by_similarity else "keeps the accuracy"
         self.plans.setup.progress.say(
             f"A recipe {passes}: {counted(layers, 'layer')} in high precision, which gives up {percent(cost)} of "
             f"{low}'s gain in speed"
         )
-        self._go_on_from(recipe)
+        self._tell()
 
     def _go_on_from(self, recipe: Recipe) -> None:
         """Takes a recipe, which a stopped search has too."""
@@ -205,32 +161,11 @@ class AnswerSearch:
         """Passes on the answer so far; the search goes on as it was."""
         if self.on_answer is None:
             return
-        margin, space = self.plans.margin, self.space
+        space = self.space
         answer = self.so_far(measures=False)
-        self.plans.leave(margin)
         self.space = space
         if answer is not None:
-            self.on_answer(replace(answer, recipe=replace(answer.recipe, margin=margin)))
-
-    def _hold_first(self, kept: Kept) -> None:
-        """Adds units to a first recipe, the cheapest first, until a plan holds on all inputs.
-
-        It takes few plans. A plan that holds in all settings is a recipe, for a search that is stopped from then on.
-        """
-        plans, space = self.plans, self.space
-        others = sorted(space.all - kept, key=lambda unit: (space.costs[unit], unit))
-        for count in (0, *(2**power for power in range(len(others).bit_length())), len(others)):
-            enough = kept.union(others[:count])
-            (loss,) = plans.losses([space.plan(enough)], self.experiment.ranges, plans.inputs.counting)
-            if loss is None or loss > space.budget:
-                continue
-            if plans.switches and not space.has_many and self._by_similarity:
-                recipe = Recipe(space, enough, self.experiment, space.budget).checked_by(self.target)
-                if recipe.holds:
-                    self._found_recipe(recipe)
-            else:
-                self._tell()
-            break
+            self.on_answer(answer)
 
     def _say_full(self) -> None:
         """Measures full INT8 on all inputs with the first ranges, so that it is known whatever happens, and says it."""
@@ -262,78 +197,51 @@ class AnswerSearch:
         return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:count])
 
     def finish(self, suspects: Collection[int] = ()) -> Answer:
-        """Finds the set of layers that stay high, checks it on all inputs, and measures each step back from it."""
+        """Finds the set of layers that stay high, checks it on all inputs, and measures each of them put back."""
         self.suspects = suspects
         if self.most is not None:
             return self._within(self.most)
         plans, target, budget = self.plans, self.target, self.target.budget
         self.space = replace(self.space, budget=budget)
-        if self._strict:
-            plans.leave(self._margin)
         none_high = Recipe(self.space, frozenset(), self.experiment, budget).checked_by(target)
         if none_high.holds or not self.space.units:
             return self._answer(replace(none_high, meets=none_high.holds))
-        plans.leave(self._margin)
-        plans.judged = sorted({*plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
+        count = JUDGED if self._in_one_session else _JUDGED_AT_FIRST
+        plans.judged = sorted({*plans.judged, *self._worst_inputs(count)})
         plans.join(none_high.checked.missed)
-        recipe = replace(self._recipe(), margin=plans.margin)
-        if recipe.experiment is not self.experiment:
-            self._go_on_with(recipe.experiment)
-        ranges = recipe.experiment.ranges.digest()
-        before = self.recipe and (self.recipe.kept, self.recipe.experiment.ranges.digest())
-        is_new = self.on_answer is not None and before != (recipe.kept, ranges)
-        if is_new and recipe.meets and recipe.kept and recipe.holds:
-            self._found_recipe(recipe)
+        if self._in_one_session:
+            return self._answer(self._searched())
+        recipe = self._held()
         if not recipe.meets or (self.space.has_many and not recipe.holds):
             return self._answer(recipe)
-        if recipe.kept and self._by_similarity and self.alone.can_measure(self.space) and self.effort != QUICK:
-            plans.setup.progress.stage(_SEARCHING, None)
-            recipe = one_or_two(target, recipe, self.alone.order or self._estimated_alone) or recipe
-        if recipe.kept:
-            recipe = with_faster(target, recipe)
+        recipe = with_faster(target, recipe)
         low = recipe.experiment.network.low.title
         plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(recipe.kept))
-        return self._answer(self._in_fp16(minimal(plans, target, recipe, self._go_on_from)))
+        recipe = minimal(target, recipe, self._go_on_from, switches=plans.switches)
+        return self._answer(in_fp16(recipe, plans, target))
 
-    def _recipe(self) -> Recipe:
-        """Returns the recipe: by estimated losses, and with all effort, or where there is none, of the whole search."""
-        plans, bounded = self.plans, self.plans.allowed < math.inf
-        plans.leave(self._margin)
-        free = self._free()
-        if free is not None:
-            return free
-        may_be_cheap = any(row.cost is not None and row.cost <= CHEAP_RECIPE for row in self.tried)
-        if may_be_cheap and bounded and self._by_similarity:
-            try:
-                with plans.ending(_LOWERING * plans.allowed):
-                    held = self._held(DEAR_RECIPE)
-                if self._costs(held) <= DEAR_RECIPE:
-                    return held
-            except Spent:
-                plans.setup.progress.say("Lowering one layer after another takes long: losses are estimated")
-        recipe = None if may_be_cheap and not bounded else self._estimated()
-        if recipe is not None and bounded:
+    def _searched(self) -> Recipe:
+        """Searches the recipe with each promising calibrator, and measures each unit of it put back."""
+        plans, in_use = self.plans, self.experiment.ranges.digest()
+        all_of = self.effort == THOROUGH
+        others = [row.ranges for row in self.tried if all_of or row.ranges.calibrator in PROMISING]
+        if self.named or self.effort == QUICK:
+            others = []
+        ranges = [self.experiment.ranges, *(of for of in others if of.digest() != in_use)]
+        recipe, sets = searched(plans, self.target, self.space, ranges, self.effort, self._found_recipe)
+        self.tried = tuple(
+            with_recipe(row, plans, self.space, kept) if (kept := sets.get(row.ranges.digest())) else row
+            for row in self.tried
+        )
+        if recipe.experiment is not self.experiment:
+            self._go_on_with(recipe.experiment)
+        if not recipe.holds:
             return recipe
-        plans.allowed = math.inf
-        plans.leave(self._margin)
-        held = self._with_margin() if plans.margin.share else self._held()
-        if recipe is not None and self._costs(held) > recipe.cost + AS_CHEAP:
-            plans.leave(recipe.margin)
-            return recipe
-        return held
-
-    def _free(self) -> Recipe | None:
-        """Returns a recipe that costs nothing; None where the units that are free do not suffice with any ranges."""
-        kept, budget = free_units(self.space) if self._by_similarity else frozenset[int](), self.space.budget
-        plan = self.space.plan(kept)
-        for row in (self.tried[:1] if self.named else self.tried) if kept else ():
-            (loss,) = self.target.losses([plan], row.ranges)
-            if loss is None or loss > budget:
-                continue
-            recipe = Recipe(self.space, kept, self.plans.with_ranges(row.ranges), budget).checked_by(self.target)
-            if recipe.holds:
-                return recipe
-        return None
+        recipe = self._with_single_scales(recipe)
+        self._know(recipe)
+        low = recipe.experiment.network.low.title
+        plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(recipe.kept))
+        return with_all_put_back(self.target, recipe, switches=plans.switches)
 
     def _within(self, most: float) -> Answer:
         """Finds the most accurate plan within a cost, a share of INT8's gain, and measures each step back from it."""
@@ -342,7 +250,10 @@ class AnswerSearch:
         measure = partial(target.losses, ranges=experiment.ranges, to_the_end=True)
         for _ in range(_ROUNDS):
             plans.setup.progress.stage("Searching within the cost", _PLANS_OF_SEARCH * len(space.units))
-            kept = drive(within(space, most, self._improvements), measure)
+            improvements = (
+                _IMPROVEMENTS_OF_FEW if self._by_similarity and len(space.units) <= FEW_UNITS else _IMPROVEMENTS
+            )
+            kept = drive(within(space, most, improvements), measure)
             new = target.worse(space.plan(kept), experiment.ranges)
             if not new:
                 break
@@ -350,7 +261,7 @@ class AnswerSearch:
         recipe, units = Recipe(space, kept, experiment, target.budget).checked_by(target), sorted(kept)
         missed_in = OFF if plans.switches else OWN
         taken_back = {unit: target.put_back(space.plan(kept - {unit}), experiment, missed_in) for unit in units}
-        return self._answer(self._in_fp16(replace(recipe, meets=recipe.holds, taken_back=taken_back)))
+        return self._answer(in_fp16(replace(recipe, meets=recipe.holds, taken_back=taken_back), plans, target))
 
     def so_far(self, *, measures: bool) -> Answer | None:
         """Returns the answer of a search that was stopped; None if full INT8 or its recipe is not known on all inputs.
@@ -368,7 +279,6 @@ class AnswerSearch:
             self.target.figure(plans.full, 0.0, self.experiment.ranges)
         if self.target.known(self.experiment, plans.full) is None:
             return None
-        plans.leave(NO_MARGIN)
         self.space = replace(self.space, budget=self.target.budget)
         recipe, taken_back = self._holding(measures=measures), dict[int, PutBack]()
         experiment, kept, space = recipe.experiment, recipe.kept, recipe.space
@@ -379,7 +289,7 @@ class AnswerSearch:
                 loss = plans.each(experiment.ranges).least_loss(plan, plans.inputs.counting)
                 if loss is not None and loss > space.budget:
                     taken_back[unit] = self.target.put_back(plan, experiment, missed_in, to_the_end=measures)
-        recipe = replace(recipe, aim=space.budget, taken_back=taken_back, margin=NO_MARGIN, refused=None)
+        recipe = replace(recipe, aim=space.budget, taken_back=taken_back, reserve=0.0, cheapest=None)
         answer = self._made(recipe, plans.whole if measures else plans.known)
         return None if answer is None else replace(answer, not_done=tuple(self._not_done(answer)))
 
@@ -406,6 +316,8 @@ class AnswerSearch:
             sets.append((frozenset(), in_use))
         if self.most is not None:
             sets = [pair for pair in sets if space.cost(pair[0]) <= self.most]
+        # With every unit high nothing is left of INT8: the search measures that to know if there is a recipe at all.
+        sets = [pair for pair in sets if pair[0] != space.all]
         if recipe is not None:
             sets = [pair for pair in sets if space.price(pair[0]) < recipe.space.price(recipe.kept)]
         sets.sort(key=lambda pair: space.price(pair[0]))
@@ -423,7 +335,9 @@ class AnswerSearch:
             return Recipe(space, frozenset(), self.experiment, budget, checked, meets)
         kept, ranges = sets[0] if sets else (frozenset[int](), in_use)
         start = Recipe(space, kept, plans.with_ranges(ranges), budget)
-        larger = with_more_high(target, start, math.inf if self.most is None else self.most)
+        by_unit = {unit: plans.each(ranges).by_place(space.plan(space.all - {unit})) for unit in space.all}
+        alone = {unit: max(losses.values()) for unit, losses in by_unit.items() if losses}
+        larger = with_more_high(target, start, math.inf if self.most is None else self.most, alone)
         return replace(larger, meets=larger.holds)
 
     def _kept_high(self, plan: PrecisionPlan) -> Kept:
@@ -444,168 +358,51 @@ class AnswerSearch:
 
     def sensitivities(self) -> Sensitivities | None:
         """Returns the loss and the gain of each unit; None where they cannot be measured, or take too long."""
-        is_bounded = self.plans.allowed < math.inf and not self.plans.ends
-        return None if is_bounded else self.alone.sensitivities(self.space, self.experiment.ranges)
-
-    def _in_fp16(self, recipe: Recipe) -> Recipe:
-        """Puts units of a recipe into FP16 if that is allowed, good enough, and the cost falls by enough.
-
-        It is the last step: each unit is needed, and the recipe holds, in FP32 too, whatever FP16 rounds by chance.
-        """
-        plans, most = self.plans, recipe.cost - self._fp16_saves
-        may_be = not self._fp16_saves or may_be_in_fp16(plans, recipe.space, recipe.kept)
-        if not (recipe.kept and recipe.meets and most > 0.0 and may_be):
-            return recipe
-        plans.setup.progress.stage("The recipe in FP16", None)
-        cheaper = in_fp16(plans, self.target, recipe, self.alone.order or self._estimated_alone, most)
-        if cheaper is None:
-            return recipe
-        self._know(cheaper)
-        return cheaper
-
-    def _with_margin(self) -> Recipe:
-        """Searches a recipe with the margin; returns one without it if the margin costs too much.
-
-        A cheap recipe with the margin is taken at once. Otherwise the recipe without it limits the cost of one with it.
-        Where the first recipes of all calibrators are dear, that one is searched first.
-        """
-        margin, first = self.plans.margin, [row.cost for row in self.tried if row.cost is not None]
-        may_be_cheap = min(first, default=0.0) <= DEAR_RECIPE
-        if may_be_cheap:
-            held = self._held(DEAR_RECIPE)
-            if self._costs(held) <= DEAR_RECIPE:
-                return held
-        self.plans.leave(NO_MARGIN)
-        without = self._held()
-        if self._costs(without) == math.inf:
-            return without
-        most = max(min(FOR_MARGIN * self._costs(without), TOO_DEAR), DEAR_RECIPE)
-        if most > DEAR_RECIPE or not may_be_cheap:
-            self.plans.leave(margin)
-            held = self._held(most)
-            if self._costs(held) <= most:
-                return held
-            self.plans.leave(NO_MARGIN)
-        return replace(without, refused=most)
-
-    def _costs(self, recipe: Recipe) -> float:
-        """The cost of a recipe; infinite if it does not hold."""
-        return recipe.cost if recipe.holds else math.inf
-
-    def _held(self, dearest: float = math.inf) -> Recipe:
-        """Searches until a recipe holds on all inputs in all settings.
-
-        Inputs on which it misses join the judged ones. If there are no such inputs, a few other sets that the search
-        measured are checked, and if none holds, the next search aims higher. With many units there is one search; a set
-        that misses grows at once.
-
-        The search ends as soon as a recipe would cost more than ``dearest``; what it returns then costs more.
-        """
-        plans, target, budget = self.plans, self.target, self.target.budget
-        aim, before = budget * (SAFETY if self._by_similarity else 1.0), frozenset[int]()
-        new = True
-        for number in range(_ROUNDS + _MENDING):
-            space = replace(self.space, budget=aim)
-            mended = before if number >= _ROUNDS else frozenset()
-            search = partial(self._found, space, mended=mended)
-            found = search(partial(target.losses, ranges=self.experiment.ranges), dearest=dearest)
-            if new and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
-                found = self._by_other_ranges(search, space, found, dearest)
-            before |= found.kept
-            recipe = Recipe(
-                self.space, found.kept, self.experiment, aim, NOT_CHECKED, found.meets, found.equals, found.near
-            )
-            if recipe.cost > dearest:
-                return recipe
-            recipe = recipe.checked_by(target)
-            if recipe.holds or not recipe.meets:
-                break
-            new = plans.join(recipe.checked.missed)
-            if self.space.has_many:
-                break
-            if not new:
-                closer = aim * max(min(budget / recipe.checked.worst, 1.0) * CLOSER, CLOSEST)
-                substitute = another_that_holds(target, recipe, closer, dearest)
-                if substitute is not None:
-                    recipe = substitute
-                    break
-                aim = closer
-                if plans.switches and self._by_similarity:
-                    plans.join(plans.exceeding(plans.on_all(recipe.plan, self.experiment.ranges), aim))
-        if recipe.meets and not recipe.holds:
-            recipe = with_more_high(target, recipe, dearest)
-        return self._with_single_scales(replace(recipe, aim=aim))
-
-    def _found(self, space: Space, measure: Measure, mended: Kept, dearest: float) -> Cheapest:
-        """Searches the cheapest set once; for a cheap one of which each unit is shown to be needed, no sensitivities
-        are measured: they take long. So where a first recipe has few units, a search without them comes first. If an
-        engine is built for each plan, the suspects are lowered last.
-
-        Args:
-            mended: the units of earlier sets, which miss now: they are lowered last, in one order, with no improvement.
-            dearest: the search is given up where each set would cost more; then all units stay high.
-        """
-        progress, units, limit = self.plans.setup.progress, len(space.units), self._improvements
-        progress.stage(_SEARCHING, _PLANS_OF_SEARCH * units)
-        may_be_sure = units > FEW_UNITS and self.alone.order is None and self.alone.can_measure(space)
-        if may_be_sure and len(self._first_kept or ()) <= FEW_NEEDED and not mended:
-            sure = drive(surely_cheapest(space, min(dearest, CHEAP_RECIPE)), measure)
-            if sure is not None:
-                return sure
-        alone = self.sensitivities()
-        progress.stage(_SEARCHING, _PLANS_OF_SEARCH * units)
-        rankings = orders(space, alone)
-        if alone is None:
-            last = {number for number, layers in enumerate(space.units) if not set(self.suspects).isdisjoint(layers)}
-            rankings = [tuple(sorted(ranking, key=lambda unit: unit in last)) for ranking in rankings]
-        if mended:
-            rankings, limit = [tuple(sorted(rankings[0], key=lambda unit: unit in mended))], 0
-        return drive(cheapest(space, rankings, limit, alone, dearest), measure)
-
-    @property
-    def _improvements(self) -> int:
-        return IMPROVEMENTS_OF_FEW if len(self.space.units) <= FEW_UNITS and self._by_similarity else IMPROVEMENTS
-
-    def _by_other_ranges(
-        self, search: Callable[..., Cheapest], space: Space, best: Cheapest, dearest: float
-    ) -> Cheapest:
-        """Searches with each other promising calibrator too, and goes on with that of the cheapest recipe.
-
-        The first search, in one order, does not tell the best calibrator, and on more inputs it may be another one.
-        Recipes that cost more than ``best``, which was found with the ranges in use, are given up.
-        """
-        in_use = self.experiment.ranges.digest()
-        for row in self.tried:
-            if row.ranges.calibrator in PROMISING and row.ranges.digest() != in_use:
-                bound = min(dearest, space.cost(best.kept))
-                candidate = search(partial(self.target.losses, ranges=row.ranges), dearest=bound)
-                if candidate.meets and space.price(candidate.kept) < space.price(best.kept):
-                    best = candidate
-                    self._go_on_with(self.plans.with_ranges(row.ranges))
-        return best
+        return self.alone.sensitivities(self.space, self.experiment.ranges)
 
     def _with_single_scales(self, recipe: Recipe) -> Recipe:
         """Gives single tensors the scales of other calibrators where units of a recipe can then go to INT8."""
-        if recipe.meets and recipe.kept and recipe.holds and self._retunes:
-            kept, ranges = retuned(self.plans, recipe, [row.ranges for row in self.tried])
-            if kept != recipe.kept:
-                experiment = self.plans.setup.with_ranges(recipe.experiment, ranges)
-                changed = replace(recipe, kept=kept, experiment=experiment, equals=()).checked_by(self.target)
-                return changed if changed.holds else recipe
-        return recipe
+        if not recipe.kept or not self._by_similarity or self.named:
+            return recipe
+        kept, ranges = retuned(self.plans, recipe, [row.ranges for row in self.tried])
+        if kept == recipe.kept:
+            return recipe
+        experiment = self.plans.setup.with_ranges(recipe.experiment, ranges)
+        changed = replace(recipe, kept=kept, experiment=experiment, equals=(), cheapest=None).checked_by(self.target)
+        return changed if changed.holds else recipe
 
-    @property
-    def _retunes(self) -> bool:
-        return self.plans.switches and len(self.tried) > 1 and not self.named and self._by_similarity
+    def _held(self) -> Recipe:
+        """Searches until a recipe holds on all inputs in all settings; each plan takes an engine, or units are many.
+
+        The suspects of the curve are lowered last. Inputs on which a set misses join the judged ones. If there are no
+        such inputs, the next search aims higher, and at last the units of earlier sets are lowered last too. With many
+        units there is one search; a set that misses grows at once.
+        """
+        plans, target, space = self.plans, self.target, self.space
+        aim = target.budget * (SAFETY if self._by_similarity else 1.0)
+        last = {unit for unit, layers in enumerate(space.units) if not set(self.suspects).isdisjoint(layers)}
+        before = frozenset[int]()
+        for number in range(_ROUNDS + _MENDING):
+            plans.setup.progress.stage(_SEARCHING, _PLANS_OF_SEARCH * len(space.units))
+            at_end = last | before if number >= _ROUNDS else last
+            order = sorted(dearest_first(space), key=lambda unit: unit in at_end)
+            measure = partial(target.losses, ranges=self.experiment.ranges)
+            found = drive(cheapest(replace(space, budget=aim), order), measure)
+            before |= found.kept
+            recipe = Recipe(space, found.kept, self.experiment, aim, NOT_CHECKED, found.meets).checked_by(target)
+            if recipe.holds or not recipe.meets:
+                break
+            if not plans.join(recipe.checked.missed):
+                aim *= max(min(target.budget / recipe.checked.worst, 1.0) * CLOSER, CLOSEST)
+            if space.has_many:
+                break
+        if recipe.meets and not recipe.holds:
+            recipe = with_more_high(target, recipe)
+        return replace(recipe, aim=aim)
 
     @property
     def _by_similarity(self) -> bool:
         return isinstance(self.target, SimilarityTarget)
-
-    @property
-    def _margin(self) -> Margin:
-        """The margin for a recipe; 0 where an accuracy decides, which is of all inputs together."""
-        return self.plans.usual_margin() if self._by_similarity else NO_MARGIN
 
     @property
     def named(self) -> bool:
@@ -625,7 +422,7 @@ class AnswerSearch:
         meets = recipe.meets and recipe.holds
         if self._by_similarity and (recipe.kept or not meets):
             self.tried = with_confirmed(plans, recipe.space.budget * SAFETY, self.tried)
-        recipe = replace(recipe, meets=meets, margin=plans.margin)
+        recipe = replace(recipe, meets=meets)
         answer = self._made(recipe, plans.whole)
         assert answer is not None
         plain = plans.plain(plan, experiment) if plans.switches else None
@@ -643,13 +440,13 @@ class AnswerSearch:
         full, restored = (trial_of(plan, recipe.experiment) for plan in (self.plans.full, recipe.plan))
         if full is None or restored is None:
             return None
-        in_fp32 = replace(recipe.space, others={})
+        space = recipe.space
         return Answer(
             recipe=recipe,
             full=full,
             restored=restored,
             put_back={
-                unit: self.target.figure(in_fp32.plan(recipe.kept - {unit}), back.loss, recipe.experiment.ranges)
+                unit: self.target.figure(space.plan(recipe.kept - {unit}), back.loss, recipe.experiment.ranges)
                 for unit, back in recipe.taken_back.items()
                 if back.loss is not None
             },

@@ -69,7 +69,7 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
         best, losses = _best(search, _cheapest(answer))
         if best is None:
             return None
-        changed = AnswerSearch(best, strict=True)
+        changed = AnswerSearch(best)
         changed.choose_ranges()
         changed_answer = changed.finish()
         best.give_back()

@@ -132,7 +132,7 @@ def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFig
     Full INT8 needs no other figure.
     """
     experiment, recipe = answer.experiment, answer.recipe
-    kept = recipe.kept if precision is Precision.FP16 else recipe.kept - recipe.for_fp16
+    kept = recipe.kept
     if not kept:
         return PlanFigures(0.0, (), experiment.rule.similarity(answer.restored))
     changed = replace(recipe, space=with_units_in(recipe.space, kept, precision, plans.costs), kept=kept)
@@ -171,7 +171,7 @@ def _dear(plans: AnswerPlans, recipe: Recipe) -> tuple[DearLayer, ...]:
         DearLayer(
             experiment.network.layers[space.units[unit][0]].name,
             space.costs[unit],
-            None if loss is None else similarity_of(experiment.rule, plans.without_margin(plan, experiment.ranges)),
+            None if loss is None else similarity_of(experiment.rule, plans.loss(plan, experiment.ranges)),
         )
         for unit, plan, loss in zip(few, alone, losses, strict=True)
     )

@@ -20,12 +20,12 @@ from trt_bisect.analyzer.tasks.task import FOUND, ITEMS, NEARBY, finds_nothing
 from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.datasets import FEWEST, digest_of_feeds
+from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.data.feeds import Feeds, Spill
 from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import are_many
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, GivenInputs, Margin, Pools
+from trt_bisect.evaluator.each_input import EachInput, GivenInputs, Pools
 from trt_bisect.evaluator.inferences import (
     SHARE_KEPT,
     InputLoss,
@@ -55,8 +55,6 @@ _HELD = 2
 """An inference that switches precisions holds a tensor and its rounded copy."""
 _NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
 """Factors of the scales that change nothing but the side of a level on which single values fall."""
-_SPARED = 0.05
-"""The share of the inputs that may use the margin: without it one odd input could make a recipe expensive."""
 _VARYING = 32
 """The search measures the variation of the outputs over so many inputs."""
 _NEAR = 0.5
@@ -64,10 +62,6 @@ _NEAR = 0.5
 
 
 SQNR = BUILT_IN["sqnr"]
-
-
-class Spent(Exception):
-    """The inferences that a part of a search may take are taken."""
 
 
 @dataclass
@@ -80,9 +74,7 @@ class AnswerPlans:
         price_of: the cost of a whole plan, where it is not the sum of those of its layers.
         judged: the places of the inputs that the search judges on; inputs on which a recipe misses join them.
         varying: a plan was measured that misses by the variation of its outputs alone: the search judges it too.
-        margin: the margin that plans must leave.
         allowed: the number of single inferences that the search may take on that session.
-        ends: ``losses`` raises ``Spent`` when these are taken.
     """
 
     setup: Setup
@@ -93,9 +85,7 @@ class AnswerPlans:
     judged: list[int] = field(default_factory=list)
     varying: bool = False
     price_of: Callable[[PrecisionPlan], float] | None = None
-    margin: Margin = field(default=NO_MARGIN, init=False)
     allowed: float = field(default=inf, init=False)
-    ends: bool = field(default=False, init=False)
     _session: SwitchSession | None = None
     _by_ranges: dict[str, EachInput] = field(default_factory=dict)
     _comparisons: dict[str, Comparer] = field(default_factory=dict)
@@ -122,20 +112,6 @@ class AnswerPlans:
     def left(self, reserved: float = 0.0) -> float:
         """Returns the number of inferences that are left, without a share of those allowed that is reserved."""
         return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - self._taken
-
-    @contextmanager
-    def ending(self, most: float) -> Iterator[None]:
-        """Ends a part of a search after so many inferences: ``losses`` raises ``Spent`` then."""
-        allowed, self.ends = self.allowed, True
-        self.allowed = min(allowed, self._taken + most)
-        try:
-            yield
-        finally:
-            self.allowed, self.ends = allowed, False
-
-    def affords(self, single: int = 0, judged: int = 0, given: int = 0) -> bool:
-        """Returns true if more inferences are left than some single ones, plans on judged and on given inputs take."""
-        return self.left() > single + judged * len(self.judged) + given * len(self.inputs.counting)
 
     @cached_property
     def unseen(self) -> GivenInputs | None:
@@ -171,7 +147,6 @@ class AnswerPlans:
         if digest not in self._by_ranges:
             more = {"together": self._compared_by_fp32, "pools": self._pools, "ran": self.setup.forecast.ran}
             self._by_ranges[digest] = self._evaluator(ranges, self._judged_at, rule.budget, rule.metric.name, **more)
-            self._by_ranges[digest].margin = self.margin
         return self._by_ranges[digest]
 
     def noise(self, ranges: Ranges) -> EachInput:
@@ -204,24 +179,6 @@ class AnswerPlans:
         classes, slices, integers = experiment.classes, experiment.slices, experiment.integers
         return Comparer(references, None, classes, slices, integers=integers, only=SQNR, with_facts=False)
 
-    def usual_margin(self, *, few: bool = False) -> Margin:
-        """Returns the margin for a recipe, as inputs that were not given lose more; one input in twenty may use it.
-
-        It is 0 for figures that jump, and with so few inputs that they may be all that exist. Then a recipe leaves the
-        margin of ``few``, where it costs little; this one is 0 with more inputs.
-        """
-        unseen, counting, share = self.setup.data.unseen, len(self.inputs.counting), float(self.setup.options.margin)
-        has_few = counting + (0 if unseen is None else unseen.length or 0) < FEWEST
-        if has_few is not few or self.experiment.rule.metric.of_sums is None or not share:
-            return NO_MARGIN
-        return Margin(share, int(_SPARED * counting))
-
-    def leave(self, margin: Margin) -> None:
-        """Judges plans with another margin from now on."""
-        self.margin = margin
-        for evaluator in self._by_ranges.values():
-            evaluator.margin = margin
-
     def with_ranges(self, ranges: Ranges) -> Experiment:
         """Returns the experiment on whole engines with some ranges."""
         if ranges.digest() == self.experiment.ranges.digest():
@@ -244,8 +201,6 @@ class AnswerPlans:
             among: the places of other inputs than the judged ones.
             to_the_end: inputs after a miss are run too.
         """
-        if self.left() <= 0 and self.ends:
-            raise Spent
         places, budget = self.judged if among is None else among, self.experiment.rule.budget
         losses = self.each(ranges).losses(plans, places, self.tell, to_the_end=to_the_end)
         return [
@@ -290,9 +245,9 @@ class AnswerPlans:
             sources=[given.sources[k] for k in places],
         )
 
-    def without_margin(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns the loss of a plan on the inputs that it was run on, whatever margin it has to leave."""
-        return max(self.each(ranges).without_margin(plan), self.by_variation(plan, ranges))
+    def loss(self, plan: PrecisionPlan, ranges: Ranges) -> float:
+        """Returns the loss of a plan on the inputs that it was run on."""
+        return max(self.each(ranges).loss(plan), self.by_variation(plan, ranges))
 
     def join(self, missed: Iterable[int]) -> bool:
         """Adds the worst inputs on which a recipe misses to the judged ones; returns true if there was a new one."""
@@ -329,8 +284,8 @@ class AnswerPlans:
         return sorted(self.inputs.counting, key=lambda input_index: -losses.get(input_index, 0.0))
 
     def exceeding(self, losses: Mapping[int, float], budget: float | None = None) -> list[int]:
-        """Returns the places of the losses that exceed a budget or use its margin, the largest first."""
-        most = (self.experiment.rule.budget if budget is None else budget) * (1.0 - self.margin.share)
+        """Returns the places of the losses that exceed a budget, that of the run if left out, the largest first."""
+        most = self.experiment.rule.budget if budget is None else budget
         return sorted((index for index in losses if losses[index] > most), key=lambda index: -losses[index])
 
     def nudged(
@@ -339,7 +294,7 @@ class AnswerPlans:
         """Measures a plan with all scales multiplied by factors close to 1.
 
         Inputs far from the budget keep the loss they have. After a miss, no more inputs are run, unless ``to_the_end``.
-        Returns the loss without a margin, and by input the largest loss.
+        Returns the loss, and by input the largest loss.
         """
         rule, losses, together = self.experiment.rule, self.on_all(plan, ranges), 0.0
         # Where a figure can jump, as top-1 does, and in large networks, which add up the noise, all inputs are near.
@@ -352,7 +307,7 @@ class AnswerPlans:
             (loss,) = self.losses([plan], moved, near, to_the_end=to_the_end)
             if loss is None:
                 return inf, dict.fromkeys(self.inputs.counting, inf)
-            together = max(together, self.without_margin(plan, moved))
+            together = max(together, self.loss(plan, moved))
             for input_index, nudged_loss in self.each(moved).by_place(plan).items():
                 losses[input_index] = max(nudged_loss, losses[input_index])
         return max(together, *losses.values()) if self._compared_by_fp32 is None else together, losses
@@ -401,7 +356,7 @@ class AnswerPlans:
         if not losses.keys() >= set(inputs.counting):
             return None
         by_input = tuple(value(losses[k]) if k in losses else None for k in range(len(inputs.given)))
-        worst = {metric: value(evaluator.without_margin(plan))}
+        worst = {metric: value(evaluator.loss(plan))}
         name = (*rule.outputs, *(spec.name for spec in experiment.network.outputs))[0]
         found = tuple(float(k not in inputs.given.empty) for k in range(len(inputs.given)))
         figures = OutputFigures(worst, inputs={metric: by_input, FOUND: found} if len(by_input) > 1 else {})
@@ -465,7 +420,9 @@ class AnswerPlans:
         def loss(name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
             return rule.pooled_loss(name.rpartition(" ")[2], differ, of_all, alone=alone)
 
-        equal = [rule.judged_of(self._compare.at(place, outputs)) for place, outputs in enumerate(references)]
+        # A metric of the user's is slow, and says nothing of rows.
+        compare = self._compare if rule.metric.function is None else self._compare_noise
+        equal = [rule.judged_of(compare.at(place, outputs)) for place, outputs in enumerate(references)]
         of_fp32 = [{name: counts[1] for name, counts in _pools_of(rule, judged).items()} for judged in equal]
         return Pools(of_fp32, loss)
 

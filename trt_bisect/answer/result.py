@@ -54,7 +54,7 @@ from trt_bisect.report.model import Report
 from trt_bisect.report.precision_check import obedience_doubts, ran_low
 from trt_bisect.support.text import REFUSED, Line, Note, counted, percent
 
-INPUTS, FEW_INPUTS, KEEPS_MARGIN, KEEPS_NO_MARGIN = "inputs", "few inputs", "margin", "no margin"
+INPUTS, FEW_INPUTS, KEEPS_MARGIN, CHEAPER = "inputs", "few inputs", "margin", "cheaper set"
 ARITHMETIC, CLEAR, CLOSE, ONE_SETTING = "arithmetic", "beyond the noise", "within the noise", "one setting"
 WEAK_CULPRIT, FOLLOWERS_ROUND, FOLLOWERS_STAY = "weak culprit", "followers round", "followers"
 """The kinds of lines."""
@@ -152,7 +152,7 @@ class Answer:
         There are none unless there are many units, as the steps back are limited then, or the search was stopped. A
         recipe that misses has none.
         """
-        units = self.recipe.kept - self.recipe.taken_back.keys() - self.recipe.for_fp16
+        units = self.recipe.kept - self.recipe.taken_back.keys()
         return tuple(sorted(self.recipe.space.layers(units))) if self.meets else ()
 
 
@@ -250,7 +250,7 @@ def _line(kind: str, short: str, more: str) -> Line:
 
 
 def _inputs(answer: Answer) -> Iterator[Line]:
-    counting, margin, refused = answer.inputs.told, answer.recipe.margin, answer.recipe.refused
+    counting, recipe = answer.inputs.told, answer.recipe
     given, of_unseen = answer.inputs.given, answer.unseen_inputs
     inputs, unseen = counted(len(counting), "input"), len(of_unseen.told) if of_unseen else 0
     none = "no held-out input" if answer.held_out else "none held out"
@@ -262,20 +262,18 @@ def _inputs(answer: Answer) -> Iterator[Line]:
     if len(counting) < ENOUGH:
         text = "the recipe may miss on others (docs/benchmarks.md has how often recipes miss on held-out inputs)"
         yield _line(FEW_INPUTS, f"The search saw fewer than {ENOUGH} inputs", text)
-    if refused is not None:
-        text = (
-            f"a margin would cost more than {percent(refused)} of {answer.experiment.network.low.title}'s gain "
-            "in speed. The recipe may use all of the allowed loss, and new inputs may miss (--margin)"
-        )
-        yield _line(KEEPS_NO_MARGIN, "The recipe keeps no margin", text)
-    if margin.share:
-        rule = answer.experiment.rule
-        losses = losses_by_place(rule, answer.restored, counting).values()
-        within = sum(loss <= rule.budget * (1.0 - margin.share) for loss in losses)
-        spared = f". The other {margin.spared} may use the margin" if margin.spared else ""
+    if recipe.reserve:
+        short = f"The recipe keeps a margin of {percent(recipe.reserve)} on each of {inputs}"
         text = "this share of the allowed loss stays in reserve, because new inputs lose more (--margin)"
-        short = f"The recipe keeps a margin of {percent(margin.share)} on {within} of {inputs}"
-        yield _line(KEEPS_MARGIN, short, f"{text}{spared}")
+        yield _line(KEEPS_MARGIN, short, text)
+    if recipe.cheapest is not None:
+        cheapest, rule = recipe.cheapest, answer.experiment.rule
+        short = (
+            f"A cheaper set of layers gives up {percent(cheapest.cost)}, and new inputs are likelier to miss with it"
+        )
+        worst = figure_text(rule.metric.name, similarity_of(rule, cheapest.checked.worst), rule.threshold)
+        text = f"its worst input measures {worst}; --margin 0 takes it"
+        yield _line(CHEAPER, short, text)
 
 
 def _arithmetic(answer: Answer) -> Line:
@@ -345,7 +343,7 @@ def _culprits(answer: Answer) -> Iterator[Line]:
         moved = f" and {NUDGED}" if back.setting == NUDGED else ""
         figures.append(f"{figure} with '{name}' put back{moved}")
     more = f", and {len(weak) - _MOST_NAMED} more" if len(weak) > _MOST_NAMED else ""
-    why = "for the margin or within the noise" if recipe.margin.share else "within the noise"
+    why = "for new inputs or within the noise" if recipe.cheapest is not None else "within the noise"
     count, are = len(main) + len(weak), "is" if len(weak) == 1 else "are"
     short = f"{len(weak)} of {count} culprits {are} weak" if count > 1 else "The culprit is weak"
     text = (
@@ -468,8 +466,8 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         equals=tuple(_names(replace(recipe, kept=kept)) for kept in recipe.equals),
         settings={setting: similarity_of(rule, loss) for setting, loss in settings.items()},
         aim=recipe.aim,
-        margin=recipe.margin.share,
-        spared=recipe.margin.spared,
+        margin=recipe.reserve,
+        cheapest=None if recipe.cheapest is None else _of_cheapest(recipe.cheapest),
         half_gain=answer.half_gain,
         in_fp16=answer.in_fp16,
         in_fp32=answer.in_fp32,
@@ -496,6 +494,10 @@ def _names(recipe: Recipe) -> tuple[str, ...]:
     return tuple(recipe.experiment.network.layers[k].name for k in recipe.high)
 
 
+def _of_cheapest(recipe: Recipe) -> PlanFigures:
+    return PlanFigures(recipe.cost, _names(recipe), similarity_of(recipe.experiment.rule, recipe.checked.worst))
+
+
 def figures_of(recipe: Recipe, trial: Trial) -> PlanFigures:
     """Returns the figures of a recipe that is not the run's, from its trial."""
     return PlanFigures(recipe.cost, _names(recipe), recipe.experiment.rule.similarity(trial))
@@ -520,7 +522,7 @@ def _doubts(answer: Answer, unseen: Held | None) -> Iterator[Line]:
         yield Line(doubt.kind, doubt.text)
     if unseen is not None and not rule.meets(answer.unseen):
         worst = "no figure" if unseen.worst is None else rule.text(unseen.worst)
-        stricter = "--margin" if answer.recipe.margin.share else "--threshold"
+        stricter = "--margin" if answer.recipe.reserve else "--threshold"
         missing = unseen.inputs - unseen.holds
         text = (
             f"{missing} of {unseen.inputs} held-out inputs {'misses' if missing == 1 else 'miss'} the threshold (worst "

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 from pathlib import Path
 from statistics import fmean
@@ -20,8 +19,7 @@ from trt_bisect.answer.validation import Recipe, check
 from trt_bisect.builder.inspector import kernels_of
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
-from trt_bisect.driver.cheapest import least_cost
-from trt_bisect.driver.search import Loss, drive
+from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.speed import measure_times
@@ -30,23 +28,18 @@ from trt_bisect.model.observe import facts_for
 from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED, RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
-from trt_bisect.report.answer import AS_CHEAP, PredictedTimes
+from trt_bisect.report.answer import PredictedTimes
 from trt_bisect.support.progress import Progress, usual_search
 from trt_bisect.support.text import duration
 
 Units = tuple[tuple[int, ...], ...]
 Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
-IMPROVEMENTS = 32
-"""The number of plans by which ``run`` tries to make a recipe cheaper."""
-IMPROVEMENTS_OF_FEW = 100
-"""The same with at most ``FEW_UNITS`` units: see ``benchmarks.answer.every_plan``."""
 DEAR_RECIPE = 0.1
-"""A recipe that costs more is searched with each promising calibrator to the end."""
+"""A recipe that costs more is expensive: the layers that make most of its price are named."""
 PROMISING = (Calibrator("entropy"), Calibrator("mse"), Calibrator("percentile", 99.99))
 """The calibrators with which a recipe is searched, besides the first: one of them is cheapest as a rule."""
 CHEAP_RECIPE = 0.05
-"""A recipe that costs no more is not made cheaper by other scales for single tensors, nor by a further search if each
-of its few layers is needed."""
+"""A recipe that costs no more is not made cheaper by other scales for single tensors, nor by a changed network."""
 FEW_LAYERS = 4
 """A recipe of so few layers stands, whatever it costs: it names what is to blame, which can be mended at its cause."""
 _RETUNED = 64
@@ -59,8 +52,8 @@ SAFETY = 0.95
 CLOSER, CLOSEST = 0.98, 0.8
 """After a miss that no new input explains, the aim is lowered by the miss and by ``CLOSER``, to ``CLOSEST`` at least:
 a rounding that flips can make one loss many times as large, which says nothing about the others."""
-FOR_MARGIN = 2.0
-"""A recipe with a margin may cost so many times as much as one without: see the figures in ``docs/benchmarks.md``."""
+_IN_USE = 0.2
+"""The share of the loss allowed that full INT8 leaves unused with the ranges in use where these come first."""
 _SHORT = 5.0
 """A search of fewer seconds is not forecast."""
 _DEAREST = 3
@@ -196,50 +189,30 @@ def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:
 
 
 def choose_ranges(
-    plans: AnswerPlans, space: Space, candidates: Sequence[Ranges], named: bool, *, dearest: float = inf
+    plans: AnswerPlans, space: Space, candidates: Sequence[Ranges], named: bool
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
-    """Chooses the ranges with which the recipe is cheapest, and returns them with the result of each calibrator.
+    """Chooses the ranges that the search begins with, and returns them with full INT8's result for each calibrator.
 
-    Ranges with which full INT8 meets the budget on all inputs come first (see ``_passing``). Without such ranges, a
-    recipe is searched with the promising ones, in one order, for the judged inputs, among them those on which full INT8
-    missed. It is given up as soon as it costs more than another one. Of recipes that cost about the same, that with the
-    smallest mean loss counts: it is the likeliest to hold on other inputs.
+    Ranges with which full INT8 meets the budget on all inputs come first (see ``_passing``), then those with the
+    smallest loss.
 
     Args:
         candidates: the ranges in use, and others.
         named: true if the user named the ranges in use; then they stay.
-        dearest: recipes that cost more are given up. Without one the ranges in use stay.
     """
     progress, low = plans.setup.progress, plans.experiment.network.low
     progress.stage(f"Full {low.title}{' with each calibrator' if low.needs_ranges else ''}", len(candidates))
     began = perf_counter()
     tried = [_full_int8(plans, ranges) for ranges in candidates]
-    sweep = len(space.units) * min(len(plans.inputs.counting), _MOST_JUDGED)
-    plans.setup.forecast.search(usual_search(sweep))
-    is_open = not named and len(tried) > 1
-    if not is_open and dearest == inf:
+    plans.setup.forecast.search(usual_search(len(space.units) * min(len(plans.inputs.counting), _MOST_JUDGED)))
+    if named or len(tried) == 1:
         return tried[0].ranges, tuple(tried)
-    passing = _passing(plans, space.budget, tried) if is_open else None
+    passing = _passing(plans, space.budget * SAFETY, tried)
     if passing is not None:
         return passing.ranges, tuple(tried)
-    if not plans.switches:
-        return min(tried, key=_loss).ranges, tuple(tried)
-    _say_how_long(plans, space, perf_counter() - began, sum(row.inputs for row in tried))
-    best, means = dearest, dict[int, float]()
-    promising = [k for k, row in enumerate(tried) if k == 0 or (is_open and row.ranges.calibrator in PROMISING)]
-    progress.stage("The cheapest recipe with each calibrator", len(promising) * len(space.units))
-    for k in promising:
-        losses = plans.each(tried[k].ranges).by_place(plans.full)
-        plans.join(sorted(losses, key=lambda input_index: -losses[input_index])[:1])
-    for k in sorted(promising, key=lambda k: _loss(tried[k])):
-        ranges = tried[k].ranges
-        kept = drive(least_cost(space, min(best + AS_CHEAP, dearest)), partial(plans.losses, ranges=ranges))
-        if kept is not None:
-            tried[k] = with_recipe(tried[k], plans, space, kept)
-            best, means[k] = min(best, space.cost(kept)), tried[k].mean or 0.0
-    plans.setup.forecast.search(usual_search(sweep, is_cheap=best <= CHEAP_RECIPE))
-    cheap = [k for k in means if (tried[k].cost or 0.0) <= best + AS_CHEAP]
-    return tried[min(cheap, key=means.__getitem__, default=0)].ranges, tuple(tried)
+    if plans.switches:
+        _say_how_long(plans, space, perf_counter() - began, sum(row.inputs for row in tried))
+    return min(tried, key=_loss).ranges, tuple(tried)
 
 
 def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: Kept) -> CalibratorTried:
@@ -282,13 +255,13 @@ def _holds(plans: AnswerPlans, ranges: Ranges) -> tuple[bool, bool]:
 def _meeting(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> list[CalibratorTried]:
     """Returns the calibrators with which full INT8 meets the budget on all inputs, the best first.
 
-    The ranges in use come first if full INT8 leaves the usual margin with them, then those with the smallest loss. A
-    figure that jumps, such as top-1, is often the same for several calibrators and says nothing of a margin: then
+    The ranges in use come first if full INT8 leaves a reserve with them, then those with the smallest loss. A figure
+    that jumps, such as top-1, is often the same for several calibrators and says nothing of a reserve: then
     ``_finer`` decides between those with the smallest loss.
     """
     jumps = plans.experiment.rule.metric.of_sums is None
     meeting = sorted((row for row in tried if row.meets), key=_loss)
-    if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - plans.usual_margin().share):
+    if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - _IN_USE):
         meeting.sort(key=lambda row: row is not tried[0])
     if jumps and sum(_loss(row) == _loss(meeting[0]) for row in meeting) > 1:
         meeting.sort(key=lambda row: (_loss(row), *_finer(plans, row.ranges)))
@@ -357,6 +330,8 @@ def retuned(plans: AnswerPlans, recipe: Recipe, candidates: Sequence[Ranges]) ->
     plans.setup.progress.stage("Other scales for single tensors", len(kept) * len(candidates))
     for unit in sorted(kept, key=lambda unit: -space.costs[unit])[:most]:
         plan = space.plan(kept - {unit})
+        if plans.left() <= 0:
+            break
         for others in _other_scales(plans, space.units[unit], moved, candidates):
             changed = with_scales_of(moved, others)
             (loss,) = plans.losses([plan], changed)

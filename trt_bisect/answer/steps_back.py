@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from types import MappingProxyType
 
-from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.validation import Recipe, Target
-from trt_bisect.driver.cheapest import cheaper_few, lowered
+from trt_bisect.driver.cheapest import lowered
 from trt_bisect.driver.search import Loss, drive
-from trt_bisect.driver.search_space import Kept, MeasuredSets, Sensitivities, Space
+from trt_bisect.driver.search_space import MeasuredSets
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.answer import OFF, OWN
 
@@ -22,47 +21,15 @@ _STEPS = 256
 """So many times one of many units is taken back alone."""
 _ENGINE = 8
 """Such a step counts as so many more if the plan's own engine is built."""
-_ALL = 1
-"""A step back may take a plan on all inputs."""
-_EACH, _CHECK = 2, 4
-"""The inferences that a step back takes as a rule, and the plans on all inputs that a check takes: so many have to be
-left for a unit to go."""
-_OTHERS = 4
-"""Of the sets that cost little more, so many are checked: a check takes a small part of the time of a search."""
 
 
-def another_that_holds(target: Target, recipe: Recipe, aim: float, dearest: float = math.inf) -> Recipe | None:
-    """Checks a few other sets that the search measured; returns the first one that holds in all settings, if any.
-
-    Args:
-        recipe: it misses in some setting. The others cost little more.
-        aim: the cheapest set that lost no more than this comes first, then the others by their losses.
-    """
-    space, near = recipe.space, recipe.near
-    allowed = [kept for kept in near if space.cost(kept) <= dearest]
-    by_loss = sorted(allowed, key=lambda kept: (max(near[kept], aim), space.price(kept)))
-    return _first_that_holds(target, recipe, by_loss[:_OTHERS])
-
-
-def one_or_two(target: Target, recipe: Recipe, alone: Sensitivities | None) -> Recipe | None:
-    """Returns the cheapest single unit or pair that holds in all settings and costs less than a recipe, if any."""
-    space = recipe.space
-    if len(recipe.kept) < 2 and recipe.cost <= min(space.costs):
-        return None
-    measure = partial(target.losses, ranges=recipe.experiment.ranges)
-    return _first_that_holds(target, recipe, drive(cheaper_few(space, recipe.kept, alone), measure))
-
-
-def _first_that_holds(target: Target, recipe: Recipe, sets: Iterable[Kept]) -> Recipe | None:
-    for kept in sets:
-        other = replace(recipe, kept=kept, equals=(), near={}).checked_by(target)
-        if other.holds:
-            return other
-    return None
-
-
-def with_more_high(target: Target, recipe: Recipe, dearest: float = math.inf) -> Recipe:
+def with_more_high(
+    target: Target, recipe: Recipe, dearest: float = math.inf, alone: Mapping[int, float] = MappingProxyType({})
+) -> Recipe:
     """Keeps more units high until the recipe holds in all settings: the cheapest first, twice as many each time.
+
+    Units whose losses alone in the low precision are known come first, those that lose most for their cost. All but one
+    are tried before all of them.
 
     It is for a recipe that holds in the search and misses in another setting, where the search cannot tell why: a
     figure that jumps, such as the number of detections, says nothing before it jumps.
@@ -71,24 +38,25 @@ def with_more_high(target: Target, recipe: Recipe, dearest: float = math.inf) ->
         The larger recipe; it misses too if a larger one would cost more than ``dearest``.
     """
     space = recipe.space
-    others = sorted(space.all - recipe.kept, key=lambda unit: (space.costs[unit], unit))
+    helps = {unit: alone.get(unit, 0.0) / space.costs[unit] for unit in space.all - recipe.kept}
+    others = sorted(helps, key=lambda unit: (-helps[unit], space.costs[unit], unit))
     count = 1
     while True:
         larger = replace(recipe, kept=recipe.kept.union(others[:count]), equals=()).checked_by(target)
         if larger.holds or larger.kept == space.all or larger.cost > dearest:
             return larger
-        count *= 2
+        is_last = count < len(others) - 1 <= 2 * count
+        count = len(others) - 1 if is_last else 2 * count
 
 
 def minimal(
-    plans: AnswerPlans, target: Target, recipe: Recipe, cheaper: Callable[[Recipe], None] = lambda _: None
+    target: Target, recipe: Recipe, cheaper: Callable[[Recipe], None] = lambda _: None, *, switches: bool
 ) -> Recipe:
     """Takes back each unit of a recipe, the dearest first; a unit that is not needed goes to the low precision.
 
     It stays if the plan costs more without it, where a price is no sum over units. This is repeated until every unit is
     needed beside the others. With many units, a large set is taken back in groups first, and the number of steps is
-    limited; so is the number of inferences of most runs. As soon as those left only suffice to take back each unit once
-    more, the set stays as it is; a unit that stays alone is still taken back, as full INT8 is known. ``cheaper`` is
+    limited: as soon as those left only suffice to take back each unit once more, the set stays as it is. ``cheaper`` is
     called with each smaller recipe.
 
     Returns:
@@ -103,14 +71,14 @@ def minimal(
     kept = recipe.kept
     order = sorted(kept, key=lambda unit: -space.costs[unit])
     waiting, missed_in, faster = deque(order), dict[int, str](), set[int]()
-    while waiting and steps > 0 and (len(kept) == 1 or plans.affords(given=_ALL)):
+    while waiting and steps > 0:
         unit, steps = waiting.popleft(), steps - 1
         plan = space.plan(kept - {unit})
         (loss,) = target.losses([plan], ranges)
         if loss is None or loss > space.budget:
-            missed_in[unit] = OFF if plans.switches else OWN
+            missed_in[unit] = OFF if switches else OWN
             continue
-        may_go = steps >= len(kept) + _ENGINE and plans.affords(_EACH * len(kept), given=_CHECK)
+        may_go = steps >= len(kept) + _ENGINE
         again = target.check(recipe.experiment, plan, own_engine=may_go)
         if not again.meets(space.budget):
             missed_in[unit] = [*again.losses][-1]
@@ -124,9 +92,8 @@ def minimal(
             waiting.extend(missed_in)
             missed_in, faster = {}, set()
         steps -= _ENGINE * (OWN in again.losses)
-    to_the_end = plans.affords(given=len(missed_in))
     taken_back = {
-        unit: target.put_back(space.plan(kept - {unit}), recipe.experiment, missed_in[unit], to_the_end=to_the_end)
+        unit: target.put_back(space.plan(kept - {unit}), recipe.experiment, missed_in[unit])
         for unit in order
         if unit in missed_in
     }
@@ -151,15 +118,6 @@ def with_faster(target: Target, recipe: Recipe) -> Recipe:
         return recipe
     larger = replace(recipe, kept=kept, equals=()).checked_by(target)
     return larger if larger.holds else recipe
-
-
-def free_units(space: Space) -> Kept:
-    """Returns units that are high in a plan that costs nothing, the cheapest first: none with the sum of prices."""
-    kept = frozenset[int]()
-    for unit in sorted(space.all, key=lambda unit: (space.costs[unit], unit)) if space.price_of is not None else ():
-        if space.cost(kept | {unit}) <= 0.0:
-            kept |= {unit}
-    return kept
 
 
 def _without_groups(target: Target, recipe: Recipe) -> Recipe:

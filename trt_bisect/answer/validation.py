@@ -14,7 +14,6 @@ from trt_bisect.builder.engines import ONNXRUNTIME, open_builder
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import Kept, Space
-from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import followed_tensors
 from trt_bisect.options.concerns import MeasuringOptions
@@ -30,28 +29,24 @@ class Checked:
     Attributes:
         losses: the largest loss by setting; infinite if the plan cannot be run. After a setting in which it misses, no
             other is measured.
-        missed: the places of inputs on which it misses or uses the margin, the worst first.
-        with_margin: the largest loss of all settings as it is judged with a margin, see ``Margin.loss``.
+        missed: the places of inputs on which it misses, the worst first.
     """
 
     losses: Mapping[str, float]
     missed: tuple[int, ...] = ()
-    with_margin: float = 0.0
 
     @property
     def worst(self) -> float:
-        """The largest loss of all settings, or as it is judged with a margin."""
-        return max(*self.losses.values(), self.with_margin)
+        """The largest loss of all settings."""
+        return max(self.losses.values())
 
     def meets(self, budget: float) -> bool:
         """Returns true if the plan meets a budget in all settings."""
         return self.worst <= budget
 
     def then(self, setting: str, loss: float, plans: AnswerPlans, by_place: Mapping[int, float]) -> Checked:
-        """Returns the check with one more setting, from its losses on the inputs; with a margin these decide too."""
-        with_margin = plans.margin.loss(by_place.values()) if plans.margin.share else 0.0
-        missed = tuple(plans.exceeding(by_place))
-        return Checked({**self.losses, setting: loss}, missed, max(self.with_margin, with_margin))
+        """Returns the check with one more setting, from its losses on the inputs."""
+        return Checked({**self.losses, setting: loss}, tuple(plans.exceeding(by_place)))
 
 
 NOT_CHECKED = Checked({OWN: math.inf})
@@ -83,12 +78,11 @@ class Recipe:
         aim: the loss that the search aimed at.
         checked: the check; it does not hold before it is made, as for a recipe that costs too much.
         meets: the search found a set that meets the aim; else ``kept`` is the set with the smallest loss.
-        equals, near: see ``Cheapest``.
+        equals: other sets that cost the same, each of which holds too.
         taken_back: by unit of ``kept``, the recipe with that unit low as well.
         faster: the units of ``kept`` without which the plan meets the budget too, and costs more.
-        for_fp16: the units of ``kept`` that FP32 does not need: with them, all can be in FP16, which costs less.
-        margin: the margin that it leaves on the inputs given.
-        refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
+        reserve: the share of the loss allowed that it leaves unused on the inputs given; 0 where it may use all.
+        cheapest: the cheapest recipe, where this one costs a little more to be likelier to hold on other inputs.
     """
 
     space: Space
@@ -98,12 +92,10 @@ class Recipe:
     checked: Checked = NOT_CHECKED
     meets: bool = True
     equals: tuple[Kept, ...] = ()
-    near: Mapping[Kept, float] = field(default_factory=dict)
     taken_back: Mapping[int, PutBack] = field(default_factory=dict)
     faster: Kept = frozenset()
-    for_fp16: Kept = frozenset()
-    margin: Margin = NO_MARGIN
-    refused: float | None = None
+    reserve: float = 0.0
+    cheapest: Recipe | None = None
 
     @property
     def plan(self) -> PrecisionPlan:
@@ -144,13 +136,11 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, ow
         return bool(checked.losses) and not checked.meets(rule.budget)
 
     if plans.switches:
-        (with_margin,) = map(_or_infinite, plans.losses([plan], ranges, counting))
-        evaluator = plans.each(ranges)
-        missed = plans.exceeding(evaluator.by_place(plan))
-        checked = Checked({OFF: plans.without_margin(plan, ranges)}, tuple(missed), with_margin)
+        (loss,) = plans.losses([plan], ranges, counting)
+        checked = checked.then(OFF, _or_infinite(loss), plans, plans.each(ranges).by_place(plan))
     if plans.switches and ranges.scales and not misses():
-        loss, by_place = plans.nudged(plan, ranges)
-        checked = checked.then(NUDGED, loss, plans, by_place)
+        moved, by_place = plans.nudged(plan, ranges)
+        checked = checked.then(NUDGED, moved, plans, by_place)
     if (own_engine or not plans.switches) and not misses():
         trial = plans.whole(plan, experiment)
         by_place = losses_by_place(rule, trial, counting)
@@ -239,7 +229,7 @@ class SimilarityTarget:
             plans.to_the_end([plan], ranges, counting)
         run = evaluator.by_place(plan).keys() & set(counting)
         failed = evaluator.least_loss(plan, counting) is None
-        return PutBack(None if failed else evaluator.without_margin(plan), setting, len(run))
+        return PutBack(None if failed else evaluator.loss(plan), setting, len(run))
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
         """Returns the check of a plan in the settings in which it was measured on all inputs; None without any."""

@@ -1,66 +1,69 @@
-"""The cheapest set of units to keep high, by estimated losses that every measured plan corrects.
+"""The cheapest set of units to keep high: the set worth measuring next, by estimates that every measured plan corrects.
 
-Lowering units one after another takes thousands of plans on a network where many small errors add up. Here a plan is
-measured only where an estimate says that it may hold and costs less than the best one so far.
-
-The estimate. Close to the target, the loss of a plan on an input is about the sum of the losses that its low units add:
+Idea. Close to the target, the loss of a plan on an input is about the sum of the losses that its low units add:
 
     input              unit 0   unit 1   unit 2   ...         plan: unit 1 high, the others low
     cat.png             0.003    0.020    0.001               0.003 + 0.001 + ...  on cat.png
     dog.png             0.001    0.035    0.002               0.001 + 0.002 + ...  on dog.png
 
-It begins with the loss of each unit alone in the low precision, measured on a few inputs. Errors also cancel and
-reinforce one another, so that the sums are wrong by up to a factor of four. Each measured plan tells by how much: the
-row of an input is a Gaussian whose mean and covariance a Kalman step corrects with the measured loss (Kalman, A new
-approach to linear filtering and prediction problems, 1960). A unit with a large loss alone is corrected most.
+The table begins with each unit alone in the low precision, on a few inputs. Errors also cancel and reinforce one
+another, so the sums are wrong by up to a factor of four. So each row is a Gaussian over the losses that the units add,
+and a Kalman step corrects it with every plan measured on that input (Kalman, A new approach to linear filtering and
+prediction problems, 1960). A set's chance to hold is that of a lognormal sum to stay within the limit on its worst
+input.
 
-A step:
+    estimates --covers, swaps--> candidates --largest saving x chance--> measure that set
+        ^                                                                     |
+        '----------- its losses on the inputs that it was run on <------------'
 
-    estimates --knapsack--> cheapest set whose estimate is within e^boldness of the limit on every input
-        ^                                                      |
-        '---- losses on the inputs <---- measure the plan <----'
+Saving is the price of the best set so far less that of the candidate. Chances that were too large so far are lowered by
+as much. The search ends when the largest expected saving is not worth a plan. There is a table for each calibrator, and
+candidates of all compete.
 
-The knapsack is solved by a greedy choice, which is then improved by taking units out and choosing again. After a plan
-that holds, the next one has to cost less. Boldness falls where plans miss and rises where no cheaper set is left.
+Figures that jump, as the number of detections does, do not add up. For them the table has the noise to signal ratio of
+the outputs, and what is learned is the noise up to which plans hold (``NoiseEstimates``).
 
-Invariants: an estimate decides nothing: each set that is returned was measured to hold on the judged inputs. No set is
-measured twice. All choices are seeded: the same measurements lead to the same sets, so that a run that goes on repeats
-its steps from the journal.
+Invariants. An estimate decides nothing: ``best`` was measured to hold. No set is measured twice with one calibrator.
+All choices are seeded: the same measurements lead to the same sets, so a run that goes on repeats its steps from the
+journal.
 
 Tried and dropped: output errors instead of losses, added as vectors (no better near the target); the gains of units
-alone high (far off near the target); Thompson sampling (no cheaper sets on two networks).
+alone high (far off near the target); Thompson sampling (no cheaper sets on two networks); units alone on more inputs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 
-from trt_bisect.driver.search_space import Kept, Sensitivities, Space
+from trt_bisect.driver.search_space import Kept, Space
 
-_PRIOR = 0.7
-"""The standard deviation of a unit's loss among other low units, as a share of its loss alone."""
-_NOISE = 0.3
-"""The same of a plan's loss beside the estimate."""
-_LEAST_PRIOR, _LEAST_NOISE = 0.02, 0.1
-"""The least of these, as shares of the limit."""
-_LARGEST = 10.0
-"""Losses count as so many limits at most: a larger one says that the output is destroyed, not by how much."""
-_CHEAPER = 0.998
-"""A set is tried if it costs no more than this share of the best one."""
-_BOLDER, _SHYER, _BOLDEST, _SHYEST = 0.08, 0.12, 1.5, -6.0
-"""The steps of the boldness, the natural logarithm of the estimate over the limit, and its bounds."""
-_CHOICES = 12
-"""The number of times that a set is changed to find a cheaper one."""
-_VARIED, _SPREAD = 4, 0.3
-"""Estimates of a set that was measured already are multiplied by the exponentials of normal numbers of this standard
-deviation, in all attempts but the first."""
-_SEED = 1
-_OUT = 4
-"""At most so many units less one are taken out of a set at a time."""
+APART, ELSEWHERE, TOGETHER, NOISE = 0.7, 1.5, 0.5, 0.2
+"""Relative standard deviations: of a unit's loss among other low units on an input where it was measured alone, and on
+another input; of all units together; of a plan's loss beside the sum."""
+LEAST, MOST = 0.02, 10.0
+"""Losses below, and above, these shares of the limit tell nothing more."""
+FEW = 13
+"""Of at most so many units all sets are candidates."""
+FACTORS = np.geomspace(0.15, 4.0, 9)
+"""The limits of the sums of estimates for which sets are proposed, over the limit."""
+SPREAD = 0.3
+"""The estimates of every second proposal are multiplied by exponentials of normal numbers of this deviation."""
+LIMITS = np.geomspace(0.02, 2.0, 40)
+"""The noise up to which plans may hold, over that of full INT8, where figures jump."""
+LIMIT_SPREAD = 0.5
+"""The deviation of the logarithm of a plan's noise beside the sum."""
+LEAST_CHANCE = 0.01
+"""The least chance of a set of few units, and of a part of the best set if that has at most ``SMALL``."""
+SMALL = 5
+SWAPS = 2000
+"""Units are exchanged one for one where there are at most so many such pairs."""
+EACH = 1e-3
+"""The part of the price of each unit that stays high: it changes types twice, and a short list names the culprits."""
 
 
 @dataclass(frozen=True)
@@ -68,242 +71,306 @@ class Measured:
     """A plan that was measured.
 
     Attributes:
-        holds: it meets the target on the judged inputs, with the margin that it has to leave.
-        losses: by the place of the input, the loss on those that it was run on.
+        loss: the largest loss, of all inputs and settings that it was run on; infinite if it cannot be run.
+        losses: by the place of the input, the loss on those that the search judges on.
+        mean: the mean loss over all inputs given; infinite if it was not run on all.
     """
 
-    holds: bool
+    loss: float
     losses: Mapping[int, float]
+    mean: float = math.inf
 
 
 class Estimates:
-    """By input, the loss that each unit adds in the low precision.
+    """By input, a Gaussian over the losses that the units add in the low precision.
 
     Args:
         places: the inputs on which each unit was measured alone.
         alone: float64 ``[units, places]``, the losses of units alone low.
         full: by input, the loss with all units low; it scales the losses of other inputs.
         limit: the largest loss that is good.
-
-    Attributes:
-        alone: float64 ``[places, units]``, these losses, none above ``_LARGEST`` limits.
     """
 
     def __init__(self, places: Sequence[int], alone: np.ndarray, full: Mapping[int, float], limit: float) -> None:
         self.limit = limit
-        self.alone = np.clip(np.nan_to_num(alone, nan=np.inf), 0.0, _LARGEST * limit).T
+        self._alone = np.clip(np.nan_to_num(alone, nan=np.inf), 0.0, MOST * limit)
         self._places = list(places)
         self._full = full
         self._rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
-    def rows(self, places: Sequence[int]) -> np.ndarray:
-        """Returns the estimates for some inputs, float64 ``[units, places]``, none below 0."""
-        return np.stack([self._row(input_index)[0] for input_index in places], axis=1).clip(min=0.0)
+    def sums(self, places: Sequence[int]) -> np.ndarray:
+        """Returns the losses that units add on some inputs, float64 ``[units, places]``, none below 0."""
+        return np.stack([self._row(place)[0] for place in places], axis=1).clip(min=0.0)
 
-    def learn(self, low: np.ndarray, losses: Mapping[int, float]) -> None:
-        """Corrects the estimates.
+    def usual(self, limit: float) -> float:
+        """Returns the sum of losses up to which sets are likely to hold at a limit."""
+        return limit
+
+    def learn(self, low: np.ndarray, measured: Measured, _limit: float) -> None:
+        """Corrects the estimates of the inputs that a plan was run on; ``low``: bool ``[units]``."""
+        inside = low.astype(np.float64)
+        for place, measured_loss in measured.losses.items():
+            mean, covariance = self._row(place)
+            loss = min(measured_loss, MOST * self.limit)
+            spread = covariance @ inside
+            noise = (NOISE * loss) ** 2 + (LEAST * self.limit) ** 2
+            gain = spread / (inside @ spread + noise)
+            self._rows[place] = mean + gain * (loss - inside @ mean), covariance - np.outer(gain, spread)
+
+    def chances(self, low: np.ndarray, places: Sequence[int], limit: float) -> np.ndarray:
+        """Returns the chance of each set to stay within a limit on its worst input, float64 ``[sets]``.
 
         Args:
-            low: bool ``[units]``, true for the units of the plan that are low.
-            losses: by input, the plan's loss.
+            low: bool ``[sets, units]``, true for the units that are low.
         """
         inside = low.astype(np.float64)
-        for input_index, loss in losses.items():
-            mean, covariance = self._row(input_index)
-            measured = min(loss, _LARGEST * self.limit)
-            spread = covariance @ inside
-            noise = (_NOISE * measured) ** 2 + (_LEAST_NOISE * self.limit) ** 2
-            gain = spread / (inside @ spread + noise)
-            self._rows[input_index] = mean + gain * (measured - inside @ mean), covariance - np.outer(gain, spread)
+        least = LEAST * self.limit / 4
+        by_place = np.empty((len(inside), len(places)))
+        for k, place in enumerate(places):
+            mean, covariance = self._row(place)
+            total = np.maximum(inside @ mean.clip(min=0.0), least)
+            variance = ((inside @ covariance) * inside).sum(axis=1).clip(min=0.0) + (NOISE * total) ** 2 + least**2
+            deviation = np.sqrt(np.log1p(variance / total**2))
+            by_place[:, k] = _normal_below(np.log(limit / total) / deviation)
+        worst: np.ndarray = by_place.min(axis=1)
+        return worst
 
-    def _row(self, input_index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the mean and the covariance of an input; those of one that was not measured alone are scaled."""
-        if input_index not in self._rows:
-            if input_index in self._places:
-                mean = self.alone[self._places.index(input_index)]
+    def _row(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns mean and covariance of an input; those of one that no unit was measured on are scaled."""
+        if place not in self._rows:
+            most = MOST * self.limit
+            apart = APART
+            if place in self._places:
+                mean = self._alone[:, self._places.index(place)]
             else:
-                most = _LARGEST * self.limit
-                fulls = [min(self._full[index], most) for index in self._places if index in self._full]
-                full, usual = min(self._full.get(input_index, 0.0), most), sum(fulls) / max(len(fulls), 1)
-                mean = self.alone.mean(axis=0) * (full / usual if full and usual else 1.0)
-            deviation = (_PRIOR * mean) ** 2 + (_LEAST_PRIOR * self.limit) ** 2
-            self._rows[input_index] = mean.copy(), np.diag(deviation)
-        return self._rows[input_index]
+                apart = ELSEWHERE
+                usual = float(np.mean([min(self._full.get(k, most), most) for k in self._places]))
+                ratio = min(self._full.get(place, usual), most) / usual if usual else 1.0
+                mean = self._alone.mean(axis=1) * ratio
+            mean = np.minimum(mean, most)
+            own = np.diag((apart * mean) ** 2 + (LEAST * self.limit) ** 2)
+            self._rows[place] = mean, own + np.outer(mean, mean) * TOGETHER**2
+        return self._rows[place]
+
+
+class NoiseEstimates(Estimates):
+    """The noise that the units add to the outputs, and the noise up to which plans hold, for figures that jump.
+
+    Args:
+        limits: float64 ``[LIMITS]``, the chance of each limit; all calibrators share and correct one array.
+    """
+
+    def __init__(self, places: Sequence[int], alone: np.ndarray, full: Mapping[int, float], limits: np.ndarray) -> None:
+        super().__init__(places, alone, full, max(full.values(), default=1.0) or 1.0)
+        self._limits = limits
+
+    def usual(self, _limit: float) -> float:
+        """Returns the noise that a quarter of full INT8's is."""
+        return self.limit / 4
+
+    def learn(self, low: np.ndarray, measured: Measured, limit: float) -> None:
+        """Corrects the chances of the limits by whether a plan holds."""
+        (below,) = self._below(low[None], list(self._full))
+        self._limits *= (below if measured.loss <= limit else 1.0 - below) + 1e-9
+        self._limits /= self._limits.sum()
+
+    def chances(self, low: np.ndarray, places: Sequence[int], _limit: float) -> np.ndarray:
+        """Returns the chance of each set to have less noise than that up to which plans hold."""
+        chances: np.ndarray = self._below(low, places) @ self._limits
+        return chances
+
+    def _below(self, low: np.ndarray, places: Sequence[int]) -> np.ndarray:
+        """Returns the chance of each set's noise to be below each limit, ``[sets, LIMITS]``."""
+        noise = (low @ self.sums(places)).max(axis=1) / self.limit
+        return _normal_below(np.log(LIMITS[None] / np.maximum(noise, 1e-9)[:, None]) / LIMIT_SPREAD)
+
+
+def even_limits() -> np.ndarray:
+    """Returns the chances of the noise limits before anything is measured: all are equal."""
+    return np.full(len(LIMITS), 1.0 / len(LIMITS))
+
+
+def _normal_below(z: np.ndarray) -> np.ndarray:
+    """Returns the standard normal distribution function, by its approximation with tanh (Page, 1977)."""
+    below: np.ndarray = 0.5 * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (z + 0.044715 * z**3)))
+    return below
 
 
 @dataclass
-class EstimatedSearch:
-    """A search with one set of ranges, which can go on with other judged inputs and limits.
+class SetSearch:
+    """Searches the cheapest set of units with which a plan holds.
 
     Attributes:
-        measure: measures the plan that keeps a set high.
-        judged: the places of the inputs that count.
-        limit: the loss to aim at.
-        learns: measured losses are in the unit of the estimates. A task's are not: then the boldness alone is learned.
-        goes_on: asked before each plan: false ends the search.
-        best: the cheapest set that holds; None until there is one.
+        space: the units, their costs. The price of a set is its cost, and ``EACH`` for each unit.
+        estimates: those of each calibrator.
+        measure: measures the set of a calibrator, by its number.
+        judged: the places of the inputs that plans are judged on; it may grow.
+        limit: the largest loss that is good.
+        most: sets of this price or more are not measured.
+        best: the calibrator and the set with the least price of those that were measured to hold; None without any.
+        tried: what was measured, by calibrator and set.
     """
 
     space: Space
-    estimates: Estimates
-    measure: Callable[[Kept], Measured]
-    judged: Sequence[int]
+    estimates: list[Estimates]
+    measure: Callable[[int, Kept], Measured]
+    judged: list[int]
     limit: float
-    learns: bool = True
-    goes_on: Callable[[], bool] = lambda: True
-    best: Kept | None = None
-    _near: Kept | None = None
-    _costs: tuple[float, ...] = ()
-    _costs_near: Kept | None = None
-    """The costs of units beside this set: see ``Space.costs_near``."""
-    _tried: set[Kept] = field(default_factory=set)
-    _boldness: float = 0.0
-    _random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(_SEED))
+    most: float = math.inf
+    best: tuple[int, Kept] | None = None
+    tried: dict[tuple[int, Kept], Measured] = field(default_factory=dict)
+    _proposals: dict[int, list[Kept]] = field(default_factory=dict)
+    _prices: dict[Kept, float] = field(default_factory=dict)
+    _expected: float = 1.0
+    _held: float = 1.0
+    _random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
 
-    def expected(self) -> float:
-        """Returns the cost of the cheapest set by the estimates."""
-        costs, limits = np.array(self.space.costs), np.full(len(self.judged), self.limit)
-        random = np.random.default_rng(_SEED)
-        high = cheapest_within(self.estimates.rows(self.judged), costs, limits, random, self.best)
-        return self.space.cost(np.flatnonzero(high).tolist())
+    def price(self, kept: Kept) -> float:
+        """Returns the price of a set."""
+        if kept not in self._prices:
+            self._prices[kept] = self.space.cost(kept) + EACH * len(kept)
+        return self._prices[kept]
 
-    def sensitivities(self) -> Sensitivities:
-        """Returns the losses of units alone as they were measured, for their gains too."""
-        losses = tuple(self.estimates.alone.max(axis=0).tolist())
-        return Sensitivities(losses, losses)
+    def aim(self, limit: float, most: float = math.inf) -> None:
+        """Goes on with another limit and bound of the price; what was measured counts for them too."""
+        self.limit, self.most = limit, most
+        self.choose_again()
 
-    def improved(self, bound: float, patience: int, *, once: bool = False) -> bool:
-        """Looks for sets that hold and cost less than ``best`` and a bound; returns true if there is one.
+    def choose_again(self, failed: Collection[tuple[int, Kept]] = ()) -> None:
+        """Takes the cheapest set that was measured to hold, without those that failed elsewhere."""
+        self.best = None
+        self._proposals = {}
+        for choice in sorted(self.holding(), key=lambda choice: self.price(choice[1])):
+            if choice not in failed and self.price(choice[1]) < self.most:
+                self.best = choice
+                break
+
+    def holding(self) -> list[tuple[int, Kept]]:
+        """Returns the calibrators and sets that were measured to hold on all inputs that are judged now."""
+        judged = set(self.judged)
+        return [
+            choice
+            for choice, measured in self.tried.items()
+            if measured.loss <= self.limit and (not measured.losses or measured.losses.keys() >= judged)
+        ]
+
+    def take(self, number: int, kept: Kept) -> bool:
+        """Measures a set with a calibrator, learns from it, and returns true if it holds."""
+        measured = self.tried[number, kept] = self.measure(number, kept)
+        low = np.ones(len(self.space.units), bool)
+        low[sorted(kept)] = False
+        self.estimates[number].learn(low, measured, self.limit)
+        holds = measured.loss <= self.limit
+        self._proposals = {} if holds else {k: sets for k, sets in self._proposals.items() if k != number}
+        return holds
+
+    def step(self, worth: Callable[[float], float]) -> bool:
+        """Measures the set with the largest expected saving; returns false if none is worth a plan.
 
         Args:
-            bound: the cost that sets have to stay below.
-            patience: the number of plans that may miss one after another.
-            once: the first such set ends the search.
+            worth: returns the least saving that is worth a plan, for the price of the best set.
         """
-        misses, step, cheaper = 0, _SHYER, False
-        while misses < patience and self.goes_on() and not (once and cheaper):
-            kept = self._proposed(bound if self.best is None else min(bound, self.space.cost(self.best)))
-            if kept is None:
-                break
-            if self._holds(kept):
-                self._boldness += _BOLDER / 4 if self._near is not None else step / 4
-                self.best = self._near = kept
-                misses, step, cheaper = 0, _SHYER, True
-            else:
-                misses += 1
-                self._boldness -= step
-                step = _SHYER if self._near is not None else min(2.0 * step, 1.0)
-        return cheaper
+        best_price = min(self.most, self.price(self.space.all if self.best is None else self.best[1]))
+        offers = list(self._offers(best_price))
+        if not offers:
+            return False
+        expected, chance, number, kept = max(offers, key=lambda offer: offer[0])
+        if expected < worth(best_price):
+            return False
+        holds = self.take(number, kept)
+        self._expected += chance
+        self._held += holds
+        if holds:
+            self.best = number, kept
+        return True
 
-    def refined(self, patience: int) -> bool:
-        """Makes ``best`` cheaper: each unit of it is lowered, and what that tells is used for further sets.
+    def _offers(self, best_price: float) -> Iterator[tuple[float, float, int, Kept]]:
+        """Yields for each calibrator the best candidate: its expected saving, its chance, the calibrator, the set."""
+        for number, estimates in enumerate(self.estimates):
+            if number not in self._proposals:
+                self._proposals[number] = self._candidates(number)
+            cheaper = (kept for kept in self._proposals[number] if self.price(kept) < best_price)
+            sets = [kept for kept in cheaper if (number, kept) not in self.tried]
+            if not sets:
+                continue
+            low = np.ones((len(sets), len(self.space.units)), bool)
+            for row, kept in enumerate(sets):
+                low[row, sorted(kept)] = False
+            chances = estimates.chances(low, self.judged, self.limit)
+            expected = chances * min(1.0, self._held / self._expected)
+            least = [LEAST_CHANCE if self._may_mislead(kept) else 0.0 for kept in sets]
+            prices = np.array([self.price(kept) for kept in sets])
+            savings = np.maximum(expected, least) * (best_price - prices)
+            first = int(savings.argmax())
+            yield float(savings[first]), float(chances[first]), number, sets[first]
 
-        The estimates are most accurate around the plans that were measured. Returns true if ``best`` changed.
+    def _may_mislead(self, kept: Kept) -> bool:
+        """Returns true for sets of which estimates do not decide: those of few units, and parts of a small best set.
+
+        Errors that cancel look bad alone: no sum of estimates shows it.
         """
-        before, around = self.best, None
-        while self.best is not None and self.best != around and self.goes_on():
-            around = self.best
-            for unit in sorted(around, key=lambda unit: (-self.space.costs[unit], unit)):
-                kept = self.best - {unit}
-                if self.goes_on() and kept not in self._tried and self._holds(kept):
-                    self.best = self._near = kept
-            self._boldness = 0.0
-            self.improved(math.inf, patience)
-        return self.best != before
+        best = frozenset() if self.best is None else self.best[1]
+        return len(self.space.units) <= FEW or (len(best) <= SMALL and kept < best)
 
-    def corrected(self, losses: Mapping[int, float]) -> None:
-        """Gives up ``best``, which misses on inputs or in settings that it was not judged in."""
-        if self.best is not None and self.learns:
-            self.estimates.learn(self._low(self.best), losses)
-        self.best = None
+    def _candidates(self, number: int) -> list[Kept]:
+        """Returns sets that may be cheaper: covers by the estimates, and the best set with a unit less or exchanged."""
+        units = range(len(self.space.units))
+        if len(units) <= FEW:
+            return [frozenset(unit for unit in units if bits >> unit & 1) for bits in range(2 ** len(units))]
+        estimates = self.estimates[number]
+        best = None if self.best is None else self.best[1]
+        costs = np.array(self.space.costs_near(best or frozenset())) + EACH
+        rows = estimates.sums(self.judged) + 1e-12
+        usual = estimates.usual(self.limit)
+        sets: dict[Kept, None] = {}
+        for factor in FACTORS:
+            varied = rows * np.exp(SPREAD * self._random.standard_normal((len(rows), 1)))
+            for estimated in (rows, varied):
+                sets[cover(estimated, costs, np.full(rows.shape[1], usual * factor))] = None
+        if best is not None and self.best is not None and self.best[0] == number:
+            for changed in self._near(best, rows, costs, usual):
+                sets[changed] = None
+        return list(sets)
 
-    def _holds(self, kept: Kept) -> bool:
-        self._tried.add(kept)
-        result = self.measure(kept)
-        if self.learns:
-            self.estimates.learn(self._low(kept), result.losses)
-        return result.holds
-
-    def _low(self, kept: Kept) -> np.ndarray:
-        return ~np.isin(np.arange(len(self.space.units)), sorted(kept))
-
-    def _proposed(self, bound: float) -> Kept | None:
-        """Returns the cheapest set by the estimates, as shy as possible; None if all cost too much, or were tried."""
-        if self._costs_near != self._near:
-            self._costs, self._costs_near = self.space.costs_near(self._near or frozenset()), self._near
-        rows, costs = self.estimates.rows(self.judged), np.array(self._costs or self.space.costs)
-        self._boldness = min(max(self._boldness, _SHYEST), _BOLDEST)
-        while self._boldness <= _BOLDEST:
-            limits = np.full(len(self.judged), self.limit * math.exp(self._boldness))
-            for number in range(_VARIED):
-                spread = _SPREAD if number else 0.0
-                varied = rows * np.exp(spread * self._random.standard_normal((len(costs), 1)))
-                high = cheapest_within(varied, costs, limits, self._random, self._near)
-                kept = frozenset(np.flatnonzero(high).tolist())
-                if self.space.cost(kept) > bound * _CHEAPER and not number:
-                    break
-                if kept not in self._tried and self.space.cost(kept) <= bound * _CHEAPER:
-                    return kept
-            self._boldness += _BOLDER
-        return None
+    def _near(self, best: Kept, rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[Kept]:
+        """Yields the best set without each of its units: as it is, covered anew, and with a cheaper unit instead."""
+        others = [unit for unit in range(len(costs)) if unit not in best]
+        limits = np.maximum(rows[others].sum(axis=0), usual)
+        swaps = len(best) * len(others) <= SWAPS
+        if len(best) <= SMALL:
+            for count in range(len(best)):
+                yield from map(frozenset, combinations(sorted(best), count))
+        for unit in sorted(best):
+            yield best - {unit}
+            dear = costs.copy()
+            dear[unit] = np.inf
+            yield cover(rows, dear, limits, best - {unit})
+            for other in others if swaps else ():
+                if costs[other] < costs[unit]:
+                    yield best - {unit} | {other}
 
 
-def cheapest_within(
-    rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, random: np.random.Generator, start: Collection[int] | None
-) -> np.ndarray:
-    """Returns a cheap set of units, bool ``[units]``, without which the sums of the rest are within the limits.
+def cover(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, start: Collection[int] = ()) -> Kept:
+    """Returns a cheap set of units without which the sums of the others stay within limits, by help for cost.
 
     Args:
-        rows: float64 ``[units, inputs]``, what each unit adds if it is not in the set.
-        costs: float64 ``[units]``.
-        limits: float64 ``[inputs]``.
-        start: a set to begin with, besides the empty one.
+        rows: float64 ``[units, places]``, what each unit adds.
+        limits: float64 ``[places]``.
+        start: units that are in the set from the start.
     """
-    best = _completed(rows, costs, limits, np.zeros(len(costs), bool))
-    least = float(np.add.reduce(costs[best]))
-    if start is not None:
-        high = np.zeros(len(costs), bool)
-        high[sorted(start)] = True
-        candidate = _completed(rows, costs, limits, high)
-        if (cost := float(np.add.reduce(costs[candidate]))) < least:
-            best, least = candidate, cost
-    begun: set[tuple[int, bytes]] = set()
-    for _ in range(_CHOICES):
-        inside = np.flatnonzero(best)
-        if not len(inside):
-            break
-        out = random.choice(inside, min(len(inside), int(random.integers(1, _OUT))), replace=False)
-        changed = best.copy()
-        changed[out] = False
-        if (key := (int(out[0]), changed.tobytes())) in begun:
-            continue  # it leads to the same set, which was no cheaper
-        begun.add(key)
-        dearer = costs.copy()
-        dearer[out[0]] = np.inf
-        candidate = _completed(rows, dearer, limits, changed)
-        if (cost := float(np.add.reduce(costs[candidate]))) < least:
-            best, least = candidate, cost
-    return best
-
-
-def _completed(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Adds the units to a set that help most for their cost until the limits hold; then leaves out what it can.
-
-    Most of a search's own time is spent here, on arrays so small that the calls count: hence ufuncs' own ``reduce``.
-    """
-    high = high.copy()
-    open_costs = np.where(high, np.inf, costs)  # a unit in the set helps no more
-    sums = np.add.reduce(rows[~high], axis=0)
-    while np.maximum.reduce(over := sums - limits) > 0.0:
-        helps = np.add.reduce(np.minimum(rows, np.maximum(over, 0.0)), axis=1) / open_costs
+    high = np.zeros(len(costs), bool)
+    high[list(start)] = True
+    sums = rows[~high].sum(axis=0)
+    while ((over := sums - limits) > 0.0).any():
+        helps = np.minimum(rows, over.clip(min=0.0)).sum(axis=1) / costs
+        helps[high] = -1.0
         unit = int(helps.argmax())
         if helps[unit] <= 0.0:
-            return np.ones(len(costs), bool)
-        high[unit], open_costs[unit] = True, np.inf
+            return frozenset(range(len(costs)))
+        high[unit] = True
         sums = sums - rows[unit]
-    inside = np.flatnonzero(high)
-    spare = inside[np.logical_and.reduce(sums + rows[inside] <= limits, axis=1)]
-    for unit in sorted(spare.tolist(), key=lambda unit: -float(costs[unit])):
-        if np.logical_and.reduce((more := sums + rows[unit]) <= limits):
-            high[unit], sums = False, more
-    return high
+    for unit in sorted(np.flatnonzero(high).tolist(), key=lambda unit: -costs[unit]):
+        if (sums + rows[unit] <= limits).all():
+            high[unit] = False
+            sums = sums + rows[unit]
+    return frozenset(np.flatnonzero(high).tolist())

@@ -57,31 +57,6 @@ class GivenInputs:
         return len(self.feeds)
 
 
-@dataclass(frozen=True)
-class Margin:
-    """A share of the loss allowed that a plan has to leave unused.
-
-    Attributes:
-        share: a share of the loss allowed, 0 to 1.
-        spared: the number of inputs that may use it.
-    """
-
-    share: float = 0.0
-    spared: int = 0
-
-    def loss(self, losses: Collection[float]) -> float:
-        """Returns the loss to compare with the budget, from the losses by input; infinite without any.
-
-        It is the largest loss, or that of the inputs that are not spared, divided by 1 - ``share``, if that is larger.
-        """
-        ranked = sorted(losses, reverse=True)
-        counting = ranked[self.spared :]
-        return max([*ranked[:1], *(loss / (1.0 - self.share) for loss in counting[:1])], default=math.inf)
-
-
-NO_MARGIN = Margin()
-
-
 class PoolLoss(Protocol):
     """Returns the loss of a pool from what differs and all that was compared; ``alone``: one input's part of a miss."""
 
@@ -109,7 +84,6 @@ class EachInput:
     """Measures plans on inputs, one input at a time; the input that was missed most often comes first.
 
     Attributes:
-        margin: the margin that plans must leave; it can be changed at any time.
         taken: the number of losses taken so far, one input each; those of an earlier run in the journal count too.
 
     Args:
@@ -154,7 +128,6 @@ class EachInput:
         self._together = together
         self._pools = pools
         self._inferences = Inferences(given.feeds, judge, runner)
-        self.margin = NO_MARGIN
         self.taken = 0
 
     def losses(
@@ -206,13 +179,10 @@ class EachInput:
         plan = self._canonical(plan)
         return self._largest(plan, among) if self._known(plan) else None
 
-    def without_margin(self, plan: PrecisionPlan) -> float:
-        """Returns the loss of a plan on the inputs that it was run on, whatever margin it has to leave."""
+    def loss(self, plan: PrecisionPlan) -> float:
+        """Returns the loss of a plan on the inputs that it was run on."""
         losses = self._known(self._canonical(plan))
-        if self._together is not None:
-            return self._loss(losses, losses)
-        pooled = self._pooled(losses, losses).values()
-        return max([loss.share for loss in losses.values()] + [*pooled], default=math.inf)
+        return self._loss(losses, losses)
 
     def pools_differ(self, plan: PrecisionPlan) -> bool:
         """Returns true if a plan differs in a pool on an input that it was run on."""
@@ -235,8 +205,8 @@ class EachInput:
         With ``together``, the inputs to come count as if the plan were like FP32 there.
         """
         if self._together is None:
-            each = self.margin.loss([loss.share for loss in losses.values()])
-            return max([each, *self._pooled(losses, among).values()])
+            each = [loss.share for loss in losses.values()]
+            return max([*each, *self._pooled(losses, among).values()], default=math.inf)
         if any(math.isinf(loss.share) for loss in losses.values()):
             return math.inf
         different = sum(loss.share * loss.items for loss in losses.values())

@@ -390,7 +390,7 @@ class MeasuringOptions(
         curve: On that session, measure every boundary (full), every sixteenth and all where the loss changes
             (adaptive), or only what shows the suspects (culprits). auto: adaptive from 401 quantizable layers on, else
             full.
-        margin: Keep this share of the allowed loss in reserve for unseen inputs (from 20 inputs on).
+        margin: Keep this share of the allowed loss in reserve for unseen inputs, where that costs little more.
         cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
     """
 
@@ -403,7 +403,7 @@ class MeasuringOptions(
     dla: Annotated[int | None, TENSORRT(kinds.whole(least=0))] = None
     strategy: Annotated[str, SEARCH(kinds.choice(AUTO, EXHAUSTIVE, BISECT), expert=True)] = AUTO
     curve: Annotated[str, SEARCH(kinds.choice(AUTO, FULL, ADAPTIVE, CULPRITS), expert=True)] = AUTO
-    margin: Annotated[kinds.Share, SEARCH(kinds.number(least=0, most=0.9, share=True), expert=True)] = 0.2
+    margin: Annotated[kinds.Share, SEARCH(kinds.number(least=0, most=0.9, share=True), expert=True)] = 0.5
     cluster: Annotated[str, RESOURCES(kinds.TEXT, without="in this process")] = ""
 
     def __post_init__(self) -> None:

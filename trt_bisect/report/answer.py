@@ -147,8 +147,9 @@ class AnswerFacts:
         doubts: what contradicts the recipe's similarity, or that of full INT8 if it passes; the kinds are words of
             ``analyzer.doubts``.
         aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
-        margin: the share of the loss allowed that a recipe had to leave unused on the inputs given.
-        spared: the number of inputs that may use the margin.
+        margin: the share of the loss allowed that the recipe leaves unused on the inputs given; 0 where it may use all.
+        cheapest: the cheapest set of layers that holds, where the recipe costs a little more to be likelier to hold on
+            other inputs; None otherwise.
         not_done: what was not done because the run was stopped, a clause each; empty if it came to its end.
         confidence: what the verdict rests on: inputs, arithmetic, noise, layers that only follow.
         close: noise could reverse the verdict on the recipe.
@@ -163,7 +164,7 @@ class AnswerFacts:
     settings: Mapping[str, float | None] = field(default_factory=dict)
     aim: float | None = None
     margin: float = 0.0
-    spared: int = 0
+    cheapest: PlanFigures | None = None
     half_gain: PlanFigures | None = None
     in_fp16: PlanFigures | None = None
     in_fp32: PlanFigures | None = None
@@ -212,7 +213,6 @@ class RecipeLayers:
         meets: the recipe meets the threshold.
         untested: those that were not shown to be needed: steps back are limited in large networks and stopped runs.
         faster: those that are not needed, and stay high as the plan is predicted to be slower without them.
-        for_fp16: those that are not needed in FP32: with them, all layers can be in FP16, which costs less.
     """
 
     high: tuple[str, ...] = ()
@@ -220,7 +220,6 @@ class RecipeLayers:
     meets: bool = False
     untested: tuple[str, ...] = ()
     faster: tuple[str, ...] = ()
-    for_fp16: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

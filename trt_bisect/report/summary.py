@@ -38,7 +38,7 @@ DOUBTING = (DOUBTED, DATA, PART, RANDOM)
 EXPERIMENT, FIXED = "experiment", "fixed"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
 TASK, UNSURE = "task", "unsure"
-FASTER, FOR_FP16 = "faster", "for fp16"
+FASTER = "faster"
 BUDGET = "budget"
 INTEGERS, LENGTHS, SCORES, VARYING = "integers", "rows", "scores", "variation"
 HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe", "ranges", "too expensive"
@@ -373,10 +373,7 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings, fu
     if recipe.faster:
         why = f"the engine is predicted to be slower with them in {low}, as the types of tensors change more often"
         yield _line(FASTER, f"{listed(recipe.faster, _NAMED)} also in high precision: {why}.", recipe.faster)
-    if recipe.for_fp16:
-        why = "with them, all layers of the recipe can be in FP16, which costs less than fewer in FP32"
-        yield _line(FOR_FP16, f"{listed(recipe.for_fp16, _NAMED)} also in high precision: {why}.", recipe.for_fp16)
-    judged = {row.name for row in report.layers if row.taken_back is not None}.union(recipe.for_fp16)
+    judged = {row.name for row in report.layers if row.taken_back is not None}
     unbuilt = [name for name in recipe.added if name not in recipe.untested and name not in judged]
     if unbuilt:
         yield _line(UNJUDGED, f"no engine with {listed(unbuilt, _NAMED)} in {low} could be measured.", unbuilt)
@@ -424,8 +421,9 @@ def _missed_by_weak(report: Report, rule: Rule) -> str:
     if answer is None or not any(only_margin):
         return noise
     least = threshold_text(rule.metric.name, rule.metric.value(rule.budget * (1.0 - answer.margin)))
-    spared = f" but {answer.spared}" if answer.spared else ""
-    margin = f"only the recipe's margin ({least} on all of your inputs{spared})"
+    margin = f"only the recipe's margin ({least} on all of your inputs)"
+    if not answer.margin:
+        margin = "nothing on your inputs, and is high to keep the mean loss small"
     return margin if all(only_margin) else f"{margin}, or {noise}"
 
 

@@ -310,7 +310,6 @@ def _recipe_layers(answer: Answer) -> RecipeLayers:
         meets=answer.meets,
         untested=names(answer.untested),
         faster=names(recipe.space.layers(recipe.faster)),
-        for_fp16=names(recipe.space.layers(recipe.for_fp16)),
     )
 
 

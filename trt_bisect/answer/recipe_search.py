@@ -1,0 +1,402 @@
+"""The search of a recipe where one session runs all plans: passes over one state.
+
+State: what was measured of each set of units with each calibrator (``SetSearch.tried``), and the estimates made of it.
+
+    1 alone      each unit alone low, on the worst inputs, with each promising calibrator
+    2 cheaper    the set worth measuring next, until none is (``driver.estimated``)
+    3 check      the cheapest set on all inputs in all settings; inputs on which it misses are judged from then on
+    4 put back   each unit of it, the most expensive first; a unit that is not needed goes. What that teaches may make
+                 another set worth measuring: back to 2, until nothing is cheaper
+    5 reserve    passes 2 to 4 with half of the loss allowed, among sets that cost at most a quarter more
+
+The cheapest set uses all of the loss allowed on the worst input given, and inputs that were not given lose more. So a
+set that leaves half of it unused is taken where it costs little more; otherwise, of the sets measured to hold that cost
+little more, the one with the smallest mean loss. On eight networks 12 of 171 unseen inputs missed with it, 19 with the
+cheapest set.
+
+Units stay high in FP16 where all units in FP16 lose little. Otherwise they stay high in FP32, and the same search, with
+FP16 as the low precision and the units of the recipe as all units, finds those that FP16 suffices for.
+
+Invariants. Every set that is returned was measured as a whole plan on all inputs given, in all settings. Each of its
+units was put back and measured too. An accuracy is judged by the same passes, with ``NoiseEstimates``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import numpy as np
+
+from trt_bisect.answer.in_fp16 import may_be_in_fp16, middle_space, with_units_in
+from trt_bisect.answer.plans import AnswerPlans
+from trt_bisect.answer.validation import PutBack, Recipe, SimilarityTarget, Target
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.driver.estimated import Estimates, Measured, NoiseEstimates, SetSearch, even_limits
+from trt_bisect.driver.search_space import Kept, Space
+from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
+from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.report.answer import AS_CHEAP, OFF, OWN
+
+JUDGED = 32
+"""The number of inputs that plans are judged on at first: the worst ones in full INT8."""
+ALONE = 2
+"""The number of inputs on which each unit is measured alone."""
+WORTH = {QUICK: 0.05, DEFAULT: 0.002, THOROUGH: 0.0002}
+"""By effort, the least expected saving that is worth a plan, as a share of the price of the best set."""
+WORTH_AT_LEAST = 2e-4
+"""The same, as a share of INT8's gain in speed, times the ratio of the effort to the default."""
+SWEEPS = {QUICK: 1.0, DEFAULT: 2.0, THOROUGH: math.inf}
+"""By effort, the single inferences that a search may take, as a multiple of the units and the inputs given."""
+LEAST_ALLOWED = 400
+"""A search may always take so many."""
+RESERVED = 0.3
+"""The share of these that is left for putting units back."""
+LITTLE_MORE = 1.25
+"""A set that leaves half of the loss allowed unused may cost so many times as much as the cheapest one."""
+SO_MUCH = 0.8
+"""A recipe is passed on during the search if its price is at most this share of that of the last one."""
+EQUAL = 0.01
+"""Sets whose prices differ by less than this share are equally good."""
+CLOSER = 0.97
+"""After a set misses in another setting only, the limit of the search is lowered to this share."""
+FP16_SAVES = {MIXED: 0.0, "": AS_CHEAP}
+"""By ``--precision``, what FP16 has to save for units to stay high in it."""
+FP16_LOSES = 0.25
+"""Units stay high in FP16 where all units in FP16 lose at most this share of the loss allowed."""
+
+
+def allowed(effort: str, units: int, inputs: int) -> float:
+    """Returns the number of single inferences that a search may take; each unit's gain takes one more after it."""
+    return max((SWEEPS[effort] * inputs - 1.0) * units, LEAST_ALLOWED)
+
+
+def searched(
+    plans: AnswerPlans,
+    target: Target,
+    space: Space,
+    ranges: Sequence[Ranges],
+    effort: str,
+    on_recipe: Callable[[Recipe], None],
+) -> tuple[Recipe, Mapping[str, Kept]]:
+    """Searches the recipe, with its units in FP16 where that is good enough.
+
+    Args:
+        space: the units in FP32, with the budget of the target.
+        ranges: the scales of each calibrator to try, those in use first.
+
+    Returns:
+        The recipe, which misses where every set does; and the cheapest set that holds, by the digest of its ranges.
+    """
+    saves = FP16_SAVES.get(plans.options.precision)
+    if saves is None or not may_be_in_fp16(plans, space, space.all):
+        search = RecipeSearch(plans, target, space, ranges, effort, on_recipe)
+        return search.found(), search.sets_by_calibrator()
+    in_half = with_units_in(space, space.all, Precision.FP16, plans.costs)
+    (loss,) = target.losses([in_half.plan(space.all)], ranges[0])
+    if loss is None or loss > FP16_LOSES * space.budget:
+        search = RecipeSearch(plans, target, space, ranges, effort, on_recipe)
+        recipe = search.found()
+        return _partly_in_fp16(recipe, plans, target, effort, saves) or recipe, search.sets_by_calibrator()
+    search = RecipeSearch(plans, target, in_half, ranges, effort, on_recipe)
+    recipe = search.found()
+    in_fp32 = replace(recipe, space=space)
+    if recipe.holds and in_fp32.cost <= recipe.cost + saves:
+        in_fp32 = in_fp32.checked_by(target)
+        recipe = in_fp32 if in_fp32.holds else recipe
+    return recipe, search.sets_by_calibrator()
+
+
+def in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target) -> Recipe:
+    """Returns a recipe with all its units in FP16, if that is allowed, good enough, and saves enough; else as it is."""
+    saves = FP16_SAVES.get(plans.options.precision)
+    if saves is None or not recipe.holds or not may_be_in_fp16(plans, recipe.space, recipe.kept):
+        return recipe
+    changed = replace(recipe, space=with_units_in(recipe.space, recipe.kept, Precision.FP16, plans.costs))
+    if changed.cost > recipe.cost - saves:
+        return recipe
+    changed = changed.checked_by(target)
+    return changed if changed.holds else recipe
+
+
+def _partly_in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target, effort: str, saves: float) -> Recipe | None:
+    """Puts as many units of a recipe into FP16 as are good enough there; None if that saves too little."""
+    space, units = recipe.space, sorted(recipe.kept)
+    if not recipe.holds or not units:
+        return None
+    middle = middle_space(space, units, plans.costs)
+    high = RecipeSearch(plans, target, middle, [recipe.experiment.ranges], effort, lambda _: None).cheapest()
+    lowered = {unit for number, unit in enumerate(units) if number not in high.kept}
+    changed = replace(recipe, space=with_units_in(space, lowered, Precision.FP16, plans.costs))
+    if not high.holds or not lowered or changed.cost > recipe.cost - saves:
+        return None
+    changed = changed.checked_by(target)
+    return changed if changed.holds else None
+
+
+@dataclass
+class RecipeSearch:
+    """Searches a recipe with some calibrators.
+
+    Attributes:
+        plans: measures plans.
+        target: judges them.
+        space: the units to choose from, with the budget of the target.
+        ranges: the scales of each calibrator, those in use first.
+        effort: how far a recipe is made cheaper.
+        on_recipe: called with each checked recipe that is cheaper than the one before.
+    """
+
+    plans: AnswerPlans
+    target: Target
+    space: Space
+    ranges: Sequence[Ranges]
+    effort: str
+    on_recipe: Callable[[Recipe], None]
+
+    def __post_init__(self) -> None:
+        self._by_similarity = isinstance(self.target, SimilarityTarget)
+        self._jumps = self.plans.experiment.rule.metric.jumps or not self._by_similarity
+        self._limits = even_limits()
+        self.sets = SetSearch(self.space, [], self._measure, self.plans.judged, self.space.budget)
+        self._failed: set[tuple[int, Kept]] = set()
+        self._told = math.inf
+
+    def found(self) -> Recipe:
+        """Returns the recipe, with a reserve if that costs little more; it misses where every set does."""
+        cheapest = self.cheapest()
+        cheapest = replace(cheapest, equals=self._equal_to(cheapest))
+        share = float(self.plans.setup.options.margin)
+        if not share or self._jumps or not cheapest.kept or not cheapest.holds:
+            return cheapest
+        return self._with_reserve(cheapest, share)
+
+    def _equal_to(self, recipe: Recipe) -> tuple[Kept, ...]:
+        """Returns other sets of the same price that were measured to hold with the ranges of a recipe."""
+        most = self.sets.price(recipe.kept) * (1.0 + EQUAL)
+        digest = recipe.experiment.ranges.digest()
+        holding = [kept for number, kept in self.sets.holding() if self.ranges[number].digest() == digest]
+        return tuple(kept for kept in holding if not kept >= recipe.kept and self.sets.price(kept) <= most)
+
+    def cheapest(self) -> Recipe:
+        """Returns the cheapest recipe, each unit of which is needed; it misses where every set does."""
+        everything = self._checked(0, self.space.all)
+        if not everything.holds:
+            return replace(everything, meets=False)
+        self.sets.estimates += [self._estimates(ranges) for ranges in self.ranges]
+        self.plans.setup.progress.stage("Searching for the cheapest recipe", None)
+        return self._cheapest(everything)
+
+    def sets_by_calibrator(self) -> dict[str, Kept]:
+        """Returns by the digest of the ranges the cheapest set that was measured to hold with them."""
+        sets: dict[str, Kept] = {}
+        for number, kept in sorted(self.sets.tried, key=lambda choice: self.sets.price(choice[1]), reverse=True):
+            if self.sets.tried[number, kept].loss <= self.space.budget:
+                sets[self.ranges[number].digest()] = kept
+        return sets
+
+    # Pass 1: alone
+
+    def _estimates(self, ranges: Ranges) -> Estimates:
+        """Measures each unit alone on the inputs that full INT8 loses most on; returns estimates that begin with it.
+
+        The other units are in FP32 even where FP16 suffices for them: it adds little, and its emulation takes long.
+        """
+        plans, space = self.plans, replace(self.space, others={})
+        plans.setup.progress.stage(f"Each layer alone with ranges of {ranges.origin}", len(space.units))
+        evaluator = plans.noise(ranges) if self._jumps else plans.each(ranges)
+        all_low = space.plan(frozenset())
+        evaluator.losses([all_low], plans.judged, to_the_end=True)
+        full = evaluator.by_place(all_low)
+        places = sorted(plans.judged, key=lambda place: -full.get(place, 0.0))[:ALONE]
+        alone = [space.plan(space.all - {unit}) for unit in sorted(space.all)]
+        evaluator.losses(alone, places, lambda _: plans.setup.progress.step("", len(places)), to_the_end=True)
+        losses = [evaluator.by_place(plan) for plan in alone]
+        figures = np.array([[of_plan.get(place, math.inf) for place in places] for of_plan in losses])
+        if self._jumps:
+            return NoiseEstimates(places, figures, full, self._limits)
+        return Estimates(places, figures, full, space.budget)
+
+    # Pass 2: cheaper
+
+    def _improve(self) -> None:
+        """Measures sets until none is worth it, or the inferences allowed are taken."""
+        effort = WORTH[self.effort] / WORTH[DEFAULT]
+
+        def worth(best_price: float) -> float:
+            return max(WORTH[self.effort] * best_price, WORTH_AT_LEAST * effort)
+
+        while self.plans.left(RESERVED) > 0 and self.sets.step(worth):
+            self._tell()
+
+    def _tell(self) -> None:
+        """Checks the best set and passes it on, if it is much cheaper than the last one: a stopped run has it."""
+        if self.sets.best is None or self.sets.price(self.sets.best[1]) > SO_MUCH * self._told:
+            return
+        number, kept = self.sets.best
+        recipe = self._checked(number, kept)
+        if recipe.holds:
+            self._told = self.sets.price(kept)
+            self.on_recipe(recipe)
+
+    def _measure(self, number: int, kept: Kept) -> Measured:
+        """Measures a set on the judged inputs, then on all, then with scales moved a little; ends where it misses."""
+        plans, ranges, plan = self.plans, self.ranges[number], self.space.plan(kept)
+        limit = self.space.budget
+        loss = self._loss(plan, ranges)
+        if not self._by_similarity:
+            return Measured(loss, {})
+        if loss <= limit:
+            (of_all,) = plans.losses([plan], ranges, plans.inputs.counting)
+            loss = math.inf if of_all is None else of_all
+        losses = plans.each(ranges).by_place(plan)
+        mean = math.inf
+        if loss <= limit:
+            mean = fmean(losses[place] for place in plans.inputs.counting)
+            if ranges.scales:
+                moved, losses = plans.nudged(plan, ranges)
+                loss = max(loss, moved)
+        plans.join(plans.exceeding(losses, self.sets.limit))
+        return Measured(loss, {place: losses[place] for place in plans.judged if place in losses}, mean)
+
+    def _loss(self, plan: PrecisionPlan, ranges: Ranges) -> float:
+        (loss,) = self.target.losses([plan], ranges)
+        return math.inf if loss is None else loss
+
+    # Pass 3: check
+
+    def _cheapest(self, otherwise: Recipe) -> Recipe:
+        """Returns the cheapest recipe that the passes find within the limit and the bound of the search."""
+        best, bound = otherwise, min(self.sets.most, self.sets.price(otherwise.kept))
+        while True:
+            self._improve()
+            if self.sets.best is None or self.sets.price(self.sets.best[1]) >= bound:
+                return best
+            number, kept = self.sets.best
+            candidate = self._checked(number, kept)
+            if candidate.checked.worst > self.sets.limit:
+                self._failed.add((number, kept))
+                if not self.plans.join(candidate.checked.missed):
+                    self.sets.limit *= CLOSER
+                self.sets.choose_again(self._failed)
+                continue
+            best = self._without_unneeded(number, candidate)
+            bound = self.sets.price(best.kept)
+            self.sets.best = number, best.kept
+            self.on_recipe(best)
+
+    # Pass 4: put back
+
+    def _without_unneeded(self, number: int, recipe: Recipe) -> Recipe:
+        """Returns a recipe of which each unit is needed: each is put back, the most expensive first.
+
+        Units that are not needed on the inputs go at once; one check in all settings follows for all of them, and
+        bisection finds the first one that another setting needs. A unit stays if the plan costs more without it.
+        """
+        space = self.space
+        elsewhere = set[int]()
+        while True:
+            kept, gone = recipe.kept, list[int]()
+            waiting = deque(sorted(kept - elsewhere, key=lambda unit: -space.costs[unit]))
+            stays = list[int]()
+            while waiting:
+                unit = waiting.popleft()
+                smaller = kept - {unit}
+                if space.cost(smaller) > space.cost(kept) or not self._holds(number, smaller):
+                    stays.append(unit)
+                    continue
+                kept = smaller
+                gone.append(unit)
+                waiting.extend(stays)
+                stays.clear()
+            if not gone:
+                return recipe
+            recipe, needed = self._checked_without(recipe, gone)
+            if needed is None:
+                return recipe
+            elsewhere.add(needed)
+
+    def _holds(self, number: int, kept: Kept) -> bool:
+        """Returns true if a set holds on all inputs; it is measured at most once, and teaches the estimates."""
+        if (number, kept) not in self.sets.tried:
+            return self.sets.take(number, kept)
+        return self.sets.tried[number, kept].loss <= self.sets.limit
+
+    def _checked_without(self, recipe: Recipe, gone: Sequence[int]) -> tuple[Recipe, int | None]:
+        """Returns a recipe without as many of some units as all settings allow, and the first unit that they need."""
+        count, done, failing, smaller = len(gone), 0, len(gone) + 1, recipe
+        while count > done:
+            candidate = replace(recipe, kept=recipe.kept.difference(gone[:count])).checked_by(self.target)
+            if candidate.checked.worst <= self.sets.limit:
+                done, smaller = count, candidate
+            else:
+                failing = count
+            count = done + (failing - done) // 2
+        return smaller, gone[done] if done < len(gone) else None
+
+    # Pass 5: reserve
+
+    def _with_reserve(self, cheapest: Recipe, share: float) -> Recipe:
+        """Returns a recipe that is likelier to hold on other inputs, if it costs little more than the cheapest one.
+
+        Args:
+            share: the share of the loss allowed that a recipe leaves unused.
+        """
+        most = LITTLE_MORE * self.sets.price(cheapest.kept)
+        self.plans.setup.progress.stage("A recipe with a reserve", None)
+        self.sets.aim(self.space.budget * (1.0 - share), most)
+        everything = replace(cheapest, kept=self.space.all)
+        reserved = self._cheapest(everything)
+        if reserved is not everything:
+            aim = self.space.budget * (1.0 - share)
+            return replace(reserved, aim=aim, reserve=share, cheapest=self._cheaper(cheapest, reserved))
+        self.sets.aim(self.space.budget)
+        holding = [choice for choice in self.sets.holding() if self.sets.price(choice[1]) <= most]
+        for number, kept in sorted(holding, key=lambda choice: self.sets.tried[choice].mean):
+            if kept == cheapest.kept:
+                return cheapest
+            likelier = self._checked(number, kept)
+            if likelier.holds:
+                return replace(likelier, cheapest=self._cheaper(cheapest, likelier))
+        return cheapest
+
+    def _cheaper(self, cheapest: Recipe, taken: Recipe) -> Recipe | None:
+        """Returns the cheapest recipe if it costs noticeably less than the one taken."""
+        return cheapest if cheapest.cost < taken.cost - WORTH_AT_LEAST else None
+
+    def _checked(self, number: int, kept: Kept) -> Recipe:
+        """Returns the recipe of a set with a calibrator, as the target has checked it."""
+        return Recipe(self.space, kept, self._experiment(number), self.space.budget).checked_by(self.target)
+
+    def _experiment(self, number: int) -> Experiment:
+        return self.plans.with_ranges(self.ranges[number])
+
+
+def with_all_put_back(target: Target, recipe: Recipe, *, switches: bool) -> Recipe:
+    """Measures each unit of a recipe put back, on all inputs; returns the recipe with what that measures.
+
+    A unit that only another setting needs is measured in that setting. One that no setting needs stays for the reserve,
+    or because the plan is slower without it.
+
+    Args:
+        switches: one session runs all plans.
+    """
+    space, experiment = recipe.space, recipe.experiment
+    taken_back, faster = dict[int, PutBack](), set[int]()
+    for unit in sorted(recipe.kept, key=lambda unit: -space.costs[unit]):
+        smaller = recipe.kept - {unit}
+        plan = space.plan(smaller)
+        (loss,) = target.losses([plan], experiment.ranges)
+        setting = OFF if switches else OWN
+        if loss is not None and loss <= space.budget:
+            again = target.check(experiment, plan, own_engine=False)
+            if not again.meets(space.budget):
+                setting = [*again.losses][-1]
+            elif space.cost(smaller) > recipe.cost:
+                faster.add(unit)
+        taken_back[unit] = target.put_back(plan, experiment, setting)
+    return replace(recipe, taken_back=taken_back, faster=frozenset(faster))
