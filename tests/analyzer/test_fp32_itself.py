@@ -98,9 +98,30 @@ def test_a_mask_of_infinite_values_is_no_start(tmp_path):
     ]
     read = load_network(network(tmp_path, nodes, mask=np.array([0.0] * 7 + [-np.inf])))
     good, bad = ({"x": np.full((1, 8), sign, np.float32)} for sign in (1.0, -1.0))
-    assert "'log' (Log)" in started_at(read, bad, good, MEMORY)
+    assert "'log' (Log)" in started_at(read, bad, good, MEMORY).text
     nan = {"x": np.full((1, 8), np.nan, np.float32)}
-    assert "input 'x' has them already" in started_at(read, nan, good, MEMORY)
+    assert "input 'x' has them already" in started_at(read, nan, good, MEMORY).text
+
+
+@pytest.mark.parametrize("kind", ["log", "constant", "input"])
+def test_infinite_values_on_some_inputs_are_told_unless_they_are_a_mask(tmp_path, kind):
+    makers = {
+        "log": [node("Relu", ["x"], "positive"), node("Log", ["positive"], "y")],
+        "constant": [node("Greater", ["x", "one"], "hidden"), node("Where", ["hidden", "low", "x"], "y")],
+        "input": [node("Add", ["x", "one"], "y")],
+    }
+    path = network(tmp_path, makers[kind], size=8, one=1.0, low=-np.inf)
+    x = np.full((4, 1, 8), 0.5, np.float32)
+    x[2, 0, 3] = {"log": -1.0, "constant": 2.0, "input": -np.inf}[kind]
+    session = ort.InferenceSession(path)
+    references = [{"y": session.run(None, {"x": sample})[0]} for sample in x]
+    assert [int(np.isinf(outputs["y"]).sum()) for outputs in references] == [0, 0, 1, 0]
+    feeds = [{"x": sample} for sample in x]
+    told = [*data_warnings(load_network(path), ["y"], feeds, references, "abcd", MEMORY)]
+    assert len(told) == (kind == "log")
+    assert all("1 of 4 inputs ('c'); they start at layer 'y' (Log)" in text for text in told)
+    everywhere = [references[2]] * 4
+    assert not [*data_warnings(load_network(path), ["y"], [feeds[2]] * 4, everywhere, "abcd", MEMORY)]
 
 
 @pytest.mark.parametrize("kind", ["noise", "dropout"])

@@ -2,6 +2,7 @@
 
 import json
 
+import onnx
 import pytest
 
 import trt_bisect
@@ -10,6 +11,7 @@ from tests.support.by_hand import worst_cosine
 from tests.support.editions import edition
 from trt_bisect.report.model import Report
 from trt_bisect.support.progress import Silent
+from trt_bisect.support.text import DATA
 
 THRESHOLD = 1.0 - 4e-4
 NOISE = 1.25
@@ -96,3 +98,19 @@ def test_the_first_recipe_is_written_before_a_cheaper_one_is_searched(given, by_
     assert stopped.inferences < whole.inferences
     again = trt_bisect.run(path, data, output=folder, effort="default", **ASKED)
     assert (again.state, again.answer, again.culprits) == ("finished", whole.answer, whole.culprits)
+
+
+def test_the_data_are_suspected_where_int8_leaves_nothing_and_no_small_recipe_holds(tmp_path):
+    """A planted range has a recipe of one layer, which is not within a budget of nothing."""
+    model = networks.chain(depth=3)
+    paths = [networks.save(model, tmp_path, "right.onnx")]
+    networks.plant_between(model, "conv0", "conv1")
+    paths += [networks.save(model, tmp_path, "planted.onnx")] * 2
+    data = networks.samples(onnx.load(paths[0]), 6)
+
+    how = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none", "validation": 0.0}
+    budgets = ({}, {}, {"budget": 1e-6})
+    runs = [trt_bisect.run(path, data, **how, **budget) for path, budget in zip(paths, budgets, strict=True)]
+    assert [(run.similarity.int8 > 0.5, run.recipe.meets) for run in runs] == [(1, 1), (0, 1), (0, 0)]
+    told = [any(note.kind == DATA and "all 6 inputs" in note.text for note in run.notes) for run in runs]
+    assert told == [False, False, True]

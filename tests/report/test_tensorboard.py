@@ -173,7 +173,7 @@ def test_plain_tensorboard_serves_all_of_it(planted, served):
     for plugin, tags in (("histograms", "histograms"), ("distributions", "histograms"), ("scalars", "scalars")):
         found = {run: set(each) for run, each in tags_of(plugin).items() if each}
         assert found == {name: set(run.Tags()[tags]) for name, run in runs.items() if run.Tags()[tags]}
-    assert set(tags_of("text")["curve"]) == {"summary", "culprits", "runs", "notes"}
+    assert set(tags_of("text")["curve"]) == {"summary", "culprits", "runs"}
     graphs = json.load(urllib.request.urlopen(f"{served}/data/plugin/graphs/info"))
     assert {name for name, found in graphs.items() if found["run_graph"]} == set(runs) - {"curve", "plans"}
 

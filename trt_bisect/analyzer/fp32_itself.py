@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from trt_bisect.model.reading import FLOAT_NOISE, random_nodes, relative_differe
 from trt_bisect.support.text import counted, listed, percent, together
 
 _NAMED = 4
+_MASKING = 1e30
+"""A constant as large as this hides places."""
 _MEANS_NOTHING = (
     "A similarity with it means little. Export the network in evaluation mode, or make the random values an input"
 )
@@ -64,17 +67,21 @@ def data_warnings(
         memory: for the tensors of the network, in bytes.
     """
     floats = [name for name in names if references[0][name].dtype.kind == "f"]
-    broken = {name: [k for k, outputs in enumerate(references) if is_broken(outputs[name])] for name in floats}
-    places = sorted(set().union(*broken.values()))
-    if places:
-        outputs = [name for name, found in broken.items() if found]
+    found = _inputs_with(is_broken, floats, references)
+    only_infinite = not found
+    if only_infinite:
+        of_all = _inputs_with(_is_not_finite, floats, references)
+        found = {name: places for name, places in of_all.items() if len(places) < len(references)}
+    if found:
+        places = sorted(set().union(*found.values()))
         good = next((inputs[k] for k in range(len(inputs)) if k not in places), None)
-        where = started_at(network, inputs[places[0]], good, memory)
-        which = listed([labels[k] for k in places], _NAMED)
-        yield (
-            f"FP32 itself gives NaN or infinite values in {listed(outputs, _NAMED)} on {len(places)} of "
-            f"{counted(len(inputs), 'input')} ({which}){where}. Leave these inputs out, or mend the layer."
-        )
+        start = started_at(network, inputs[places[0]], good, memory)
+        if not (only_infinite and start.masks):
+            which = listed([labels[k] for k in places], _NAMED)
+            yield (
+                f"FP32 itself gives NaN or infinite values in {listed(list(found), _NAMED)} on {len(places)} of "
+                f"{counted(len(inputs), 'input')} ({which}){start.text}. Leave these inputs out, or mend the layer."
+            )
     for name in floats:
         arrays = [outputs[name] for outputs in references]
         largest = max((array.item() for array in arrays), default=0.0) if are_single_scores(arrays) else 1.0
@@ -82,8 +89,29 @@ def data_warnings(
             yield f"No input raises the score '{name}' (largest {largest:.2g}): give inputs on which it should be high."
 
 
-def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int) -> str:
-    """Returns the words on the layer at which values that are not finite start, for the end of a sentence.
+def _inputs_with(
+    is_one: Callable[[np.ndarray], bool], names: Sequence[str], references: Sequence[Outputs]
+) -> dict[str, list[int]]:
+    """Returns by output the places of the inputs on which it is such a one; outputs without any are left out."""
+    places = {name: [k for k, outputs in enumerate(references) if is_one(outputs[name])] for name in names}
+    return {name: found for name, found in places.items() if found}
+
+
+@dataclass(frozen=True)
+class Start:
+    """The start of values that are not finite.
+
+    Attributes:
+        text: words on it for the end of a sentence; empty if it is not known.
+        masks: they come from a constant or an input that is infinite, or nearly, as a mask is.
+    """
+
+    text: str = ""
+    masks: bool = False
+
+
+def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int) -> Start:
+    """Returns the layer at which values that are not finite start.
 
     Args:
         broken: an input on which FP32 gives such values.
@@ -91,18 +119,26 @@ def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int)
     """
     bad_feeds = [name for name, array in broken.items() if _is_not_finite(array)]
     if bad_feeds:
-        return f", as input {listed(bad_feeds, _NAMED)} has them already"
+        masks = not any(np.isnan(broken[name]).any() for name in bad_feeds)
+        return Start(f", as input {listed(bad_feeds, _NAMED)} has them already", masks)
     layers: Mapping[str, Layer] = {name: layer for layer in network.layers for name in layer.outputs}
     try:
         groups = groups_within(network, layers, broken, memory, runs=2)
         runs = [dict(_not_finite(network, groups, feeds)) for feeds in (broken, good) if feeds is not None]
     except BadInput:
-        return ""
+        return Start()
     usual = runs[1] if len(runs) > 1 else {}
     for name, layer in layers.items():
         if runs[0].get(name) and not usual.get(name):
-            return f"; they start at layer '{layer.name}' ({layer.op_type})"
-    return ""
+            return Start(f"; they start at layer '{layer.name}' ({layer.op_type})", _has_mask(network, name))
+    return Start()
+
+
+def _has_mask(network: Network, made: str) -> bool:
+    """Returns true if the node that makes a tensor reads a constant as large as a mask's."""
+    read = [name for node in network.skeleton.graph.node if made in node.output for name in node.input]
+    arrays = [network.constant(name) for name in read if network.has_constant(name)]
+    return any(array.dtype.kind == "f" and bool((np.abs(array) >= _MASKING).any()) for array in arrays)
 
 
 def _not_finite(network: Network, groups: Sequence[Sequence[str]], feeds: Feeds) -> Iterator[tuple[str, bool]]:

@@ -274,7 +274,7 @@ def _on_broken(setup: Setup, network: Network, result: WorstInputs) -> str:
         return ""
     counting = set(range(len(result.losses))) - set(result.broken)
     good = result.inputs[0] if result.places[0] in counting else None
-    where = started_at(network, result.first_broken, good, setup.options.memory_bytes)
+    where = started_at(network, result.first_broken, good, setup.options.memory_bytes).text
     of_all = f"{len(result.broken)} of {counted(len(result.losses), 'sample')}"
     which = ", ".join(map(str, result.broken[:_NAMED])) + (", ..." if len(result.broken) > _NAMED else "")
     return (

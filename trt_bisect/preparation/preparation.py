@@ -325,7 +325,7 @@ def _finite_outputs(
     )
     if not judged:
         why, remedy = non_finite_weight(network), "Give --input with data on which FP32 itself works."
-        where = started_at(network, feeds[0], None, setup.options.memory_bytes)
+        where = started_at(network, feeds[0], None, setup.options.memory_bytes).text
         problem = f"The FP32 reference of '{setup.read.source}' has only NaN or infinite values{where}."
         for kind, layers in unusable_scales(network).items():
             why, remedy = f"{kind.capitalize()}, in the file's Q/DQ pairs at {listed(layers, 4)}", KINDS[kind].remedy

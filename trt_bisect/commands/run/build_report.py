@@ -58,7 +58,7 @@ from trt_bisect.report.model import (
 )
 from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
-from trt_bisect.report.summary import TIME_LIMIT, TOO_DEAR, base_misses, memory_notes, verdict_lines
+from trt_bisect.report.summary import TIME_LIMIT, base_misses, memory_notes, verdict_lines
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.text import (
@@ -450,12 +450,13 @@ def _curve_notes(experiment: Experiment, curve: Curve, answer: Experiment) -> li
 def _destroyed_notes(answer: Answer, curve: Curve) -> list[Note]:
     """Returns a note if full INT8, with the ranges that the verdict is on, has nothing in common with FP32.
 
-    There is none where the data are not the cause: scales or a base that no plan can use, or a recipe that pays.
+    There is none where the data are not the cause: scales or a base that no plan can use, or a recipe that keeps most
+    layers in the low precision.
     """
     network, rule = answer.experiment.network, answer.experiment.rule
     explained = unusable_scales(network) or base_misses(network, rule, curve.nothing)
-    pays = answer.meets and answer.recipe.cost <= TOO_DEAR
-    if explained or pays or not is_destroyed(rule, answer.full):
+    few_high = answer.meets and 2 * len(answer.recipe.high) < len(network.quantizable)
+    if explained or few_high or not is_destroyed(rule, answer.full):
         return []
     where = f"in every output on all {len(answer.inputs.told)} inputs"
     return [Note(DATA, f"full {network.low.title} is wrong {where}: check the data and its preprocessing first")]
