@@ -98,6 +98,8 @@ def verdict_lines(
     if answer.given is not None and answer.given.inputs == 1:
         text = "the verdict rests on a single sample (copies do not count): give more, such as you have in production"
         lines.append(_line(FEW_INPUTS, f"{text}."))
+    elif few := _few_count(report.by_input.int8):
+        lines.append(_line(FEW_INPUTS, few))
     lines += [*fixed_lines(network), *_on_plans(report, answer, network, rule, findings, nothing, full)]
     if clauses := fragile(report):
         lines.append(_line(UNSURE, f"{'; '.join(clauses)}."))
@@ -109,6 +111,14 @@ def verdict_lines(
     if report.stopped:
         lines.append(stopped_line(report.stopped, answer.not_done))
     return tuple(lines)
+
+
+def _few_count(figures: ByInput | None) -> str:
+    """Returns a sentence on inputs of which fewer than half count; empty otherwise."""
+    if figures is None or 2 * figures.inputs >= len(figures.values):
+        return ""
+    count = f"only {figures.inputs} of {len(figures.values)} inputs count"
+    return f"{count}: FP32 gives nothing, or almost zero, on the others. Give more on which it finds something."
 
 
 def _on_plans(
