@@ -33,6 +33,7 @@ import numpy as np
 
 from trt_bisect.answer.in_fp16 import may_be_in_fp16, middle_space, with_units_in
 from trt_bisect.answer.plans import AnswerPlans
+from trt_bisect.answer.steps_back import with_faster
 from trt_bisect.answer.validation import PutBack, Recipe, SimilarityTarget, Target
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.estimated import Estimates, Measured, NoiseEstimates, SetSearch, even_limits
@@ -284,7 +285,7 @@ class RecipeSearch:
                     self.sets.limit *= CLOSER
                 self.sets.choose_again(self._failed)
                 continue
-            best = self._without_unneeded(number, candidate)
+            best = self._without_unneeded(number, with_faster(self.target, candidate))
             bound = self.sets.price(best.kept)
             self.sets.best = number, best.kept
             self.on_recipe(best)
