@@ -147,6 +147,10 @@ def test_rows_of_a_suppression_are_equal_in_any_order(tmp_path):
     assert first[:, 2].tolist() == [0, 1, 2]
     for by_rows, equal in ((True, 1.0), (False, 7 / 9)):
         assert IntegerJudge([first], by_rows=by_rows).figures([second]).values["equal"] == pytest.approx(equal)
+    ten = np.array([[0, 0, k] for k in range(10)])
+    half = np.where(np.arange(10)[:, None] < 5, ten, ten + np.array([0, 0, 50]))
+    pooled = IntegerJudge([ten], by_rows=True).figures([half]).pooled
+    assert pooled["classes"] == (15.0, 30.0)  # the zeros beside the indices are not equal by chance
     outputs = [{"kept": rows.astype(np.int64)} for rows in (first, second)]
     assert Comparer(outputs[:1], integers=found)(outputs[1:])["kept"].values["equal"] == 1.0
 

@@ -31,7 +31,7 @@ FEW_ELEMENTS = 20
 CLASSES_MISSED = 0.75
 """Beside floats it is a miss if more of the agreement beyond chance is lost: less than a quarter is left."""
 _MOST_CLASSES = 4096
-"""With more values, such as those of indices, none is equal by chance."""
+"""With more values none is equal by chance, nor is one of indices that are compared as sets."""
 _IN_PLACE = ("Cast", "Identity")
 """The operators behind which elements of an output are the same at the same place."""
 _MOVING = ("Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose")
@@ -130,6 +130,7 @@ class IntegerJudge:
     def __init__(self, reference: Sequence[np.ndarray], unordered: int | None = None, *, by_rows: bool = False) -> None:
         self._reference = [np.asarray(array) for array in reference]
         self._unordered, self._by_rows = unordered, by_rows
+        self._are_indices = unordered is not None or by_rows
         self._axis = rows_axis(self._reference)
         self._few = median_low([array.size for array in self._reference]) < FEW_ELEMENTS
 
@@ -197,7 +198,7 @@ class IntegerJudge:
             return {}
         a, b = (_counts([pair[side] for pair in both]) for side in (0, 1))
         by_chance = 0.0
-        if self._unordered is None and len(a) <= _MOST_CLASSES:
+        if not self._are_indices and len(a) <= _MOST_CLASSES:
             by_chance = sum(count * b[value] for value, count in a.items()) / elements**2
         return {KAPPA: 1.0 if by_chance == 1.0 else (equal / elements - by_chance) / (1.0 - by_chance)}
 
@@ -210,7 +211,7 @@ class IntegerJudge:
         """The share of elements that a draw from FP32's own classes gets right; 0 where there is one class."""
         counts = _counts(self._reference)
         elements = sum(counts.values())
-        if self._unordered is not None or len(counts) > _MOST_CLASSES or len(counts) < 2:
+        if self._are_indices or len(counts) > _MOST_CLASSES or len(counts) < 2:
             return 0.0
         return sum((count / elements) ** 2 for count in counts.values())
 
