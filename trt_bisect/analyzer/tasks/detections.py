@@ -234,7 +234,7 @@ class Head:
 
 
 _SURE, _FEWEST = 0.5, 2
-"""FP32 is sure of detections from this score on. A class is lost if it had so many of them, and all are lost."""
+"""The score from which FP32 is sure of a detection, and the number of these that a lost class had at least."""
 _NEARBY = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5)
 """The other score thresholds of ``NEARBY``, as factors of the one asked for."""
 

@@ -99,7 +99,7 @@ SEGMENT_OUTPUTS = (
 )
 _LABELS = "labels"
 _FEWEST_PIXELS, _LEAST_OBJECT = 8, 0.002
-"""The pixels of a class in an image are an object if they are so many, and this share of the image."""
+"""The least number of pixels of a class in an image that are an object, and their least share of the image."""
 
 
 def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
