@@ -90,15 +90,19 @@ def test_indices_of_topk_are_sets_and_floats_in_8_bits_are_levels(tmp_path):
         helper.make_node("Cast", ["s"], ["pixels"], "pixels", to=TensorProto.UINT8),
         helper.make_node("ArgMax", ["s"], ["a"], "a", axis=1),
         helper.make_node("Cast", ["a"], ["labels"], "labels", to=TensorProto.UINT8),
+        helper.make_node("Cast", ["a"], ["floats"], "floats", to=TensorProto.FLOAT),
     ]
     outputs = [
         value("places", [1, 3], TensorProto.INT32),
         value("pixels", [1, 5], TensorProto.UINT8),
         value("labels", [1, 1], TensorProto.UINT8),
+        value("floats", [1, 1]),
     ]
     constants = {"w": np.eye(5, dtype=np.float32), "k": np.array([3])}
     found = integers_of(load_network(network(tmp_path, nodes, outputs, [1, 5], constants)))
-    assert found == Integers({"places": 1}, frozenset({"pixels"}))
+    assert found == Integers({"places": 1}, frozenset({"pixels"}), as_floats=frozenset({"floats"}))
+    maps = [{"floats": np.float32([[k]])} for k in (800, 801)]
+    assert Comparer(maps[:1], integers=found)(maps[1:])["floats"].values["equal"] == 0.0
     judge = IntegerJudge([np.array([[4, 2, 9], [1, 2, 3]])], found.sets["places"])
     assert judge.figures([np.array([[9, 4, 2], [3, 2, 8]])]).values["equal"] == pytest.approx(5 / 6)
 

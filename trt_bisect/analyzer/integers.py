@@ -36,6 +36,10 @@ _IN_PLACE = ("Cast", "Identity")
 """The operators behind which elements of an output are the same at the same place."""
 _MOVING = ("Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose")
 """The operators behind which they are the same at any place."""
+_DISCRETE = frozenset(
+    "ArgMax ArgMin NonZero NonMaxSuppression Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not".split()
+)
+"""The operators that give labels, indices or truth values."""
 _LEVEL_TYPES = (onnx.TensorProto.UINT8, onnx.TensorProto.INT8)
 
 
@@ -48,11 +52,13 @@ class Integers:
         levels: the outputs of quantities in 8 bits, such as pixels: a level more or less is a small error, and they are
             judged as floats are.
         selections: the outputs whose rows may come in any order, such as those of NonMaxSuppression.
+        as_floats: the outputs of labels, indices or truth values that a Cast has made floats.
     """
 
     sets: Mapping[str, int] = field(default_factory=dict)
     levels: frozenset[str] = frozenset()
     selections: frozenset[str] = frozenset()
+    as_floats: frozenset[str] = frozenset()
 
     def of(self, outputs: Outputs) -> tuple[str, ...]:
         """Returns the names of the outputs that are judged by equality."""
@@ -60,7 +66,9 @@ class Integers:
 
     def is_one(self, name: str, value: object) -> bool:
         """Returns true if an output is judged by equality."""
-        return isinstance(value, np.ndarray) and value.dtype.kind in "iub" and name not in self.levels
+        if not isinstance(value, np.ndarray):
+            return False
+        return name in self.as_floats or (value.dtype.kind in "iub" and name not in self.levels)
 
 
 PLAIN = Integers()
@@ -70,12 +78,13 @@ PLAIN = Integers()
 def integers_of(network: Network) -> Integers:
     """Finds the readings of a network's outputs from the nodes that make them.
 
-    They are the indices of TopK, the rows of NonMaxSuppression, and floats in 8 bits.
+    They are the indices of TopK, the rows of NonMaxSuppression, floats in 8 bits, and labels as floats.
     """
     makers = {name: node for node in network.skeleton.graph.node for name in node.output}
     sets: dict[str, int] = {}
     levels: set[str] = set()
     selections: set[str] = set()
+    as_floats: set[str] = set()
     for spec in network.outputs:
         name = _behind(spec.name, makers, _IN_PLACE)
         node = makers.get(name)
@@ -86,7 +95,10 @@ def integers_of(network: Network) -> Integers:
         rounding = makers.get(_behind(spec.name, makers, _MOVING))
         if rounding is not None and _rounds(rounding, network):
             levels.add(spec.name)
-    return Integers(sets, frozenset(levels), frozenset(selections))
+        discrete = _behind(spec.name, makers, (*_MOVING, "Cast"))
+        if spec.dtype.kind == "f" and discrete in makers and _is_discrete(discrete, makers[discrete]):
+            as_floats.add(spec.name)
+    return Integers(sets, frozenset(levels), frozenset(selections), frozenset(as_floats))
 
 
 def _behind(name: str, makers: Mapping[str, onnx.NodeProto], passed: Sequence[str]) -> str:
@@ -94,6 +106,11 @@ def _behind(name: str, makers: Mapping[str, onnx.NodeProto], passed: Sequence[st
     while (node := makers.get(name)) is not None and node.op_type in passed:
         name = node.input[0]
     return name
+
+
+def _is_discrete(name: str, node: onnx.NodeProto) -> bool:
+    """Returns true if a node gives labels, indices or truth values in a tensor."""
+    return node.op_type in _DISCRETE or (node.op_type == "TopK" and list(node.output).index(name) == 1)
 
 
 def _rounds(node: onnx.NodeProto, network: Network) -> bool:

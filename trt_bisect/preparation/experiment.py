@@ -295,8 +295,8 @@ class Setup:
             "tactic_sources": options.tactic_sources,
             "metric": self.judgement.asked_metric.code,
             "class_axis": self.options.class_axis,
-            "judged": "each input by itself; integers by equality, those of NonMaxSuppression at any place, rows by "
-            "their number, floats by their variation too",
+            "judged": "each input by itself; integers and labels as floats by equality, those of NonMaxSuppression at "
+            "any place, rows by their number, floats by their variation too",
             **({"outputs": sorted(self.options.outputs)} if self.options.outputs else {}),
             **({"followers": "int8"} if options.followers_round else {}),
             **({} if base is options.high is Precision.FP32 else {"base": str(base)}),
