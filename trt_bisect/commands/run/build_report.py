@@ -47,6 +47,7 @@ from trt_bisect.report.model import (
     NOT_TRIED,
     UNMEASURED,
     ByPlan,
+    JudgedInputs,
     LayerRow,
     Part,
     RangesFacts,
@@ -277,7 +278,7 @@ def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files
         culprits=tuple(network.layers[k].name for k in members),
         similarity=ByPlan(rule.similarity(full), rule.similarity(answer.restored)),
         by_input=ByPlan(rule.by_input(full), rule.by_input(answer.restored)),
-        inputs=replace(blank.inputs, warnings=(*blank.inputs.warnings, *answer.inputs.warnings)),
+        inputs=_inputs_of(blank, answer),
         outputs=ByPlan(figures_of(full), figures_of(answer.restored)),
         recipe=_recipe_layers(answer),
         ranges=_ranges_facts(experiment, of_curve if curve.findings.steps else experiment),
@@ -296,6 +297,12 @@ def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files
     notes = [note for note in report.notes if note.kind != FITTING_TASK]
     report = replace(report, lines=lines, notes=tuple(notes))
     return report.changed(files=recipe, graph=graph_of(network, experiment.ranges.scales)) if files else report
+
+
+def _inputs_of(blank: Report, answer: Answer) -> JudgedInputs:
+    """Returns the facts on the inputs, with those of the search that count, and the warnings of all inputs."""
+    judged = len(set(answer.inputs.first) - answer.inputs.given.empty)
+    return replace(blank.inputs, judged=judged, warnings=(*blank.inputs.warnings, *answer.inputs.warnings))
 
 
 def _recipe_layers(answer: Answer) -> RecipeLayers:
