@@ -413,7 +413,7 @@ def _culprits(report: Report, rule: Rule, full: Trial) -> str:
         parts.append(f"CULPRIT{'S' if len(main) > 1 else ''}: {put_back} ({least}).")
     if weak:
         kind = f"Weak culprit{'s' if len(weak) > 1 else ''}"
-        text = f"{_put_back(weak, report)}, which misses {_missed_by_weak(report, rule)}."
+        text = f"{_put_back(weak, report)}, which {_missed_by_weak(report, rule)}."
         parts.append(f"{kind if main else kind.upper()}: {text}")
     return " ".join(parts)
 
@@ -424,17 +424,17 @@ def _put_back(rows: Sequence[LayerRow], report: Report) -> str:
 
 
 def _missed_by_weak(report: Report, rule: Rule) -> str:
-    """Names what the recipe misses if a weak culprit is put back: the threshold by little, or only the margin."""
+    """Returns what the recipe misses if a weak culprit is put back: the threshold by little, the margin, or nothing."""
     answer, (_, weak) = report.answer, report.ranked_culprits
     only_margin = [row.taken_back is not None and rule.metric.loss(row.taken_back) <= rule.budget for row in weak]
-    noise = "the threshold by less than the noise"
+    noise = "misses the threshold by less than the noise"
     if answer is None or not any(only_margin):
         return noise
     least = threshold_text(rule.metric.name, rule.metric.value(rule.budget * (1.0 - answer.margin)))
-    margin = f"only the recipe's margin ({least} on all of your inputs)"
+    reserve = f"misses only the recipe's margin ({least} on all of your inputs)"
     if not answer.margin:
-        margin = "nothing on your inputs, and is high to keep the mean loss small"
-    return margin if all(only_margin) else f"{margin}, or {noise}"
+        reserve = "still meets the threshold: high for a smaller mean loss"
+    return reserve if all(only_margin) else f"{noise}, or {reserve}"
 
 
 def _price(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> str:
