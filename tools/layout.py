@@ -135,10 +135,10 @@ def rows() -> Iterator[Row]:
     importers = Counter(name for module in modules for name in module.imported)
     single = [module for module in modules if module.path.name != "__init__.py" and importers[module.name] == 1]
     small = sum(module.lines < SMALL for module in single)
-    yield Row("lines of the package", lines, 54_400, 36_000)
-    yield Row("lines of its code", sum(module.code_lines for module in modules), 35_800, 22_500)
-    yield Row("modules", len(modules), 198, 190)
-    yield Row("dataclasses", sum(module.dataclasses for module in modules), 302, 160)
+    yield Row("lines of the package", lines, 53_802, 36_000)
+    yield Row("lines of its code", sum(module.code_lines for module in modules), 35_335, 22_500)
+    yield Row("modules", len(modules), 196, 190)
+    yield Row("dataclasses", sum(module.dataclasses for module in modules), 298, 160)
     yield Row("share of imports, %", round(100 * sum(module.import_lines for module in modules) / lines, 1), 6.5, 6)
     yield Row(f"modules under {SMALL} lines with one importer", small, 0, 0)
     yield Row(f"modules over {LONG_MODULE} lines", sum(module.lines > LONG_MODULE for module in modules), 0, 0)
@@ -148,13 +148,13 @@ def rows() -> Iterator[Row]:
     yield Row(
         "lines of options and command line",
         lines_in("trt_bisect/options", ".py") + lines_in("trt_bisect/cli", ".py"),
-        2_790,
+        2_750,
         1_900,
     )
-    yield Row("lines of tests", lines_in("tests", ".py"), 47_000, 30_000)
+    yield Row("lines of tests", lines_in("tests", ".py"), 46_130, 30_000)
     yield Row("lines of benchmarks", lines_in("benchmarks", ".py"), 4_500, 4_500)
-    yield Row("lines of tools in Python", lines_in("tools", ".py"), 2_700, 2_500)
-    yield Row("lines of the page's scripts", lines_in("tools/web/page", ".js"), 4_310, 4_000)
+    yield Row("lines of tools in Python", lines_in("tools", ".py"), 2_660, 2_500)
+    yield Row("lines of the page's scripts", lines_in("tools/web/page", ".js"), 4_301, 4_000)
 
 
 def main() -> int:
