@@ -41,11 +41,11 @@ _FEW_NUMBERS = 8
 _AT_MEAN = 1e-6
 """An input on which the varying part has less than this share of the median power says nothing alone."""
 _LONGEST_AXIS, _COLUMN_WEIGHT, _COLUMN_NUMBERS, _LEAST_COLUMN = 1000, 0.1, 64, 0.5
-"""A column is a position along an axis of at most so many. It is lost if its own correlation is below the last figure,
-it has this share of the mean variance of its axis, and so many numbers over all inputs."""
+"""The most positions of an axis whose columns are judged. A column is lost if its own correlation is below the last of
+these figures; it needs the given share of the mean variance of its axis, and the given numbers over all inputs."""
 _MOST_COLUMNS = 8
 _HELD = 1 << 21
-"""So many numbers of all inputs together are held at a time."""
+"""The numbers of all inputs together that are held at a time."""
 
 
 @dataclass(frozen=True)
