@@ -257,16 +257,24 @@ def profile_command(
 
 
 def worst_command(
-    model: Model, /, *, options: Annotated[WorstOptions, FLAT] = WorstOptions(), display: Display = Configured()
+    model: Model,
+    other: Annotated[Path | None, DISPLAY(FILE)] = None,
+    /,
+    *,
+    options: Annotated[WorstOptions, FLAT] = WorstOptions(),
+    display: Display = Configured(),
 ) -> None:
     """Find the inputs that lose most in low precision, and say whether a few inputs or the network is bad.
 
     Exit codes: 0 searched; 2 bad use or input; 130 interrupted, the result covers the samples until then.
+
+    Args:
+        other: A second network, such as the quantized network: find the inputs on which it differs most from the first.
     """
     from trt_bisect.commands.losses import worst
     from trt_bisect.report.screen.tables import print_worst
 
-    report = worst.job(model, replace(options, progress=display.progress()))
+    report = worst.job(model, replace(options, other=other, progress=display.progress()))
     display.show(report, print_worst, 120, f"Report and inputs: {options.output}" if options.output else "")
     if report.stopped:
         raise Interrupted("interrupted.", "The result above covers the samples until then.")

@@ -6,18 +6,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from trt_bisect.calibration.cache import is_cache_path
 from trt_bisect.calibration.collect import ranges_of
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.commands.check import check
 from trt_bisect.commands.compare import compare, profile
 from trt_bisect.commands.losses import sensitivity, worst
 from trt_bisect.commands.run.run import run
+from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.named import content_of
+from trt_bisect.errors import BadInput
+from trt_bisect.model.matching import match_inputs
 from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.quantizer import find_low
 from trt_bisect.options.commands import COMMANDS, CompareOptions
+from trt_bisect.options.concerns import saved_outputs
 from trt_bisect.options.declare import by_key, declared
 from trt_bisect.precision import Precision
+from trt_bisect.preparation.two_networks import renamed_feeds
 from trt_bisect.report.comparison import Comparison, Profile
 from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.model import Report
@@ -33,13 +40,15 @@ class Analysis:
     >>> qa.compare()  # on the worst inputs  # doctest: +SKIP
     >>> qa.run(high=qa.top(3))  # doctest: +SKIP
 
-    The keywords of a method count more than those of the object.
+    The keywords of a method count more than those of the object. With ``reference`` every method that compares does so
+    with that network. With ``other``, ``worst`` and ``compare`` set the two networks side by side, each as its file
+    says and without calibration; the other methods are on the second one, judged by the first.
 
     Args:
         network: as ``run`` takes it; so is ``calibration``.
         output: a folder; each result is saved in a folder in it, by the name of its method.
-        dataset: the data that ``worst`` searches; None for the calibration data.
-        other: a second network, which ``compare`` compares with the first one.
+        dataset: the data that ``worst`` and ``run`` search; None for the calibration data, else the inputs.
+        other: a second network, such as a quantized export of the first.
         options: keywords of the methods, such as ``metric`` and ``engine``; each method takes those that it has.
 
     Attributes:
@@ -47,7 +56,7 @@ class Analysis:
 
     Raises:
         TypeError: no method has such a keyword.
-        BadInput: the network cannot be read.
+        BadInput: the network cannot be read, or there are two that it is to be compared with.
     """
 
     def __init__(
@@ -65,23 +74,59 @@ class Analysis:
             if key not in keys:
                 raise TypeError(f"Analysis() got an unexpected keyword argument '{key}'")
         self._data, self._dataset, self._other, self._options = calibration, dataset, other, options
+        self._reference = self._given("reference")
+        if other is not None and self._reference is not None:
+            raise BadInput("There are a reference and another network.", "Leave out reference or other.")
         self._output = None if output is None else Path(output)
         self._results: dict[str, Any] = {}
+        self.network = self._read(network)
+
+    def _read(self, network: Any) -> Network:
         if isinstance(network, Network):
-            self.network = network
-        else:
-            low = find_low(options.get("low", "int8"))
-            base = Precision(options["base"]) if options.get("base") else None
-            shapes = options.get("shapes", options.get("shape"))
-            self.network = load_network(network, shapes, low, base)
+            return network
+        low, base = find_low(self._options.get("low", "int8")), self._options.get("base")
+        return load_network(network, self._given("shapes"), low, Precision(base) if base else None)
+
+    def _given(self, keyword: str) -> Any:
+        """The value of an option of the object under any of its names; None without it."""
+        keys = by_key(declared(CompareOptions))[keyword].keys
+        return next((self._options[key] for key in keys if self._options.get(key) is not None), None)
+
+    @cached_property
+    def _diagnosed(self) -> Network:
+        """The network that methods on a single one take: the second one, if there are two."""
+        return self.network if self._other is None else self._read(self._other)
 
     @cached_property
     def ranges(self) -> Ranges | None:
         """The ranges of the activations, made once; None where the network needs none. ``run`` makes its own."""
-        if not self.network.low.needs_ranges or self.network.has_pairs:
+        network = self._diagnosed
+        if not network.low.needs_ranges or network.has_pairs:
             return None
         options = CompareOptions.given("Analysis", self._for(CompareOptions))
-        return ranges_of(self.network, self._data, options.calibrating(), options.progress or default_progress())[0]
+        data = self._renamed(self._data)
+        return ranges_of(network, data, options.calibrating(), options.progress or default_progress())[0]
+
+    @property
+    def _searched(self) -> Any:
+        """The data that ``worst`` searches; saved outputs belong to the inputs."""
+        data, inputs = self._data, self._given("inputs")
+        if saved_outputs(self._reference) is not None and inputs is not None:
+            return inputs
+        is_data = not (data is None or isinstance(data, Ranges) or is_cache_path(content_of(data)))
+        return next((each for each in (self._dataset, data if is_data else None, inputs) if each is not None), None)
+
+    def _renamed(self, data: Any) -> Any:
+        """Returns data for the first network with the names that the inputs have in the diagnosed one."""
+        first, second = self.network, self._diagnosed
+        names = match_inputs(first, second)
+        no_data = data is None or isinstance(data, Ranges) or is_cache_path(content_of(data))
+        if no_data or all(name == other for name, other in names.items()):
+            return data
+        specs = {spec.name: spec for spec in second.inputs}
+        pictures = CompareOptions.given("Analysis", self._for(CompareOptions)).preprocessing()
+        samples = open_dataset(content_of(data), first.inputs, pictures=pictures)
+        return [renamed_feeds(feeds, names, specs) for feeds in samples]
 
     @property
     def bad_case(self) -> tuple[Feeds, ...]:
@@ -96,50 +141,64 @@ class Analysis:
 
     def worst(self, **options: Any) -> WorstReport:
         """Finds the worst inputs, which ``compare`` and ``sensitivity`` take from then on."""
-        data = self._data if self._dataset is None else self._dataset
-        return self._kept("worst", worst, {**self._scales, "dataset": data}, options)  # type: ignore[no-any-return]
+        source = self._scales if self._other is None else {"other": self._other}
+        facts = {**source, "dataset": self._searched}
+        return self._kept("worst", worst, self.network, facts, options)  # type: ignore[no-any-return]
 
     def compare(self, **options: Any) -> Comparison:
-        """Compares every tensor on the worst inputs: in FP32 and in low precision, or with the other network."""
+        """Compares every tensor on the worst inputs: in FP32, or of the reference, and in low precision; or with the
+        other network.
+        """
         source = self._scales if self._other is None else {"other": self._other}
-        return self._kept("compare", compare, {**source, **self._inputs(options)}, options)  # type: ignore[no-any-return]
+        facts = {**source, **self._inputs(options)}
+        return self._kept("compare", compare, self.network, facts, options)  # type: ignore[no-any-return]
 
     def sensitivity(self, **options: Any) -> Sensitivity:
         """Measures each layer alone, on the worst inputs."""
-        return self._kept("sensitivity", sensitivity, {**self._scales, **self._inputs(options)}, options)  # type: ignore[no-any-return]
+        facts = {**self._scales, **self._judged_by_first, **self._inputs(options)}
+        if "inputs" in facts:
+            facts["inputs"] = self._renamed(facts["inputs"])
+        return self._kept("sensitivity", sensitivity, self._diagnosed, facts, options)  # type: ignore[no-any-return]
 
     def profile(self, **options: Any) -> Profile:
-        """Lists the tensors of the layers, over the calibration data."""
-        return self._kept("profile", profile, {**self._scales, "inputs": self._data}, options)  # type: ignore[no-any-return]
+        """Lists the tensors of the layers, over the data that ``worst`` searches."""
+        facts = {**self._scales, "inputs": self._renamed(self._searched)}
+        return self._kept("profile", profile, self._diagnosed, facts, options)  # type: ignore[no-any-return]
 
     def run(self, **options: Any) -> Report:
         """Finds the culprits and the recipe."""
-        return self._kept("run", run, {"calibration": self._data}, options)  # type: ignore[no-any-return]
+        facts = {"calibration": self._renamed(self._data), "dataset": self._renamed(self._dataset)}
+        return self._kept("run", run, self._diagnosed, {**facts, **self._judged_by_first}, options)  # type: ignore[no-any-return]
 
     def check(self, **options: Any) -> CheckReport:
         """Checks the file of the network."""
         output = {} if self._output is None else {"output": self._output / "check"}
-        self._results["check"] = report = check(self.network, **{**output, **options})
+        self._results["check"] = report = check(self._diagnosed, **{**output, **options})
         return report
 
     @property
     def _scales(self) -> dict[str, Any]:
-        return {"calibration": self._data if self.ranges is None else self.ranges}
+        return {"calibration": self._renamed(self._data) if self.ranges is None else self.ranges}
+
+    @property
+    def _judged_by_first(self) -> dict[str, Any]:
+        return {} if self._other is None else {"reference": self.network}
 
     def _inputs(self, options: dict[str, Any]) -> dict[str, Any]:
-        has_inputs = {"input", "inputs"} & {*options, *self._options}
-        return {} if has_inputs else {"inputs": self.bad_case}
+        """The inputs that a method gets if it was given none: all samples of saved outputs, else the worst."""
+        names = by_key(declared(CompareOptions))["inputs"].keys
+        if not {*names}.isdisjoint({*options, *self._options}):
+            return {}
+        return {"inputs": self._searched if saved_outputs(self._reference) is not None else self.bad_case}
 
     def _for(self, kind: Any) -> dict[str, Any]:
         """The keywords of the object that a command has; the threshold of ``compare`` is another one."""
         keys = by_key(declared(kind)).keys() - ({"threshold"} if kind is CompareOptions else set())
         return {key: value for key, value in self._options.items() if key in keys}
 
-    def _kept(self, name: str, function: Any, facts: dict[str, Any], options: dict[str, Any]) -> Any:
+    def _kept(self, name: str, function: Any, network: Network, facts: dict[str, Any], options: dict[str, Any]) -> Any:
         output = {} if self._output is None else {"output": self._output / name}
-        self._results[name] = result = function(
-            self.network, **{**facts, **output, **self._for(COMMANDS[name]), **options}
-        )
+        self._results[name] = result = function(network, **{**facts, **output, **self._for(COMMANDS[name]), **options})
         return result
 
     def __repr__(self) -> str:

@@ -18,16 +18,7 @@ from trt_bisect.analyzer.blame import advise
 from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weight_pairs, compare_weights
 from trt_bisect.analyzer.histograms import ChannelMap, channel_map
 from trt_bisect.analyzer.metrics import default_threshold
-from trt_bisect.analyzer.origins import (
-    WEIGHTED,
-    Origin,
-    Tensors,
-    activation_origins,
-    both_observer,
-    plan_observer,
-    sides_of,
-    weight_origins,
-)
+from trt_bisect.analyzer.origins import WEIGHTED, Origin, Tensors, activation_origins, both_observer
 from trt_bisect.analyzer.tensors import TensorStatistics
 from trt_bisect.builder.base import EMULATED, BuildOptions
 from trt_bisect.builder.debug_tensors import ENGINE, FIRST_WITH_UNFUSED, EngineTensor, engine_tensors
@@ -40,22 +31,24 @@ from trt_bisect.data.feeds import Feeds, TensorSpec, open_dumps
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
 from trt_bisect.model.layers import Layer, weight_axis
+from trt_bisect.model.matching import match_inputs
 from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.model.observe import groups_within, observe_in_parts
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import LowPrecision, Quantizer, Scales
 from trt_bisect.options.commands import CompareOptions, ProfileOptions
-from trt_bisect.options.concerns import FIXING
 from trt_bisect.options.declare import takes
-from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.preparation.asked_network import asked_network, fixed_notes
+from trt_bisect.precision import Precision
+from trt_bisect.preparation.asked_network import asked_network, fixed_notes, read_network
+from trt_bisect.preparation.judgement import SavedOutputs
 from trt_bisect.preparation.two_networks import (
-    AsInFile,
     AsItRuns,
+    Planned,
     TwoNetworks,
-    activated_in,
     as_it_runs,
     matched_layers,
+    refuse_with_other,
+    renamed_feeds,
     same_tensors,
     weights_as_they_are,
 )
@@ -84,6 +77,7 @@ def compare(
     made it; what its own rounding then does to it is told apart. Figures are summed while the samples pass by: of one
     sample's tensors, those are held that fit into ``memory``.
 
+    With ``reference`` what comes under ``fp32`` is of that network, which runs as its file says, or of saved outputs.
     With ``other`` two networks are compared instead, each as its file says: in INT8 where it has Q/DQ pairs, else in
     float. What comes under ``fp32`` is then of the first network, and under ``int8`` of the other. Integer networks, a
     session of ONNX Runtime and a function from feeds to outputs are compared as they run: the tensors of equal names.
@@ -109,34 +103,34 @@ def compare(
 
 
 @dataclass(frozen=True)
-class _Planned:
-    """A network with its plan; the calibration data, None if the ranges were given; and what chose the ranges."""
+class _Low(Planned):
+    """A network in low precision; the calibration data, None if the ranges were given; and what chose the ranges."""
 
-    network: Network
-    writer: PlanWriter
-    plan: PrecisionPlan
     data: Dataset | None
     notes: tuple[str, ...]
     scales: Scales
     observer: str
+    followers_round: bool
 
-    def origins(self) -> dict[str, Origin]:
-        return activation_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
-
-    def weights(self) -> list[Origin]:
-        return weight_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
+    def shaped(self, network: Network) -> Planned:
+        """Returns the same plan of ``network``, which is its own with the shapes of a sample."""
+        return Planned(network, _writer(network, self.scales, followers_round=self.followers_round), self.plan)
 
 
-def _planned(network: Network, options: CompareOptions, progress: Progress) -> _Planned:
+def _writer(network: Network, scales: Scales, *, followers_round: bool = False) -> PlanWriter:
+    return PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=followers_round)
+
+
+def _in_low(network: Network, options: CompareOptions, progress: Progress) -> _Low:
     if network.low.needs_ranges:
         ranges, data = ranges_of(network, options.calibration, options.calibrating(), progress)
     else:
         ranges, data = no_ranges(network.low.title), _data(options, options.calibration, network.inputs)
     network, kept_high = keeping_unusable_high(network, ranges)
-    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME, followers_round=options.followers_round)
+    writer = _writer(network, ranges.scales, followers_round=options.followers_round)
     plan = network.full(network.base or Precision.FP32)
     notes = (*fixed_notes(network), *network.notes, *kept_high)
-    return _Planned(network, writer, plan, data, notes, ranges.scales, ranges.origin)
+    return _Low(network, writer, plan, data, notes, ranges.scales, ranges.origin, options.followers_round)
 
 
 def _data(
@@ -154,7 +148,7 @@ class _Comparing:
     board: Board | None
     logs: ComparisonLogs | None = None
 
-    def compared(self, model: GivenModel | Any | None) -> tuple[Comparison, _Planned | None]:
+    def compared(self, model: GivenModel | Any | None) -> tuple[Comparison, _Low | None]:
         """Returns the comparison that the options ask for, and the plan of a network whose scales are known."""
         options = self.options
         as_is = [None if options.other is None else as_it_runs(network) for network in (model, options.other)]
@@ -165,10 +159,12 @@ class _Comparing:
         if options.other is not None:
             return (self._as_they_run(network, *as_is) if any(as_is) else self._two_networks(network)), None
         knows_scales = not saved or options.calibration is not None or (network is not None and network.has_pairs)
-        planned = _planned(network, options, self.progress) if network is not None and knows_scales else None
+        planned = _in_low(network, options, self.progress) if network is not None and knows_scales else None
         if saved:
             return self._saved_runs(network, planned), planned
         assert planned is not None
+        if options.reference is not None:
+            return self._against_reference(planned), planned
         return self._emulated(planned), planned
 
     def _tensors(
@@ -204,7 +200,7 @@ class _Comparing:
             **facts,
         )
 
-    def _emulated(self, planned: _Planned) -> Comparison:
+    def _emulated(self, planned: _Low) -> Comparison:
         network = planned.network
         samples = _data(self.options, self.options.inputs, network.inputs, planned.data)
         if samples is None:
@@ -231,14 +227,10 @@ class _Comparing:
     def _for_two(self, network: object, specs: tuple[TensorSpec, ...]) -> Dataset:
         """Returns the samples for two networks; refuses options that change how a network runs."""
         options = self.options
-        refused = [name for name in ("fp32", "int8", "recipe", *FIXING) if getattr(options, name)]
-        refused += ["followers"] if options.followers_round else []
-        if network is None or refused:
-            option = (refused or ["other"])[0].replace("_", "-")
-            raise BadInput(
-                f"Two networks run as their files say, and --{option} cannot be used.",
-                "Leave this option out, or compare one network.",
-            )
+        refuse_with_other(options)
+        if network is None:
+            problem = "Two networks run as their files say, and --other cannot be used."
+            raise BadInput(problem, "Leave this option out, or compare one network.")
         data = options.calibration if options.inputs is None else options.inputs
         if data is None or not specs:
             problem = "No data was given to run." if data is None else "The inputs of neither network are known."
@@ -252,68 +244,126 @@ class _Comparing:
         other = asked_network(self.options, self.options.other, None)
         first, every = _opened(samples)
         two = TwoNetworks(network, other, first, self.options.memory_bytes)
-        tensors, count = self._tensors(_runs(two.on, every), two.origins, network, samples.length, two.groups)
+        return self._matched(two, network, other, samples, every, IN_FILE)
+
+    def _against_reference(self, low: _Low) -> Comparison:
+        """Compares the reference, under ``fp32``, with the network in low precision."""
+        options, network = self.options, low.network
+        samples = _data(options, options.inputs, network.inputs, low.data)
+        if samples is None:
+            raise BadInput("No data was given to run.", "Give --input with one or more samples.")
+        saved = options.saved_outputs
+        runs = as_it_runs(options.reference) if saved is None else None
+        if saved is not None:
+            runs = AsItRuns(str(saved), network.inputs, SavedOutputs(network, samples, saved).infer)
+        if runs is not None:
+            weights = compare_weights(network, low.weights())
+            return self._by_names(runs, low.as_it_runs(), low, samples, weights, low.observer, low.notes)
+        assert options.reference is not None
+        reference = read_network(options, options.reference, None)
+        names, specs = match_inputs(network, reference), {spec.name: spec for spec in reference.inputs}
+        first, every = _opened(samples)
+        two = TwoNetworks(
+            reference, network, renamed_feeds(first, names, specs), options.memory_bytes, planned=low.shaped
+        )
+        renamed = (renamed_feeds(feeds, names, specs) for feeds in every)
+        return self._matched(two, reference, network, samples, renamed, low.observer, low.notes)
+
+    def _matched(
+        self,
+        two: TwoNetworks,
+        first: Network,
+        second: Network,
+        samples: Dataset,
+        every: Iterable[Feeds],
+        observer: str,
+        notes: tuple[str, ...] = (),
+    ) -> Comparison:
+        """Compares two networks whose layers were matched; ``every`` sample has the names of the first one's inputs."""
+        tensors, count = self._tensors(_runs(two.on, every), two.origins, first, samples.length, two.groups)
         return self._result(
             tensors,
-            other.low,
-            IN_FILE,
+            second.low,
+            observer,
             weights=compare_weight_pairs(two.weights()),
-            model=network.source,
+            model=first.source,
             arithmetic=EMULATED,
             source=samples.source,
             samples=count,
             notes=(
-                *two.matching.notes(network.source, other.source),
-                *(f"'{side.source}': {side.part}" for side in (network, other) if side.part),
+                *notes,
+                *two.matching.notes(first.source, second.source),
+                *(f"'{side.source}': {side.part}" for side in (first, second) if side.part),
             ),
-            other=other.source,
+            other=second.source,
             matched=matched_layers(two.matching),
         )
 
     def _as_they_run(self, network: Network | None, first: AsItRuns | None, second: AsItRuns | None) -> Comparison:
-        """Compares two networks of which one or both are run as they are: the tensors of equal names and shapes."""
+        """Compares two networks of which one or both are run as they are."""
         model = self.options.other
         other = asked_network(self.options, model, None) if second is None and model is not None else None
-        first_run, second_run = _runner(network, first), _runner(other, second)
+        mine, theirs = (Planned.as_in_file(plain) if plain else None for plain in (network, other))
+        first_run, second_run = first or (mine and mine.as_it_runs()), second or (theirs and theirs.as_it_runs())
+        assert first_run
+        assert second_run
         samples = self._for_two(network or first, first_run.inputs or second_run.inputs)
+        pairs = weights_as_they_are(mine.weights(), mine.network.constant, second_run) if mine else ()
+        return self._by_names(first_run, second_run, mine, samples, compare_weight_pairs(pairs), OWN_LEVELS)
+
+    def _by_names(
+        self,
+        first: AsItRuns,
+        second: AsItRuns,
+        layers: Planned | None,
+        samples: Dataset,
+        weights: Any,
+        observer: str,
+        notes: tuple[str, ...] = (),
+    ) -> Comparison:
+        """Compares the tensors of equal names and shapes of two networks that run as they are.
+
+        Args:
+            layers: the one of them whose layers are known; None for neither.
+            weights: the compared weights and channels.
+        """
         sample, every = _opened(samples)
-        mine, theirs = first_run.tensors(sample), second_run.tensors(sample)
-        pairs = same_tensors(first_run, second_run, mine, theirs)
+        mine, theirs = first.tensors(sample), second.tensors(sample)
+        pairs = same_tensors(first, second, mine, theirs)
         if not pairs:
             raise BadInput(
-                f"No tensor of '{first_run.source}' has the name and the shape of a tensor of '{second_run.source}'.",
+                f"No tensor of '{first.source}' has the name and the shape of a tensor of '{second.source}'.",
                 "Compare their outputs: give both the same output names.",
             )
-        plain = AsInFile.of(network) if network else None
-        of_network = plain.origins() if plain else {}
-        levels = {name: (second_run.levels[pair],) if pair in second_run.levels else () for name, pair in pairs.items()}
-        origins = {
-            name: replace(of_network.get(name, Origin(tensor=name)), quantizers=levels[name], readers=())
-            for name in mine
-            if name in pairs
-        }
+        of_layers = layers.origins() if layers else {}
+        origins = {name: of_layers.get(name, Origin(tensor=name)) for name in mine if name in pairs}
+        if not isinstance(layers, _Low):
+            levels = {name: (second.levels[pair],) for name, pair in pairs.items() if pair in second.levels}
+            origins = {
+                name: replace(origin, quantizers=levels.get(name, ()), readers=()) for name, origin in origins.items()
+            }
 
         def on(feeds: Feeds, _position: int) -> _Runs:
-            of_first, of_second = first_run.tensors(feeds), second_run.tensors(feeds)
+            of_first, of_second = first.tensors(feeds), second.tensors(feeds)
             yield {name: of_first[name] for name in origins}, {name: of_second[pairs[name]] for name in origins}
 
+        network = layers.network if layers else None
         tensors, count = self._tensors(_runs(on, every), origins, network, samples.length)
         alone = f"{len(mine) - len(pairs)} in the first one only, {len(theirs) - len(pairs)} in the other"
-        weights = weights_as_they_are(plain.weights(), plain.network.constant, second_run) if plain else ()
         return self._result(
             tensors,
-            self.options.low_precision,
-            OWN_LEVELS,
-            weights=compare_weight_pairs(weights),
-            model=first_run.source,
+            layers.network.low if isinstance(layers, _Low) else self.options.low_precision,
+            observer,
+            weights=weights,
+            model=first.source,
             arithmetic=AS_IT_RUNS,
             source=samples.source,
             samples=count,
-            notes=(f"{len(pairs)} tensors are in both networks, {alone}",),
-            other=second_run.source,
+            notes=(*notes, f"{len(pairs)} tensors are in both networks, {alone}"),
+            other=second.source,
         )
 
-    def _saved_runs(self, network: Network | None, planned: _Planned | None) -> Comparison:
+    def _saved_runs(self, network: Network | None, planned: _Low | None) -> Comparison:
         fp32, int8 = self.options.fp32, self.options.int8
         if fp32 is None or int8 is None:
             raise BadInput("One saved run alone cannot be compared.", "Give both --fp32 and --int8.")
@@ -353,7 +403,7 @@ def _runs(on: Callable[[Feeds, int], _Runs], samples: Iterable[Feeds]) -> _Runs:
 
 
 def _on_engine(
-    planned: _Planned, samples: Dataset, options: CompareOptions
+    planned: _Low, samples: Dataset, options: CompareOptions
 ) -> tuple[tuple[EngineTensor, ...], tuple[str, ...]]:
     """Returns what a real engine shows of the plan, beside the emulation, and notes; a note alone where none can."""
     if options.engine == ONNXRUNTIME:
@@ -384,17 +434,6 @@ def _on_engine(
         ),
         *(() if wrong else ("no kernel of the engines is to blame",)),
     )
-
-
-def _runner(network: Network | None, as_it_is: AsItRuns | None) -> AsItRuns:
-    """A network as it runs; one that was read gives all of its tensors."""
-    if as_it_is is not None:
-        return as_it_is
-    assert network is not None
-    plain = AsInFile.of(network)
-    observe = plan_observer(plain.writer, plain.plan, plain.origins())
-    made = activated_in(network.skeleton.graph)
-    return AsItRuns(network.source, network.inputs, lambda feeds: next(observe(feeds, 0)), made)
 
 
 def final_outputs_only(engine: str) -> str:

@@ -14,12 +14,13 @@ from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS, default_threshold, find_metric
 from trt_bisect.analyzer.worst import WorstInputs, distribution_of, verdict
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
-from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
+from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, choose_engine
 from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine
+from trt_bisect.calibration.cache import is_cache_path
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.named import content_of
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.evaluator.trial import Trial, TrialKey
 from trt_bisect.evaluator.workers import tried
 from trt_bisect.model.cost import macs
@@ -32,13 +33,21 @@ from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision, PrecisionPlan, low_of
 from trt_bisect.preparation.asked_network import asked_network, fixed_notes, refuse_emulated_only
 from trt_bisect.preparation.experiment import Experiment, Setup
-from trt_bisect.preparation.judgement import Judgement
-from trt_bisect.preparation.preparation import find_worst, prepared, refuse_unknown_outputs, say_engine, usable
+from trt_bisect.preparation.judgement import Judgement, outputs_of
+from trt_bisect.preparation.preparation import (
+    find_worst,
+    prepared,
+    refuse_unknown_outputs,
+    say_engine,
+    usable,
+    worst_between,
+)
+from trt_bisect.preparation.two_networks import Planned, refuse_with_other
 from trt_bisect.preparation.workspace import working_in
 from trt_bisect.report.losses import WAYS, SensitiveOp, Sensitivity, WorstReport
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
-from trt_bisect.support.text import counted
+from trt_bisect.support.text import JUDGED_BY, counted, noted
 
 _BOTH = "both"
 _NAMED = 4
@@ -201,6 +210,9 @@ _BEHIND: dict[bool, Callable[[float, float], float]] = {
 def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
     """Finds the inputs on which low precision and FP32 differ most, and how the difference is spread over the data.
 
+    With ``other`` the inputs are those on which two networks differ most, each as its file says, on ONNX Runtime: no
+    calibration is needed.
+
     The data set is read once. In memory are about ``keep`` samples, and a few numbers for each of the others.
 
     Args:
@@ -216,10 +228,13 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
     if isinstance(options.metric, str) and options.metric.lower() in BUILT_IN:
         options = replace(options, metric=options.metric.lower())
     find_metric(options.metric)  # refuses before anything is read
+    if options.other is not None:
+        refuse_with_other(options)
     folder = None if options.output is None else Path(content_of(options.output))
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         network = asked_network(options, model, options.shapes)
-        report = _search(Setup.of(options, network, None, shown, _WorstJudgement), options)
+        setup = Setup.of(options, network, None, shown, _WorstJudgement)
+        report = _search(setup, options) if options.other is None else _search_two(setup, options)
         if folder is not None:
             report.save(folder)
     return report
@@ -236,6 +251,34 @@ def _search(setup: Setup, options: WorstOptions) -> WorstReport:
     setup.progress.stage("Searching for the worst inputs", source.length)
     builder = setup.builder_for(network, engine, ranges, source)
     result = find_worst(setup, network, builder, source, options.keep, keep=True)
+    return _reported(setup, network, source, result, engine, builder.typing)
+
+
+def _search_two(setup: Setup, options: WorstOptions) -> WorstReport:
+    """Passes once over a data set with two networks, each as its file says."""
+    network, data = setup.read, options.saved_for
+    if options.engine not in (AUTO, ONNXRUNTIME):
+        raise BadInput(f"Two networks run on ONNX Runtime, not on {options.engine}.", "Leave out --engine.")
+    if data is None or is_cache_path(content_of(data)):
+        raise BadInput("There is no data set to search.", "Give --dataset.")
+    first = Planned.as_in_file(network)
+    texts: list[str] = []
+    second = outputs_of(options.other, network, options, texts.extend)
+    source = open_dataset(data, network.inputs, once=True, pictures=options.preprocessing())
+    source = source if options.steps is None else source.first(options.steps)
+    setup.progress.stage("Searching for the worst inputs", source.length)
+    engine = OnnxRuntimeEngine(make_session(first.writer.write(first.plan)), {})
+    try:
+        result = worst_between(setup, engine, second, source, options.keep, keep=True)
+    except TrialFailed as failure:
+        raise BadInput(f"'{network.source}' does not run: {failure.message}", "Run it alone to see why.") from failure
+    setup.notes += noted(JUDGED_BY, texts)
+    return _reported(setup, network, source, result, ONNXRUNTIME, "strong", second.source)
+
+
+def _reported(
+    setup: Setup, network: Network, source: Dataset, result: WorstInputs, engine: str, typing: str, other: str = ""
+) -> WorstReport:
     has_threshold, low = math.isfinite(result.rule.threshold), network.low.precision
     allowed = result.rule.budget if has_threshold else None
     distribution = distribution_of(result.similarities, result.losses, allowed, (*result.faint, *result.broken))
@@ -246,7 +289,7 @@ def _search(setup: Setup, options: WorstOptions) -> WorstReport:
     return WorstReport(
         model=network.source,
         engine=engine,
-        typing=builder.typing,
+        typing=typing,
         arithmetic=EMULATED if engine == ONNXRUNTIME else MEASURED,
         metric=result.rule.metric.name,
         order=ASCENDING if setup.judgement.asked_metric.higher else DESCENDING,
@@ -265,6 +308,7 @@ def _search(setup: Setup, options: WorstOptions) -> WorstReport:
         verdict=verdict(distribution),
         notes=(*fixed_notes(network), *(note.text for note in setup.notes)),
         low=str(low),
+        other=other,
     ).holding(result.inputs)
 
 

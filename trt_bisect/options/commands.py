@@ -8,6 +8,7 @@ from trt_bisect.driver.curves import FULL
 from trt_bisect.options import kinds
 from trt_bisect.options.concerns import (
     AUTO,
+    COMPARISON,
     DATA,
     ENGINE_CHOICES,
     INPUT,
@@ -24,17 +25,17 @@ from trt_bisect.options.concerns import (
     MeasuringOptions,
     MemoryOptions,
     NetworkOptions,
+    OtherOptions,
     OutputOptions,
     PictureOptions,
+    ReferenceOptions,
     RunOptions,
     ShapeOptions,
 )
-from trt_bisect.options.declare import NOT_HERE, panel
+from trt_bisect.options.declare import NOT_HERE
 
 if TYPE_CHECKING:
     from trt_bisect.calibration.collect import Calibrating
-
-COMPARISON = panel("Comparison")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class SensitivityOptions(WithoutRecipeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorstOptions(WithoutRecipeOptions):
+class WorstOptions(OtherOptions, WithoutRecipeOptions):
     """The options of ``worst``.
 
     Attributes:
@@ -81,6 +82,11 @@ class WorstOptions(WithoutRecipeOptions):
     inputs: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
     samples: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
     precision: Annotated[str, NOT_HERE] = field(default="", init=False)
+
+    @property
+    def saved_for(self) -> kinds.Data:
+        """The samples that saved outputs belong to: those that are searched."""
+        return self.calibration if self.dataset is None else self.dataset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +111,10 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions(FollowerOptions, TensorOptions):
+class CompareOptions(OtherOptions, ReferenceOptions, FollowerOptions, TensorOptions):
     """The options of ``compare``.
 
     Attributes:
-        other: Compare with this second network, such as a quantized export of the first: each runs as its file says. On
-            the command line, the second argument.
         recipe: Compare with this run's recipe: a run folder, or its recipe folder.
         fp32: Compare this saved FP32 run instead of running a network: .npz, Polygraphy's --save-outputs JSON, or a
             folder of such files.
@@ -122,7 +126,6 @@ class CompareOptions(FollowerOptions, TensorOptions):
             column.
     """
 
-    other: Annotated[kinds.Model | None, COMPARISON(kinds.FILE, parse=False)] = None
     recipe: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None
     fp32: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None
     int8: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.cluster.address import check_address
 from trt_bisect.data.preprocessing import COLORS, Preprocessing, preprocessing
@@ -50,7 +50,7 @@ PICTURE_OPTIONS = ("scale", "mean", "std", "resize", "letterbox", "colors")
 DATA, PICTURES, JUDGEMENT = map(panel, ("Data", "Pictures", "Judgement"))
 PRECISION, SEARCH, LAYERS, RESULTS = map(panel, ("Precision", "Search", "Layers", "Results"))
 TENSORRT, RESOURCES = panel("TensorRT", expert=True), panel("Resources", expert=True)
-GOAL = panel("Goal")
+GOAL, COMPARISON = panel("Goal"), panel("Comparison")
 INPUT = partial(DATA, kinds.named("DATA", "INPUT.npz"), "--input", "--inputs")
 OUTPUT = partial(RESULTS, kinds.PLACE, "--output", "-o", repeated=False)
 PANELS = (
@@ -119,7 +119,52 @@ class PictureOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeOptions(Options):
+class ReferenceOptions(Options):
+    """The network or outputs that a network is compared with.
+
+    Attributes:
+        reference: Compare with this network, such as the float network that a QAT network was trained from, or with
+            saved outputs for the samples of --input: Polygraphy's --save-outputs JSON, .npz, or a folder of such files.
+    """
+
+    reference: Annotated[
+        kinds.Model | None,
+        JUDGEMENT(kinds.FILE, *("--reference", "--load-outputs"), without="the network in FP32", expert=True),
+    ] = None
+
+    @property
+    def saved_outputs(self) -> Path | None:
+        """The saved outputs to compare with; None if the reference is a network."""
+        return saved_outputs(self.reference)
+
+    @property
+    def saved_for(self) -> kinds.Data:
+        """The samples that saved outputs belong to."""
+        return getattr(self, "inputs", None)
+
+
+def saved_outputs(reference: Any) -> Path | None:
+    """Returns the path of saved outputs; None for a reference that is a network, or no reference."""
+    if not isinstance(reference, (str, Path)):
+        return None
+    path = Path(reference)
+    return path if path.suffix in (".npz", ".npy", ".json") or path.is_dir() else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherOptions(Options):
+    """A second network.
+
+    Attributes:
+        other: Compare with this second network, such as a quantized export of the first: each runs as its file says. On
+            the command line, the second argument.
+    """
+
+    other: Annotated[kinds.Model | None, COMPARISON(kinds.FILE, parse=False)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions(ReferenceOptions):
     """The judgement of outputs.
 
     Attributes:
@@ -129,8 +174,6 @@ class JudgeOptions(Options):
         threshold: Set the worst acceptable value of the metric: 99%.
         outputs: Judge only this output. Repeatable; the worst decides.
         samples: Judge this many of the worst inputs; the worst decides.
-        reference: Compare with this network, such as the float network that a QAT network was trained from, or with
-            saved outputs for the samples of --input: Polygraphy's --save-outputs JSON, .npz, or a folder of such files.
         head: Name what values do not say: columns (xywh,classes:1,keypoints:17x3), raw maps (dfl:16,classes:80; yolov5,
             yolov7), scores (sigmoid, background-first, background-last), or text's blank (blank-first, blank-last).
         score_threshold: Ignore detections below this score (tasks of detections).
@@ -145,10 +188,6 @@ class JudgeOptions(Options):
     ] = None
     outputs: Annotated[Sequence[str], JUDGEMENT(kinds.TEXTS, without="all")] = ()
     samples: Annotated[int | None, JUDGEMENT(kinds.whole(least=1), without="all of --input, else 1")] = None
-    reference: Annotated[
-        kinds.Model | None,
-        JUDGEMENT(kinds.FILE, *("--reference", "--load-outputs"), without="the network in FP32", expert=True),
-    ] = None
     head: Annotated[str | None, JUDGEMENT(kinds.TEXT, without="told by the values", expert=True)] = None
     score_threshold: Annotated[float, JUDGEMENT(kinds.number(least=0, most=1, share=True), expert=True)] = 0.3
     class_axis: Annotated[
@@ -162,14 +201,6 @@ class JudgeOptions(Options):
             raise BadInput(f"--task {self.task} and --metric {self.metric} contradict each other.", "Leave out one.")
         if self.head is not None and self.task not in HEADS and getattr(self, "labels", None) is None:
             raise BadInput("--head needs a task of detections or text.", f"Give --task {'|'.join(HEADS)}.")
-
-    @property
-    def saved_outputs(self) -> Path | None:
-        """The saved outputs to compare with; None if the reference is a network."""
-        if not isinstance(self.reference, (str, Path)):
-            return None
-        path = Path(self.reference)
-        return path if path.suffix in (".npz", ".npy", ".json") or path.is_dir() else None
 
     def asked_task(self) -> "AskedTask | None":
         """The task that is asked for."""

@@ -160,7 +160,7 @@ class Setup:
         refuse_another_network(folder, network)
         notes = noted(NETWORK, network.notes)
         reference = other_reference(
-            options, network, options.inputs, lambda texts: notes.extend(noted(JUDGED_BY, texts))
+            options, network, options.saved_for, lambda texts: notes.extend(noted(JUDGED_BY, texts))
         )
         judging = judgement(options, network.source, network.low.precision)
         judging.integers = integers_of(network)

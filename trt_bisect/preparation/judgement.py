@@ -32,10 +32,10 @@ from trt_bisect.model.file import ONNX_TYPES, saved_model
 from trt_bisect.model.matching import match_inputs, match_layers
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer, facts_for
-from trt_bisect.options.concerns import COSINE, JudgeOptions, MeasuringOptions
+from trt_bisect.options.concerns import COSINE, JudgeOptions, MeasuringOptions, NetworkOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import read_network
-from trt_bisect.preparation.two_networks import AsInFile, AsItRuns, as_it_runs, renamed_feeds
+from trt_bisect.preparation.two_networks import AsItRuns, Planned, as_it_runs, renamed_feeds
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -117,11 +117,24 @@ def other_reference(
         return SavedOutputs(network, samples, saved)
     if options.reference is None:
         return None
-    runs = as_it_runs(options.reference)
+    reference = outputs_of(options.reference, network, options, on_notes)
+    how = "which runs as it is, " if isinstance(reference, ReferenceAsItRuns) else ""
+    on_notes([f"judged by the outputs of '{reference.source}', {how}not by the network's own outputs in FP32"])
+    return reference
+
+
+def outputs_of(
+    other: Any, network: Network, options: NetworkOptions, on_notes: Callable[[list[str]], None]
+) -> ReferenceAsItRuns | ReferenceNetwork:
+    """Returns an engine of another network as its file says, whose outputs have the names of those of ``network``.
+
+    Raises:
+        BadInput: the other network cannot be read, or its inputs cannot be matched.
+    """
+    runs = as_it_runs(other)
     if runs is not None:
-        on_notes([f"judged by the outputs of '{runs.source}', which runs as it is, not by the network's own in FP32"])
-        return ReferenceAsItRuns(network, runs, options.reference)
-    return ReferenceNetwork(network, read_network(options, options.reference, None), on_notes)
+        return ReferenceAsItRuns(network, runs, other)
+    return ReferenceNetwork(network, read_network(options, other, None), on_notes)
 
 
 class ReferenceAsItRuns(Reference):
@@ -131,7 +144,7 @@ class ReferenceAsItRuns(Reference):
     """
 
     def __init__(self, network: Network, runs: AsItRuns, given: Any) -> None:
-        self._names, self._runs = [spec.name for spec in network.outputs], runs
+        self._names, self._runs, self.source = [spec.name for spec in network.outputs], runs, runs.source
         is_file = isinstance(given, ONNX_TYPES)
         self.digest = hashlib.sha256(saved_model(given).read_bytes()).hexdigest() if is_file else code_digest(given)
 
@@ -163,6 +176,7 @@ class ReferenceNetwork(Reference):
         self._network, self._reference, self._on_notes = network, reference, on_notes
         self._inputs = match_inputs(network, reference)
         self._specs = {spec.name: spec for spec in reference.inputs}
+        self.source = reference.source
         self._outputs: dict[str, str] = {}
         self._observer: Observer | None = None
         self.digest = reference.digest()
@@ -181,12 +195,11 @@ class ReferenceNetwork(Reference):
             raise BadInput(problem, "Give a reference with the same outputs, of the same shapes.")
         self._on_notes(
             [
-                f"judged by the outputs of '{reference.source}', not by the network's own outputs in FP32",
                 *matching.notes(network.source, reference.source),
                 *([f"not judged, because the reference has no such outputs: {missing}"] if missing else []),
             ]
         )
-        as_is = AsInFile.of(reference)
+        as_is = Planned.as_in_file(reference)
         return Observer(as_is.writer.write(as_is.plan), [list(self._outputs.values())], reference.source)
 
     def infer(self, feeds: Feeds) -> Outputs:

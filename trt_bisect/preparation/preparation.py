@@ -22,7 +22,7 @@ from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.structure.findings import KINDS
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
-from trt_bisect.builder.base import EMULATED, Builder, BuildOptions, Outputs
+from trt_bisect.builder.base import EMULATED, Builder, BuildOptions, Engine, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.ranges import (
@@ -233,23 +233,10 @@ def find_worst(
         keep: returns what was found at Ctrl-C, and ranks all inputs by their losses alone. Else those come first on
             which FP32 finds what a task judges: a search of layers needs them.
     """
-    plan, judgement = network.full(setup.options.high_precision), setup.judgement
+    plan = network.full(setup.options.high_precision)
     try:
         with setup.reference_engine(builder) as fp32, builder.build(plan) as int8:
-            return worst_inputs(
-                samples,
-                fp32,
-                int8,
-                lambda reference: judgement.rule(judgement.outputs(reference), [reference]),
-                count,
-                lambda number: setup.progress.step(f"sample {number}"),
-                keep_when_stopped=keep,
-                class_axis=setup.options.class_axis,
-                slices=lambda reference: judgement.slices(judgement.outputs(reference), [reference]),
-                task=judgement.task,
-                integers=judgement.integers,
-                found_first=not keep,
-            )
+            return worst_between(setup, fp32, int8, samples, count, keep)
     except TrialFailed as failure:
         raise BadInput(
             f"The search for the worst input failed, because FP32 or full {network.low.title} does not run: "
@@ -258,6 +245,31 @@ def find_worst(
         ) from failure
     finally:
         give_back_memory()
+
+
+def worst_between(
+    setup: Setup, fp32: Engine, low: Engine, samples: Dataset, count: int, keep: bool = False
+) -> WorstInputs:
+    """Returns the worst of a data set by the outputs of two engines; see ``find_worst``, also for ``keep``.
+
+    Raises:
+        TrialFailed: an engine fails.
+    """
+    judgement = setup.judgement
+    return worst_inputs(
+        samples,
+        fp32,
+        low,
+        lambda reference: judgement.rule(judgement.outputs(reference), [reference]),
+        count,
+        lambda number: setup.progress.step(f"sample {number}"),
+        keep_when_stopped=keep,
+        class_axis=setup.options.class_axis,
+        slices=lambda reference: judgement.slices(judgement.outputs(reference), [reference]),
+        task=judgement.task,
+        integers=judgement.integers,
+        found_first=not keep,
+    )
 
 
 def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequence[Feeds]) -> tuple[list[Outputs], str]:

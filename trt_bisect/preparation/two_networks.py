@@ -17,7 +17,7 @@ import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 
-from trt_bisect.analyzer.origins import Origin, Tensors, activation_origins, plan_observer, weight_origins
+from trt_bisect.analyzer.origins import Origin, Tensors, activation_origins, plan_observer, sides_of, weight_origins
 from trt_bisect.analyzer.structure.graph import ACTIVATIONS
 from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.errors import BadInput, first_line
@@ -30,6 +30,7 @@ from trt_bisect.model.prepare import is_integer_layer
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.model.session import CPU
+from trt_bisect.options.concerns import FIXING, FollowerOptions, OtherOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.comparison import MatchedLayer
 
@@ -152,6 +153,18 @@ def dequantized(levels: np.ndarray, quantizer: Quantizer) -> np.ndarray:
     return values
 
 
+def refuse_with_other(options: OtherOptions) -> None:
+    """Raises BadInput for an option that changes how a network runs: two networks run as their files say."""
+    changing = ("fp32", "int8", "recipe", "reference", *FIXING)
+    refused = [name for name in changing if getattr(options, name, None)]
+    refused += ["followers"] if isinstance(options, FollowerOptions) and options.followers_round else []
+    if refused:
+        raise BadInput(
+            f"Two networks run as their files say, and --{refused[0].replace('_', '-')} cannot be used.",
+            "Leave this option out, or compare one network.",
+        )
+
+
 def as_it_runs(given: Any) -> AsItRuns | None:
     """Returns a network that is run as it is: an integer network, a session, a function; None for any other one."""
     if given is None or isinstance(given, Network):
@@ -237,11 +250,11 @@ def _levels(graph: onnx.GraphProto) -> dict[str, Quantizer]:
 
 
 @dataclass(frozen=True)
-class AsInFile:
-    """A network as its file says.
+class Planned:
+    """A network that runs under a plan, in the emulation.
 
     Attributes:
-        plan: full INT8 with the pairs of the file, or nothing low if it has none.
+        writer: writes plans of the network with the scales in question.
     """
 
     network: Network
@@ -249,19 +262,25 @@ class AsInFile:
     plan: PrecisionPlan
 
     @classmethod
-    def of(cls, network: Network) -> AsInFile:
-        """Returns ``network`` with all pairs of its file, asymmetric ones too."""
+    def as_in_file(cls, network: Network) -> Planned:
+        """Returns ``network`` as its file says: in INT8 with all of its pairs, asymmetric ones too, else in float."""
         in_file = network.as_in_file()
         plan = in_file.free_plan(in_file.quantizable if in_file.has_pairs else ())
         return cls(in_file, PlanWriter(in_file, {}, GraphTarget.ONNXRUNTIME), plan)
 
     def origins(self) -> dict[str, Origin]:
         """Returns its floating-point tensors by name, with their roundings."""
-        return activation_origins(self.network, self.writer, self.plan.lowered)
+        return activation_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
     def weights(self) -> list[Origin]:
         """Returns its weights, with their roundings."""
-        return weight_origins(self.network, self.writer, self.plan.lowered)
+        return weight_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
+
+    def as_it_runs(self) -> AsItRuns:
+        """Returns it as a network that gives all of its tensors."""
+        observe = plan_observer(self.writer, self.plan, self.origins())
+        activated = activated_in(self.network.skeleton.graph)
+        return AsItRuns(self.network.source, self.network.inputs, lambda feeds: next(observe(feeds, 0)), activated)
 
 
 class TwoNetworks:
@@ -271,6 +290,8 @@ class TwoNetworks:
         first: the samples have the names of its inputs; found tensors have its names.
         feeds: a sample.
         memory: the bytes for the tensors of one sample that are held.
+        planned: from the second network, with the shapes of the sample, to the plan that it runs under; by default it
+            runs as its file says, as the first one always does.
 
     Attributes:
         matching: the pairs of their layers.
@@ -280,13 +301,20 @@ class TwoNetworks:
         BadInput: their inputs cannot be matched, or ONNX Runtime refuses a network.
     """
 
-    def __init__(self, first: Network, second: Network, feeds: Feeds, memory: int) -> None:
+    def __init__(
+        self,
+        first: Network,
+        second: Network,
+        feeds: Feeds,
+        memory: int,
+        planned: Callable[[Network], Planned] = Planned.as_in_file,
+    ) -> None:
         self._inputs = match_inputs(first, second)
         self._specs = {spec.name: spec for spec in second.inputs}
         first = first.with_shapes(facts_for(first, feeds).shapes)
         second = second.with_shapes(facts_for(second, self.feeds_of_second(feeds)).shapes)
         self.matching = match_layers(first, second)
-        self._first, self._second = AsInFile.of(first), AsInFile.of(second)
+        self._first, self._second = Planned.as_in_file(first), planned(second)
         here, there = self._first.origins(), self._second.origins()
         shared = {tensor: other for tensor, other in self.matching.tensors.items() if tensor in here and other in there}
         self._back = {other: tensor for tensor, other in shared.items()}

@@ -159,7 +159,7 @@ class JudgedSample:
 
     rank: Annotated[int | None, Column("Rank", "1 is the worst input", rank=0)]
     sample: Annotated[int, Column("Sample", "Index of the sample in the data set", NAME, rank=0)]
-    value: Annotated[float | None, Column("{metric}", "{low} against FP32", FIGURE, rank=0)]
+    value: Annotated[float | None, Column("{metric}", "{low} against {high}", FIGURE, rank=0)]
     loss: Annotated[float | None, Column("Loss", kind=LOSS, rank=1)]
     misses: Annotated[bool | None, Column("Misses", "The threshold", rank=0)]
     faint: Annotated[
@@ -187,6 +187,7 @@ class WorstReport(Result):
         distribution: the distribution over the samples that are not faint; over all samples if all are faint.
         verdict: a sentence that says if the inputs or the network cause the loss.
         low: the low precision.
+        other: the file of the second network, if two were compared; empty else.
         inputs: the worst samples, worst first; no part of the JSON file.
     """
 
@@ -214,6 +215,7 @@ class WorstReport(Result):
     low: str = str(Precision.INT8)
     broken: tuple[int, ...] = ()
     data: str = ""
+    other: str = ""
 
     def holding(self, inputs: tuple[Feeds, ...]) -> Self:
         """Returns the report itself, with the worst samples."""
@@ -222,8 +224,9 @@ class WorstReport(Result):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The names of the low precision and of the metric."""
-        return {"low": self.low.upper(), "metric": self.metric}
+        """The names of both runs and of the metric."""
+        runs = ("First", "Second") if self.other else ("FP32", self.low.upper())
+        return {"high": runs[0], "low": runs[1], "metric": self.metric}
 
     @property
     def samples(self) -> tuple[JudgedSample, ...]:
@@ -319,8 +322,9 @@ class WorstReport(Result):
 def description(report: WorstReport) -> Mapping[str, str]:
     """Returns the data, the network in low precision and the metric of a search, as text by title."""
     high = ", ".join(report.high)
+    low = {report.low.upper(): f"{report.engine} ({report.arithmetic})" + (f", high: {high}" if high else "")}
     return {
         "Data": f"{report.source}, {len(report.values)} samples{', stopped there' if report.stopped else ''}",
-        report.low.upper(): f"{report.engine} ({report.arithmetic})" + (f", high: {high}" if high else ""),
+        **({"Second network": report.other} if report.other else low),
         "Metric": f"{report.metric}, worst first: {report.order}",
     }

@@ -265,7 +265,7 @@ _BAR = 40
 def print_worst(report: WorstReport, console: Console) -> None:
     """Prints the data, the distribution with its histogram, the worst inputs and the verdict."""
     for title, text in description(report).items():
-        console.print(Text(f"{title + ':':8}{text}"))
+        console.print(Text(f"{title + ':':7} {text}"))
     console.print()
     spread = titled("", *(f"{title}>" for title in report.quantiles))
     spread.add_row(Text(report.metric), *map(Text, report.quantiles.values()))
