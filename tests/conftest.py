@@ -33,11 +33,11 @@ os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})  # befo
 import numpy as np
 
 from tests.support.editions import edition
+from tests.support.one_thread import use_one_thread
 from trt_bisect.builder import parser
-from trt_bisect.model import session
 from trt_bisect.support import machine, memory
 
-session.session_threads = lambda: machine.session_threads() or 1  # threads that spin beside other tests cost minutes
+use_one_thread()  # threads that spin beside other tests cost minutes
 installed_parsers, parser.PARSERS = parser.PARSERS, ()  # a second for each run; ``own_parser`` asks it
 sys.dont_write_bytecode = False
 os.fsync = lambda file: None  # a test cannot cut the power; the disk costs as long as the arithmetic

@@ -299,8 +299,8 @@ def test_a_bug_in_one_network_does_not_cost_the_others(suite):
 
 
 def test_the_suite_says_where_its_networks_are_measured(suite):
-    suite.write_text('cluster = "local:2"\n' + SUITE)
-    assert read_suite(suite).cluster == "local:2"
-    suite.write_text('cluster = "nowhere"\n' + SUITE)
+    suite.write_text('[defaults]\ncluster = "local:2"\n' + SUITE[SUITE.index("[[network]]") :])
+    assert {task.keywords["cluster"] for task in read_suite(suite).networks} == {"local:2"}
+    suite.write_text(suite.read_text().replace("local:2", "nowhere"))
     with pytest.raises(BadInput, match=r"trt-bisect\.toml.* 'nowhere'"):
         regress(suite)

@@ -19,7 +19,7 @@ from tests.support.worker_runs import without_times
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.isolation import IsolatedBuilder
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.cluster.address import check_address, is_ray, local_processes
+from trt_bisect.cluster.address import check_address, local_processes
 from trt_bisect.driver.curves import bisect, exhaustive
 from trt_bisect.driver.search import Question, drive
 from trt_bisect.driver.speculative import GoodOrBad, LastRises, drive_concurrently
@@ -278,16 +278,6 @@ def test_the_processor_is_named_by_its_vector_extensions():
     assert ("avx2" in there) == ("avx2" in extensions)
 
 
-def test_a_process_that_shares_a_machine_takes_no_more_than_its_processors(monkeypatch):
-    monkeypatch.setattr(machine, "_limit", None)
-    there = machine.cores()
-    assert machine.session_threads() is None
-    machine.use_at_most(1)
-    assert (machine.cores(), machine.session_threads()) == (1, 1)
-    machine.use_at_most(there + 1)
-    assert machine.cores() == there
-
-
 @pytest.mark.parametrize(
     "address", ["local:0", "local:x", "nowhere", "http://a:1", "ray://", "ray://a", "a:1:2", ":1", " "]
 )
@@ -299,7 +289,6 @@ def test_an_address_that_is_none(address):
 @pytest.mark.parametrize("address", ["", "auto", "local:3", "ray://head:10001", "10.0.0.1:6379", "[::1]:6379"])
 def test_an_address(address):
     check_address(address)
-    assert is_ray(address) == (address not in ("", "local:3"))
     assert local_processes(address) == (3 if address == "local:3" else None)
 
 

@@ -1,4 +1,4 @@
-"""Metrics for runs on a cluster that stop in the middle."""
+"""A metric for runs that stop in the middle."""
 
 import json
 import os
@@ -7,16 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-_seen = []
-
 
 def cosine_that_waits(reference, output):
-    """The cosine; in the middle of a run it waits while a folder lacks ``go on``.
-
-    That is after some calls in a process, 12 if nothing is said, or with ``TRT_BISECT_TEST_FOLDER`` as soon as the
-    journal of that run folder has three trials of the curve.
+    """The cosine. It waits while the folder ``TRT_BISECT_TEST_MEETING`` lacks ``go on``, from the moment when the
+    journal of the run folder ``TRT_BISECT_TEST_FOLDER`` has three trials of the curve.
     """
-    _seen.append(None)
     meeting = Path(os.environ["TRT_BISECT_TEST_MEETING"])
     if _is_in_the_middle() and not (meeting / "go on").exists():
         (meeting / str(os.getpid())).touch()
@@ -26,9 +21,6 @@ def cosine_that_waits(reference, output):
 
 
 def _is_in_the_middle():
-    folder = os.environ.get("TRT_BISECT_TEST_FOLDER")
-    if folder is None:
-        return len(_seen) > 12
-    journal = Path(folder) / "journal.jsonl"
+    journal = Path(os.environ["TRT_BISECT_TEST_FOLDER"]) / "journal.jsonl"
     records = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
     return sum("trial" in record and " " not in record["trial"]["plan"] for record in records) >= 3

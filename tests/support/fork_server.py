@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests.support.waiting import LIMIT, wait_until
-from trt_bisect.support import machine
 
 _ROOT = Path(__file__).parents[2]
 _SIZE = 1 << 24
@@ -49,11 +48,11 @@ sys.exit(int(there.recv(64)))
 def serve(address: str, owner: int) -> None:
     """Forks a process for each request, until the process ``owner`` ends."""
     from benchmarks.reliability.forked import import_everything
+    from tests.support.one_thread import use_one_thread
     from trt_bisect.calibration.histogram import AbsHistogram, mse_thresholds
-    from trt_bisect.model import session
 
     import_everything()
-    session.session_threads = lambda: machine.session_threads() or 1  # as in tests/conftest.py
+    use_one_thread()  # as in tests/conftest.py
     os.fsync = lambda file: None  # as in tests/conftest.py
     for name in _PRELOADED:
         importlib.import_module(name)

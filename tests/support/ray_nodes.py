@@ -16,8 +16,6 @@ from trt_bisect.cluster import ray_cluster as cluster_module
 _STORE = 200 << 20
 _PATH = {"PYTHONPATH": str(Path(__file__).parents[2])}
 """The folder in which workers find the fakes."""
-MEETING = "TRT_BISECT_TEST_MEETING"
-"""The variable that names a folder which all processes of the cluster see."""
 _SYSTEM = {
     **{"health_check_period_ms": 1000, "health_check_failure_threshold": 5},  # a dead node is missed after seconds
     **{"enable_worker_prestart": False, "prestart_worker_first_driver": False},  # each costs a second of a processor
@@ -34,7 +32,7 @@ _CLIENT_SERVER = {
 def ray_cluster(environments=({}, {"OTHER_FIGURES": "2"})):
     """A head without processors, with a client server, and a node for each of ``environments``; all ends with it."""
     folder = Path(tempfile.mkdtemp(prefix="rt", dir="/tmp"))  # Unix sockets: a short path
-    set_here = {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0", MEETING: f"{folder}/meeting"}
+    set_here = {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
     before = dict(os.environ)
     os.environ.update({**set_here, **_CLIENT_SERVER})
     joining, cluster_module._JOIN_SECONDS = cluster_module._JOIN_SECONDS, LIMIT

@@ -79,7 +79,7 @@ class SwitchSession:
 
     Args:
         choices: by layer the precisions that it can have, see ``choices_of``.
-        threads: the threads for one inference; None for ``session_threads()``.
+        threads: the threads for one inference; None for ONNX Runtime's own number.
         facts: the shapes of the tensors, by which the network is cut; None to keep it whole.
         memory: the bytes that kept tensors may take.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.cli.app import DISPLAY, WIDE, Annotations, Configured, Display, Model, Output, Top, console, run_folder
 from trt_bisect.errors import BadInput, install
-from trt_bisect.options.concerns import EXPLAIN_FULL, RESOURCES, RESULTS, RunOptions
+from trt_bisect.options.concerns import EXPLAIN_FULL, RESULTS, RunOptions
 from trt_bisect.options.declare import FLAT, panel
 from trt_bisect.options.kinds import FILE, PLACE, PLACES, SWITCH, whole
 
@@ -328,7 +328,6 @@ def regress_command(
     suite_file: Annotated[Path | None, NIGHT(FILE, "--config")] = None,
     baseline: Annotated[str, NIGHT()] = "latest",
     update_baseline: Annotated[bool, NIGHT(SWITCH)] = False,
-    cluster: Annotated[str | None, RESOURCES(without="that of the suite, else in this process", expert=False)] = None,
     annotations: Annotations = None,
     display: Annotated[Output, FLAT] = Output(),
 ) -> int:
@@ -343,8 +342,6 @@ def regress_command(
         baseline: Compare with this folder of --update-baseline, run folder or report.json, or each network with the
             newest night in which it passed or was accepted (latest).
         update_baseline: Take tonight's figures as the new baseline, good or bad.
-        cluster: Measure the networks side by side on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT), or try each
-            network's plans in N processes here (local:N).
     """
     from rich.console import Console
 
@@ -355,7 +352,7 @@ def regress_command(
     if suite is not None and suite_file is not None:
         raise BadInput(f"Two suites are given, '{suite}' and --config '{suite_file}'.", "Leave out one of the two.")
     file, progress = suite or suite_file or SUITE, display.progress()
-    regression = regress(file, baseline, update_baseline=update_baseline, cluster=cluster, progress=progress)
+    regression = regress(file, baseline, update_baseline=update_baseline, progress=progress)
     if display.json:
         display.print_json(regression)
     else:

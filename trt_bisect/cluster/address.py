@@ -20,16 +20,11 @@ def check_address(address: str) -> None:
     ``local:N`` is N processes of this machine, ``auto`` the Ray cluster that it belongs to, ``HOST:PORT`` and
     ``ray://HOST:PORT`` another one; the empty text is this process, and every GPU of this machine.
     """
-    if address and not is_ray(address) and local_processes(address) is None:
+    if address and address != AUTO and not _RAY.fullmatch(address) and local_processes(address) is None:
         raise BadInput(
             f"There is no cluster '{address}'.",
             "Give --cluster auto, HOST:PORT or ray://HOST:PORT for Ray, or local:N for N processes here.",
         )
-
-
-def is_ray(address: str) -> bool:
-    """Returns true for the address of a Ray cluster."""
-    return address == AUTO or _RAY.fullmatch(address) is not None
 
 
 def local_processes(address: str) -> int | None:

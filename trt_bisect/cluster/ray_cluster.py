@@ -1,12 +1,10 @@
-"""A Ray cluster: plans and whole runs are its tasks.
+"""A Ray cluster, whose tasks are plans.
 
 Ray is used by a process of its own, ``RayProcess``, because Ray ends its process when the cluster's head has been gone
 for a minute, takes over the signals, and writes to stderr. ``RayCluster`` asks it, one request at a time.
 
 The tasks are no calls of actors, as in a ``ray.util.ActorPool``: an actor keeps its place on a node, and a plan that
-waits for a lost one would not go to the node that is free. Ray begins a plan again whose worker or node was lost. It
-would begin a run again with what the run had at first; so a run tells its journal through a ``ray.util.queue.Queue``,
-and is begun again here with the journal so far.
+waits for a lost one would not go to the node that is free. Ray begins a plan again whose worker or node was lost.
 """
 
 from __future__ import annotations
@@ -16,11 +14,9 @@ import logging
 import os
 import pickle
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from threading import Event, Thread
+from dataclasses import replace
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -35,11 +31,8 @@ from trt_bisect.builder.tensorrt_build import timings_of
 from trt_bisect.cluster.address import AUTO, GOES_ON, local_processes
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, TrtBisectError, first_line, install
 from trt_bisect.evaluator.trial import LOST, Attempt, Trial
-from trt_bisect.evaluator.workers import Cluster, LocalCluster, TrialSpec, attempt, refuse_others
+from trt_bisect.evaluator.workers import Cluster, LocalCluster, TrialSpec, attempt
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.model import SO_FAR, Report
-from trt_bisect.runs.journal import JOURNAL, complete_lines
-from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import ScratchFolder
 from trt_bisect.support.text import counted
 
@@ -110,20 +103,18 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         """Gives each task from now on a GPU, or, where the engine is ONNX Runtime, a processor."""
         self.size = self._ask("employ", engine != ONNXRUNTIME)
 
-    def begin(self, name: str, content: bytes, files: Mapping[str, bytes] | None = None) -> None:
-        """Begins a task, which waits until a worker is free: a plan, by its key, or a run, by its folder.
+    def begin(self, key: str, content: bytes) -> None:
+        """Begins a plan, by its key, which waits until a worker is free.
 
-        It works on ``content``, or, if that is empty, on what the last one did; ``files`` is what the folder of a run
-        has already, None for a plan.
+        The worker gets ``content``, or, if that is empty, what was sent with the plan before.
         """
-        self._ask("begin", _Task(name, None if files is None else dict(files)), content)
+        self._ask("begin", key, content)
 
-    def ended(self, write: Callable[[str, bytes, Mapping[str, bytes]], None] = lambda *_: None) -> tuple[str, Any]:
-        """Waits for the next task that has ended, or was lost too often; returns its name and its result.
+    def ended(self) -> tuple[str, Any]:
+        """Waits for the next plan that has ended, or was lost too often; returns its key and its result.
 
         The result is an EngineUnavailable if its worker was lost each time, and another TrtBisectError if the task
-        raised it. Meanwhile ``write`` is called with the name of a run, new lines of its journal, and by name the files
-        that show how far it is.
+        raised it.
 
         Raises:
             EngineUnavailable: no node can be used, or the cluster is gone.
@@ -135,12 +126,10 @@ class RayCluster(AbstractContextManager["RayCluster"]):
             self.size = event.places
             for line in event.said:
                 self._say(line)
-            for news in event.written:
-                write(*news)
             if isinstance(event.result, RuntimeError):
                 raise event.result
-            if event.name:
-                return event.name, event.result
+            if event.key:
+                return event.key, event.result
             if event.places:
                 had_room = monotonic()
             elif event.refused:
@@ -218,25 +207,20 @@ class RayWorkerPool:
 
 
 class _Event(NamedTuple):
-    """An event: ``name`` is the task that has ended, with its result; that of a lost one is EngineUnavailable."""
+    """An event: ``key`` is that of the plan that has ended; the result of a lost one is EngineUnavailable."""
 
-    name: str
+    key: str
     result: Any
-    written: list[tuple[str, bytes, Mapping[str, bytes]]]
     said: list[str]
     places: int
     refused: str
 
 
-@dataclass
-class _Task:
-    """A task that is under way: ``files`` is what a run that is begun again finds in its folder, None for a plan."""
+class _Task(NamedTuple):
+    """A plan that is under way, by its key, with the reference of what its worker gets."""
 
-    name: str
-    files: dict[str, bytes] | None
-    content: Any = None
-    needs: Mapping[str, int] = field(default_factory=dict)
-    tries: int = 0
+    key: str
+    content: Any
 
 
 def serve(descriptor: int, parent: int) -> None:
@@ -254,7 +238,6 @@ class RayProcess:
         self._ray = ray
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, ignore_reinit_error=True)
         self._call = ray.remote(_make_call())
-        self._queue: Any = None
         self._content: Any = None
         self._under_way: dict[Any, _Task] = {}
         self._needs: dict[str, int] = {}
@@ -287,17 +270,11 @@ class RayProcess:
         workers = sum(room for _, room in self._nodes.values())
         return f"{counted(workers, 'worker')} on {counted(len(self._nodes), 'node')}"
 
-    def begin(self, task: _Task, content: bytes) -> None:
-        """Begins a task. Ray's object store keeps the content while a task needs it."""
+    def begin(self, key: str, content: bytes) -> None:
+        """Begins a plan. Ray's object store keeps the content while a task needs it."""
         if content:
             self._content = self._ray.put(np.frombuffer(content, np.uint8))
-        if task.files is not None and self._queue is None:
-            from ray.util.queue import Queue
-
-            on_the_head = {"node:__internal_head__": 0.001}
-            self._queue = Queue(actor_options={"num_cpus": 0, "resources": on_the_head})
-        task.content, task.needs = self._content, self._needs
-        self._submit(task)
+        self._submit(_Task(key, self._content))
 
     def _submit(self, task: _Task) -> None:
         from ray.util.scheduling_strategies import NodeLabelSchedulingStrategy, NotIn
@@ -305,51 +282,39 @@ class RayProcess:
         where: Any = "SPREAD"
         if self._refused:
             where = NodeLabelSchedulingStrategy(hard={"ray.io/node-id": NotIn(*self._refused)})
-        task.tries += 1
-        is_plan = task.files is None
-        arguments = ("try_plan", task.name) if is_plan else ("do_run", task.files, self._queue, (task.name, task.tries))
-        retries = TRIES - 1 if is_plan else 0
-        call = self._call.options(max_retries=retries, scheduling_strategy=where, **task.needs)
+        call = self._call.options(max_retries=TRIES - 1, scheduling_strategy=where, **self._needs)
         # In a list, since Ray fetches an argument that is a reference.
-        self._under_way[call.remote(__version__, [task.content], *arguments)] = task
+        self._under_way[call.remote(__version__, [task.content], task.key)] = task
 
     def wait(self, seconds: float) -> _Event:
         """Returns what happens next, or after so many seconds that nothing has."""
         try:
             done, _ = self._ray.wait(list(self._under_way), timeout=seconds)
-            messages = self._queue.get_nowait_batch(self._queue.qsize()) if self._queue else []
         except (self._ray.exceptions.RayError, ConnectionError) as error:
             raise EngineUnavailable(f"The cluster is gone: {first_line(error)}", GOES_ON) from error
-        journals = {(task.name, task.tries): task.files for task in self._under_way.values() if task.files}
-        written = []
-        for (name, tries), lines, shown in messages:
-            if (name, tries) in journals:
-                journals[name, tries][JOURNAL] += lines
-                written.append((name, lines, shown))
-        task = self._under_way.pop(done[0]) if done else None
-        result = None if task is None else self._result(done[0], task)
-        name = "" if task is None or result is None else task.name
+        key, result = "", None
+        if done:
+            task = self._under_way.pop(done[0])
+            result = self._result(done[0], task)
+            key = "" if result is None else task.key
         places, refused = self._places(), next(iter(self._refused.values()), "")
         notes, self._said = self._said, []
-        return _Event(name, result, written, notes, places, refused)
+        return _Event(key, result, notes, places, refused)
 
     def _result(self, reference: Any, task: _Task) -> Any:
-        """Returns what a task returned or raised; None if it is begun again, as its node is not used or was lost."""
+        """Returns what a task returned or raised; None if it is begun again, as its node is not used."""
         try:
             node, refusal, result = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
             return error.cause if isinstance(error.cause, TrtBisectError) else RuntimeError(str(error))
         except self._ray.exceptions.RayError as error:
-            if task.files is None or task.tries >= TRIES:
-                return EngineUnavailable(f"{TRIES} times the worker or its node was lost: {first_line(error)}")
-        else:
-            if not refusal:
-                return result
-            if node not in self._refused:
-                name = self._nodes[node][0] if node in self._nodes else node
-                self._said.append(f"Node {name} is not used, since its figures would differ: {refusal}")
-            self._refused[node] = refusal
-            task.tries -= 1
+            return EngineUnavailable(f"{TRIES} times the worker or its node was lost: {first_line(error)}")
+        if not refusal:
+            return result
+        if node not in self._refused:
+            name = self._nodes[node][0] if node in self._nodes else node
+            self._said.append(f"Node {name} is not used, since its figures would differ: {refusal}")
+        self._refused[node] = refusal
         self._submit(task)
         return None
 
@@ -365,12 +330,12 @@ class RayProcess:
 
 
 def _make_call() -> Callable[..., Any]:
-    """Returns the function of all tasks: it calls another one here, and says which node it is and what it lacks.
+    """Returns the function of all tasks: it calls ``try_plan``, and says which node it is and what that lacks.
 
     Ray pickles a function that is defined in a function by value, so that a node without trt-bisect can report that.
     """
 
-    def call(version: str, content: list[Any], function: str, *arguments: Any) -> tuple[str, str, Any]:
+    def call(version: str, content: list[Any], plan: str) -> tuple[str, str, Any]:
         import ray
 
         node = ray.get_runtime_context().get_node_id()
@@ -383,7 +348,7 @@ def _make_call() -> Callable[..., Any]:
         if trt_bisect.__version__ != version:
             return node, f"trt_bisect {trt_bisect.__version__} instead of {version}", None
         try:
-            return node, "", getattr(ray_cluster, function)(content[0], *arguments)
+            return node, "", ray_cluster.try_plan(content[0], plan)
         except EngineUnavailable as error:
             return node, error.problem, None
 
@@ -434,48 +399,3 @@ class _PlanWorker:
 
 _kept: dict[str, _PlanWorker] = {}
 """The plan worker of this process, once there is one, by the content that it works on."""
-
-
-def do_run(content: Any, files: Mapping[str, bytes], queue: Any, key: tuple[str, int]) -> Any:
-    """Does the run in ``content``, a ``commands.regress_remote.RunElsewhere``.
-
-    ``files`` is what its folder has already: the journal so far, and the ranges and inputs that were found before.
-    ``queue`` takes what it writes meanwhile, under ``key``.
-
-    Returns:
-        The report, and the contents of its folder's files by relative path.
-    """
-    import ray
-
-    run = pickle.loads(ray.get(content))
-    refuse_others(run.facts, versions())
-    with ScratchFolder() as folder:
-        for name, file in files.items():
-            (folder / name).write_bytes(file)
-        over = Event()
-        sender = Thread(target=_send, args=(folder, queue, key, over), name="trt-bisect sender", daemon=True)
-        sender.start()
-        try:
-            report: Report = run(folder)
-        finally:
-            over.set()
-            sender.join()
-        contents = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-        return report.changed(files=None, graph=None), contents  # which are among the contents
-
-
-def _send(folder: Path, queue: Any, key: tuple[str, int], over: Event) -> None:
-    """Puts new lines of a run's journal, and its progress and report so far if they have changed, into a queue."""
-    sent, before, is_over = (folder / JOURNAL).stat().st_size, dict[str, bytes](), False
-    while not is_over:
-        is_over = over.wait(_WAIT_SECONDS)
-        with (folder / JOURNAL).open("rb") as journal:
-            journal.seek(sent)
-            lines = complete_lines(journal.read())
-        shown = {}
-        for name in (PROGRESS, SO_FAR):
-            with suppress(OSError):
-                shown[name] = (folder / name).read_bytes()
-        changed = {name: content for name, content in shown.items() if before.get(name) != content}
-        queue.put((key, lines, changed))
-        sent, before = sent + len(lines), shown

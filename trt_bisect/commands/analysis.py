@@ -15,7 +15,6 @@ from trt_bisect.commands.losses import sensitivity, worst
 from trt_bisect.commands.run.run import run
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
 from trt_bisect.model.matching import match_inputs
 from trt_bisect.model.network import GivenModel, Network, load_network
@@ -113,19 +112,19 @@ class Analysis:
         data, inputs = self._data, self._given("inputs")
         if saved_outputs(self._reference) is not None and inputs is not None:
             return inputs
-        is_data = not (data is None or isinstance(data, Ranges) or is_cache_path(content_of(data)))
+        is_data = not (data is None or isinstance(data, Ranges) or is_cache_path(data))
         return next((each for each in (self._dataset, data if is_data else None, inputs) if each is not None), None)
 
     def _renamed(self, data: Any) -> Any:
         """Returns data for the first network with the names that the inputs have in the diagnosed one."""
         first, second = self.network, self._diagnosed
         names = match_inputs(first, second)
-        no_data = data is None or isinstance(data, Ranges) or is_cache_path(content_of(data))
+        no_data = data is None or isinstance(data, Ranges) or is_cache_path(data)
         if no_data or all(name == other for name, other in names.items()):
             return data
         specs = {spec.name: spec for spec in second.inputs}
         pictures = CompareOptions.given("Analysis", self._for(CompareOptions)).preprocessing()
-        samples = open_dataset(content_of(data), first.inputs, pictures=pictures)
+        samples = open_dataset(data, first.inputs, pictures=pictures)
         return [renamed_feeds(feeds, names, specs) for feeds in samples]
 
     @property

@@ -28,7 +28,6 @@ from trt_bisect.calibration.collect import ranges_of
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, no_ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.feeds import Feeds, TensorSpec, open_dumps
-from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
 from trt_bisect.model.layers import Layer, weight_axis
 from trt_bisect.model.matching import match_inputs
@@ -90,7 +89,7 @@ def compare(
         BadInput: something given cannot be used.
     """
     sort_column(options.sort)
-    folder = None if options.output is None else Path(content_of(options.output))
+    folder = None if options.output is None else Path(options.output)
     board = open_board(options.tensorboard, options.tensorboard_detail)
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         comparing = _Comparing(options, shown, board)
@@ -461,7 +460,7 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
         BadInput: something given cannot be used, or no layer is left.
     """
     how = options.calibrating()
-    folder = None if options.output is None else Path(content_of(options.output))
+    folder = None if options.output is None else Path(options.output)
     board = open_board(options.tensorboard, options.tensorboard_detail)
     network = asked_network(options, model, options.shapes).as_in_file()
     layers = _chosen(network, options.prefix, options.op_types)

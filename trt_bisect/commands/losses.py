@@ -19,7 +19,6 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine
 from trt_bisect.calibration.cache import is_cache_path
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
-from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.evaluator.trial import Trial, TrialKey
 from trt_bisect.evaluator.workers import tried
@@ -70,7 +69,7 @@ def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: the FP32 network itself could not be run.
     """
-    folder = None if options.output is None else Path(content_of(options.output))
+    folder = None if options.output is None else Path(options.output)
     with working_in(folder, options.progress or default_progress()) as shown:
         network = asked_network(options, model, options.shapes)
         setup = Setup.of(options, network, folder, shown, judgement=_AnythingGoes)
@@ -230,7 +229,7 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
     find_metric(options.metric)  # refuses before anything is read
     if options.other is not None:
         refuse_with_other(options)
-    folder = None if options.output is None else Path(content_of(options.output))
+    folder = None if options.output is None else Path(options.output)
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         network = asked_network(options, model, options.shapes)
         setup = Setup.of(options, network, None, shown, _WorstJudgement)
@@ -259,7 +258,7 @@ def _search_two(setup: Setup, options: WorstOptions) -> WorstReport:
     network, data = setup.read, options.saved_for
     if options.engine not in (AUTO, ONNXRUNTIME):
         raise BadInput(f"Two networks run on ONNX Runtime, not on {options.engine}.", "Leave out --engine.")
-    if data is None or is_cache_path(content_of(data)):
+    if data is None or is_cache_path(data):
         raise BadInput("There is no data set to search.", "Give --dataset.")
     first = Planned.as_in_file(network)
     texts: list[str] = []

@@ -39,7 +39,7 @@ from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, ranges_
 from trt_bisect.commands.run.run import run
 from trt_bisect.data.datasets import open_dataset, profile_of
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.data.named import content_of, name_of
+from trt_bisect.data.named import name_of
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.file import Written, read_model
 from trt_bisect.model.network import GivenModel, Network, load_network
@@ -237,13 +237,13 @@ def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
     """
     if options.cache is None:
         raise BadInput("There is no calibration cache.", "Give --cache with the file that TensorRT's calibrator wrote.")
-    folder = Path(content_of(options.output or "trt-bisect-migrated"))
+    folder = Path(options.output or "trt-bisect-migrated")
     with closing(options.progress or default_progress()) as shown:
         return _migrated(model, options, folder, shown)
 
 
 def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress: Progress) -> Migration:
-    deployment = read_deployment(content_of(options.layer_precisions) or "")
+    deployment = read_deployment(options.layer_precisions or "")
     cache = caches.open_cache(Path(options.cache or ""))
     base = Precision(options.base or deployment.base)
     # without a base, layers in INT8 read and make float32 tensors, and the scales are float32 too, bit for bit
@@ -252,7 +252,7 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
         problem = f"'{network.source}' has Q/DQ pairs: TensorRT 11 takes it as it is."
         raise BadInput(problem, "Give the network without pairs.")
     notes = _Choices()
-    data = content_of(options.inputs)
+    data = options.inputs
     feeds = [] if data is None else list(open_dataset(data, network.inputs, pictures=options.preprocessing()))
     found = _scales(network, cache, feeds, notes)
     ranges = _ranges(network, cache, found, name_of(options.cache), notes)

@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 
-from trt_bisect.cluster.address import check_address, is_ray
-from trt_bisect.commands.regress_remote import ClusterRunner
 from trt_bisect.commands.run.run import run
 from trt_bisect.commands.suite import NetworkTask, Suite, read_suite, stem_of, suite_output
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, first_line, own_fault
@@ -246,12 +243,12 @@ Runner = Callable[[NetworkTask, Path, Progress], Report]
 """Measures one network in a folder."""
 
 
-def run_network(task: NetworkTask, folder: Path, progress: Progress, cluster: str = "") -> Report:
+def run_network(task: NetworkTask, folder: Path, progress: Progress) -> Report:
     """Measures one network. The folder gets all files that ``trt-bisect run`` writes.
 
     Raises TrtBisectError if the network, its data or its engine cannot be used, or nothing could be measured.
     """
-    return run(**task.keywords, output=folder, progress=progress, history=NONE, cluster=cluster)
+    return run(**task.keywords, output=folder, progress=progress, history=NONE)
 
 
 def regress(
@@ -260,8 +257,7 @@ def regress(
     *,
     update_baseline: bool = False,
     progress: Progress | None = None,
-    cluster: str | None = None,
-    runner: Runner | None = None,
+    runner: Runner = run_network,
 ) -> nightly.Regression:
     """Measures a suite of networks and reports the changes from a baseline.
 
@@ -278,21 +274,14 @@ def regress(
             recipe meets the threshold.
         update_baseline: the figures of this nightly run, of ``repeats`` runs, become the baseline in any case.
         progress: shows the progress; tqdm in a notebook by default.
-        cluster: a Ray cluster, as for ``run``, on which networks are measured in parallel, one task each; or
-            ``local:N`` for N processes on this machine, which try the plans of one network after the other. None for
-            what the suite says.
-        runner: measures one network; replaces the default, on this machine or on the cluster.
+        runner: measures one network.
 
     Raises:
-        BadInput: the suite, the baseline or the cluster cannot be used, or another process uses the suite's output
-            folder.
-        EngineUnavailable: the cluster is gone. The same call resumes the nightly run.
+        BadInput: the suite or the baseline cannot be used, or another process uses the suite's output folder.
     """
     output = suite_output(config)
     with nightly_runs_in(output) as nightly_runs, nightly.unfinished(output):
         suite = read_suite(config)
-        address = suite.cluster if cluster is None else cluster
-        check_address(address)
         with closing(progress or default_progress()) as shown:
             reference = find_reference(baseline, nightly_runs, suite, update=update_baseline)
             if update_baseline and reference.folder is not None:
@@ -302,12 +291,7 @@ def regress(
                 shown.say(f"Resuming the nightly run in {nightly_run.folder}")
             if not reference.networks:
                 shown.say("There is no baseline yet: each network that passes tonight becomes its own.")
-            on_cluster = ClusterRunner(address) if is_ray(address) and runner is None else None
-            measure = runner or on_cluster or partial(run_network, cluster=address)
-            night = _Night(suite, nightly_run, reference, update_baseline, measure, shown)
-            if on_cluster is not None:
-                on_cluster.measure_all(list(night.certain_runs()), shown)
-            return night.measure()
+            return _Night(suite, nightly_run, reference, update_baseline, runner, shown).measure()
 
 
 @dataclass(frozen=True)
@@ -324,15 +308,6 @@ class _Night:
     accepts: bool
     runner: Runner
     progress: Progress
-
-    def certain_runs(self) -> Iterator[tuple[NetworkTask, Path]]:
-        """Yields the runs that are needed whatever their results are, without those that are finished already."""
-        for task in [task for task in self.suite.networks if task.missing is None]:
-            count = task.repeats if self.accepts or task.name not in self.reference.networks else 1
-            for number in range(1, count + 1):
-                folder = _folder(self.nightly_run.folder, task, number)
-                if _finished(folder) is None:
-                    yield task, folder
 
     def measure(self) -> nightly.Regression:
         """Measures and compares all networks, writes the results and the baseline, and finishes the nightly run.

@@ -17,7 +17,6 @@ from typing import Any
 from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import make_rule, refuse_per_cent
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.cluster.address import check_address
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.options import declare
 from trt_bisect.options.concerns import EXPLAIN_NOTHING, OutputOptions, RunOptions
@@ -45,12 +44,12 @@ NIGHT_KINDS = {
 }
 """Keys of a network that are not ``trt_bisect.run``'s, the name aside."""
 _TARGETS = {INT8: "target", RECIPE: "target_recipe"}
-_SET_ELSEWHERE = {"save_tensors", "cluster", "history", *(option.keyword for option in declare.declared(OutputOptions))}
+_SET_ELSEWHERE = {"save_tensors", "history", *(option.keyword for option in declare.declared(OutputOptions))}
 """Options of a run that the suite or the command sets itself."""
 NETWORK_KEYS = {
     key: declare.Option(kind, keyword=key) for key, kind in {"name": _NAME, "model": FILE, **NIGHT_KINDS}.items()
 } | declare.by_key(option for option in declare.declared(RunOptions) if option.keyword not in _SET_ELSEWHERE)
-_TOP_KEYS = ("output", "cluster", "defaults", "network")
+_TOP_KEYS = ("output", "defaults", "network")
 _LONGEST = 80
 """Characters of a folder's name."""
 _NO_SUITE = (
@@ -90,13 +89,11 @@ class Suite:
 
     Attributes:
         networks: the networks in the file's order.
-        cluster: the address of the machines that measure them, see ``check_address``.
     """
 
     path: Path
     output: Path
     networks: tuple[NetworkTask, ...]
-    cluster: str = ""
 
     def digest(self) -> str:
         """SHA-256 over all that is asked for, the sizes and times of the files it is asked of, and the versions."""
@@ -138,12 +135,7 @@ def read_suite(path: str | Path) -> Suite:
     if twice is not None:
         problem = f"{file}: two networks are called {twice!r}, case aside."
         raise BadInput(problem, "Give each [[network]] a 'name' of its own.")
-    address = declare.read_value(file, "", "cluster", table["cluster"], TEXT) if "cluster" in table else ""
-    try:
-        check_address(address)
-    except BadInput as error:
-        raise BadInput(f"{file}: {error.problem}", error.remedy) from error
-    return Suite(file, suite_output(file), tuple(tasks), address)
+    return Suite(file, suite_output(file), tuple(tasks))
 
 
 def _states(keywords: Mapping[str, Any]) -> list[tuple[str, int, int]]:

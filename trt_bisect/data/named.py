@@ -8,7 +8,6 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -107,28 +106,8 @@ def _import_from_here(name: str) -> ModuleType:
         sys.path[:] = [*filter(None, sys.path), ""]
 
 
-@dataclass(frozen=True)
-class StagedFile:
-    """A copy of data, a calibration cache or a run folder of another machine.
-
-    Attributes:
-        name: its name on the other machine, for messages and reports.
-        content: the data set, the ranges or the folder that replaces it on this machine.
-    """
-
-    name: str
-    content: Any
-
-
-def content_of(given: Any) -> Any:
-    """Returns the content of a staged file, and anything else unchanged."""
-    return given.content if isinstance(given, StagedFile) else given
-
-
 def name_of(given: Any) -> str:
-    """Returns the name of a staged file, a path as text, or an empty text for anything else."""
-    if isinstance(given, StagedFile):
-        return given.name
+    """Returns a path as text, or an empty text for anything else."""
     return str(given) if isinstance(given, (str, Path)) else ""
 
 

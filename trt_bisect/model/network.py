@@ -63,7 +63,6 @@ class Network:
         base: the precision of the layers that only follow. In FP16 or BF16 the float tensors that INT8 and FP8 layers
             read and make have that type too. None: the high precision of each plan, and float32 at low layers.
         notes: remarks on the network for the user, one sentence each.
-        has_file: true if the file is on this machine.
         typed_in_file: the file has layers in the low precision, FP16 or BF16; the skeleton is float32.
         one_scale: the layers whose weights have one scale each, see ``with_one_scale_a_weight``.
         scales: by activation, the INT8 scale that the user gave it; it comes before that of any calibration.
@@ -87,7 +86,6 @@ class Network:
     low: LowPrecision = INT8
     base: Precision | None = None
     notes: tuple[str, ...] = ()
-    has_file: bool = True
     typed_in_file: bool = False
     one_scale: frozenset[int] = frozenset()
     scales: Mapping[str, np.float32] = field(default_factory=dict)

@@ -127,7 +127,7 @@ def _comparisons(network: Network) -> Iterator[tuple[PrecisionPlan, Written]]:
     See ``compare_with_file``. There are none if the file cannot be used.
     """
     weights = sum(array.nbytes for array in network.weights.values())
-    there = network.has_file and Path(network.source).is_file()
+    there = Path(network.source).is_file()
     if weights > INLINE_UNTIL_BYTES or network.typed_in_file or not there:
         return
     model, apart = read_model(Path(network.source))

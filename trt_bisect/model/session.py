@@ -19,7 +19,6 @@ from onnx import TensorProto, numpy_helper, parser
 
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.file import Written, set_external
-from trt_bisect.support.machine import session_threads
 from trt_bisect.support.memory import file_of, give_back_memory
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
@@ -119,7 +118,7 @@ def make_session(
     """Makes a session, with Q/DQ fusion off unless ``integers``; raises TrialFailed if ONNX Runtime refuses the graph.
 
     Args:
-        threads: for one inference; None for ``session_threads()``.
+        threads: for one inference; None for ONNX Runtime's own number.
         one_of_many: true to take memory from an arena that all such sessions share, instead of one of its own.
         level: the level of ONNX Runtime's optimisations. Up to ``SAME_SUMS`` the outputs are the same bit by bit;
             beyond it tensors get other layouts, and float sums another order.
@@ -131,7 +130,6 @@ def make_session(
     if one_of_many and provider == CPU:
         _share_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")
-    threads = session_threads() if threads is None else threads
     if threads is not None:
         options.intra_op_num_threads = threads
     if not integers:

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trt_bisect.cluster.address import check_address
 from trt_bisect.data.preprocessing import COLORS, Preprocessing, preprocessing
 from trt_bisect.driver.curves import ADAPTIVE, CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput, TrtBisectError
@@ -435,12 +434,11 @@ class MeasuringOptions(
     strategy: Annotated[str, SEARCH(kinds.choice(AUTO, EXHAUSTIVE, BISECT), expert=True)] = AUTO
     curve: Annotated[str, SEARCH(kinds.choice(AUTO, FULL, ADAPTIVE, CULPRITS), expert=True)] = AUTO
     margin: Annotated[kinds.Share, SEARCH(kinds.number(least=0, most=0.9, share=True), expert=True)] = 0.5
-    cluster: Annotated[str, RESOURCES(kinds.TEXT, without="in this process")] = ""
+    cluster: Annotated[str, RESOURCES(kinds.ADDRESS, without="in this process")] = ""
 
     def __post_init__(self) -> None:
         """Makes what the DLA takes of a strongly typed network the defaults: FP16 beside INT8, one scale a weight."""
         super().__post_init__()
-        check_address(self.cluster)
         if self.low in FLOAT_LOWS and self.precision not in ("", Precision.FP32):
             problem = f"--low {self.low} and --precision {self.precision} leave no layer in FP32."
             raise BadInput(problem, f"Leave out --precision: with --low {self.low} the high precision is fp32.")

@@ -11,12 +11,12 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trt_bisect.cluster.address import check_address
 from trt_bisect.data.named import load_function, name_of
 from trt_bisect.data.preprocessing import numbers, size
 from trt_bisect.errors import BadInput
 
 if TYPE_CHECKING:
-    from trt_bisect.data.named import StagedFile
     from trt_bisect.model.network import GivenModel
     from trt_bisect.support.progress import Progress as Progress
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Counts = Mapping[str, int]
     Model = GivenModel | Callable[..., Any]
     File = str | Path
-    Place = str | Path | StagedFile
+    Place = str | Path
     Function = str | Callable[..., Any]
 else:  # what the command line reads: one text for each option, or several
     Data = Share = Size = Counts = Channels = PictureSize = Model = File = Place = Function = Progress = str
@@ -359,6 +359,11 @@ def share_or(data: OptionKind, *, most: float) -> OptionKind:
     )
 
 
+def _address(value: Any, flag: str) -> Any:
+    check_address(TEXT.read(value, flag))
+    return value
+
+
 OBJECT = OptionKind("", lambda value, _flag: value)
 """An object of Python."""
 TEXT = _checked(
@@ -366,6 +371,8 @@ TEXT = _checked(
     lambda value: isinstance(value, str) and "\0" not in value and bool(value.strip()),
     "Give a text, in quotes.",
 )
+ADDRESS = replace(TEXT, metavar="ADDRESS", read=_address)
+"""An address of workers; see ``check_address``."""
 TEXTS = OptionKind("NAME", _texts, lambda texts: tuple(map(str, texts)), several=True)
 SWITCH = _checked("", lambda value: isinstance(value, bool), "Give true or false.", words=lambda _: ())
 """True or false; on the command line a flag without a value."""

@@ -26,7 +26,6 @@ from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.cache import is_cache_path
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import open_dataset
-from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import GivenModel, Network, load_network
@@ -297,7 +296,6 @@ def read_plan(given: Any) -> FilePlan:
     Raises:
         BadInput: there is no such file, or it cannot be read.
     """
-    given = content_of(given)
     if isinstance(given, Mapping):
         return _plan("the plan", given)
     path = Path(given)
@@ -432,7 +430,7 @@ def _unseen(network: Network, options: MeasuringOptions | CompareOptions) -> lis
     given = [options.inputs, options.calibration, getattr(options, "dataset", None)]
     names = [restored.tensor for restored in network.restored]
     seen, any_sample = set[str](), False
-    for source in map(content_of, given):
+    for source in given:
         if source is None or isinstance(source, Ranges) or is_cache_path(source):
             continue
         data = open_dataset(source, network.inputs, pictures=options.preprocessing())

@@ -25,7 +25,6 @@ from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.cluster.ray_cluster import open_cluster
 from trt_bisect.data.datasets import Dataset, Profile, digest_of_feeds, may_be_sizes, profile_of
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.data.named import content_of
 from trt_bisect.driver.search import Question
 from trt_bisect.evaluator.evaluators import Compare, Evaluator, RebuildEvaluator, SwitchEvaluator
 from trt_bisect.evaluator.inferences import SHARE_KEPT
@@ -189,7 +188,7 @@ class Setup:
 
     def builder_for(self, network: Network, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
         """Returns the builder of an engine for all data given; ``feeds`` have the usual shapes."""
-        cached = is_cache_path(content_of(self.options.calibration))
+        cached = is_cache_path(self.options.calibration)
         typing = typing_of(engine, self.options.asked_typing, network.low, cached=cached)
         options, shapes = self._profiled(network, engine, feeds)
         return open_builder(engine, typing, network, ranges.scales, options, shapes)

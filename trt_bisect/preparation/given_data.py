@@ -25,7 +25,6 @@ from trt_bisect.calibration.histogram import THRESHOLDS, Calibrator
 from trt_bisect.calibration.ranges import Ranges, no_ranges, with_scales_given
 from trt_bisect.data.datasets import Dataset, Holdout, Profile, hold_out, open_dataset, profile_of
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.data.named import content_of
 from trt_bisect.data.statistics import MOST_SAMPLES, Drift, FedInput, Sketch, drift, statistics
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network, tensors_in_low
@@ -68,7 +67,6 @@ class GivenData:
         return with_scales_given(ranges, self._network.scales), data
 
     def _ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
-        calibration = content_of(calibration)
         no_data = calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration)
         if self._network.has_pairs:
             if calibration is not None:
@@ -150,7 +148,7 @@ class GivenData:
         for given, opened in self._opened:
             if given is source:
                 return opened
-        opened = open_dataset(content_of(source), self._network.inputs, pictures=self._options.preprocessing())
+        opened = open_dataset(source, self._network.inputs, pictures=self._options.preprocessing())
         self._opened.append((source, opened))
         self.fed.opened(opened)
         self._notes += [note for note in noted(DATA, opened.notes) if note not in self._notes]

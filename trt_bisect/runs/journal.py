@@ -43,7 +43,7 @@ class Journal(TrialStore):
         super().__init__()
         self.path = folder / JOURNAL
         self._fingerprint = fingerprint
-        self._file = opened(self.path) if file is None else file
+        self._file = _opened(self.path) if file is None else file
         self._file.seek(0)
         content = self._file.read()
         whole = complete_lines(content)
@@ -74,7 +74,7 @@ class Journal(TrialStore):
     def keep(self, *trials: Trial) -> None:
         """Appends trials, before the first ones the parts of the fingerprint, and waits until they are on disk."""
         records = [*self._head, *({"run": self._fingerprint, "trial": trial.to_json()} for trial in trials)]
-        append(self._file, self.path, b"".join(json.dumps(record).encode() + b"\n" for record in records))
+        _append(self._file, self.path, b"".join(json.dumps(record).encode() + b"\n" for record in records))
         self._head = []
         super().keep(*trials)
 
@@ -85,7 +85,7 @@ class Journal(TrialStore):
         self._file.close()
 
 
-def opened(path: Path) -> FileIO:
+def _opened(path: Path) -> FileIO:
     """Opens the journal at ``path``; creates it if there is none.
 
     The file has no buffer, so that closing it does not try a failed write again.
@@ -100,7 +100,7 @@ def opened(path: Path) -> FileIO:
         raise unwritable(path.parent, error) from error
 
 
-def append(file: FileIO, path: Path, lines: bytes) -> None:
+def _append(file: FileIO, path: Path, lines: bytes) -> None:
     """Writes whole lines to the end of a journal and waits until they are on disk.
 
     Raises:

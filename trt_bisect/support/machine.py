@@ -21,27 +21,14 @@ MEMORY = 512 << 20
 """The default limit of the bytes of a network's tensors that are held at once."""
 _VECTORS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
 
-_limit: int | None = None
 _WORTH_A_THREAD = 0.0005
 """Seconds of the processor."""
 _Result = TypeVar("_Result")
 
 
-def use_at_most(processors: int) -> None:
-    """Limits the threads of this process, for one of several workers on a machine."""
-    global _limit
-    _limit = processors
-
-
-def session_threads() -> int | None:
-    """Returns the default number of threads of a session; None for ONNX Runtime's own default."""
-    return _limit
-
-
 def cores() -> int:
     """Returns the number of processors that this process may use."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(available, _limit or available)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor() -> str:

@@ -23,7 +23,6 @@ from trt_bisect.commands.run import build_report as reporting, live as under_way
 from trt_bisect.commands.run.build_report import Searched
 from trt_bisect.commands.run.save_tensors import refuse_tensors, save_boundaries, save_tensors
 from trt_bisect.commands.run.search import Curve, CurveSearch
-from trt_bisect.data.named import content_of
 from trt_bisect.errors import NothingMeasured, lacks_room
 from trt_bisect.evaluator.accuracy import ACCURACY
 from trt_bisect.evaluator.speed import measure_latencies
@@ -58,7 +57,7 @@ from trt_bisect.support.text import TENSORS, noted
 
 
 @takes(RunOptions)
-def run(model: GivenModel, options: RunOptions, command: str = "", asked: RunOptions | None = None) -> Report:
+def run(model: GivenModel, options: RunOptions, command: str = "") -> Report:
     """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
 
     Args:
@@ -71,13 +70,12 @@ def run(model: GivenModel, options: RunOptions, command: str = "", asked: RunOpt
         NothingMeasured: the FP32 network itself could not be run.
         StoppedRun: the user interrupted it, and a report says what is known.
     """
-    # ``command`` is for the report; suggested commands repeat ``asked``, where a run on a cluster has other options
+    # ``command`` is for the report
     metric, low = find_metric(options.metric), options.low_precision.precision
     threshold = None if options.threshold is None else float(options.threshold)
     rule = make_rule(metric, threshold, low=low)
     refuse_accuracy(options)
-    output = content_of(options.output)
-    folder = None if output is None else Path(output)
+    folder = None if options.output is None else Path(options.output)
     board = open_board(options.tensorboard, options.tensorboard_detail)
     progress = options.progress or default_progress()
     with working_in(folder, progress, options.history) as display, under_way.Live(folder) as live:
@@ -93,7 +91,7 @@ def run(model: GivenModel, options: RunOptions, command: str = "", asked: RunOpt
             raise under_way.StoppedRun(under_way.save_report(report, folder, live, shown)) from stop
         try:
             blank = partial(blank, model=network.source, network=network, started=setup.started)
-            return _Run(setup, options, asked or options, command, folder, live, board, blank).report()
+            return _Run(setup, options, command, folder, live, board, blank).report()
         except TimeUp as end:
             raise NothingMeasured(
                 f"--time-limit {options.time_limit} ended the run before full {network.low.title} was measured.",
@@ -106,7 +104,6 @@ class _Run:
     """A run: its question, what it knows, and where its results go.
 
     Attributes:
-        repeated: the options that suggested commands repeat.
         blank: returns the report with nothing measured, before the experiment is ready.
         written: the texts of the recipe whose files this run has written; None without them.
         kept_until: a cheaper recipe is not written before then, as that would take too large a share of the time.
@@ -121,7 +118,6 @@ class _Run:
 
     setup: Setup
     options: RunOptions
-    repeated: RunOptions
     command: str
     folder: Path | None
     live: under_way.Live
@@ -351,7 +347,7 @@ class _Run:
         from trt_bisect.commands.run.explain import explained
 
         self.setup.forecast.begins(EXPLAINING)
-        self.verdict = explained(search.plans, searched.found.of_user, report, self.repeated)
+        self.verdict = explained(search.plans, searched.found.of_user, report, self.options)
         return self.verdict
 
     def _pictured(self, searched: Searched, report: Report) -> Report:
@@ -497,7 +493,7 @@ class _Run:
         options, files = self.options, report.attached.files
         is_experiment = options.low_precision.wide or any(line.kind == summary.EXPERIMENT for line in report.lines)
         if searched is not None and not is_experiment:
-            setting = setting_of(searched.found.of_user.experiment, self.repeated, report)
+            setting = setting_of(searched.found.of_user.experiment, self.options, report)
             step = next_step(report, setting, accept=options.accept)
             if step is not None and (files is not None or step.kind not in (RECIPE, BUILD)):
                 report = report.changed(next=replace(step, command="") if self.folder is None else step)
