@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ import trt_bisect
 from benchmarks.networks import Sketch
 from tests.support import by_hand, networks
 from tests.support.quantized import plain_session
+from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.errors import BadInput
 
 THRESHOLD = 0.999
@@ -105,6 +107,34 @@ def test_a_mul_brings_the_channels_back_where_a_sum_reads_them(behind, data):
     assert user > smoothed > rounded > 0.0
     assert [words in report.answer.changes for words in report.answer.changes_tried] == [True] * 3
     assert any("mean loss" in note.text for note in report.notes)
+
+
+def test_weights_that_lose_an_input_in_float_are_not_taken(tmp_path, data, monkeypatch):
+    """The recipe's float file has the rounded weights: a change before them that holds is taken."""
+    whole = AnswerPlans.whole
+
+    def lost(self, plan, experiment, *rest, kind="whole", **more):
+        trial = whole(self, plan, experiment, *rest, kind=kind, **more)
+        if kind != "float":
+            return trial
+        figures = {name: replace(of, values={"cosine": 0.9}) for name, of in trial.outputs.items()}
+        return replace(trial, outputs=figures)
+
+    monkeypatch.setattr(AnswerPlans, "whole", lost)
+    path = networks.save(loud(12.0, behind=True), tmp_path)
+    report = trt_bisect.run(path, {"x": data}, output=tmp_path / "run", **OPTIONS)
+    assert "smoothed" in report.answer.changes
+    assert "rounded" not in report.answer.changes
+    assert any("rounded" in change for change in report.answer.changes_tried), "it was tried"
+    assert worst_cosine(path, tmp_path / "run" / "recipe" / "network.onnx", data) > 0.9999
+
+
+def test_no_change_is_taken_without_an_input_that_it_was_not_made_from(tmp_path, data):
+    path = networks.save(loud(300.0), tmp_path)
+    report = trt_bisect.run(path, {"x": data[:1]}, **OPTIONS)
+    assert report.recipe.high
+    assert report.answer.changes == ""
+    assert trt_bisect.run(path, {"x": data[:2]}, **OPTIONS).answer.changes
 
 
 def test_layers_have_their_names_where_a_layer_is_added_before_them(behind):

@@ -75,6 +75,9 @@ class AnswerPlans:
         judged: the places of the inputs that the search judges on; inputs on which a recipe misses join them.
         varying: a plan was measured that misses by the variation of its outputs alone: the search judges it too.
         allowed: the number of single inferences that the search may take on that session.
+        changes: the changes by which the network differs from the user's, in words.
+        changed: by change, what measures the network with that change on top, or why there is none: see
+            ``answer.candidates``.
     """
 
     setup: Setup
@@ -86,6 +89,8 @@ class AnswerPlans:
     varying: bool = False
     price_of: Callable[[PrecisionPlan], float] | None = None
     allowed: float = field(default=inf, init=False)
+    changes: tuple[str, ...] = field(default=(), init=False)
+    changed: dict[str, AnswerPlans | str] = field(default_factory=dict, init=False)
     _session: SwitchSession | None = None
     _by_ranges: dict[str, EachInput] = field(default_factory=dict)
     _comparisons: dict[str, Comparer] = field(default_factory=dict)
@@ -138,6 +143,12 @@ class AnswerPlans:
             return
         self._session.forget()
         if sum(array.nbytes for array in self.experiment.network.weights.values()) > self._memory:
+            self._session.close()
+        give_back_memory()
+
+    def close(self) -> None:
+        """Frees the session that runs all plans; it is made again when a plan is measured."""
+        if self._session is not None:
             self._session.close()
         give_back_memory()
 

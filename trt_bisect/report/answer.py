@@ -134,9 +134,9 @@ class AnswerFacts:
             None where it was not measured.
         changes: those of the recipe's network, by which it loses less in the low precision than the user's; empty
             where the recipe is for the user's network.
-        changes_tried: by change that was tried, the mean loss with that change and those kept before it, the geometric
-            mean of full INT8 and of INT8 with the cheapest layers of ``unchanged`` high, up to a tenth of its price;
-            the first one, without a name, is the user's network.
+        changes_tried: by change that was tried, the mean loss with that change and those kept before it, on the inputs
+            that no change was made from, the geometric mean of full INT8 and of INT8 with the cheapest layers of
+            ``unchanged`` high, up to a tenth of its price; the first one, without a name, is the user's network.
         unchanged: the cheapest recipe found for the user's network, where that of a changed one is cheaper; None
             without changes, or if there is none.
         dear: the one or two layers that make at least 80 % of the recipe's cost, the dearest first; empty if there are

@@ -485,7 +485,7 @@ def _notes(answer: Answer, curve: Curve, trials: RunTrials) -> list[Note]:
     deciding = {
         k: trials.that_ran(plan) or (trials.whole(steps[k]) if k in steps else None) for k, plan in alone.items()
     }
-    worth = f"mean loss of {low.title} on your inputs: {losses_in_words(answer.changes)}"
+    worth = f"mean loss of {low.title} on inputs that no change was made from: {losses_in_words(answer.changes)}"
     return [
         *outputs,
         *noted(NETWORK, [worth] if answer.changes else []),

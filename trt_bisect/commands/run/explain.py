@@ -21,35 +21,31 @@ from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weig
 from trt_bisect.analyzer.origins import INPUT, Origin, activation_origins, bias_origins, both_observer, weight_origins
 from trt_bisect.analyzer.overflow import overflow_advice
 from trt_bisect.analyzer.structure.findings import Finding
+from trt_bisect.answer.candidates import EQUALISED, ROUNDED, SMOOTHED, changed, of_network
 from trt_bisect.answer.in_fp16 import with_units_in
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer, setting_of, similarity_of, target_version
-from trt_bisect.answer.search import answer_plans, make_space
+from trt_bisect.answer.search import make_space
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.calibration.bias_correction import correct_biases
 from trt_bisect.calibration.cache import format_cache
-from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.histogram import Calibrator
-from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, with_scales_given, with_scales_of
-from trt_bisect.calibration.weight_rounding import round_weights, with_weights_on_grid
+from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, with_scales_of
+from trt_bisect.calibration.weight_rounding import with_weights_on_grid
 from trt_bisect.commands.check import check
 from trt_bisect.commands.compare import final_outputs_only
 from trt_bisect.commands.losses import measure_alone
 from trt_bisect.commands.run.build_report import counts
-from trt_bisect.data.datasets import Dataset
 from trt_bisect.driver.cheapest import least_cost
 from trt_bisect.driver.search import Loss, drive
 from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.cost import macs
-from trt_bisect.model.equalise import equalise
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import facts_for, groups_within, observe
+from trt_bisect.model.observe import facts_for, groups_within
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
 from trt_bisect.model.session import give_back_arena
-from trt_bisect.model.smooth import smooth
 from trt_bisect.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING, EXPLAIN_REMEDIES, RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, all_trials
@@ -85,19 +81,18 @@ _HELPS = 0.8
 """A move helps if at most this share of the loss is left."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class ChangedNetwork:
     """A network made from the user's by a move that costs no speed, to be measured in INT8.
 
-    In FP32 it is equal to the user's, with corrected biases near to it; the ranges are calibrated on this network, with
-    the run's calibrator. ``name`` is that of its files.
+    In FP32 it is equal to the user's, with corrected biases near to it. ``name`` is that of its files, ``plans``
+    measures it.
     """
 
     name: str
     remedy: str
     words: str
-    network: Network
-    ranges: Ranges
+    plans: AnswerPlans
 
 
 @dataclass
@@ -149,13 +144,12 @@ class Remedies:
             why_not = f"the scales ({experiment.ranges.origin}) do not come from given data"
         if why_not:
             self.notes.append(f"other calibrators and moves of weights and biases were not tried: {why_not}")
-        networks = [] if why_not else list(self._changed_networks())
         self.plans.setup.progress.stage("Trying remedies", None)
         if not why_not:
             yield from self._by_other_calibrators()
             for culprits in groups:
                 yield from self._by_own_ranges(culprits)
-            yield from map(self._by_change, networks)
+            yield from map(self._by_change, self._changed_networks())
         recipe = answer.recipe
         in_fp32 = experiment.whole.high is Precision.FP32 and not recipe.space.others
         is_priced = all(Precision.FP16 in self.plans.costs[k] for k in recipe.high)
@@ -204,106 +198,77 @@ class Remedies:
 
     def _changed_networks(self) -> Iterator[ChangedNetwork]:
         """Yields the equalised network, the network with biases corrected for full INT8, and both; then the network
-        with smoothed channels, and with weights rounded for the outputs.
+        with smoothed channels, and this or the user's with weights rounded for the outputs.
 
-        Equalised and smoothed networks are compared with the user's in FP32, on the first judged input. What changes
-        nothing or fails is a note.
+        Networks that the search tried are measured already. What changes nothing or fails is a note.
         """
-        experiment, progress = self.answer.experiment, self.plans.setup.progress
-        progress.stage("Moving weights and biases", 5)
-        progress.step("equalised")
-        changed, factors = equalise(experiment.network)
-        apart = self._apart(changed) if factors else 0.0
-        equalised = None
-        if not factors:
-            self._not_tried("equalisation", "no two adjacent convolutions or Gemms allow it")
-        elif apart > FLOAT_NOISE:
-            self._not_tried("equalisation", f"float noise is too large in FP32, {apart:.2g} of the output's norm")
+        user = self.plans
+        equalised = changed(user, EQUALISED)
+        if isinstance(equalised, str):
+            self._not_tried("equalisation", equalised)
         else:
-            ranges = self._calibrated(changed)
-            equalised = ChangedNetwork("equalised", EQUALISATION, "cross-layer equalisation", changed, ranges)
-            yield equalised
-        yield from self._corrected("corrected", "bias correction", experiment.network, experiment.ranges)
-        if equalised is not None:
+            yield ChangedNetwork("equalised", EQUALISATION, "cross-layer equalisation", equalised)
+        yield from self._corrected("corrected", "bias correction", user)
+        if not isinstance(equalised, str):
             words = "cross-layer equalisation, then bias correction,"
-            yield from self._corrected("equalised-corrected", words, equalised.network, equalised.ranges)
-        yield from self._smoothed_and_rounded(experiment.network, experiment.data)
-
-    def _smoothed_and_rounded(self, network: Network, data: Dataset | None) -> Iterator[ChangedNetwork]:
-        """Yields the network with smoothed channels, and this or the user's with weights rounded for the outputs."""
-        assert data is not None
-        progress, words = self.plans.setup.progress, "weights rounded for the outputs"
-        progress.step("smoothed")
-        changed, shares = smooth(network, data)
-        if shares and self._apart(changed) <= FLOAT_NOISE:
-            network, words = changed, f"smoothed channels, then {words}"
-            yield ChangedNetwork("smoothed", SMOOTHING, "smoothed channels", network, self._calibrated(network))
+            yield from self._corrected("equalised-corrected", words, equalised)
+        smoothed, words = changed(user, SMOOTHED), "weights rounded for the outputs"
+        if isinstance(smoothed, str):
+            self._not_tried("channel smoothing", smoothed)
         else:
-            self._not_tried("channel smoothing", "no tensor allows it")
-        progress.step("rounded")
-        rounded, shares = round_weights(network, data)
-        if shares:
-            network = with_weights_on_grid(rounded, network.quantizable)
-            yield ChangedNetwork("rounded", ROUNDING, words, network, self._calibrated(network))
+            yield ChangedNetwork("smoothed", SMOOTHING, "smoothed channels", smoothed)
+            user, words = smoothed, f"smoothed channels, then {words}"
+        rounded = changed(user, ROUNDED)
+        if not isinstance(rounded, str):
+            yield ChangedNetwork("rounded", ROUNDING, words, rounded)
 
-    def _apart(self, changed: Network) -> float:
-        """The largest relative difference of a judged output in FP32 between a network and the user's."""
-        experiment = self.answer.experiment
-        names, feeds = list(experiment.rule.outputs), experiment.feeds[:1]
-        (ours,), (theirs,) = (list(observe(network, names, feeds)) for network in (changed, experiment.network))
-        return max((relative_difference(theirs[name], ours[name]) for name in theirs), default=0.0)
-
-    def _corrected(self, name: str, words: str, network: Network, ranges: Ranges) -> Iterator[ChangedNetwork]:
-        setup, experiment = self.plans.setup, self.answer.experiment
+    def _corrected(self, name: str, words: str, plans: AnswerPlans) -> Iterator[ChangedNetwork]:
+        experiment = plans.experiment
         assert experiment.data is not None
-        setup.progress.step(name)
         try:
-            network, _ = keeping_unusable_high(network, ranges)
-            plan, memory = network.full(experiment.whole.high), setup.options.memory_bytes
-            changed, errors = correct_biases(network, ranges.scales, plan, experiment.data, memory=memory)
+            ranges, memory = self._like_the_runs(plans), plans.setup.options.memory_bytes
+            network, _ = keeping_unusable_high(experiment.network, ranges)
+            plan = network.full(experiment.whole.high)
+            corrected, errors = correct_biases(network, ranges.scales, plan, experiment.data, memory=memory)
             if errors:
-                yield ChangedNetwork(name, BIAS_CORRECTION, words, changed, self._calibrated(changed))
+                yield ChangedNetwork(name, BIAS_CORRECTION, words, of_network(plans, corrected))
             else:
                 self._not_tried("bias correction", "no layer in INT8 has a bias")
         except (BadInput, TrialFailed) as error:
             self._not_tried("bias correction", first_line(error))
 
-    def _calibrated(self, network: Network) -> Ranges:
-        options, experiment = self.plans.setup.options, self.answer.experiment
-        chosen, data = experiment.ranges.calibrator, experiment.data
-        assert data is not None
-        ranges = calibrate(
-            network,
-            data,
-            options.calibrator_method if chosen is None else chosen.method,
-            options.percentile if chosen is None else chosen.percentile,
-            memory=options.memory_bytes,
-        )
-        return with_scales_given(ranges, network.scales)
+    def _like_the_runs(self, plans: AnswerPlans) -> Ranges:
+        """The ranges of a network by the calibrator that the run chose."""
+        chosen, ranges = self.answer.experiment.ranges, plans.experiment.ranges
+        if plans is self.plans:
+            return chosen
+        if chosen.calibrator in (None, ranges.calibrator):
+            return ranges
+        return next((row for row in plans.setup.data.candidates if row.calibrator == chosen.calibrator), ranges)
 
     def _not_tried(self, what: str, why: str) -> None:
         note = f"{what} was not tried: {why}"
         if note not in self.notes:
             self.notes.append(note)
 
-    def _by_change(self, changed: ChangedNetwork) -> Tried:
+    def _by_change(self, moved: ChangedNetwork) -> Tried:
         """Returns full INT8 of a changed network, or the recipe that it leads to, judged by FP32 of the user's."""
-        plans, experiment = self.plans, self.answer.experiment
-        plans.setup.progress.step(changed.words)
-        moved = plans.setup.with_network(experiment, changed.network, changed.ranges)
-        moved_plans = answer_plans(plans.setup, plans.options, moved, plans.inputs, plans)
-        moved_plans.judged += plans.judged
-        loss = self._loss(moved_plans, moved_plans.full, changed.ranges)
-        before = experiment.rule.loss(self.answer.full)
-        tried = self._result(Tried((), changed.remedy, changed.words, None, None, False), loss)
-        space = None if tried.meets else make_space(moved_plans)
-        if space is not None and (cheaper := self._cheaper(moved_plans, space, changed.ranges)):
-            tried = self._result(tried, cheaper[1], space, cheaper[0])
+        plans, rule, kept = moved.plans, self.answer.experiment.rule, frozenset[int]()
+        self.plans.setup.progress.step(moved.words)
+        plans.judged = plans.judged or list(self.plans.judged)
+        ranges, space = self._like_the_runs(plans), make_space(plans)
+        loss = self._loss(plans, plans.full, ranges)
+        tried = self._result(Tried((), moved.remedy, moved.words, None, None, False), loss)
+        if not tried.meets and (cheaper := self._cheaper(plans, space, ranges)):
+            kept = cheaper[0]
+            tried = self._result(tried, cheaper[1], space, kept)
+        plans.close()
+        before = rule.loss(self.answer.full)
         if not tried.meets and (before is None or loss > _HELPS * before):
             return tried
-        network = f"{REMEDIES}/{changed.name}.onnx"
-        self.files.append(RemedyFile(network, moved.network))
-        return replace(tried, network=network, cache=self._cache(changed.name, changed.ranges))
+        path, network = f"{REMEDIES}/{moved.name}.onnx", plans.experiment.network
+        self.files.append(RemedyFile(path, with_weights_on_grid(network, space.plan(kept).lowered)))
+        return replace(tried, network=path, cache=self._cache(moved.name, ranges))
 
     def _cache(self, name: str, ranges: Ranges) -> str:
         """Adds a calibration cache to the files; returns its path."""
