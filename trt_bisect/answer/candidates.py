@@ -31,6 +31,7 @@ from functools import partial
 from itertools import islice
 from math import inf
 from statistics import fmean
+from typing import Any
 
 from trt_bisect.answer.answer import AnswerSearch
 from trt_bisect.answer.each_alone import priced
@@ -54,8 +55,13 @@ from trt_bisect.precision import Precision
 from trt_bisect.report.answer import AS_CHEAP
 from trt_bisect.support.text import counted, together
 
-EQUALISED, SMOOTHED, ROUNDED = CHANGES = ("equalised", "smoothed", "rounded")
-"""The changes, in the order in which they are made: of channels, of channels beside other readers too, of weights."""
+EQUALISED, SMOOTHED, ROUNDED = "equalised", "smoothed", "rounded"
+CHANGES = {
+    EQUALISED: ("pair", "channels of {} of layers equalised"),
+    SMOOTHED: ("tensor", "channels of {} smoothed"),
+    ROUNDED: ("weight", "{} rounded for the outputs"),
+}
+"""The changes, in the order in which they are made: a word for what is changed, and for the change."""
 _EVERY = 2
 """Changes are made from one in so many samples."""
 _CHEAPEST = 0.1
@@ -159,21 +165,19 @@ def changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
 def _changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
     network, data = plans.experiment.network, plans.experiment.data
     assert data is not None
-    samples, parts = islice(data, 0, None, _EVERY), list[object]()
+    samples = islice(data, 0, None, _EVERY)
+    made: tuple[Network, Mapping[Any, Any]]
     if how == EQUALISED:
-        changed_network, factors = equalise(network)
-        parts += factors
-        what = f"channels of {counted(len(parts), 'pair')} of layers equalised"
+        made = equalise(network)
     elif how == SMOOTHED:
-        changed_network, shares = smooth(network, samples)
-        parts += shares
-        what = f"channels of {counted(len(parts), 'tensor')} smoothed"
+        made = smooth(network, samples)
     else:
-        changed_network, shares = round_weights(network, samples)
-        parts += shares
-        what = f"{counted(len(parts), 'weight')} rounded for the outputs"
+        made = round_weights(network, samples)
+    changed_network, parts = made
     if not parts:
         return "no layer allows it"
+    kind, words = CHANGES[how]
+    what = words.format(counted(len(parts), kind))
     apart = 0.0 if how == ROUNDED else _apart(plans, changed_network)
     if apart > FLOAT_NOISE:
         return f"float noise is too large in FP32, {apart:.2g} of the output's norm"
