@@ -50,7 +50,7 @@ def measure(
     tell_rows({name: partial(row, name, case, gpu, effort) for name, case in CASES.items()}, only, table, json)
 
 
-def row(name: str, case: Case, gpu: str, effort: str) -> dict[str, Any]:
+def row(name: str, case: Case, gpu: str, effort: Literal["quick", "default", "thorough"]) -> dict[str, Any]:
     """The predicted times of a network, and both recipes with both prices."""
     file, calibration, inputs, threshold = case
     network = trt_bisect.load_network(file)

@@ -9,7 +9,7 @@ import pytest
 from pycocotools.cocoeval import COCOeval
 
 from trt_bisect.analyzer.tasks.detections import Detections
-from trt_bisect.analyzer.tasks.find import TASKS, find_task
+from trt_bisect.analyzer.tasks.find import find_task
 from trt_bisect.analyzer.tasks.layouts import parse_layout
 from trt_bisect.analyzer.tasks.objects import (
     key_similarity,
@@ -20,7 +20,6 @@ from trt_bisect.analyzer.tasks.objects import (
 )
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.errors import BadInput
-from trt_bisect.options.concerns import TASKS as OFFERED
 
 SIZE, MANY, OBJECTS = 320, 400, 3
 
@@ -366,10 +365,6 @@ def test_the_error_of_depths_is_that_of_their_logarithms_and_not_their_scale(ran
     errors = [math.sqrt(np.mean(each**2) - np.mean(each) ** 2) for each in noise]
     assert found["agreement"] == pytest.approx(1 - np.mean(errors), rel=1e-9)
     assert figures("depth", {"y": before}, {"y": 0 * before})[1]["agreement"] < 0.2
-
-
-def test_every_task_is_offered():
-    assert set(OFFERED) == set(TASKS)
 
 
 def normalised(random):

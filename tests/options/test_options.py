@@ -5,6 +5,7 @@ import pydoc
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,13 +14,16 @@ import trt_bisect
 from tests.support import networks
 from tools import make_options
 from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.analyzer.tasks.find import TASKS
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
 from trt_bisect.builder.engines import ENGINES, TYPINGS
 from trt_bisect.calibration.histogram import METHODS
 from trt_bisect.cli import app
+from trt_bisect.data.preprocessing import COLORS
 from trt_bisect.errors import BadInput
 from trt_bisect.history import store
-from trt_bisect.options import concerns
+from trt_bisect.model.quantizer import LOWS
+from trt_bisect.options import concerns, kinds
 from trt_bisect.options.commands import COMMANDS, SensitivityOptions
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.options.declare import GONE, declared, repeated
@@ -35,9 +39,13 @@ def test_what_is_made_of_the_options_is_up_to_date():
 
 
 def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
-    assert ("auto", *ENGINES) == concerns.ENGINE_CHOICES
-    assert {"auto", *TYPINGS} == {*concerns.TYPING_CHOICES} - {concerns.WEAK_INT8}
-    assert ("auto", *METHODS) == concerns.CALIBRATORS
+    assert ("auto", *ENGINES) == get_args(kinds.Engine)
+    assert {"auto", *TYPINGS} == {*get_args(kinds.Typing)} - {concerns.WEAK_INT8}
+    assert ("auto", *METHODS) == get_args(kinds.Calibrator)
+    assert {*BUILT_IN} == {*get_args(kinds.Metric)}
+    assert {*COLORS} == {*get_args(kinds.Colors)}
+    assert {*TASKS} == {*get_args(kinds.Task)}
+    assert {*LOWS, Precision.INT16} == {*map(Precision, get_args(kinds.Low))}
     assert (concerns.BESIDE, concerns.NONE) == (store.BESIDE, store.NONE)
     options = {option.keyword: option for option in declared(RunOptions)}
     assert all(f"{name}," in options["metric"].effect for name in BUILT_IN)
@@ -159,6 +167,16 @@ reveal_type(trt_bisect.run("net.onnx", "data.npz", input, threshold="99%", high=
 trt_bisect.run("net.onnx", thresold=0.9)
 trt_bisect.run("net.onnx", samples="two")
 trt_bisect.run("net.onnx", budget="5%", front="yes")
+trt_bisect.run("net.onnx", effort="fast")
+trt_bisect.worst("net.onnx", engine="cuda", calibrator="percentile=99.9")
+trt_bisect.compare("net.onnx", low="int4", other="other.onnx")
+trt_bisect.sensitivity("net.onnx", precision="mixed")
+qa = trt_bisect.Analysis("net.onnx", "data.npz", metric="mse")
+reveal_type(qa.worst(keep=3, metric=lambda one, other: 0.0))
+qa.run(effort="fast")
+reveal_type(trt_bisect.load("run", "sensitivity.json"))
+reveal_type(trt_bisect.load("run"))
+trt_bisect.run("net.onnx", effort="quick", metric="my.py:metric", cost="macs", low="int8", base="fp16").plot()
 """
 
 
@@ -172,11 +190,16 @@ def test_a_type_checker_knows_the_keywords(tmp_path):
     shown = subprocess.run(command, cwd=root, capture_output=True, text=True).stdout
     told = [line.partition("user.py:")[2] for line in shown.splitlines() if "defined in" not in line]
     lines = {int(line.split(":")[0]): line for line in told if line}
-    assert set(lines) == {3, 4, 5, 6}
+    assert set(lines) == {3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15}
     assert "Report" in lines[3]
     assert "thresold" in lines[4]
     assert "samples" in lines[5]
     assert "front" in lines[6]
+    assert ["effort" in lines[7], "engine" in lines[8], "low" in lines[9], "precision" in lines[10]] == [True] * 4
+    assert "WorstReport" in lines[12]
+    assert "effort" in lines[13]
+    assert "Sensitivity" in lines[14]
+    assert "Report | " in lines[15]
 
 
 def test_a_command_fixes_options_that_it_does_not_have():

@@ -48,6 +48,17 @@ def test_the_loaded_can_be_used(saved):
     assert names == [row.origin.tensor for row in found[trt_bisect.Comparison].sorted_by("mse")]
 
 
+def test_of_a_folder_with_several_results_the_named_one_is_loaded(saved, tmp_path):
+    found = saved[1]
+    for kind in (trt_bisect.Sensitivity, trt_bisect.WorstReport):
+        found[kind].save(tmp_path)
+    assert trt_bisect.load(tmp_path, "worst.json") == found[trt_bisect.WorstReport]
+    assert trt_bisect.load(tmp_path, "sensitivity.json") == trt_bisect.load(tmp_path) == found[trt_bisect.Sensitivity]
+    for place in (tmp_path, tmp_path / "worst.json"):
+        with pytest.raises(BadInput, match=r"compare\.json"):
+            trt_bisect.load(place, "compare.json")
+
+
 def test_a_report_is_loaded_likewise_beside_the_recovery_of_an_older_version(finished, tmp_path):
     report = trt_bisect.Report.load(finished)
     assert record_of(report) == json.loads((finished / "report.json").read_text())

@@ -28,6 +28,7 @@ from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
 from trt_bisect.evaluator.trial import Trial, TrialKey
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network, load_network
+from trt_bisect.options.kinds import Engine, Strategy
 from trt_bisect.precision import Precision, all_but
 from trt_bisect.report.model import LayerRow, Report
 from trt_bisect.report.precision_check import disobeyed, obedience_doubts, unproven
@@ -128,7 +129,7 @@ def _ran_in_full(folder: Path, network: Network) -> Mapping[int, str]:
     return {}
 
 
-def _run(bench: Experiment, subject: subjects.TrialSpec, engine: str, strategy: str = "exhaustive") -> Report:
+def _run(bench: Experiment, subject: subjects.TrialSpec, engine: Engine, strategy: Strategy = "exhaustive") -> Report:
     return trt_bisect.run(
         subject.network,
         subject.ranges,

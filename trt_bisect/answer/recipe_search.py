@@ -65,7 +65,7 @@ EQUAL = 0.01
 """Sets whose prices differ by less than this share are equally good."""
 CLOSER = 0.97
 """After a set misses in another setting only, the limit of the search is lowered to this share."""
-FP16_SAVES = {MIXED: 0.0, "": AS_CHEAP}
+FP16_SAVES = {MIXED: 0.0, None: AS_CHEAP}
 """By ``--precision``, what FP16 has to save for units to stay high in it."""
 FP16_LOSES = 0.25
 """Units stay high in FP16 where all units in FP16 lose at most this share of the loss allowed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Final
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from trt_bisect.model.quantizer import BF16, FLOAT_TYPES, FP8, LowPrecision, Sca
 from trt_bisect.support.machine import InstalledGpu, find_gpu
 from trt_bisect.support.table import Column
 
-ONNXRUNTIME = "onnxruntime"
+ONNXRUNTIME: Final = "onnxruntime"
 AUTO = "auto"
 ENGINES = (ONNXRUNTIME, TENSORRT, RTX)
 TYPINGS = ("weak", "strong")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, Token
 from cyclopts.exceptions import (
@@ -268,7 +268,9 @@ WIDE = 220
 """The columns of a table with many of them, where stdout is no terminal."""
 Model = Annotated[Path, DISPLAY(FILE, help="The ONNX network.")]
 Top = Annotated[int, DISPLAY(whole(least=0), help="Print this many rows of a table; 0 prints all.")]
-Annotations = Annotated[str | None, DISPLAY(choice("github"), help="Print annotations for this CI service too.")]
+Annotations = Annotated[
+    str | None, DISPLAY(choice(Literal["github"]), help="Print annotations for this CI service too.")
+]
 Columns = Annotated[
     str, DISPLAY(without="those that fit", help="Print these columns: their CSV names, separated by commas.")
 ]

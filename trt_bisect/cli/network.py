@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from trt_bisect.cli.app import (
     DISPLAY,
@@ -80,7 +80,7 @@ def check_command(
     /,
     *,
     output: Annotated[Path | None, RESULTS(PLACE, "--output", "-o")] = None,
-    engine: Annotated[str, TENSORRT(without="no engine is built", expert=False)] = "",
+    engine: Annotated[Literal["", "tensorrt-rtx"], TENSORRT(without="no engine is built", expert=False)] = "",
     shapes: Annotated[Shapes | None, DATA(SHAPES, *("--shape", "--shapes"), without="1 for each dynamic axis")] = None,
     all_layers: Annotated[bool, DISPLAY(SWITCH)] = False,
     annotations: Annotations = None,
@@ -177,9 +177,9 @@ def sensitivity_command(
     *,
     options: Annotated[SensitivityOptions, FLAT] = SensitivityOptions(),
     top: Top = 20,
-    way: Annotated[str, DISPLAY(choice("all", "weight", "activation", "both"))] = "all",
+    way: Annotated[str, DISPLAY(choice(Literal["all", "weight", "activation", "both"]))] = "all",
     sort: Annotated[str, DISPLAY()] = "loss",
-    order: Annotated[str, DISPLAY(choice("worst", "descending", "ascending"))] = "worst",
+    order: Annotated[str, DISPLAY(choice(Literal["worst", "descending", "ascending"]))] = "worst",
     display: Display = Configured(),
 ) -> None:
     """Rank layers by the accuracy each loses when it alone runs in INT8: its weights, its activations, and both.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from trt_bisect.calibration.cache import is_cache_path
 from trt_bisect.calibration.collect import ranges_of
@@ -21,14 +23,30 @@ from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.quantizer import find_low
 from trt_bisect.options.commands import COMMANDS, CompareOptions
 from trt_bisect.options.concerns import saved_outputs
-from trt_bisect.options.declare import by_key, declared
+from trt_bisect.options.declare import Job, by_key, declared
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.two_networks import renamed_feeds
-from trt_bisect.report.comparison import Comparison, Profile
 from trt_bisect.report.losses import Sensitivity, WorstReport
-from trt_bisect.report.model import Report
 from trt_bisect.report.structure import CheckReport
 from trt_bisect.support.progress import default_progress
+
+_Keywords = ParamSpec("_Keywords")
+_Result = TypeVar("_Result")
+
+
+def _keywords_of(
+    function: Job[Any, _Keywords, _Result],
+) -> Callable[[Callable[..., Any]], Callable[Concatenate[Analysis, _Keywords], _Result]]:
+    """Makes a method that takes the keywords of a function, for type checkers and editors, and returns its result."""
+
+    def method(given: Callable[..., Any]) -> Callable[Concatenate[Analysis, _Keywords], _Result]:
+        _model, *keywords = inspect.signature(function).parameters.values()
+        itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        keywords = [keyword.replace(kind=inspect.Parameter.KEYWORD_ONLY) for keyword in keywords]
+        vars(given)["__signature__"] = inspect.Signature([itself, *keywords])
+        return given
+
+    return method
 
 
 class Analysis:
@@ -68,10 +86,12 @@ class Analysis:
         other: Any = None,
         **options: Any,
     ) -> None:
-        keys = {key for command in COMMANDS.values() for key in by_key(declared(command))}
-        for key in options:
-            if key not in keys:
+        known = {key: option for command in COMMANDS.values() for key, option in by_key(declared(command)).items()}
+        for key, value in options.items():
+            if key not in known:
                 raise TypeError(f"Analysis() got an unexpected keyword argument '{key}'")
+            if value is not None:
+                known[key].kind.read(value, key)
         self._data, self._dataset, self._other, self._options = calibration, dataset, other, options
         self._reference = self._given("reference")
         if other is not None and self._reference is not None:
@@ -138,36 +158,41 @@ class Analysis:
         measured: Sensitivity = self._results["sensitivity"] if "sensitivity" in self._results else self.sensitivity()
         return tuple(op.op_name for op in measured.sorted_by("loss", way="both")[:count])
 
-    def worst(self, **options: Any) -> WorstReport:
+    @_keywords_of(worst)
+    def worst(self, **options: Any) -> Any:
         """Finds the worst inputs, which ``compare`` and ``sensitivity`` take from then on."""
         source = self._scales if self._other is None else {"other": self._other}
         facts = {**source, "dataset": self._searched}
-        return self._kept("worst", worst, self.network, facts, options)  # type: ignore[no-any-return]
+        return self._kept("worst", worst, self.network, facts, options)
 
-    def compare(self, **options: Any) -> Comparison:
+    @_keywords_of(compare)
+    def compare(self, **options: Any) -> Any:
         """Compares every tensor on the worst inputs: in FP32, or of the reference, and in low precision; or with the
         other network.
         """
         source = self._scales if self._other is None else {"other": self._other}
         facts = {**source, **self._inputs(options)}
-        return self._kept("compare", compare, self.network, facts, options)  # type: ignore[no-any-return]
+        return self._kept("compare", compare, self.network, facts, options)
 
-    def sensitivity(self, **options: Any) -> Sensitivity:
+    @_keywords_of(sensitivity)
+    def sensitivity(self, **options: Any) -> Any:
         """Measures each layer alone, on the worst inputs."""
         facts = {**self._scales, **self._judged_by_first, **self._inputs(options)}
         if "inputs" in facts:
             facts["inputs"] = self._renamed(facts["inputs"])
-        return self._kept("sensitivity", sensitivity, self._diagnosed, facts, options)  # type: ignore[no-any-return]
+        return self._kept("sensitivity", sensitivity, self._diagnosed, facts, options)
 
-    def profile(self, **options: Any) -> Profile:
+    @_keywords_of(profile)
+    def profile(self, **options: Any) -> Any:
         """Lists the tensors of the layers, over the data that ``worst`` searches."""
         facts = {**self._scales, "inputs": self._renamed(self._searched)}
-        return self._kept("profile", profile, self._diagnosed, facts, options)  # type: ignore[no-any-return]
+        return self._kept("profile", profile, self._diagnosed, facts, options)
 
-    def run(self, **options: Any) -> Report:
+    @_keywords_of(run)
+    def run(self, **options: Any) -> Any:
         """Finds the culprits and the recipe."""
         facts = {"calibration": self._renamed(self._data), "dataset": self._renamed(self._dataset)}
-        return self._kept("run", run, self._diagnosed, {**facts, **self._judged_by_first}, options)  # type: ignore[no-any-return]
+        return self._kept("run", run, self._diagnosed, {**facts, **self._judged_by_first}, options)
 
     def check(self, **options: Any) -> CheckReport:
         """Checks the file of the network."""

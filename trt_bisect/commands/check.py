@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -36,7 +37,11 @@ _LARGEST_SCALE = 0.02
 
 
 def check(
-    model: GivenModel, *, output: str | Path | None = None, engine: str = "", shapes: Shapes | None = None
+    model: GivenModel,
+    *,
+    output: str | Path | None = None,
+    engine: Literal["", "tensorrt-rtx"] = "",
+    shapes: Shapes | None = None,
 ) -> CheckReport:
     """Looks at an ONNX file as it is, before anything is measured.
 

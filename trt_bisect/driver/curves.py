@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from trt_bisect.driver.adaptive import adaptive, one_at_a_time
 from trt_bisect.driver.search import Findings, Loss, LossSoFar, Question, Search, Step
 
-FULL, ADAPTIVE, CULPRITS = "full", "adaptive", "culprits"
+FULL: Final = "full"
+ADAPTIVE, CULPRITS = "adaptive", "culprits"
 MOST_IN_FULL = 400
 """Networks with more quantizable layers have the adaptive curve if the user asks for none."""
 

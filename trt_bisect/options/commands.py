@@ -10,7 +10,6 @@ from trt_bisect.options.concerns import (
     AUTO,
     COMPARISON,
     DATA,
-    ENGINE_CHOICES,
     INPUT,
     LAYERS,
     OUTPUT,
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
 class WithoutRecipeOptions(MeasuringOptions):
     """The options of commands that measure in this process with TensorRT's defaults, and write no recipe."""
 
-    strategy: Annotated[str, NOT_HERE] = field(default=AUTO, init=False)
-    curve: Annotated[str, NOT_HERE] = field(default=FULL, init=False)
+    strategy: Annotated[kinds.Strategy, NOT_HERE] = field(default=AUTO, init=False)
+    curve: Annotated[kinds.Curve, NOT_HERE] = field(default=FULL, init=False)
     trtexec: Annotated[str, NOT_HERE] = field(default="", init=False)
     tensorboard: Annotated[kinds.File | None, NOT_HERE] = field(default=None, init=False)
     tensorboard_detail: Annotated[kinds.Counts | None, NOT_HERE] = field(default=None, init=False)
@@ -81,7 +80,7 @@ class WorstOptions(OtherOptions, WithoutRecipeOptions):
     output: Annotated[kinds.Place | None, OUTPUT()] = None
     inputs: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
     samples: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
-    precision: Annotated[str, NOT_HERE] = field(default="", init=False)
+    precision: Annotated[None, NOT_HERE] = field(default=None, init=False)
 
     @property
     def saved_for(self) -> kinds.Data:
@@ -126,10 +125,14 @@ class CompareOptions(OtherOptions, ReferenceOptions, FollowerOptions, TensorOpti
             column.
     """
 
+    reference: Annotated[
+        kinds.Model | None,
+        COMPARISON(kinds.FILE, "--reference", "--load-outputs", without="the network in FP32", expert=True),
+    ] = None
     recipe: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None
     fp32: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None
     int8: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None
-    engine: Annotated[str, PRECISION(kinds.choice(*ENGINE_CHOICES))] = "onnxruntime"
+    engine: Annotated[kinds.Engine, PRECISION(kinds.choice(kinds.Engine))] = "onnxruntime"
     threshold: Annotated[
         kinds.Share | None,
         COMPARISON(kinds.number(least=0, most=1, share=True), without="0.99; 0.9999 for fp16, 0.999 for bf16"),
@@ -182,8 +185,9 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions):
         None
     )
     base: Annotated[
-        str, PRECISION(kinds.choice("fp32", "fp16"), without="fp16 if the command line allows FP16, else fp32")
-    ] = ""
+        kinds.High | None,
+        PRECISION(kinds.choice(kinds.High), without="fp16 if the command line allows FP16, else fp32"),
+    ] = None
     inputs: Annotated[kinds.Data, INPUT(without="not measured")] = None
     output: Annotated[kinds.Place | None, OUTPUT(without="trt-bisect-migrated")] = None
 
@@ -192,7 +196,7 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions):
 class LayersOptions(LowOptions, ShapeOptions):
     """The options of ``trt-bisect layers``."""
 
-    base: Annotated[str, NOT_HERE] = field(default="", init=False)
+    base: Annotated[None, NOT_HERE] = field(default=None, init=False)
 
 
 COMMANDS: dict[str, Any] = {

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from trt_bisect.data.preprocessing import COLORS, Preprocessing, preprocessing
-from trt_bisect.driver.curves import ADAPTIVE, CULPRITS, FULL, usual_curve
+from trt_bisect.data.preprocessing import Preprocessing, preprocessing
+from trt_bisect.driver.curves import CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.model.gpu_time import Gpu, gpu_named
 from trt_bisect.options import kinds
@@ -24,24 +24,27 @@ if TYPE_CHECKING:
     from trt_bisect.model.network import Network
     from trt_bisect.model.quantizer import LowPrecision
 
-AUTO, EMULATION, EXHAUSTIVE, BISECT = "auto", "emulation", "exhaustive", "bisect"
-QUICK, DEFAULT, THOROUGH = "quick", "default", "thorough"
-EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES = "none", "tensors", "full", "remedies"
-NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY = "none", "outputs", "layers", "boundaries", "polygraphy"
-ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
+AUTO: Final = "auto"
+EMULATION, EXHAUSTIVE, BISECT = "emulation", "exhaustive", "bisect"
+QUICK: Final = "quick"
+DEFAULT: Final = "default"
+THOROUGH: Final = "thorough"
+EXPLAIN_NOTHING: Final = "none"
+EXPLAIN_FULL, EXPLAIN_REMEDIES = "full", "remedies"
+EXPLAIN_TENSORS: Final = "tensors"
+NO_TENSORS: Final = "none"
+OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY = "outputs", "layers", "boundaries", "polygraphy"
 WEAK_INT8 = "weak-int8"
-TYPING_CHOICES = (AUTO, "weak", WEAK_INT8, "strong")
-CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
-TASKS = ("classify", "detect", "segment", "embed", "text", "pose", "obb", "instances", "depth")
 HEADS = ("detect", "pose", "obb", "instances", "text")
 """The tasks that ``--head`` helps to read."""
-INT8, INT16 = str(Precision.INT8), str(Precision.INT16)
-LOWS = (INT8, str(Precision.FP16), str(Precision.BF16), str(Precision.FP8), INT16)
-FLOAT_LOWS = LOWS[1:3]
-FOLLOWERS_HIGH, FOLLOWERS_INT8 = "high", "int8"
+INT8: Final = "int8"
+INT16 = "int16"
+FLOAT_LOWS = ("fp16", "bf16")
+FOLLOWERS_HIGH: Final = "high"
+FOLLOWERS_INT8 = "int8"
 BESIDE, NONE = "beside", "none"
 MACS, MEASURED_TIME, TIME, MIXED = "macs", "measured", "time", "mixed"
-COSINE = "cosine"
+COSINE: Final = "cosine"
 FIXING = ("high", "keep_low", "plan", "scoped", "only", "one_scale")
 """The options that fix the precision of layers."""
 PICTURE_OPTIONS = ("scale", "mean", "std", "resize", "letterbox", "colors")
@@ -104,9 +107,10 @@ class PictureOptions(Options):
     scale: Annotated[float | None, PICTURES(kinds.number(), without="255; 1 if --mean or --std is above 1")] = None
     mean: Annotated[kinds.Channels | None, PICTURES(kinds.CHANNELS)] = None
     std: Annotated[kinds.Channels | None, PICTURES(kinds.CHANNELS)] = None
-    colors: Annotated[str | None, PICTURES(kinds.choice(*COLORS), without="rgb; gray for one channel", expert=True)] = (
-        None
-    )
+    colors: Annotated[
+        kinds.Colors | None,
+        PICTURES(kinds.choice(kinds.Colors), without="rgb; gray for one channel", expert=True),
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -180,8 +184,8 @@ class JudgeOptions(ReferenceOptions):
         accept: Exit with 0 if full INT8 passes with doubts.
     """
 
-    task: Annotated[str | None, JUDGEMENT(kinds.choice(*TASKS))] = None
-    metric: Annotated[kinds.Function, JUDGEMENT(kinds.METRIC)] = COSINE
+    task: Annotated[kinds.Task | None, JUDGEMENT(kinds.choice(kinds.Task))] = None
+    metric: Annotated[kinds.Metric | kinds.Function, JUDGEMENT(kinds.METRIC)] = COSINE
     threshold: Annotated[
         kinds.Share | None, JUDGEMENT(kinds.number(share=True), without="0.99 for cosine and tasks")
     ] = None
@@ -252,15 +256,15 @@ class LowOptions(NetworkOptions):
         base: With int8 and fp8, run unquantized layers and keep float tensors in this precision.
     """
 
-    low: Annotated[str, PRECISION(kinds.choice(*LOWS))] = INT8
+    low: Annotated[kinds.Low, PRECISION(kinds.choice(kinds.Low))] = INT8
     base: Annotated[
-        str,
-        PRECISION(kinds.choice("fp32", "fp16", "bf16"), without="the precision of --precision, else fp32", expert=True),
-    ] = ""
+        kinds.Base | None,
+        PRECISION(kinds.choice(kinds.Base), without="the precision of --precision, else fp32", expert=True),
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.low in FLOAT_LOWS and self.base not in ("", Precision.FP32):
+        if self.low in FLOAT_LOWS and self.base not in (None, Precision.FP32):
             problem = f"--low {self.low} and --base {self.base} leave no layer in FP32."
             raise BadInput(problem, f"Leave out --base: with --low {self.low} all other layers are in FP32.")
 
@@ -286,7 +290,7 @@ class CalibrationOptions(Options):
             passes, else that of the cheapest recipe; other commands take entropy.
     """
 
-    calibrator: Annotated[str, PRECISION(kinds.choice_with_percentile(*CALIBRATORS))] = AUTO
+    calibrator: Annotated[kinds.Calibrator | str, PRECISION(kinds.choice_with_percentile(kinds.Calibrator))] = AUTO
 
     @property
     def calibrator_method(self) -> str:
@@ -308,7 +312,7 @@ class FollowerOptions(LowOptions):
             or in INT8 between INT8 layers, as weak typing may.
     """
 
-    followers: Annotated[str, PRECISION(kinds.choice(FOLLOWERS_HIGH, FOLLOWERS_INT8), expert=True)] = FOLLOWERS_HIGH
+    followers: Annotated[kinds.Followers, PRECISION(kinds.choice(kinds.Followers), expert=True)] = FOLLOWERS_HIGH
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -426,23 +430,23 @@ class MeasuringOptions(
 
     dataset: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATASET.npz"), without="the calibration data")] = None
     validation: Annotated[kinds.Data, DATA(kinds.share_or(kinds.named("DATA", "VALIDATION.npz"), most=0.9))] = 0.2
-    engine: Annotated[str, PRECISION(kinds.choice(*ENGINE_CHOICES))] = AUTO
-    precision: Annotated[str, PRECISION(kinds.choice("fp32", "fp16"), without="as --base, else fp32")] = ""
-    typing: Annotated[str, TENSORRT(kinds.choice(*TYPING_CHOICES))] = AUTO
+    engine: Annotated[kinds.Engine, PRECISION(kinds.choice(kinds.Engine))] = AUTO
+    precision: Annotated[kinds.High | None, PRECISION(kinds.choice(kinds.High), without="as --base, else fp32")] = None
+    typing: Annotated[kinds.Typing, TENSORRT(kinds.choice(kinds.Typing))] = AUTO
     trtexec: Annotated[str, TENSORRT(kinds.TRTEXEC, without="TensorRT's defaults")] = ""
     dla: Annotated[int | None, TENSORRT(kinds.whole(least=0))] = None
-    strategy: Annotated[str, SEARCH(kinds.choice(AUTO, EXHAUSTIVE, BISECT), expert=True)] = AUTO
-    curve: Annotated[str, SEARCH(kinds.choice(AUTO, FULL, ADAPTIVE, CULPRITS), expert=True)] = AUTO
+    strategy: Annotated[kinds.Strategy, SEARCH(kinds.choice(kinds.Strategy), expert=True)] = AUTO
+    curve: Annotated[kinds.Curve, SEARCH(kinds.choice(kinds.Curve), expert=True)] = AUTO
     margin: Annotated[kinds.Share, SEARCH(kinds.number(least=0, most=0.9, share=True), expert=True)] = 0.5
     cluster: Annotated[str, RESOURCES(kinds.ADDRESS, without="in this process")] = ""
 
     def __post_init__(self) -> None:
         """Makes what the DLA takes of a strongly typed network the defaults: FP16 beside INT8, one scale a weight."""
         super().__post_init__()
-        if self.low in FLOAT_LOWS and self.precision not in ("", Precision.FP32):
+        if self.low in FLOAT_LOWS and self.precision not in (None, Precision.FP32):
             problem = f"--low {self.low} and --precision {self.precision} leave no layer in FP32."
             raise BadInput(problem, f"Leave out --precision: with --low {self.low} the high precision is fp32.")
-        if self.base not in ("", Precision.FP16) and self.precision == Precision.FP16:
+        if self.base not in (None, "fp16") and self.precision == "fp16":
             problem = f"--precision {self.precision} does not raise layers above a base of {self.base}."
             raise BadInput(problem, f"Give --precision fp32, or leave it out: then they are in {self.base}.")
         if self.dla is not None and self.asked_typing != "weak":
@@ -535,7 +539,9 @@ class RunOptions(MeasuringOptions):
         history: Record the run in the history beside the run folder, not at all (none), or in this file.
     """
 
-    precision: Annotated[str, PRECISION(kinds.choice("fp32", "fp16", MIXED), without="as --base, else fp32")] = ""
+    precision: Annotated[
+        kinds.HighOrMixed | None, PRECISION(kinds.choice(kinds.HighOrMixed), without="as --base, else fp32")
+    ] = None  # type: ignore[assignment]  # one choice more than other commands have
     trt_version: Annotated[
         str, PRECISION(kinds.VERSION, without="the installed TensorRT, else the newest", expert=True)
     ] = ""
@@ -544,18 +550,16 @@ class RunOptions(MeasuringOptions):
     budget: Annotated[kinds.Share | None, GOAL(kinds.number(least=0, most=1, share=True))] = None
     drop: Annotated[kinds.Share | None, GOAL(kinds.DROP)] = None
     front: Annotated[bool, GOAL(kinds.SWITCH)] = False
-    cost: Annotated[kinds.File | None, GOAL(kinds.choice_or_path(MACS, MEASURED_TIME), expert=True)] = None
+    cost: Annotated[kinds.Cost | kinds.File | None, GOAL(kinds.choice_or_path(kinds.Cost), expert=True)] = None
     gpu: Annotated[str | None, GOAL(kinds.GPU, expert=True)] = None
-    effort: Annotated[str, SEARCH(kinds.choice(QUICK, DEFAULT, THOROUGH))] = DEFAULT
+    effort: Annotated[kinds.Effort, SEARCH(kinds.choice(kinds.Effort))] = DEFAULT
     time_limit: Annotated[kinds.Share | None, SEARCH(kinds.DURATION, repeated=False)] = None
     as_is: Annotated[bool, SEARCH(kinds.SWITCH, expert=True)] = False
-    explain: Annotated[str, RESULTS(kinds.choice(EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES, EXPLAIN_NOTHING))] = (
-        EXPLAIN_TENSORS
-    )
+    explain: Annotated[kinds.Explain, RESULTS(kinds.choice(kinds.Explain))] = EXPLAIN_TENSORS
     save_tensors: Annotated[
-        str, RESULTS(kinds.choice(NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY), expert=True, repeated=False)
+        kinds.SavedTensors, RESULTS(kinds.choice(kinds.SavedTensors), expert=True, repeated=False)
     ] = NO_TENSORS
-    history: Annotated[kinds.File, RESULTS(kinds.choice_or_path(BESIDE, NONE), expert=True)] = BESIDE
+    history: Annotated[kinds.History | kinds.File, RESULTS(kinds.choice_or_path(kinds.History), expert=True)] = BESIDE
 
     def __post_init__(self) -> None:
         super().__post_init__()

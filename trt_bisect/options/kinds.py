@@ -9,7 +9,7 @@ from functools import partial
 from math import inf, isfinite, isnan, nan
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from trt_bisect.cluster.address import check_address
 from trt_bisect.data.named import load_function, name_of
@@ -34,6 +34,26 @@ if TYPE_CHECKING:
 else:  # what the command line reads: one text for each option, or several
     Data = Share = Size = Counts = Channels = PictureSize = Model = File = Place = Function = Progress = str
     Shapes = Sequence[str]
+
+Base = Literal["fp32", "fp16", "bf16"]
+Calibrator = Literal["auto", "entropy", "minmax", "percentile", "mse"]
+Colors = Literal["rgb", "bgr", "gray"]
+Cost = Literal["macs", "measured"]
+Curve = Literal["auto", "full", "adaptive", "culprits"]
+Effort = Literal["quick", "default", "thorough"]
+Engine = Literal["auto", "onnxruntime", "tensorrt", "tensorrt-rtx"]
+Explain = Literal["tensors", "full", "remedies", "none"]
+Followers = Literal["high", "int8"]
+High = Literal["fp32", "fp16"]
+History = Literal["beside", "none"]
+HighOrMixed = Literal["fp32", "fp16", "mixed"]
+Low = Literal["int8", "fp16", "bf16", "fp8", "int16"]
+Metric = Literal["cosine", "sqnr", "centered_sqnr", "mse", "l1", "kl", "max_abs", "max_rel", "top1"]
+SavedTensors = Literal["none", "outputs", "layers", "boundaries", "polygraphy"]
+Strategy = Literal["auto", "exhaustive", "bisect"]
+Task = Literal["classify", "detect", "segment", "embed", "text", "pose", "obb", "instances", "depth"]
+Typing = Literal["auto", "weak", "weak-int8", "strong"]
+"""The choices of options: type checkers and editors read them, and ``choice`` takes their words from them."""
 
 MIB = 1 << 20
 _SURELY_BYTES = 1 << 26
@@ -99,14 +119,15 @@ def _checked(metavar: str, is_valid: Callable[[Any], bool], remedy: str, **facts
     return OptionKind(metavar, read, **facts)
 
 
-def choice(*words: str) -> OptionKind:
-    """Returns the kind of one of some words."""
+def choice(of: Any) -> OptionKind:
+    """Returns the kind of one of the words of a ``Literal``."""
+    words = get_args(of)
     return _checked("|".join(words), words.__contains__, f"Use one of {', '.join(words)}.", choices=words)
 
 
-def choice_with_percentile(*words: str) -> OptionKind:
-    """Returns the kind of one of some words, of which ``percentile`` may have a number: ``percentile=99.9``."""
-    plain = choice(*words)
+def choice_with_percentile(of: Any) -> OptionKind:
+    """Returns ``choice``; the word ``percentile`` may have a number: ``percentile=99.9``."""
+    plain = choice(of)
     percent = number(above=0, most=100, unit="percent")
 
     def read(value: Any, flag: str) -> Any:
@@ -117,11 +138,12 @@ def choice_with_percentile(*words: str) -> OptionKind:
             raise BadInput(f"{flag} {value} is in per cent.", f"Give {flag} percentile={100 * float(number_text):g}.")
         return value
 
-    return OptionKind(plain.metavar, read, choices=words, open=True)
+    return OptionKind(plain.metavar, read, choices=plain.choices, open=True)
 
 
-def choice_or_path(*words: str) -> OptionKind:
-    """Returns the kind of one of some words, or a path."""
+def choice_or_path(of: Any) -> OptionKind:
+    """Returns the kind of one of the words of a ``Literal``, or a path."""
+    words = get_args(of)
     return replace(
         PLACE,
         metavar="|".join((*words, "FILE")),

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from rich.console import Console
 from rich.table import Table
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import Self
 
+    from trt_bisect.report.comparison import Comparison, Profile
+    from trt_bisect.report.losses import Sensitivity, WorstReport
     from trt_bisect.report.model import Report
+    from trt_bisect.report.structure import CheckReport, Migration
 
 LINES, _WIDTH = 20, 100
 _ROWS = 20
@@ -373,12 +376,29 @@ def file_in(path: str | Path, name: str) -> Path:
     return Path(path) if Path(path).is_file() else Path(path) / name
 
 
-def load(path: str | Path) -> Report | Result:
+@overload
+def load(path: str | Path, file: Literal["report.json"]) -> Report: ...
+@overload
+def load(path: str | Path, file: Literal["sensitivity.json"]) -> Sensitivity: ...
+@overload
+def load(path: str | Path, file: Literal["compare.json"]) -> Comparison: ...
+@overload
+def load(path: str | Path, file: Literal["profile.json"]) -> Profile: ...
+@overload
+def load(path: str | Path, file: Literal["worst.json"]) -> WorstReport: ...
+@overload
+def load(path: str | Path, file: Literal["check.json"]) -> CheckReport: ...
+@overload
+def load(path: str | Path, file: Literal["migrate.json"]) -> Migration: ...
+@overload
+def load(path: str | Path, file: None = None) -> Report | Result: ...
+def load(path: str | Path, file: str | None = None) -> Report | Result:
     """Returns the result that a command wrote: that of ``run``, ``sensitivity`` and so on.
 
     Args:
-        path: the folder that was the ``--output`` of the command, in which ``report.json`` counts first; or the JSON
-            file in it.
+        path: the folder that was the ``--output`` of the command, or the JSON file in it.
+        file: the JSON file in the folder, by which type checkers and editors know the result: ``report.json``,
+            ``sensitivity.json`` and so on. None for the first of these that is there.
 
     Raises:
         BadInput: there is no result, or one that this version cannot read.
@@ -391,7 +411,11 @@ def load(path: str | Path) -> Report | Result:
     tables = (Sensitivity, Comparison, Profile, WorstReport, CheckReport, Migration)
     kinds: dict[str, type[Report | Result]] = {REPORT: Report}
     kinds |= {f"{kind.COMMAND}.json": kind for kind in tables}
-    names = [Path(path).name] if Path(path).is_file() else [name for name in kinds if (Path(path) / name).is_file()]
+    if Path(path).is_file():
+        names = [name for name in (Path(path).name,) if file in (None, name)]
+    else:
+        names = [name for name in kinds if (Path(path) / name).is_file() and file in (None, name)]
     if not names or names[0] not in kinds:
-        raise BadInput(f"'{path}' holds no result of trt-bisect.", f"Give a folder with one of {', '.join(kinds)}.")
+        wanted = f"'{file}'" if file in kinds else "result of trt-bisect"
+        raise BadInput(f"'{path}' holds no {wanted}.", f"Give a folder with one of {', '.join(kinds)}.")
     return kinds[names[0]].load(path)
