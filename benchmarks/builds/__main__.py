@@ -1,0 +1,139 @@
+"""How many engines a run builds, and whether its answer is right, on stand-ins for TensorRT.
+
+    python -m benchmarks.builds
+    python -m benchmarks.builds --network resnet ocr --standin same wrong-kernel --show
+    python -m benchmarks.builds --json > rows.json
+
+Each stand-in computes otherwise than the emulation in one way (``benchmarks.builds.networks``). A row is one run:
+builds, distinct files among them, verdict, culprits, and whether the answer is right (``benchmarks.builds.judge``).
+``before.json`` has the builds of runs that searched on engines, with their commit.
+"""
+
+from __future__ import annotations
+
+import json as to_json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import trt_bisect
+from benchmarks.builds.judge import Bench, faults
+from benchmarks.builds.networks import STANDINS, SUBJECTS, Files, Subject
+from benchmarks.builds.standin import Difference, StandIn
+from benchmarks.measure import command_line
+from trt_bisect.errors import TrtBisectError
+from trt_bisect.report.model import UNMEASURED, Report
+from trt_bisect.support.progress import Silent
+
+BEFORE = Path(__file__).with_name("before.json")
+Row = dict[str, Any]
+
+
+def measure(
+    *, network: tuple[str, ...] = (), standin: tuple[str, ...] = (), json: bool = False, show: bool = False
+) -> int:
+    """Runs each network on each stand-in, and returns 1 if an answer is wrong.
+
+    Args:
+        network: Only these networks.
+        standin: Only these stand-ins.
+        json: Print the rows as JSON.
+        show: Say what each run built, in its order.
+    """
+    names = [subject.name for subject in SUBJECTS]
+    if unknown := (set(network) - set(names)) | (set(standin) - set(STANDINS)):
+        there = f"networks {', '.join(names)}; stand-ins {', '.join(STANDINS)}"
+        raise SystemExit(f"There is no {', '.join(sorted(unknown))}; there are {there}.")
+    told, rows, are_right = Console(stderr=True, soft_wrap=True), list[Row](), True
+    for subject in SUBJECTS:
+        if network and subject.name not in network:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            files = subject.make(Path(folder))
+            for name, difference_on in STANDINS.items():
+                difference = difference_on(subject)
+                if difference is None or (standin and name not in standin):
+                    continue
+                row, wrong = measured(subject, files, name, difference, Path(folder) / name, told if show else None)
+                rows.append(row)
+                are_right &= not wrong
+                told.print(f"{subject.name}, {name}: {row['builds']} builds, {row['verdict']}", *wrong, sep="; ")
+    if json:
+        print(to_json.dumps(rows, indent=1))
+    else:
+        Console(width=200).print(table(rows))
+    return 0 if are_right else 1
+
+
+def measured(
+    subject: Subject, files: Files, name: str, difference: Difference, folder: Path, told: Console | None = None
+) -> tuple[Row, list[str]]:
+    """Runs a network on a stand-in; returns its row, and what is wrong with the answer."""
+    engine = StandIn(difference)
+    report: Report | None = None
+    with engine.installed():
+        try:
+            report = run(subject, files, folder)
+        except TrtBisectError as error:
+            print(f"{subject.name}, {name}: {error}", file=sys.stderr)
+    if told is not None:
+        for number, build in enumerate(engine.builds, 1):
+            told.print(f"  {number} {build.key[:6]} {build.text}{', refused' if build.refused else ''}")
+    wrong = list(faults(Bench(subject, files, difference), report, folder))
+    row = {
+        "network": subject.name,
+        "standin": name,
+        "builds": len(engine.builds),
+        "distinct": engine.distinct,
+        "verdict": UNMEASURED if report is None else report.verdict,
+        "culprits": [] if report is None else list(report.culprits),
+        "right": not wrong,
+    }
+    return row, wrong
+
+
+def run(subject: Subject, files: Files, folder: Path) -> Report:
+    """Runs a network on the engine that is there under TensorRT's name; no sample is held out."""
+    network, calibration, inputs = files
+    return trt_bisect.run(
+        network,
+        str(calibration),
+        str(inputs),
+        engine="tensorrt",
+        threshold=subject.threshold,
+        validation="0",
+        explain="none",
+        history="none",
+        output=str(folder),
+        progress=Silent(),
+    )
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """Builds before and now, of each network on each stand-in."""
+    stored = to_json.loads(BEFORE.read_text())
+    before = {(row["network"], row["standin"]): row for row in stored["rows"]}
+    found = {(row["network"], row["standin"]): row for row in rows}
+    standins = [name for name in STANDINS if any(row["standin"] == name for row in rows)]
+    result = Table("network", *standins, box=None)
+    result.caption = f"builds at {stored['commit']} / now; x where the answer is wrong"
+    for network in dict.fromkeys(row["network"] for row in rows):
+        cells = [_cell(before.get((network, name)), found.get((network, name))) for name in standins]
+        result.add_row(network, *cells)
+    return result
+
+
+def _cell(before: Row | None, now: Row | None) -> str:
+    texts = []
+    for row in (before, now):
+        texts.append("-" if row is None else f"{row['builds']}{'' if row['right'] else 'x'}")
+    return "/".join(texts)
+
+
+if __name__ == "__main__":
+    sys.exit(command_line(__doc__, measure))

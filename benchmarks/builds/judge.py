@@ -1,0 +1,161 @@
+"""Whether a run's answer is right on its stand-in, decided without the run: from its files and the stand-in alone."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+
+import onnx
+
+from benchmarks.answer.judge import Feeds, Outputs, infer, read_samples, session, worst
+from benchmarks.builds.networks import Files, Subject
+from benchmarks.builds.standin import Difference, compiled
+from trt_bisect import Report, load_network
+from trt_bisect.calibration.collect import CANDIDATES, magnitudes
+from trt_bisect.errors import TrialFailed
+from trt_bisect.model.cost import shares, times_by_macs
+from trt_bisect.model.file import Written, save_model
+from trt_bisect.model.network import Network
+from trt_bisect.model.observe import facts_for
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import Scales
+from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.report.model import FAILS, UNMEASURED, WITH_DOUBTS
+
+SAME_COST = 1e-6
+
+
+@dataclass
+class Bench:
+    """A network with its inputs, and what a stand-in makes of its plans.
+
+    Attributes:
+        feeds: all inputs given: those of the calibration and the others.
+    """
+
+    subject: Subject
+    files: Files
+    difference: Difference
+
+    @cached_property
+    def network(self) -> Network:
+        return load_network(self.files[0])
+
+    @cached_property
+    def feeds(self) -> list[Feeds]:
+        opened = session(self.files[0], "float")
+        return [feeds for path in dict.fromkeys(self.files[1:]) for feeds in read_samples(path, opened)]
+
+    @cached_property
+    def references(self) -> list[Outputs]:
+        opened = session(self.files[0], "float")
+        return [infer(opened, feeds) for feeds in self.feeds]
+
+    def scales(self, calibrator: str) -> Scales:
+        """The scales of a calibrator, from all calibration data."""
+        (chosen,) = (each for each in CANDIDATES if str(each) == calibrator)
+        return (
+            magnitudes(self.network, read_samples(self.files[1], session(self.files[0], "float"))).ranges(chosen).scales
+        )
+
+    def holds(self, written: Written, difference: Difference | None = None) -> bool:
+        """Returns true if the stand-in builds a file and meets the threshold on all inputs.
+
+        Args:
+            difference: another stand-in's.
+        """
+        try:
+            changed = compiled(written, self.difference if difference is None else difference)
+        except TrialFailed:
+            return False
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "network.onnx"
+            save_model(changed.model, changed.weights, path)
+            opened = session(path, "float")
+        cuts = dict(self.subject.cuts)
+        pairs = zip(self.references, self.feeds, strict=True)
+        return all(worst(reference, infer(opened, feeds), cuts) >= self.subject.threshold for reference, feeds in pairs)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe as a run wrote it.
+
+    Attributes:
+        network: the float network, with changes if the run made some.
+        plan: the precision of each layer.
+    """
+
+    network: Network
+    plan: PrecisionPlan
+    scales: Scales
+    file: Path
+
+    @classmethod
+    def read(cls, folder: Path) -> Recipe:
+        """Reads the folder ``recipe`` of a run."""
+        content = json.loads((folder / "plan.json").read_text())
+        network = load_network(folder / "network.onnx")
+        plan = network.full(Precision(content["high"]))
+        for name, precision in content["layers"].items():
+            plan = plan.keeping([network.layer_named(name).index], Precision(precision))
+        return cls(network, plan, content["scales"], folder / "network.qdq.onnx")
+
+    def written(self, plan: PrecisionPlan) -> Written:
+        """The file of another plan of the same network and scales."""
+        return PlanWriter(self.network, self.scales, GraphTarget.TENSORRT).write(plan)
+
+
+def faults(bench: Bench, report: Report | None, folder: Path) -> Iterator[str]:
+    """Yields what is wrong with a run's answer; ``report`` is None where the run ended without one."""
+    if report is None or report.verdict == UNMEASURED:
+        yield "no verdict"
+        return
+    network, difference = bench.network, bench.difference
+    writer = PlanWriter(network, bench.scales(report.ranges.origin), GraphTarget.TENSORRT)
+    full = writer.write(network.full(Precision.FP32))
+    passes = bench.holds(full)
+    if passes == (report.verdict == FAILS):
+        yield f"the verdict is '{report.verdict}', and full INT8 {'holds' if passes else 'misses'} on the stand-in"
+    if passes and difference.disobeys and not bench.holds(full, Difference()) and report.verdict != WITH_DOUBTS:
+        yield "it passes without a doubt as the culprit was not run in INT8"
+    if not bench.holds(writer.write(network.free_plan())):
+        if report.recipe.meets:
+            yield "a recipe is said to hold, and the base misses on the stand-in"
+        return
+    recipe = Recipe.read(folder / "recipe")
+    if not bench.holds(Written(onnx.load(recipe.file), {})):
+        yield "the recipe misses on the stand-in"
+    for layer in (*difference.wrong, *difference.refuses):
+        if layer not in report.recipe.high:
+            yield f"'{layer}' is not high"
+    for culprit in report.culprits:
+        back = recipe.plan.keeping([recipe.network.layer_named(culprit).index], Precision.INT8)
+        if bench.holds(recipe.written(back)):
+            yield f"'{culprit}' is no culprit: the recipe holds with it in INT8"
+    if bench.subject.every_plan:
+        yield from _cheaper(bench, report, writer)
+
+
+def _cheaper(bench: Bench, report: Report, writer: PlanWriter) -> Iterator[str]:
+    """Yields the set of layers that holds at a smaller cost than the recipe's, of all sets."""
+    network = bench.network
+    costs = shares(times_by_macs(network, facts_for(network, bench.feeds[0])))
+
+    def cost(layers: tuple[int, ...]) -> float:
+        return sum(costs[k][Precision.FP32] for k in layers)
+
+    sets = [kept for size in range(len(network.quantizable) + 1) for kept in combinations(network.quantizable, size)]
+    found = cost(tuple(network.layer_named(name).index for name in report.recipe.high))
+    for kept in sorted(sets, key=cost):
+        if cost(kept) >= found - SAME_COST:
+            return
+        if bench.holds(writer.write(network.full(Precision.FP32).keeping(kept))):
+            names = [network.layers[k].name for k in kept]
+            yield f"{names} holds for {cost(kept):.2%}, the recipe costs {found:.2%}"
+            return
