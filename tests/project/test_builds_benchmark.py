@@ -1,4 +1,4 @@
-"""The stand-in for TensorRT: what each difference computes, and what is counted."""
+"""``benchmarks.builds``: what each stand-in for TensorRT computes, what is counted, and which answers are right."""
 
 from dataclasses import replace
 
@@ -6,16 +6,22 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-import trt_bisect
+from benchmarks.builds.__main__ import run
+from benchmarks.builds.judge import Bench, faults
+from benchmarks.builds.networks import SUBJECTS
 from benchmarks.builds.standin import Difference, StandIn, compiled
+from benchmarks.builds.stops import built_twice
 from tests.support import networks
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.engines import make_builder, open_builder
+from trt_bisect.builder.engines import choose_engine, make_builder, open_builder
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.errors import TrialFailed
+from trt_bisect.errors import EngineUnavailable, TrialFailed
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, all_but, only
+from trt_bisect.report.model import RecipeLayers
+
+LENET = SUBJECTS[0]
 
 
 @pytest.fixture(scope="module")
@@ -113,19 +119,58 @@ def test_what_it_says_of_a_layer_that_disobeys(subject, tells):
     assert engine.latency(feeds).computed["conv1"] == "int8"
 
 
-def test_a_run_builds_on_it_and_the_builds_are_counted(lenet):
-    standin = StandIn()
+@pytest.fixture(scope="module")
+def planted(lenet, tmp_path_factory):
+    """A run on the planted LeNet on a stand-in without a difference: the stand-in, the report, the run's folder."""
+    folder, standin = tmp_path_factory.mktemp("run"), StandIn()
     with standin.installed():
-        report = trt_bisect.run(
-            lenet / "lenet_planted.onnx", lenet / "calibration.npz", lenet / "digits.npz", engine="tensorrt",
-            explain="none", history="none",
-        )  # fmt: skip
+        return standin, run(LENET, LENET.make(folder), folder), folder
+
+
+def test_a_run_builds_on_it_and_the_builds_are_counted(planted):
+    standin, report, _ = planted
     assert (report.engine, report.arithmetic, report.versions["tensorrt"]) == ("tensorrt", "measured", "11.4.1")
     assert (report.verdict, report.culprits) == ("fails", ("ip2",))
-    keys = [build.key for build in standin.builds]
-    assert standin.distinct == len(set(keys)) <= len(keys)
-    texts = " ".join(build.text for build in standin.builds)
-    assert "full INT8" in texts
-    assert "all in INT8 but ip2" in texts
-    with pytest.raises(trt_bisect.errors.EngineUnavailable):
-        trt_bisect.builder.engines.choose_engine("tensorrt")
+    texts = [build.text for build in standin.builds]
+    assert any(text.startswith("full INT8") for text in texts)
+    assert any(text.startswith("all in INT8 but ip2 in fp32") for text in texts)
+    assert standin.distinct == len({build.key for build in standin.builds}) >= 3
+    with pytest.raises(EngineUnavailable):
+        choose_engine("tensorrt")
+
+
+@pytest.mark.parametrize(
+    ("difference", "changes", "words"),
+    [
+        (Difference(), {}, []),
+        (Difference(), {"verdict": "passes"}, ["verdict"]),
+        (Difference(), {"culprits": ("conv1",)}, ["'conv1'"]),
+        (Difference(), {"recipe": RecipeLayers(high=("ip1", "ip2"), meets=True)}, ["['ip2'] holds"]),
+        (Difference(wrong={"conv2": 1.0}), {}, ["recipe misses", "'conv2'"]),
+        (Difference(refuses=("conv2",)), {}, ["recipe misses", "'conv2'"]),
+        (Difference(disobeys=("ip2",)), {}, ["verdict", "'ip2' is no culprit", "holds for"]),
+        (Difference(disobeys=("ip2",)), {"verdict": "passes", "culprits": ()}, ["without a doubt"]),
+    ],
+)
+def test_an_answer_is_judged_by_the_stand_in_alone(planted, difference, changes, words):
+    _, report, folder = planted
+    bench = Bench(LENET, LENET.make(folder), difference)
+    found = list(faults(bench, replace(report, **changes), folder))
+    assert all(any(word in fault for fault in found) for word in words), found
+    assert bool(found) == bool(words)
+
+
+def test_a_plan_is_built_twice_unless_it_was_under_way():
+    assert built_twice(["a", "b"], ["a", "b", "b", "c"]) == 0
+    assert built_twice(["a", "b"], ["a", "b", "a", "b"]) == 1
+    assert built_twice(["a", "b"], ["a", "b", "b", "b"]) == 1
+    assert built_twice([], ["a", "c", "c"]) == 1
+
+
+def test_every_layer_that_a_stand_in_treats_apart_is_in_its_network(tmp_path):
+    drawn = [subject for subject in SUBJECTS if subject.name not in ("akiki-vad", "page-classifier")]
+    assert len(drawn) >= 8
+    for subject in drawn:
+        network = load_network(subject.make(tmp_path)[0])
+        quantizable = {network.layers[k].name for k in network.quantizable}
+        assert {subject.healthy, subject.culprit or subject.healthy} <= quantizable
