@@ -31,13 +31,15 @@ from trt_bisect.report.model import UNMEASURED, Report
 from trt_bisect.support.progress import Silent
 
 BEFORE = Path(__file__).with_name("before.json")
+BESIDE_CULPRITS, MOST_WITH_WRONG_KERNEL = 3, 16
+"""The most builds: base, full INT8, recipe and each culprit put back; and with a kernel that has to be found."""
 Row = dict[str, Any]
 
 
 def measure(
     *, network: tuple[str, ...] = (), standin: tuple[str, ...] = (), json: bool = False, show: bool = False
 ) -> int:
-    """Runs each network on each stand-in, and returns 1 if an answer is wrong.
+    """Runs each network on each stand-in, and returns 1 if an answer is wrong, or a run builds too many engines.
 
     Args:
         network: Only these networks.
@@ -49,7 +51,7 @@ def measure(
     if unknown := (set(network) - set(names)) | (set(standin) - set(STANDINS)):
         there = f"networks {', '.join(names)}; stand-ins {', '.join(STANDINS)}"
         raise SystemExit(f"There is no {', '.join(sorted(unknown))}; there are {there}.")
-    told, rows, are_right = Console(stderr=True, soft_wrap=True), list[Row](), True
+    told, rows, is_good = Console(stderr=True, soft_wrap=True, highlight=False), list[Row](), True
     for subject in SUBJECTS:
         if network and subject.name not in network:
             continue
@@ -61,13 +63,14 @@ def measure(
                     continue
                 row, wrong = measured(subject, files, name, difference, Path(folder) / name, told if show else None)
                 rows.append(row)
-                are_right &= not wrong
-                told.print(f"{subject.name}, {name}: {row['builds']} builds, {row['verdict']}", *wrong, sep="; ")
+                problems = [*wrong, *too_many(row)]
+                is_good &= not problems
+                told.print(f"{subject.name}, {name}: {row['builds']} builds, {row['verdict']}", *problems, sep="; ")
     if json:
         print(to_json.dumps(rows, indent=1))
     else:
         Console(width=200).print(table(rows))
-    return 0 if are_right else 1
+    return 0 if is_good else 1
 
 
 def measured(
@@ -95,6 +98,16 @@ def measured(
         "right": not wrong,
     }
     return row, wrong
+
+
+def too_many(row: Row) -> list[str]:
+    """Returns a text if a run built more engines than it may."""
+    most = {
+        "same": BESIDE_CULPRITS + len(row["culprits"]),
+        "noise": BESIDE_CULPRITS + len(row["culprits"]),
+        "wrong-kernel": MOST_WITH_WRONG_KERNEL,
+    }.get(row["standin"])
+    return [] if most is None or row["builds"] <= most else [f"more than {most} builds"]
 
 
 def run(subject: Subject, files: Files, folder: Path) -> Report:

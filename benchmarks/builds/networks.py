@@ -138,6 +138,7 @@ STANDINS: dict[str, Callable[[Subject], Difference | None]] = {
     "wrong-kernel": lambda subject: Difference(wrong={subject.healthy: subject.factor}),
     "scales-1": lambda _: Difference(scales=(0.7, 1.2), seed=1),
     "scales-2": lambda _: Difference(scales=(0.7, 1.2), seed=2),
+    "far-scales": lambda _: Difference(scales=(0.3, 0.6), seed=1),
     "fp16-base": lambda _: Difference(base16=True),
     "no-int8-build": lambda subject: Difference(refuses=(subject.healthy,)),
 }
