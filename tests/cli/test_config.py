@@ -49,7 +49,6 @@ def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(com
     ("text", "problem", "remedy"),
     [
         ("thresold = 0.9", "'thresold'", "'threshold'"),
-        ("ort_ops = 'ops.so'", "'ort_ops'", "--plugin"),
         ("threshold = 'high'", "'threshold' cannot be 'high'.", "number"),
         ("calibration = 'none.npz'", "none.npz", "folder of this file"),
         ("input = 'data.npz'\ninputs = 'data.npz'", "'input' and 'inputs'", "one of the two"),

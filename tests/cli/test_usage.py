@@ -64,7 +64,6 @@ def folder(tmp_path, lenet):
         (f"{RUN} --calibraton data.npz", "no option --calibraton", "--calibration"),
         (f"{RUN} --calib data.npz", "no option --calib", "--calib"),
         (f"{RUN} --std 0.229 0.224 0.225", "0.224, 0.225", "Write --std 0.229,0.224,0.225."),
-        (f"{DATA} --workspace 512", "no option --workspace", "--trtexec '--memPoolSize=workspace:MiB'"),
         ("run --model lenet.onnx", "no option --model", "trt-bisect run lenet.onnx"),
         ("rum lenet.onnx", "no command 'rum'", "'run'"),
         (f"{RUN} --high block0 block1", "block1", "Repeat"),

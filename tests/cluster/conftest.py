@@ -1,7 +1,7 @@
 import pytest
 
 import trt_bisect
-from trt_bisect.report.model import report_of
+from trt_bisect.report.model import Report
 
 
 @pytest.fixture(scope="package")
@@ -31,4 +31,4 @@ def folder_here(lenet, tmp_path_factory):
 @pytest.fixture(scope="package")
 def here(folder_here):
     """The report of that run; not to be changed."""
-    return report_of((folder_here / "report.json").read_text())
+    return Report.load(folder_here)

@@ -23,7 +23,7 @@ from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator.trial import LOST
 from trt_bisect.evaluator.workers import TrialSpec
 from trt_bisect.precision import int8_set
-from trt_bisect.report.model import report_of
+from trt_bisect.report.model import Report
 
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
 
@@ -232,7 +232,7 @@ def test_a_run_on_the_cluster_reports_the_same(lenet, tmp_path, ray_nodes, folde
         trt_bisect.run(**asked, output=here)
     there = tmp_path / "b" / here.name
     elsewhere = trt_bisect.run(**asked, output=there, cluster=ray_nodes.address)
-    assert without_times(elsewhere) == without_times(report_of((here / "report.json").read_text()))
+    assert without_times(elsewhere) == without_times(Report.load(here))
     for name in ("recipe/network.qdq.onnx", "recipe/trtexec.flags", "layers.csv"):
         assert (there / name).read_bytes() == (here / name).read_bytes()
     if strategy == "exhaustive":  # a bisection kills the workers of plans that it asked for ahead and does not need

@@ -23,7 +23,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.concerns import MeasuringOptions
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.report.explanation import Explanation
-from trt_bisect.report.model import report_of
+from trt_bisect.report.model import Report
 from trt_bisect.support.codec import read
 from trt_bisect.support.progress import Silent
 from trt_bisect.support.text import EXPLANATION
@@ -231,7 +231,7 @@ def test_whole_engines_explain_alike(strategy, explained, tmp_path):
 def test_a_report_saved_where_it_was_read_keeps_its_explanation(copied):
     folder = copied / "run"
     explanation = (folder / "explanation.json").read_bytes()
-    read = report_of((folder / "report.json").read_text())
+    read = Report.load(folder)
     read.save(folder)
     assert (folder / "explanation.json").read_bytes() == explanation
     replace(read, threshold=0.5).save(folder)

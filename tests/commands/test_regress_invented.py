@@ -1,11 +1,9 @@
 """Nights of ``regress`` on invented reports: baselines, noise, slides and what no CPU can show."""
 
-import json
 import math
 import shlex
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -15,29 +13,14 @@ from tests.support.suites import ONCE, SUITE, differing, failing, only
 from trt_bisect.builder.base import Latency
 from trt_bisect.commands.regress import regress
 from trt_bisect.errors import BadInput
-from trt_bisect.report.model import UNMEASURED, ByPlan, report_of
+from trt_bisect.report.model import UNMEASURED, ByPlan, Report
 from trt_bisect.support.text import Note
-
-OLD_REPORT = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
-"""Of the planted LeNet, written by version 0.1.0."""
-
-
-def test_a_report_of_schema_1_as_baseline_and_what_differs_is_said(suite, report):
-    stored = json.loads(OLD_REPORT.read_text())
-    regress(suite, runner=Invented(report))
-    night = regress(suite, OLD_REPORT, runner=Invented(report))
-    result = only(night)
-    assert result.baseline.runs[0].culprits == tuple(stored["culprits"])
-    assert result.baseline.runs[0].similarity == ByPlan(**stored["similarity"])
-    [culprits] = [each for each in result.differs if "culprits" in each.what]
-    assert "suspects" in culprits.before
-    assert culprits.what in (night.folder / "summary.md").read_text()
 
 
 @pytest.fixture(scope="module")
 def report(finished):
     """A real report with latencies, and precisions that an engine says it obeyed."""
-    found = report_of((finished / "report.json").read_text())
+    found = Report.load(finished)
     layers = tuple(replace(row, obeyed=True) if row.quantizable else row for row in found.layers)
     return replace(found, layers=layers, latency=timed())
 

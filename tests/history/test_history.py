@@ -15,7 +15,7 @@ import pytest
 import trt_bisect
 from tests.support.networks import chain, samples, save
 from tests.support.nights import at, night
-from tests.support.records import OLD_RECOVERY, record_of
+from tests.support.records import record_of
 from trt_bisect import BadInput, History
 from trt_bisect.history.queries import HistoryFilter
 from trt_bisect.history.store import HISTORY
@@ -160,7 +160,6 @@ def test_the_indices_are_used(finished):
 def test_a_run_with_a_goal_and_a_front_is_recorded_with_them(lenet, tmp_path):
     how = {"output": tmp_path / "run", "budget": 0.05, "front": True, "explain": "none"}
     found = trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **how)
-    (tmp_path / "run" / "recovery.json").write_text(OLD_RECOVERY)
     with History(tmp_path / HISTORY) as kept:
         (row,) = kept.past()
         report = kept.report(row.id)
@@ -175,14 +174,6 @@ def test_a_run_with_a_goal_and_a_front_is_recorded_with_them(lenet, tmp_path):
         assert kept.past(HistoryFilter(since=row.started)) == [row]
         kept.record(tmp_path / "run")
         assert len(kept.past()) == 1
-
-
-def test_the_recovery_of_an_older_version_is_no_run(tmp_path):
-    (tmp_path / "recovery.json").write_text(OLD_RECOVERY)
-    with History(tmp_path / HISTORY) as kept:
-        with pytest.raises(BadInput, match="no run"):
-            kept.record(tmp_path)
-        assert kept.past() == []
 
 
 @pytest.mark.parametrize("history", ["none", "file", "beside"])

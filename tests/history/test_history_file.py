@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
-import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -14,21 +12,8 @@ import pytest
 
 import trt_bisect
 from tests.support.nights import at, night
-from tests.support.records import record_of
-from tests.support.waiting import LIMIT
 from trt_bisect import BadInput, History
-from trt_bisect.history import store
 from trt_bisect.history.store import HISTORY
-
-VERSION_1 = Path(__file__).parents[1] / "files" / "history-1.sql"
-
-
-@pytest.fixture
-def old(tmp_path) -> Path:
-    """A history as version 1 wrote it."""
-    with closing(sqlite3.connect(tmp_path / HISTORY)) as base:
-        base.executescript(VERSION_1.read_text())
-    return tmp_path / HISTORY
 
 
 def state(file: Path) -> tuple[int, set[str], str]:
@@ -41,77 +26,6 @@ def state(file: Path) -> tuple[int, set[str], str]:
 
 
 TABLES = {"entries", "home"}
-
-
-def test_an_old_file_becomes_a_new_one_and_keeps_its_reports(old, finished):
-    with closing(sqlite3.connect(old)) as base:
-        base.row_factory = sqlite3.Row
-        rows = base.execute("SELECT * FROM reports").fetchall()
-        runs = dict(base.execute("SELECT id, journal FROM runs"))
-        made_of = dict(base.execute("SELECT digest, made_of FROM fingerprints"))
-    assert len(rows) == 2
-    with History(old) as kept:
-        entries = kept.past()
-        kept.record(finished)
-        assert len(kept.past()) == 3
-        assert len(kept.reports()) == 3
-    for row, entry in zip(rows, entries, strict=True):
-        report = entry.report
-        same = ("model", "engine", "typing", "strategy", "metric", "threshold", "share", "precision", "command")
-        same += ("plans", "builds", "inferences", "peak_bytes", "exit_code")
-        assert {name: row[name] for name in same} == {name: getattr(report, name) for name in same}
-        told = (entry.id, entry.run, entry.label, entry.report.state)
-        assert told == (row["id"], runs[row["run"]], row["label"], "finished")
-        assert (report.similarity.int8, report.similarity.recipe) == (row["int8"], row["recipe"])
-        layers = [list(report.culprits), list(report.recipe.high)]
-        assert layers == [json.loads(row[name]) for name in ("culprits", "high")]
-        assert record_of(report)["made_of"] == json.loads(made_of[report.fingerprint])
-        assert report.seconds.total == row["total_seconds"]
-        assert entry.started.timestamp() == pytest.approx(row["started"], abs=1e-6)
-        assert entry.recorded.timestamp() == pytest.approx(row["recorded"], abs=1e-6)
-        assert report.schema == 1
-    assert state(old) == (4, TABLES, "ok")
-
-
-def test_the_layers_of_an_old_file_and_its_latencies_are_kept(old):
-    with closing(sqlite3.connect(old)) as base:
-        base.executescript(
-            """CREATE TABLE layers (report, layer, name, outcome, similarity, "drop", culprit, ran);
-            INSERT INTO layers VALUES (2, 6, 'ip2', 'measured', 0.25, 0.5, 1, 'int8');
-            INSERT INTO layers VALUES (2, 4, 'ip1', 'lost', NULL, NULL, 0, '');
-            CREATE TABLE home (inode TEXT NOT NULL);
-            ALTER TABLE reports ADD COLUMN schema INTEGER NOT NULL DEFAULT 1;
-            UPDATE reports SET schema = 2, int8_ms = 1.5, exit_code = NULL, meets = NULL WHERE id = 2;
-            UPDATE reports SET state = 'interrupted' WHERE id = 2;
-            PRAGMA user_version=3"""
-        )
-    with History(old) as kept:
-        first, second = kept.past()
-        layers = kept.report(2).layers
-        assert kept.report(1).layers == ()
-    assert [(row.index, row.name, row.outcome, row.similarity, row.drop, row.culprit) for row in layers] == [
-        (4, "ip1", "lost", None, None, False),
-        (6, "ip2", "measured", 0.25, 0.5, True),
-    ]
-    assert (first.report.schema, second.report.schema) == (1, 2)
-    assert (first.report.milliseconds("int8"), second.report.milliseconds("int8")) == (None, 1.5)
-    assert second.report.milliseconds("recipe") is None
-    assert (second.report.state, second.report.verdict) == ("interrupted", "not measured")
-
-
-def test_a_migration_that_fails_leaves_the_old_file(old, monkeypatch):
-    content = VERSION_1.read_text()
-    monkeypatch.setattr(store, "_TABLES", (*store._TABLES, "CREATE NONSENSE"))
-    with pytest.raises(BadInput, match=re.escape(f"'{old}'")):
-        History(old)
-    monkeypatch.undo()
-    with closing(sqlite3.connect(old)) as base:
-        assert all(line in content for line in base.iterdump() if "sqlite_sequence" not in line)
-        base.execute("UPDATE reports SET culprits = 'no JSON' WHERE id = 2")
-        base.commit()
-    with pytest.raises(BadInput, match="damaged"):
-        History(old)
-    assert state(old) == (1, {"fingerprints", "runs", "reports", "trials"}, "ok")
 
 
 def record_all(file: Path, folders: list[Path]) -> None:
@@ -132,25 +46,6 @@ def ended(processes: list) -> None:
     for process in processes:
         process.join()
         assert process.exitcode == 0
-
-
-def open_at_once(file: Path, ready, go, found) -> None:
-    ready.release()
-    go.wait()
-    with History(file) as kept:
-        found.put(len(kept.past()))
-
-
-def test_several_processes_open_an_old_file_at_once(old):
-    context = multiprocessing.get_context("fork")
-    ready, go, found = context.Semaphore(0), context.Event(), context.Queue()
-    processes = started(open_at_once, *[(old, ready, go, found)] * 5)
-    for _ in processes:
-        ready.acquire()
-    go.set()
-    assert [found.get(timeout=LIMIT) for _ in processes] == [2] * 5
-    ended(processes)
-    assert state(old) == (4, TABLES, "ok")
 
 
 def test_nothing_is_beside_the_file(finished, tmp_path):
@@ -276,12 +171,6 @@ def test_it_is_read_where_nothing_can_be_written(finished, tmp_path, monkeypatch
     assert (tmp_path / HISTORY).read_bytes() == old_content
     with pytest.raises(BadInput, match=r"nowhere\.sqlite"):
         History(tmp_path / "nowhere.sqlite", reading=True)
-
-
-def test_an_old_file_that_cannot_be_written_says_so(old, monkeypatch):
-    monkeypatch.setattr("trt_bisect.history.store.os.access", lambda *_: False)
-    with pytest.raises(BadInput, match="older version"):
-        History(old, reading=True)
 
 
 def test_a_full_disk_costs_the_recording_and_nothing_else(forks, finished, lenet, tmp_path):

@@ -101,7 +101,7 @@ def broken_histories(folder: Path) -> dict[str, Path]:
         "cannot be used": folder / "folder.sqlite",
         "unable to open": folder / "nowhere" / "x.sqlite",
         "is the database of another program": folder / "foreign.sqlite",
-        "has schema 999; this version of trt-bisect knows 4": folder / "newer.sqlite",
+        "has schema 999; this version of trt-bisect reads 4": folder / "newer.sqlite",
     }
 
 

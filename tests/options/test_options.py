@@ -26,7 +26,7 @@ from trt_bisect.model.quantizer import LOWS
 from trt_bisect.options import concerns, kinds
 from trt_bisect.options.commands import COMMANDS, SensitivityOptions
 from trt_bisect.options.concerns import RunOptions
-from trt_bisect.options.declare import GONE, declared, repeated
+from trt_bisect.options.declare import declared, repeated
 from trt_bisect.precision import Precision
 
 
@@ -112,13 +112,6 @@ def test_a_misspelt_keyword_is_answered_with_the_right_one():
     for wrong, right in (("calibratoin", "calibration"), ("thresold", "threshold"), ("pluginss", "plugins")):
         with pytest.raises(TypeError, match=f"'{wrong}'. Did you mean '{right}'"):
             trt_bisect.run("net.onnx", **{wrong: 1})
-
-
-def test_options_that_are_gone_name_what_is_used_instead():
-    with pytest.raises(TypeError, match="validation"):
-        trt_bisect.run("net.onnx", holdout=0.2)
-    kept = {key for options in COMMANDS.values() for option in declared(options) for key in option.keys}
-    assert not kept & set(GONE)
 
 
 def test_the_flags_names_are_keywords_too():

@@ -1,13 +1,12 @@
 """Results that were saved are loaded with all their figures."""
 
 import json
-import shutil
 
 import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.records import OLD_RECOVERY, record_of
+from tests.support.records import record_of
 from trt_bisect.errors import BadInput
 from trt_bisect.support import codec
 from trt_bisect.view.index import RESULTS
@@ -59,22 +58,30 @@ def test_of_a_folder_with_several_results_the_named_one_is_loaded(saved, tmp_pat
             trt_bisect.load(place, "compare.json")
 
 
-def test_a_report_is_loaded_likewise_beside_the_recovery_of_an_older_version(finished, tmp_path):
+def test_a_report_is_loaded_likewise(finished):
     report = trt_bisect.Report.load(finished)
     assert record_of(report) == json.loads((finished / "report.json").read_text())
-    folder = shutil.copytree(finished, tmp_path / "run")
-    (folder / "recovery.json").write_text(OLD_RECOVERY)
-    assert trt_bisect.load(folder) == trt_bisect.load(folder / "report.json") == report
+    assert trt_bisect.load(finished) == trt_bisect.load(finished / "report.json") == report
 
 
-def test_the_recovery_of_an_older_version_alone_is_no_result(tmp_path):
-    (tmp_path / "nothing").mkdir()
-    (tmp_path / "recovery.json").write_text(OLD_RECOVERY)
-    for path in (tmp_path / "nothing", tmp_path, tmp_path / "recovery.json"):
+def test_a_folder_without_a_result_holds_none(tmp_path):
+    (tmp_path / "other.json").write_text("{}")
+    for path in (tmp_path, tmp_path / "other.json", tmp_path / "nothing"):
         with pytest.raises(BadInput, match="holds no result"):
             trt_bisect.load(path)
     with pytest.raises(BadInput, match=r"report\.json"):
         trt_bisect.Report.load(tmp_path)
+
+
+@pytest.mark.parametrize("schema", [1, 2, 4])
+def test_a_report_of_another_schema_is_refused_with_the_remedy(finished, tmp_path, schema):
+    record = json.loads((finished / "report.json").read_text())
+    (tmp_path / "report.json").write_text(json.dumps({**record, "schema": schema}))
+    for load in (trt_bisect.load, trt_bisect.Report.load):
+        with pytest.raises(BadInput) as refused:
+            load(tmp_path)
+        assert f"report.json' is of schema {schema}" in refused.value.problem
+        assert refused.value.remedy == "Run 'trt-bisect run' again."
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 9}', '{"schema": 2, "model": 3, "ops": 4}'])

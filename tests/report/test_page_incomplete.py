@@ -3,14 +3,13 @@
 import http.server
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from tests.support import pages
 from tests.support.answering import answering
 from tests.support.page_parts import idle, in_order, names_in_table, row_of, selected
-from trt_bisect.report.model import UNMEASURED, ByPlan, Report, report_of
+from trt_bisect.report.model import UNMEASURED, ByPlan, Report
 from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.page import page_data, render_page
 from trt_bisect.support.codec import encode, read
@@ -40,18 +39,6 @@ def test_parts_may_be_missing(tab, strange_run, report, tmp_path, missing):
         assert page.locator("#graph-box").is_hidden()
         assert page.locator("#front").is_hidden()
         assert page.locator("#front-plot").is_hidden()
-
-
-OLD = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
-
-
-def test_a_report_of_schema_1(tab, tmp_path):
-    old = report_of(OLD.read_text())
-    with tab.shown(pages.drawn(tmp_path, page_data(old)), ready="plots") as page:
-        assert page.locator("#doubts").inner_text() == ""
-        assert page.locator("#culprits tbody td").first.inner_text() == old.culprits[0]
-        assert page.locator("#calibrators, #held").count() == 0
-        assert page.locator("#inputs-list").inner_text() != ""
 
 
 class LiveServer(http.server.BaseHTTPRequestHandler):

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.support.records import EMPTY
 from trt_bisect import Report
 from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Held
-from trt_bisect.report.model import LayerRow, NextStep, report_of
+from trt_bisect.report.model import FAILS, LayerRow, NextStep
 from trt_bisect.report.screen.run import LINES, print_report
 from trt_bisect.support.text import Line, Note
 
-OLD = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
 ASCII = 127
 
 
@@ -44,7 +44,8 @@ def crowded() -> Report:
         ),
     )
     return replace(
-        report_of(OLD.read_text()),
+        EMPTY,
+        verdict=FAILS,
         layers=tuple(culprits + suspects + [row(25 + k) for k in range(100)]),
         culprits=tuple(each.name for each in culprits),
         notes=tuple(Note("data", f"note {k}: " + "some words about the run " * 3) for k in range(30)),
@@ -131,15 +132,6 @@ def test_the_curve_is_printed_when_it_is_asked_for_or_fits(crowded):
     small = replace(crowded, layers=crowded.layers[:3] + crowded.layers[-4:], notes=(), answer=None)
     assert sum("1x8x4x4" in line for line in printed(small)) == 7
     assert not any("1x8x4x4" in line for line in printed(crowded))
-
-
-def test_a_report_of_schema_1_is_shown():
-    report = report_of(OLD.read_text())
-    lines = printed(report)
-    assert " ".join(lines).startswith(" ".join(report.summary.split())[:60])
-    [culprit] = [line.split() for line in lines if line.startswith("ip2 ")]
-    assert culprit[2] == culprit[-1] == "-", "neither is in schema 1"
-    assert not any(line.startswith(("NEXT", "Calibrator", "Recipe on")) for line in lines)
 
 
 def test_a_run_names_the_command_that_builds_its_recipe(finished):

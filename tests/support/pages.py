@@ -15,7 +15,7 @@ import onnx
 import trt_bisect
 from tests.support import networks
 from trt_bisect import Report
-from trt_bisect.report.model import LayerRow, report_of
+from trt_bisect.report.model import LayerRow
 from trt_bisect.report.page import PAGE, PageData, render_page, write_page
 
 STRANGE = (
@@ -59,7 +59,7 @@ def rewritten(folder: Path, change: Any) -> Path:
 
 def read(folder: Path) -> Report:
     """The report in a run folder."""
-    return report_of((folder / "report.json").read_text())
+    return Report.load(folder)
 
 
 def written(folder: Path, report: Report) -> Path:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-from trt_bisect.report.model import Report, report_of
-from trt_bisect.support.codec import encode
+from trt_bisect.report.model import Report
+from trt_bisect.support.codec import decode, encode
 
-OLD_RECOVERY = (Path(__file__).parents[1] / "files/recovery-2/recovery.json").read_text()
-"""The result of ``recover`` of version 0.2.0, on LeNet with a planted culprit; nothing reads such files any more."""
 EMPTY = Report("net.onnx", "onnxruntime", "strong", "bisect", "emulated", "cosine", 0.99, 0.5, "fp32", {}, "")
 """A report with nothing measured."""
 
@@ -22,7 +19,7 @@ def record_of(result: object) -> Any:
 
 def report_from(record: object) -> Report:
     """Returns the report of a record of ``report.json``."""
-    return report_of(json.dumps(record))
+    return decode(Report, json.dumps(record))
 
 
 def texts(notes) -> list[str]:

@@ -1,12 +1,10 @@
 """The server of ``trt-bisect view``: what is told of runs that go on, stop and vanish."""
 
 import contextlib
-import json
 import os
 import shutil
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import httpx
 import numpy as np
@@ -18,7 +16,6 @@ from tests.support.waiting import LIMIT, wait_until
 from trt_bisect import Report
 from trt_bisect.report.model import REPORT, SO_FAR
 from trt_bisect.report.summary import headline
-from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
 from trt_bisect.support.codec import write
 from trt_bisect.view import index as pace
@@ -154,23 +151,6 @@ def test_a_verdict_that_is_being_explained_is_shown_with_its_recipe(run, under_w
         assert data.headline == began + headline(verdict)
         assert "README.md" in data.recipe
         (run / PROGRESS).unlink(missing_ok=True)
-
-
-def test_an_old_run_folder_has_its_report_alone(run):
-    report = json.loads((run / REPORT).read_bytes())
-    (run / REPORT).write_text(json.dumps({**report, "started": 0.0}))
-    for name in (JOURNAL, "network.json"):
-        (run / name).unlink()
-    look = RunFolder(run).snapshot()
-    assert (look.status, look.whole) == (FINISHED, True)
-    assert look.when == pytest.approx((run / REPORT).stat().st_mtime)
-
-
-def test_a_report_of_schema_1_is_shown(tmp_path):
-    shutil.copytree(Path(__file__).parents[1] / "files" / "report-1", tmp_path / "old")
-    data = RunFolder(tmp_path / "old").state().data
-    assert (data.status, data.report.schema, data.report.answer) == (FINISHED, 1, None)
-    assert data.report.culprits == ("ip2",)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema": 99}', b'{"schema": 1, "report": 3}', b"\xff"])

@@ -9,12 +9,11 @@ from dataclasses import replace
 import pytest
 
 import trt_bisect
-from tests.support.records import OLD_RECOVERY, record_of
 from tests.support.run_states import interrupted, running
 from tests.support.view_server import TOKEN
 from trt_bisect.report.model import FAILS, PASSES, REPORT, UNMEASURED, WITH_DOUBTS
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
-from trt_bisect.view.index import Gone, Row, RunFolder, Runs
+from trt_bisect.view.index import Row, Runs
 
 
 def changed(folder, **facts):
@@ -102,23 +101,6 @@ def test_times_are_told_in_utc(run):
     assert entry.value("recipe") == repr(record["similarity"]["recipe"])
     assert (entry.began, entry.took) == ("1971-01-01T00:00:00+00:00", "2 min")
     assert entry.history == (record["similarity"]["int8"],)
-
-
-def test_the_recovery_of_an_older_version_is_passed_over(client, run):
-    """Beside a run it changes nothing; without one its folder is no run."""
-    before, state = Runs(run.parent).rows(), RunFolder(run).state()
-    (run / "recovery.json").write_text(OLD_RECOVERY)
-    assert Runs(run.parent).rows() == before
-    assert record_of(RunFolder(run).state().data) == record_of(state.data)
-    alone = run.parent / "alone"
-    alone.mkdir()
-    (alone / "recovery.json").write_text(OLD_RECOVERY)
-    assert Runs(run.parent).rows() == before
-    with pytest.raises(Gone):
-        RunFolder(alone).snapshot()
-    web = client(run.parent)
-    assert web.get("/run/lenet/", params={"token": TOKEN}).status_code == 200
-    assert web.get("/run/alone/", params={"token": TOKEN}).status_code == 404
 
 
 def test_a_line_of_equal_figures_is_level():

@@ -31,7 +31,7 @@ from cyclopts.exceptions import (
 from trt_bisect._version import __version__
 from trt_bisect.errors import BadInput
 from trt_bisect.options.concerns import PANELS
-from trt_bisect.options.declare import FLAT, GONE, Option, Options, declared, panel, read_config
+from trt_bisect.options.declare import FLAT, Option, Options, declared, panel, read_config
 from trt_bisect.options.kinds import FILE, SWITCH, choice, whole
 
 if TYPE_CHECKING:
@@ -170,8 +170,7 @@ def _unknown(command: str, flag: str, by_name: Mapping[str, Option], words: Sequ
     if flag in ("--model", "--network", "--onnx"):
         line = shlex.join(["trt-bisect", command, *(word for word in words[1:] if word != flag)])
         remedy = f"Write the network without a flag: {line}"
-    key = flag.lstrip("-").replace("-", "_")
-    return BadInput(f"'trt-bisect {command}' has no option {flag}.", GONE.get(key, remedy))
+    return BadInput(f"'trt-bisect {command}' has no option {flag}.", remedy)
 
 
 def _too_many(extra: list[str], takes_data: bool, words: Sequence[str]) -> BadInput:

@@ -15,7 +15,7 @@ from time import perf_counter
 
 from trt_bisect.commands.run.run import run
 from trt_bisect.commands.suite import NetworkTask, Suite, read_suite, stem_of, suite_output
-from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, first_line, own_fault
+from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
 from trt_bisect.history.store import HISTORY, NONE, recorded
 from trt_bisect.report import nightly
 from trt_bisect.report.changes import (
@@ -26,13 +26,12 @@ from trt_bisect.report.changes import (
     changes,
     compared_part,
     differences,
-    metric_of,
     missed_targets,
     missed_thresholds,
 )
-from trt_bisect.report.model import REPORT, Report, read_report, report_of
+from trt_bisect.report.model import REPORT, Report, read_report
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS
-from trt_bisect.support.codec import Malformed, encode_lines, read
+from trt_bisect.support.codec import encode_lines, read
 from trt_bisect.support.files import locked, make_folder, unwritable, write_whole
 from trt_bisect.support.progress import PrefixedProgress, Progress, default_progress
 from trt_bisect.support.text import together
@@ -220,20 +219,15 @@ def _described(nights: Sequence[NightlyRun], latest: NightlyRun, names: Sequence
 
 def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
     """Returns the baseline of one run, for the network of the suite with the name of its model file or run folder."""
-    try:
-        report = report_of(path.read_bytes())
-        model, tasks = Path(report.model).name, suite.networks
-        if len(tasks) > 1:
-            tasks = tuple(task for task in tasks if Path(task.keywords["model"]).name == model)
-            tasks = tuple(task for task in tasks if path.parent.name == task.stem) or tasks
-        if len(tasks) != 1:
-            problem = f"The model '{model}' of '{path}' is the model of {len(tasks) or 'none'} of the suite's networks."
-            raise BadInput(problem, "Give a baseline of the whole suite; --update-baseline makes one.")
-        metric_of(report, tasks[0].direction)
-        return {tasks[0].name: nightly.Baseline(tasks[0].name, 1, "", (compared_part(report),))}
-    except (OSError, Malformed, RecursionError) as error:
-        problem = f"'{path}' is not a report: {first_line(error)}"
-        raise BadInput(problem, "Give a report.json that 'run' wrote.") from error
+    report = Report.load(path)
+    model, tasks = Path(report.model).name, suite.networks
+    if len(tasks) > 1:
+        tasks = tuple(task for task in tasks if Path(task.keywords["model"]).name == model)
+        tasks = tuple(task for task in tasks if path.parent.name == task.stem) or tasks
+    if len(tasks) != 1:
+        problem = f"The model '{model}' of '{path}' is the model of {len(tasks) or 'none'} of the suite's networks."
+        raise BadInput(problem, "Give a baseline of the whole suite; --update-baseline makes one.")
+    return {tasks[0].name: nightly.Baseline(tasks[0].name, 1, "", (compared_part(report),))}
 
 
 RUNS, REPEATS = "runs", "repeats"

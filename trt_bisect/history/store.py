@@ -7,7 +7,6 @@ it. No connection is open while a run measures.
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
 import sqlite3
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.history.queries import EVERYTHING, HistoryEntry, HistoryFilter, entry_of, table_of
-from trt_bisect.report.model import REPORT, SO_FAR, LayerRow, Report, read_report, report_of
+from trt_bisect.report.model import REPORT, SO_FAR, LayerRow, Report, read_report
 from trt_bisect.runs.journal import JOURNAL, complete_lines, records_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING, runs_in
 from trt_bisect.support import codec
@@ -29,67 +28,6 @@ from trt_bisect.support.text import listed
 
 if TYPE_CHECKING:
     import pandas as pd
-
-OLD_TABLES = ("layers", "trials", "reports", "runs", "fingerprints")
-_INDEX = ("id", "journal", "folder", "label", "started", "recorded")
-_SAME = ("model", "engine", "typing", "strategy", "arithmetic", "metric", "precision", "exit_code")
-_COUNTS = ("plans", "builds", "inferences", "peak_bytes", "command", "started")
-
-
-def converted(base: sqlite3.Connection) -> Iterator[HistoryEntry]:
-    """Yields the entries of an old file, their reports with the figures that it holds.
-
-    Raises:
-        sqlite3.Error, KeyError, TypeError, ValueError: the file is damaged.
-    """
-    has_layers = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'layers'").fetchone()
-    cursor = base.execute(
-        "SELECT reports.*, journal, folder, digest, made_of FROM reports JOIN runs ON runs.id = run "
-        "JOIN fingerprints ON fingerprints.id = fingerprint ORDER BY reports.id"
-    )
-    names = [name for name, *_ in cursor.description]
-    for values in cursor:
-        row = dict(zip(names, values, strict=True))
-        layers = base.execute("SELECT * FROM layers WHERE report = ? ORDER BY layer", [row["id"]]) if has_layers else ()
-        report = report_of(json.dumps({**_old_record(row), "layers": list(map(_old_layer, layers))}))
-        yield entry_of([row[name] for name in _INDEX], replace(report, state=row["state"]))
-
-
-def _old_record(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns the content of a ``report.json``, without the layers."""
-    made_of = json.loads(row["made_of"])
-    timed = {plan: row[f"{plan}_ms"] for plan in ("fp32", "fp16", "int8", "recipe")}
-    latency = {
-        plan: ms and {"mean_ms": ms, "median_ms": ms, "p99_ms": ms, "runs": 0, "layers": [], "computed": {}}
-        for plan, ms in timed.items()
-    }
-    seconds = {stage: row[f"{stage}_seconds"] for stage in ("calibrate", "build", "infer", "total")}
-    return {
-        **{name: row[name] for name in (*_SAME, *_COUNTS)},
-        **{name: row[name] or 0.0 for name in ("threshold", "share")},
-        "schema": row.get("schema", 1),
-        "versions": made_of.get("versions", {}),
-        "culprits": json.loads(row["culprits"]),
-        "similarity": {"int8": row["int8"], "recipe": row["recipe"]},
-        "outputs": {"int8": {}, "recipe": {}},
-        "recipe": {"high": json.loads(row["high"]), "added": [], "meets": bool(row["meets"])},
-        "ranges": {},
-        "inputs": {},
-        "notes": [],
-        "summary": "",
-        "seconds": {stage: value for stage, value in seconds.items() if value is not None},
-        "fingerprint": row["digest"],
-        "made_of": made_of,
-        "latency": latency if any(timed.values()) else None,
-    }
-
-
-def _old_layer(row: tuple[Any, ...]) -> dict[str, Any]:
-    """Returns one of the ``layers`` of ``report.json``; the file holds those that are quantizable."""
-    _, index, name, outcome, similarity, drop, culprit, ran = row
-    record = {"index": index, "name": name, "op_type": "", "shape": None, "quantizable": True, "similarity": similarity}
-    return {**record, "drop": drop, "culprit": bool(culprit), "outcome": outcome, "asked": "", "ran": ran, "rounds": []}
-
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 
@@ -167,7 +105,7 @@ BESIDE, NONE = "beside", "none"
 LOCK_TIMEOUT = 30.0
 """Seconds to wait for other processes that write."""
 _SCHEMA = 4
-"""SQLite's ``user_version``; files of versions 1 to 3 had a column for each figure."""
+"""SQLite's ``user_version``."""
 _APPLICATION = 0x54524248
 """``application_id`` of a history, "TRBH"."""
 _TABLES = (
@@ -207,7 +145,7 @@ class History(AbstractContextManager["History"]):
         reading: open only an existing file, also if it cannot be written.
 
     Raises:
-        BadInput: the file cannot be opened or written, is not a history, or has a newer schema. All methods can raise
+        BadInput: the file cannot be opened or written, is not a history, or has another schema. All methods can raise
             it too.
     """
 
@@ -443,15 +381,11 @@ def _open_file(path: Path, *, reading: bool) -> sqlite3.Connection:
     address = f"{path.absolute().as_uri()}?mode=ro" if read_only else path
     base = sqlite3.connect(address, uri=read_only, timeout=LOCK_TIMEOUT, isolation_level=None)
     try:
-        version = _version_of(base, path)
+        _version_of(base, path)
         if not read_only:
             with suppress(sqlite3.OperationalError):  # another process has the file open
                 base.execute(_ONE_FILE)
             _migrate(base, path)
-        elif version < _SCHEMA:
-            raise BadInput(
-                f"The history '{path}' has the schema of an older version.", "Copy it to a folder that can be written."
-            )
         _check_copy(base, path, read_only=read_only)
     except BaseException:
         base.close()
@@ -460,13 +394,13 @@ def _open_file(path: Path, *, reading: bool) -> sqlite3.Connection:
 
 
 def _version_of(base: sqlite3.Connection, path: Path) -> int:
-    """Returns the file's schema version, 0 for a new file; raises BadInput for no history, or one of a newer schema."""
+    """Returns the file's schema version, 0 for a new file; raises BadInput for no history, or one of another schema."""
     version, application, tables = base.execute(_STATE).fetchone()
     if application != _APPLICATION and (version or application or tables):
         raise BadInput(f"'{path}' is the database of another program.", "Choose another file.")
-    if version > _SCHEMA:
-        problem = f"The history '{path}' has schema {version}; this version of trt-bisect knows {_SCHEMA}."
-        raise BadInput(problem, "Use the newer trt-bisect that wrote it, or another file.")
+    if application == _APPLICATION and version != _SCHEMA:
+        problem = f"The history '{path}' has schema {version}; this version of trt-bisect reads {_SCHEMA}."
+        raise BadInput(problem, "Move it away; 'trt-bisect history --add FOLDER' records the run folders again.")
     return int(version)
 
 
@@ -480,12 +414,6 @@ def _migrate(base: sqlite3.Connection, path: Path) -> None:
             return
         for statement in _TABLES:
             base.execute(statement)
-        if version:
-            with _sound():
-                for entry in converted(base):
-                    _insert(base, entry)
-            for name in OLD_TABLES:
-                base.execute(f"DROP TABLE IF EXISTS {name}")
         base.execute(f"PRAGMA application_id={_APPLICATION}")
         base.execute(f"PRAGMA user_version={_SCHEMA}")
 

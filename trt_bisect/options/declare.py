@@ -36,24 +36,6 @@ FLAT = Parameter(name="*")
 """Marks a parameter of a command whose fields are options of the command itself."""
 NOT_HERE = Parameter(parse=False)
 """Marks a field that is an option of other commands, and has one value in this one."""
-GONE = {
-    "activations": "Use --low int16.",
-    "build_timeout": "A build may take an hour.",
-    "direction": "Set 'higher_is_better = False' on the metric's function.",
-    "force_int8": "Use --typing weak-int8.",
-    "holdout": "Use --validation with the share.",
-    "iou": "Detections are matched from an intersection over union of 0.5 on.",
-    "keep_mask_ranges": "Give --plan with the scale.",
-    "layout": "The input's shape says the layout; --shape sets a dynamic one.",
-    "optimization_level": "Use --trtexec '--builderOptimizationLevel=N'.",
-    "ort_ops": "Use --plugin.",
-    "percentile": "Use --calibrator percentile=N.",
-    "slice_factor": "Give --metric a function of yours to judge outputs as a whole.",
-    "tactic_source": "Use --trtexec '--tacticSources=+NAME'.",
-    "tensorboard_channels": "Use --tensorboard-detail channels=N.",
-    "workspace": "Use --trtexec '--memPoolSize=workspace:MiB'.",
-}
-"""By option that there was once, what to use instead."""
 _MOST_KEYS = 12
 """The most keys that a message lists."""
 _FLAG = re.compile(r"--[a-z][\w-]*")
@@ -207,9 +189,9 @@ def by_key(options: Iterable[Option]) -> dict[str, Option]:
 
 
 def _instead_of(key: str, keys: Collection[str]) -> str:
-    """Returns the remedy for a key that is not known: what replaced it, or the nearest one; empty for neither."""
+    """Returns the remedy for a key that is not known, the nearest one; empty without any."""
     near = difflib.get_close_matches(key, keys, 1)
-    return GONE.get(key) or (f"Did you mean '{near[0]}'?" if near else "")
+    return f"Did you mean '{near[0]}'?" if near else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,8 +39,8 @@ class CalibratorRow:
         high: the number of layers that this recipe keeps high.
         chosen: these are the run's ranges.
         mean_loss: the mean loss of that recipe over the judged inputs: of recipes that cost about the same, that with
-            the smallest is chosen; None if none was searched, and in older reports.
-        by: the calibrator, for commands; None for ranges that were given, and in older reports.
+            the smallest is chosen; None if none was searched.
+        by: the calibrator, for commands; None for ranges that were given.
         confirmed: with these ranges full INT8 passes in all settings, without a doubt, and on the held-out inputs too;
             None where that was not tested, as the run's own ranges make it pass, or another calibrator before this one.
     """
@@ -141,7 +141,7 @@ class AnswerFacts:
             without changes, or if there is none.
         dear: the one or two layers that make at least 80 % of the recipe's cost, the dearest first; empty if there are
             none, or if the recipe costs at most 10 %.
-        ranked: the culprits, those first whose step back loses most; empty in older reports.
+        ranked: the culprits, those first whose step back loses most.
         weak: the last of these, the weak culprits: taken back, they miss the threshold by less than the noise, or miss
             only the margin.
         doubts: what contradicts the recipe's similarity, or that of full INT8 if it passes; the kinds are words of

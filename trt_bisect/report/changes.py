@@ -227,7 +227,7 @@ def compared_part(report: Report) -> Report:
 def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
     """Returns the differences between two runs in model, ranges, data, engine, GPU and options.
 
-    Both reports are as they are read from files; None if one is too old to have the parts of its run.
+    Both reports are as they are read from files; None if one was stopped before its parts were known.
     """
     if "model" not in before.made_of or "model" not in now.made_of:
         return None
@@ -246,16 +246,10 @@ def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
 def metric_of(report: Report, direction: str) -> Metric:
     """Returns the metric that judged a report, which can judge its figures but not measure new ones.
 
-    The direction, ``higher`` or ``lower``, is that of better values of a metric of the user's own. Raises BadInput if
-    the report is an older version's and lacks the budget of such a metric.
+    The direction, ``higher`` or ``lower``, is that of better values of a metric of the user's own.
     """
     if report.metric in JUDGING:
         return JUDGING[report.metric]
-    if report.budget is None:
-        raise BadInput(
-            f"The report on '{report.model}' lacks the loss that its threshold allows.",
-            "An older trt-bisect wrote it: run it again.",
-        )
     higher = direction == "higher"
     perfect = report.threshold + report.budget if higher else report.threshold - report.budget
     return metric_of_facts({"name": report.metric, "perfect": perfect, "higher": higher, "own": True})
@@ -362,7 +356,6 @@ def _parts(report: Report) -> dict[str, Any]:
         **parts,
         "metric code": code,
         **(versions or {}),
-        "culprits": "the curve's suspects" if report.schema == 1 else "layers that the recipe needs",
         "metric": report.metric,
         "threshold": report.threshold,
         "share": report.share,

@@ -1,4 +1,4 @@
-"""The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is; its verdict; older forms.
+"""The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is; and its verdict.
 
 A field is described here and nowhere else: msgspec writes, reads and checks it by its type (``support.codec``), and the
 documentation of the file is made of the docstrings. A float that is not finite or not known is None.
@@ -12,15 +12,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
-import msgspec
-
 from trt_bisect.analyzer.doubts import Bound
 from trt_bisect.analyzer.judge import ByInput
 from trt_bisect.analyzer.metrics import ACCURACY, AGREEMENT, FRACTIONS, figure_text, loss_text
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.builder.base import IN_REGION, ON_DLA, Latency
 from trt_bisect.data.statistics import Drift, FedInput
-from trt_bisect.errors import BadInput, NothingMeasured, first_line
+from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.evaluator.trial import MEASURED
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
@@ -36,9 +34,9 @@ from trt_bisect.report.answer import (
 )
 from trt_bisect.report.explanation import EXPLANATION, PICTURES, CulpritAdvice, Explanation, Pictures, RemedyFile
 from trt_bisect.report.network_graph import NETWORK, Graph
-from trt_bisect.report.result import Overview, Shown, file_in
-from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED
-from trt_bisect.support.codec import FileHead, Malformed, decode, encode_lines, write
+from trt_bisect.report.result import Overview, Shown, file_in, loaded
+from trt_bisect.runs.progress_file import FINISHED
+from trt_bisect.support.codec import encode_lines, write
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.table import DECIBELS, DECIDING, FIGURE, INDEX, LOSS, NAME, Column, csv_of, table_of
 from trt_bisect.support.text import Line, Note, shape_text
@@ -146,8 +144,8 @@ class LayerRow:
             changes: the similarity on the worst input that it
             was run on, or the accuracy where that decides.
         taken_back_on: the number of these inputs: with fewer than all given, it measures this or worse; None where an
-            accuracy decides, and in older reports.
-        taken_back_in: the setting of the engine: a word of ``report.answer``; empty in older reports.
+            accuracy decides.
+        taken_back_in: the setting of the engine: a word of ``report.answer``.
         suspect: for a layer with a large drop that is no culprit, the reason why it is none.
         fixed: the precision that the user fixed, which every plan has; empty for a layer left to the search.
         output: the final output that is worst with the layer in INT8, or the group of its places that is.
@@ -325,15 +323,15 @@ class Report(Shown):
         lines: the verdict in lines.
         low: the low precision in question; ``int8`` in the names of plans and columns stands for it.
         precision: the high precision.
-        budget: the loss that the threshold allows; None in older reports.
+        budget: the loss that the threshold allows.
         layers: in execution order.
         culprits: the layers that stay high, and without which the plan was measured to miss the threshold.
         similarity: the metric for the worst output on the worst of all inputs given; None where not measured.
         outputs: by output, every metric on the input where it is worst.
         by_input: the figures of each input, if several were judged.
         refused: the reasons why TensorRT cannot build the network; empty where an NVIDIA engine was built.
-        answer: the recipe on given and unseen inputs, the calibrators; None in a report of schema 1, and before the
-            recipe is found.
+        answer: the recipe on given and unseen inputs, the calibrators; None before the recipe is
+            found.
         bound: the bound on unseen inputs that miss with the recipe; None without held-out inputs.
         accuracy: the accuracy on labelled data; None without labels or an accuracy function.
         goal: what the recipe was searched for, beside the threshold.
@@ -351,11 +349,11 @@ class Report(Shown):
         builds: the number of engines built.
         peak_bytes: the most memory that the process held.
         command: the command line; empty for a run from Python.
-        started: the time of the start, in seconds since the epoch; 0 in older reports.
-        network: the digest of the network as it was read; empty in older reports.
+        started: the time of the start, in seconds since the epoch.
+        network: the digest of the network as it was read.
         accept: a pass that is doubted counts as a pass.
         made_of: the content that the fingerprint is made of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
-            ``typing``, ``versions`` and the options that change an engine; empty in older reports.
+            ``typing``, ``versions`` and the options that change an engine.
     """
 
     attached = Attached()
@@ -376,7 +374,7 @@ class Report(Shown):
     verdict: str = UNMEASURED
     lines: tuple[Line, ...] = ()
     low: str = str(Precision.INT8)
-    budget: float | None = None
+    budget: float = 0.0
     layers: tuple[LayerRow, ...] = ()
     culprits: tuple[str, ...] = ()
     similarity: ByPlan[float | None] = ByPlan(None, None)
@@ -497,10 +495,7 @@ class Report(Shown):
 
     @property
     def ranked_culprits(self) -> tuple[tuple[LayerRow, ...], tuple[LayerRow, ...]]:
-        """The rows of the culprits but for the weak ones, and those of the weak ones; see ``AnswerFacts.ranked``.
-
-        In older reports they are in execution order.
-        """
+        """The rows of the culprits but for the weak ones, and those of the weak ones; see ``AnswerFacts.ranked``."""
         ranked, weak = (self.answer.ranked, set(self.answer.weak)) if self.answer is not None else ((), set())
         places = {name: rank for rank, name in enumerate(ranked)}
         rows = sorted((row for row in self.layers if row.culprit), key=lambda row: places.get(row.name, 0))
@@ -557,7 +552,7 @@ class Report(Shown):
 
     @classmethod
     def load(cls, folder: str | Path) -> Report:
-        """Returns the report that a run wrote into a folder, also one of an earlier version.
+        """Returns the report that a run wrote into a folder.
 
         Args:
             folder: the folder, or ``report.json`` in it.
@@ -565,14 +560,7 @@ class Report(Shown):
         Raises:
             BadInput: the folder holds no such report, or one that this version cannot read.
         """
-        path = file_in(folder, REPORT)
-        try:
-            return report_of(path.read_bytes())
-        except (OSError, Malformed) as error:
-            raise BadInput(
-                f"'{path}' cannot be read as a report: {first_line(error)}",
-                "Give the folder that was the --output of the command.",
-            ) from error
+        return loaded(cls, file_in(folder, REPORT), SCHEMA, "run")
 
     def save(self, folder: str | Path, *, recipe: bool = True) -> Path:
         """Writes ``report.json``, ``layers.csv`` and ``report.html`` into a folder, which is made if it is missing.
@@ -698,63 +686,9 @@ class Report(Shown):
         )
 
 
-OLDER = "in an older report"
-"""The kind of notes of schemas 1 and 2, which had none."""
-_READ = (1, 2, SCHEMA)
-
-
-def report_of(text: bytes | str) -> Report:
-    """Returns the report of the content of ``report.json``; raises Malformed for no report or an unknown schema."""
-    schema = decode(FileHead, text).schema
-    if schema == SCHEMA:
-        return decode(Report, text)
-    if schema not in _READ:
-        raise Malformed(f"it has schema {schema!r}, this version reads {', '.join(map(str, _READ))}")
-    try:
-        return msgspec.convert(_upgraded(decode(dict[str, Any], text)), Report)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise Malformed(f"{type(error).__name__}: {error}") from error
-
-
 def read_report(path: Path) -> Report | None:
-    """Returns the report in a file; None if the file cannot be read or is no report."""
+    """Returns the report in a file; None if the file cannot be read or is no report of this version."""
     try:
-        return report_of(path.read_bytes())
-    except (OSError, Malformed, RecursionError):
+        return Report.load(path)
+    except BadInput:
         return None
-
-
-def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
-    """Returns a record of schema 1 or 2 in the form of schema 3; it keeps its own number."""
-    recipe, inputs, answer, exit_code = record["recipe"], record["inputs"], record.get("answer"), record["exit_code"]
-    by_input, meets = record.get("by_input", {}), bool(recipe["meets"] and not recipe["high"])
-    step = {name: record.get(f"next_{'step' if name == 'what' else name}", "") for name in ("kind", "what", "command")}
-    return {
-        **record,
-        "state": INTERRUPTED if record.get("stopped") == INTERRUPTED else FINISHED,
-        "verdict": verdict_of(meets=meets or exit_code == 0, doubted=exit_code == 1)
-        if exit_code in (0, 1)
-        else UNMEASURED,
-        "lines": [{"kind": line.partition(":")[0].lower(), "text": line} for line in record["summary"].splitlines()],
-        "notes": [{"kind": OLDER, "text": text} for text in record["notes"]],
-        "by_input": {plan: by_input.get(plan) for plan in ("int8", "recipe")},
-        "inputs": {
-            **inputs,
-            "fed": {
-                by: {name: {"name": name, **figures} for name, figures in fed.items()}
-                for by, fed in inputs.get("fed", {}).items()
-            },
-        },
-        "answer": None if answer is None else _answer(answer),
-        "next": step if any(step.values()) else None,
-    }
-
-
-def _answer(answer: Mapping[str, Any]) -> dict[str, Any]:
-    doubts = answer.get("doubts", ())
-    kinds = answer.get("doubt_kinds") or [OLDER] * len(doubts)
-    return {
-        **answer,
-        "doubts": [{"kind": kind, "text": text} for kind, text in zip(kinds, doubts, strict=True)],
-        "confidence": [{"kind": OLDER, "text": text, "short": text.partition(":")[0]} for text in answer["confidence"]],
-    }

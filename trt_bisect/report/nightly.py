@@ -304,7 +304,7 @@ def sentences(result: NetworkResult) -> list[str]:
 def made_of_text(differs: Sequence[Difference] | None) -> str:
     """Returns the parts that differ between the baseline and this run."""
     if differs is None:
-        return "not known: the baseline is of an older version that did not record its parts"
+        return "not known: the run of the baseline was stopped before it recorded its parts"
     if not differs:
         return "nothing: model, ranges, data, engine, versions, GPU and options are the same"
     return "; ".join(f"{part.what} ({part.before} → {part.now})" for part in differs)

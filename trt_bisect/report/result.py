@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.analyzer.metrics import metric_texts
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support import codec
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.table import INDEX, PAPER, TableColumn, cell_text, columns_of, csv_of, table_of
@@ -355,20 +355,28 @@ class Result(Shown, ABC):
         Raises:
             BadInput: the folder holds no such result, or one of another version.
         """
-        path, again = file_in(folder, f"{cls.COMMAND}.json"), f"Run 'trt-bisect {cls.COMMAND}' again."
-        try:
-            text = path.read_bytes()
-            schema = codec.decode(codec.FileHead, text).schema
-            if schema != SCHEMA:
-                raise BadInput(f"'{path}' is of schema {schema}, and this version reads schema {SCHEMA}.", again)
-            return codec.decode(cls, text)
-        except OSError as error:
-            raise BadInput(
-                f"'{path}' cannot be read as a {cls.__name__}: {error.strerror}",
-                "Give the folder that was the --output of the command.",
-            ) from error
-        except (codec.Malformed, RecursionError) as error:
-            raise BadInput(f"'{path}' is no {cls.__name__}: {error}", again) from error
+        return loaded(cls, file_in(folder, f"{cls.COMMAND}.json"), SCHEMA, cls.COMMAND)
+
+
+def loaded(kind: type[codec.Kind], path: Path, schema: int, command: str) -> codec.Kind:
+    """Returns the result in a JSON file that a command wrote.
+
+    Raises BadInput if the file cannot be read, holds no such result, or is of another schema.
+    """
+    again = f"Run 'trt-bisect {command}' again."
+    try:
+        text = path.read_bytes()
+        found = codec.decode(codec.FileHead, text).schema
+        if found != schema:
+            raise BadInput(f"'{path}' is of schema {found}, and this version reads schema {schema}.", again)
+        return codec.decode(kind, text)
+    except OSError as error:
+        raise BadInput(
+            f"'{path}' cannot be read as a {kind.__name__}: {error.strerror}",
+            "Give the folder that was the --output of the command.",
+        ) from error
+    except (codec.Malformed, RecursionError) as error:
+        raise BadInput(f"'{path}' is no {kind.__name__}: {first_line(error)}", again) from error
 
 
 def file_in(path: str | Path, name: str) -> Path:

@@ -105,7 +105,7 @@ class Snapshot:
             run in a folder still prepares.
         status: ``finished``, ``running`` or ``interrupted``.
         progress: of a running run, by ``_SHOWN``; ``left`` are the seconds left of the whole run, None if not known.
-        when: the start of the run, in seconds since the epoch; the end for an old folder.
+        when: the start of the run, in seconds since the epoch.
         whole: true for a finished report, with its explanation in the folder.
     """
 
@@ -171,7 +171,7 @@ class RunFolder:
             limits = DEFAULT_THRESHOLDS["cosine"], DEFAULT_SHARE
             versions = {"trt_bisect": __version__}
             shown = Report(self.path.name, "", "", "", "", "cosine", *limits, "fp32", versions, "")
-        return Snapshot(shown, status, progress, when or self._report.when, whole)
+        return Snapshot(shown, status, progress, when, whole)
 
     def state(self) -> State:
         """Returns the data of the page; the same object as before if nothing changed. Raises Gone as ``snapshot``."""

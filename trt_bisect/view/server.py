@@ -34,7 +34,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trt_bisect.errors import BadInput, first_line, install, own_fault
+from trt_bisect.report.model import REPORT, SO_FAR, Report
 from trt_bisect.report.page import render_tables
+from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.view.index import (
     DEEPEST,
     LIVE,
@@ -340,7 +342,7 @@ _NICE = 10
 def check_folder(folder: Path) -> None:
     """Checks that a folder is a run folder, has one under it, or is empty: then a run may begin there.
 
-    Raises BadInput if it is neither, or it cannot be read.
+    Raises BadInput if it is neither, or it or its report cannot be read.
     """
     if folder.is_file():
         raise BadInput(f"'{folder}' is a file.", f"Give its folder: trt-bisect view {shlex.quote(str(folder.parent))}")
@@ -354,6 +356,8 @@ def check_folder(folder: Path) -> None:
     except OSError as error:
         problem = f"The folder '{folder}' cannot be read: {error.strerror}."
         raise BadInput(problem, "Give a folder that can be read.") from error
+    if (folder / REPORT).is_file() and not any((folder / name).is_file() for name in (SO_FAR, PROGRESS)):
+        Report.load(folder)
     if entries and not any(is_run_folder(folder / name) for name in ("", *folders_under(folder))):
         raise BadInput(
             f"'{folder}' is no run folder, and there is none up to {DEEPEST} levels below.",
