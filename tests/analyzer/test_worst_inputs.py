@@ -5,6 +5,7 @@ import io
 import json
 import math
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
@@ -229,15 +230,13 @@ def test_saved_and_loaded_again(tmp_path):
         np.testing.assert_array_equal(one["x"], other["x"])
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out/worst.csv").read_text())))
     assert [float(row["value"]) for row in rows] == list(report.values)
-    assert [int(row["sample"]) for row in sorted(rows, key=lambda row: row["rank"])[-2:]] == list(report.places)
+    by_rank = [int(row["sample"]) for row in sorted(rows, key=lambda row: int(row["rank"]))]
+    assert by_rank == sorted(range(16), key=lambda place: (report.values[place], place))
+    assert by_rank[:2] == list(report.places)
     assert json.loads((tmp_path / "out/worst.json").read_text())["distribution"]["count"] == 16
-    assert list(report.table()["rank"].dropna()) == [rank for p in range(16) for rank in ranks(report, p)]
+    assert sorted(report.table()["rank"]) == list(range(1, 17))
     with pytest.raises(BadInput, match="WorstReport"):
         WorstReport.load(tmp_path)
-
-
-def ranks(report, place):
-    return [report.places.index(place) + 1] if place in report.places else []
 
 
 def test_samples_of_different_shapes_and_odd_names(tmp_path):
@@ -279,6 +278,7 @@ def test_a_function_of_the_user_in_either_direction(tmp_path):
         return float((output - reference).mean())
 
     up = trt_bisect.worst(path, metric=shift, **options)
+    assert up.order == "ascending"
     shift.higher_is_better = False
     down = trt_bisect.worst(path, metric=shift, **options)
     assert up.values == down.values
@@ -286,6 +286,26 @@ def test_a_function_of_the_user_in_either_direction(tmp_path):
     assert list(down.places) == sorted(range(16), key=lambda place: -up.values[place])
     assert up.threshold is None
     assert "--threshold" in up.verdict
+
+
+def test_a_distance_has_to_say_that_lower_is_better(tmp_path):
+    """Equal outputs give 0, and others more: taken as a similarity it has the best inputs first."""
+    path, images = chain(tmp_path)
+
+    def distance(reference, output):
+        return float(np.abs(output - reference).max())
+
+    for job in (trt_bisect.worst, partial(trt_bisect.run, threshold=-1.0)):
+        with pytest.raises(BadInput, match="'distance'") as refused:
+            job(path, images, metric=distance, engine="onnxruntime")
+        assert "higher_is_better = False" in refused.value.remedy
+    assert (
+        trt_bisect.worst(path, images, metric=lambda r, o: -distance(r, o), engine="onnxruntime").order == "ascending"
+    )
+    distance.higher_is_better = False
+    with pytest.raises(BadInput, match="allows no loss"):
+        trt_bisect.worst(path, images, metric=distance, threshold=0.0, engine="onnxruntime")
+    assert trt_bisect.worst(path, images, metric=distance, engine="onnxruntime").order == "descending"
 
 
 def test_an_output_that_int8_makes_infinite_is_named_as_such(tmp_path):

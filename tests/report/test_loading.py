@@ -9,6 +9,7 @@ from tests.support import networks
 from tests.support.records import record_of
 from trt_bisect.errors import BadInput
 from trt_bisect.support import codec
+from trt_bisect.support.text import percent
 from trt_bisect.view.index import RESULTS
 
 
@@ -45,6 +46,17 @@ def test_the_loaded_can_be_used(saved):
     comparison = trt_bisect.Comparison.load(place / "compare")
     names = [row.origin.tensor for row in comparison.sorted_by("mse")]
     assert names == [row.origin.tensor for row in found[trt_bisect.Comparison].sorted_by("mse")]
+
+
+def test_a_comparison_in_short_has_the_worst_tensors_first_and_tells_the_limit(saved):
+    found = saved[1][trt_bisect.Comparison]
+    by_cosine = sorted(found.tensors, key=lambda row: row.figures.cosine)
+    shown = found.overview
+    names = [row.origin.layer or row.origin.tensor for row in by_cosine]
+    assert [row[0] for row in shown.rows] == names
+    assert {"Cosine", "SQNR", "MSE", "Max abs"} <= set(shown.titles)
+    assert percent(by_cosine[0].figures.cosine) in shown.headline
+    assert "below 99%" in shown.headline
 
 
 def test_of_a_folder_with_several_results_the_named_one_is_loaded(saved, tmp_path):

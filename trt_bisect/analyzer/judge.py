@@ -291,12 +291,18 @@ def make_rule(
             f"Threshold {threshold:g} of '{metric.name}' accepts outputs that have nothing in common.",
             "Give --threshold between 0 and 1, such as 0.99.",
         )
-    if metric.perfect is not None and rule.budget <= 0.0:
-        raise BadInput(
-            f"Threshold {threshold:g} of '{metric.name}' allows no loss: equal outputs give {metric.perfect:g}.",
-            f"Give a threshold that is worse than {metric.perfect:g}.",
-        )
+    refuse_no_loss(rule)
     return rule
+
+
+def refuse_no_loss(rule: Rule) -> None:
+    """Raises BadInput if a threshold is as good as the figure of equal outputs, or better."""
+    perfect = rule.metric.perfect
+    if perfect is not None and rule.budget <= 0.0:
+        raise BadInput(
+            f"Threshold {rule.threshold:g} of '{rule.metric.name}' allows no loss: equal outputs give {perfect:g}.",
+            f"Give a threshold that is worse than {perfect:g}.",
+        )
 
 
 def refuse_per_cent(metric: Metric, value: float, name: str) -> None:

@@ -36,6 +36,7 @@ class Metric:
         function: the user's function, from reference and output for one input to the figure: both float64, of the same
             shape ``[rows, last axis]``. None for a built-in metric.
         code: a digest of the user's function, so that figures of another function are never used as its own.
+        says_order: it says itself which figures are better.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Metric:
     of_sums: Callable[[Sums], float] | None = None
     function: Callable[[np.ndarray, np.ndarray], float] | None = None
     code: str = ""
+    says_order: bool = True
 
     @property
     def higher(self) -> bool:
@@ -85,12 +87,22 @@ class Metric:
         threshold.
 
         Raises:
-            BadInput: a figure of a reference against itself is NaN.
+            BadInput: a figure of a reference against itself is NaN; or it is 0 and that of other values above 0, as of
+                a distance, and the function does not say that lower figures are better.
         """
         if self.perfect is not None:
             return self
-        assert self.function is not None
-        perfect = self.worst(self.function(reference, reference) for reference in references)
+        figure = self.function
+        assert figure is not None
+        perfect = self.worst(figure(reference, reference) for reference in references)
+        is_distance = perfect == 0.0 and any(
+            figure(each, each + 1.0) > 0.0 and figure(each, each - 1.0) > 0.0 for each in references
+        )
+        if is_distance and not self.says_order:
+            raise BadInput(
+                f"The metric '{self.name}' gives 0 for equal outputs and more for others, as if higher were better.",
+                "Set 'higher_is_better = False' on the function; True, if higher figures are better all the same.",
+            )
         if math.isnan(perfect):
             raise BadInput(
                 f"The metric '{self.name}' gives NaN for an output of FP32 against itself.",
@@ -325,9 +337,11 @@ def _user_metric(label: str, function: Callable[..., Any]) -> Metric:
                 "The function gets two float64 arrays, reference and output, and must return a number.",
             ) from error
 
-    higher = getattr(function, "higher_is_better", True) is not False
+    order = getattr(function, "higher_is_better", None)
+    higher = order is not False
     code = code_digest(function, label, higher)
-    return Metric(label, None, _below if higher else _above, function=figure, code=code)
+    loss_of = _below if higher else _above
+    return Metric(label, None, loss_of, function=figure, code=code, says_order=order is not None)
 
 
 ACCURACY = "accuracy"

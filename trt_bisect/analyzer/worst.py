@@ -380,7 +380,8 @@ def verdict(losses: MetricDistribution) -> str:
     if losses.bad is None:
         return _without_threshold(losses, total)
     if losses.bad == 0:
-        spread = f" {_standing_out(losses)}, and still meets the threshold." if losses.standing_out else ""
+        meet = "meets" if losses.standing_out == 1 else "meet"
+        spread = f" {_standing_out(losses)}, and still {meet} the threshold." if losses.standing_out else ""
         return f"No input is bad: {total} {'meets' if losses.count == 1 else 'all meet'} the threshold.{spread}"
     if losses.count == 1:
         return "The only input misses the threshold. Give more inputs to see if the input or the network is to blame."

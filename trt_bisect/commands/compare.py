@@ -188,12 +188,14 @@ class _Comparing:
         of_weights = observer if observer in (IN_FILE, OWN_LEVELS) else LARGEST_VALUE
         usual, threshold = default_threshold("cosine", low.precision), self.options.threshold
         assert usual is not None
+        limit = usual if threshold is None else float(threshold)
         sides = ("the first network", "the second one") if facts.get("other") else None
         return Comparison(
             tensors=tuple(compared.row_by(observer) for compared in tensors),
             weights=tuple(compared.row_by(of_weights) for compared in weights),
             channels=channels,
-            advice=advise(tensors, weights, usual if threshold is None else float(threshold), low.title, sides),
+            advice=advise(tensors, weights, limit, low.title, sides),
+            threshold=limit,
             low=str(low.precision),
             sort=self.options.sort,
             **facts,

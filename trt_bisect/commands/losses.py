@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from trt_bisect.analyzer.fp32_itself import started_at
-from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
+from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule, refuse_no_loss
 from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS, default_threshold, find_metric
 from trt_bisect.analyzer.worst import WorstInputs, distribution_of, verdict
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
@@ -350,4 +350,6 @@ class _WorstJudgement(Judgement):
             metric = replace(metric, loss_of=_BEHIND[metric.higher])
         usual = default_threshold(metric.name, self._low) or math.nan
         threshold = usual if self.options.threshold is None else float(self.options.threshold)
-        return Rule(metric, threshold, DEFAULT_SHARE, self.entries(outputs))
+        rule = Rule(metric, threshold, DEFAULT_SHARE, self.entries(outputs))
+        refuse_no_loss(rule)
+        return rule

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from trt_bisect.analyzer.blame import LOW_SIMILARITY, Advice
+from trt_bisect.analyzer.blame import Advice
 from trt_bisect.analyzer.compared import ComparedChannel, ComparedTensor
 from trt_bisect.analyzer.histograms import ChannelMap, TensorHistogram
+from trt_bisect.analyzer.metrics import DEFAULT_THRESHOLDS, threshold_text
 from trt_bisect.analyzer.tensors import RoundingFigures
 from trt_bisect.builder.debug_tensors import EngineTensor
 from trt_bisect.data.statistics import Spread
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.report.result import DISTRIBUTION, PANELS, RANGES, Plot, Result, TablePage
+from trt_bisect.report.result import DISTRIBUTION, PANELS, RANGES, Plot, Result, Section, TablePage
 from trt_bisect.support.table import INDEX, NAME, Column, NestedColumns, TableColumn, columns_of, worst_first
 from trt_bisect.support.text import counted, percent
 
@@ -23,6 +25,8 @@ TENSORS, WEIGHTS, CHANNELS, ADVICE = "tensors.csv", "weights.csv", "channels.csv
 MATCHED, ENGINE_TENSORS = "matched.csv", "engine.csv"
 _HIGHER_IS_BETTER = ("cosine", "sqnr", "rounding_sqnr", "rounding_levels", "rounding_levels_90", "worst_cosine")
 _METRICS = ("cosine", "sqnr", "mse", "l1", "kl", "max_abs", "max_rel")
+_IN_SHORT = ("op_type", "mse", "max_abs", "clipped")
+"""The columns of tensors that the result in short has too."""
 _LOGARITHMIC = ("mse", "l1", "kl", "max_abs", "max_rel")
 _MOST_CHANNELS = 4096
 """The page has the channels with the lowest SQNR; the CSV file has all of them."""
@@ -64,6 +68,7 @@ class Comparison(Result):
         matched: the layers of both networks.
         sort: the column by which screen and page sort tensors and weights, the worst first.
         engine_tensors: the tensors that a real engine of the same precisions shows, beside the emulation.
+        threshold: the cosine below which the similarity of a tensor is called low.
     """
 
     COMMAND = "compare"
@@ -82,6 +87,7 @@ class Comparison(Result):
     matched: tuple[MatchedLayer, ...] = ()
     sort: str = INDEX
     engine_tensors: tuple[EngineTensor, ...] = ()
+    threshold: float = DEFAULT_THRESHOLDS["cosine"]
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -168,13 +174,24 @@ class Comparison(Result):
     def _headline(self) -> str:
         finite = (row for row in self.tensors if math.isfinite(row.figures.cosine))
         worst = min(finite, key=lambda row: row.figures.cosine, default=None)
-        least = f" The lowest cosine is {percent(worst.figures.cosine)}, of '{worst.origin.tensor}'." if worst else ""
+        least = ""
+        if worst is not None:
+            cosine, limit = percent(worst.figures.cosine, self.threshold), threshold_text("cosine", self.threshold)
+            least = f" The lowest cosine is {cosine}, of '{worst.origin.tensor}' (low: below {limit})."
         if not self.advice:
             return f"No layer is abnormal.{least}"
         layers = {name for advice in self.advice for name in advice.layers}
-        low = sum(advice.reason == LOW_SIMILARITY for advice in self.advice)
+        reasons = Counter(advice.reason for advice in self.advice)
         are = f"{counted(len(layers), 'layer')} {'is' if len(layers) == 1 else 'are'} abnormal"
-        return f"{are}, with {counted(len(self.advice), 'finding')}, {low} of low similarity.{least}"
+        return f"{are} ({', '.join(f'{count} {reason}' for reason, count in reasons.items())}).{least}"
+
+    def in_short(self, page: TablePage) -> Section | None:
+        """The tensors, those with the lowest cosine first."""
+        section = next((section for section in page.sections if section.id == "tensors"), None)
+        if section is None:
+            return super().in_short(page)
+        columns = tuple(replace(column, phone=column.phone or column.key in _IN_SHORT) for column in section.columns)
+        return replace(section, columns=columns, sort="cosine", descending=False)
 
 
 def sort_column(name: str) -> TableColumn:

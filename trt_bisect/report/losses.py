@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,7 +158,7 @@ class JudgedSample:
         misses: it misses the threshold; None without one.
     """
 
-    rank: Annotated[int | None, Column("Rank", "1 is the worst input", rank=0)]
+    rank: Annotated[int | None, Column("Rank", "1 is the worst input; empty for a sample that does not count", rank=0)]
     sample: Annotated[int, Column("Sample", "Index of the sample in the data set", NAME, rank=0)]
     value: Annotated[float | None, Column("{metric}", "{low} against {high}", FIGURE, rank=0)]
     loss: Annotated[float | None, Column("Loss", kind=LOSS, rank=1)]
@@ -231,8 +232,11 @@ class WorstReport(Result):
     @property
     def samples(self) -> tuple[JudgedSample, ...]:
         """The samples in the order of the data set."""
-        ranks, faint = {index: rank for rank, index in enumerate(self.places, 1)}, frozenset(self.faint)
-        broken = frozenset(self.broken)
+        faint, broken = frozenset(self.faint), frozenset(self.broken)
+        kept = frozenset(self.places)
+        others = (index for index in range(len(self.losses)) if index not in kept | faint | broken)
+        ranked = sorted(others, key=lambda index: (-self._loss(index), index))
+        ranks = {index: rank for rank, index in enumerate((*self.places, *ranked), 1)}
         return tuple(
             JudgedSample(
                 ranks.get(index),
@@ -244,6 +248,10 @@ class WorstReport(Result):
             )
             for index, (value, loss) in enumerate(zip(self.values, self.losses, strict=True))
         )
+
+    def _loss(self, index: int) -> float:
+        loss = self.losses[index]
+        return math.inf if loss is None else loss
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
         """Returns the samples."""

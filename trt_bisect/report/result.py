@@ -302,9 +302,9 @@ class Result(Shown, ABC):
         page = self.page()
         facts = " · ".join([page.model, *(f"{title} {text}" for title, text in page.facts.items() if text)])
         methods = {".table()": "all rows as a pandas table", ".save(folder)": f"the page, {self.COMMAND}.html"}
-        if not page.sections:
+        section, texts = self.in_short(page), metric_texts(page.metric)
+        if section is None:
             return Overview(page.headline, facts, notes=page.notes, methods=methods)
-        section, texts = page.sections[0], metric_texts(page.metric)
         shown = [k for k, column in enumerate(section.columns) if column.phone]
         rows = section.rows
         if section.sort:
@@ -318,6 +318,10 @@ class Result(Shown, ABC):
         cells = [tuple(text(section.columns[k], row[k]) for k in shown) for row in rows]
         titles = [section.columns[k].title for k in shown]
         return Overview(page.headline, facts, titles=titles, rows=cells, notes=page.notes, methods=methods)
+
+    def in_short(self, page: TablePage) -> Section | None:
+        """The section of the page whose rows are the result in short; None without any."""
+        return next(iter(page.sections), None)
 
     def table(self) -> pd.DataFrame:
         """Returns the main table as a pandas table."""
