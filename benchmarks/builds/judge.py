@@ -159,9 +159,12 @@ def faults(bench: Bench, report: Report | None, folder: Path) -> Iterator[str]:
     for layer in (*difference.wrong, *difference.refuses):
         if layer not in report.recipe.high:
             yield f"'{layer}' is not high"
+    # Culprits are decided before the other layers high go to FP16, where that pays.
+    in_fp32 = recipe.plan.keeping(recipe.plan.fp16, Precision.FP32)
     for culprit in report.culprits:
-        back = recipe.plan.keeping([recipe.network.layer_named(culprit).index], Precision.INT8)
-        if bench.holds(recipe.written(back)):
+        index = recipe.network.layer_named(culprit).index
+        back = [plan.keeping([index], Precision.INT8) for plan in (in_fp32, recipe.plan)]
+        if all(bench.holds(recipe.written(plan)) for plan in back):
             yield f"'{culprit}' is no culprit: the recipe holds with it in INT8"
     if bench.subject.every_plan:
         yield from _cheaper(bench, report, writer)
