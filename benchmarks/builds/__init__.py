@@ -1,1 +1,1 @@
-"""What a run builds on an engine, counted on stand-ins for TensorRT that differ from the emulation."""
+"""Engines that a run builds, counted on stand-ins for TensorRT that differ from the emulation."""

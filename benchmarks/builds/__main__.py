@@ -1,4 +1,4 @@
-"""How many engines a run builds, and whether its answer is right, on stand-ins for TensorRT.
+"""The engines that a run builds on stand-ins for TensorRT, and the judgement of its answers.
 
     python -m benchmarks.builds
     python -m benchmarks.builds --network resnet ocr --standin same wrong-kernel --show

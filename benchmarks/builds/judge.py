@@ -1,4 +1,4 @@
-"""Whether a run's answer is right on its stand-in, decided without the run: from its files and the stand-in alone."""
+"""The judgement of a run's answer on its stand-in, without the run: from its files and the stand-in alone."""
 
 from __future__ import annotations
 

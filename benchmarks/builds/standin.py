@@ -46,7 +46,7 @@ SHOWN = 4
 
 @dataclass(frozen=True)
 class Difference:
-    """How an engine differs from the emulation.
+    """The differences of an engine from the emulation.
 
     Attributes:
         jitter: the relative standard deviation of every activation's scale, drawn anew for each file.

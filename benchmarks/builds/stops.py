@@ -64,7 +64,7 @@ class Sitting:
         return log.read_text().split() if log.exists() else []
 
     def answer(self) -> Answer | None:
-        """What the report in the folder says; None without one."""
+        """Returns the words of the report in the folder; None without one."""
         try:
             report = Report.load(self.folder / "run")
         except FileNotFoundError:

@@ -4,6 +4,7 @@ import pytest
 
 from trt_bisect.builder.base import Latency
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.commands.run import run
 from trt_bisect.preparation import experiment as setup, preparation
 
 
@@ -44,7 +45,8 @@ def foreign(monkeypatch):
                 return open_builder(engine, typing_, network, scales, options, shapes, workshop)
             return Foreign(OnnxRuntimeBuilder(network, scales, options), network, typing, in_float, tells, computed)
 
-        monkeypatch.setattr(preparation, "choose_engine", lambda asked: asked if asked == "onnxruntime" else "foreign")
+        for module in (preparation, setup, run):
+            monkeypatch.setattr(module, "choose_engine", lambda asked: asked if asked == "onnxruntime" else "foreign")
         monkeypatch.setattr(
             setup, "typing_of", lambda engine, *_, **__: "strong" if engine == "onnxruntime" else typing
         )

@@ -20,6 +20,7 @@ from trt_bisect.answer.mean_precision import KINDS, accuracy_by_boxes, at_pixels
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.validation import Checked, PutBack
+from trt_bisect.builder.base import Engine
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.named import code_digest, is_reusable, load_function
@@ -445,13 +446,16 @@ class AskedAccuracy:
     Args:
         fp32: see ``fp32_accuracy``.
         least: the lowest acceptable accuracy; None where the similarity decides.
+
+    Attributes:
+        reference: the accuracy of FP32.
     """
 
     def __init__(self, plans: AnswerPlans, accuracy: Accuracy, fp32: Mapping[str, float], least: float | None) -> None:
         self._plans, self._accuracy, self._fp32, self._least = plans, accuracy, fp32, least
-        self._reference = fp32[ACCURACY]
+        self.reference = fp32[ACCURACY]
         self._by_ranges: dict[str, AccuracyEvaluator] = {}
-        self.budget = 0.0 if least is None else self._reference - least + TIE
+        self.budget = 0.0 if least is None else self.reference - least + TIE
 
     def accuracies(self, answer: Answer, *, measures: bool = True) -> Accuracies:
         """Returns the accuracy of FP32, full INT8 and the recipe, and of the base where the accuracy decides.
@@ -474,11 +478,20 @@ class AskedAccuracy:
         by_plan = {name: measured(plan) for name, plan in plans.items()}
         every = {"fp32": self._fp32} | {name: evaluator.figures(plan) for name, plan in plans.items()}
         also = {name: more for name, row in every.items() if (more := {k: v for k, v in row.items() if k != ACCURACY})}
-        return Accuracies(self._reference, by_plan["int8"], by_plan.get("recipe"), self._least, base, also)
+        return Accuracies(self.reference, by_plan["int8"], by_plan.get("recipe"), self._least, base, also)
 
     def of_plan(self, experiment: Experiment, plan: PrecisionPlan) -> float | None:
         """Returns the accuracy of a plan with the ranges of an experiment; None if it cannot be run."""
         return accuracy_in(self._of(experiment).measure(plan))
+
+    def loss_on(self, experiment: Experiment, plan: PrecisionPlan) -> Loss:
+        """Returns the part of FP32's accuracy that a plan loses on whole engines; None if it cannot be run."""
+        figure = self.of_plan(experiment, plan)
+        return None if figure is None else self.reference - figure
+
+    def measure_open(self, experiment: Experiment) -> Callable[[PrecisionPlan, Engine], None]:
+        """Returns the function that measures a plan on its engine while that is open."""
+        return self._of(experiment).measure_open
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
         """Returns the losses of plans: the part of FP32's accuracy that is lost."""
@@ -486,7 +499,7 @@ class AskedAccuracy:
         losses: list[Loss] = []
         for plan, tie in zip(plans, similar, strict=True):
             figure = self._measured(plan, ranges)
-            losses.append(None if figure is None or tie is None else self._reference - figure + TIE * min(tie, 1.0))
+            losses.append(None if figure is None or tie is None else self.reference - figure + TIE * min(tie, 1.0))
         return losses
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, **_: object) -> Checked:
@@ -505,7 +518,7 @@ class AskedAccuracy:
         if trial is None or self._plans.known(plan, experiment) is None:
             return None
         figure = accuracy_in(trial)
-        return Checked({OWN: inf if figure is None else self._reference - figure})
+        return Checked({OWN: inf if figure is None else self.reference - figure})
 
     def worse(self, *_: object) -> tuple[int, ...]:
         """Returns no input: all of the data set count together."""

@@ -171,10 +171,11 @@ class AnswerPlans:
         self, ranges: Ranges, judge: Callable[[int, Outputs], Judged], budget: float, metric: str, **more: Any
     ) -> EachInput:
         inputs, store, canonical = self.inputs.given, self.experiment.store, self.experiment.whole.canonical
-        runner = self._runner(ranges)
+        runner = self.runner(ranges)
         return EachInput(inputs, judge, budget, runner, store, ranges.digest(), metric, canonical, **more)
 
-    def _runner(self, ranges: Ranges) -> Runner:
+    def runner(self, ranges: Ranges) -> Runner:
+        """Returns what runs plans with some ranges."""
         if self._session is not None:
             return SwitchRunner(self._session, ranges.scales, lambda: self.with_ranges(ranges).builder, self._at_once)
         return WholeRunner(self.with_ranges(ranges).builder)
@@ -232,7 +233,7 @@ class AnswerPlans:
         trial = store.find(key)
         if trial is None:
             try:
-                with self._runner(ranges).opened(canonical) as infer:
+                with self.runner(ranges).opened(canonical) as infer:
                     outputs = [self.inputs.spill.kept(infer(feeds)) for feeds in inputs.feeds]
             except TrialFailed as failure:
                 trial = Trial(key, failure.outcome, message=failure.message, builds=0)

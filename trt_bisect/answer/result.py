@@ -30,7 +30,9 @@ from trt_bisect.builder.tensorrt_build import RTX, TENSORRT
 from trt_bisect.builder.tensorrt_weak import weak_plan
 from trt_bisect.calibration.cache import DLA_VERSION, NEWEST_VERSION, TensorRTVersion, parse_version, version_of_engine
 from trt_bisect.data.named import name_of
+from trt_bisect.driver.search_space import Kept
 from trt_bisect.evaluator.each_input import GivenInputs
+from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.layers import Layer
 from trt_bisect.options.concerns import RunOptions
@@ -40,12 +42,14 @@ from trt_bisect.recipe.commands import Setting
 from trt_bisect.recipe.files import RecipeFiles, recipe_files
 from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.answer import (
+    ENGINE_PASSES,
     FOLLOWERS,
     NUDGED,
     PLAIN,
     AnswerFacts,
     CalibratorRow,
     DearLayer,
+    EngineFacts,
     Held,
     Move,
     PlanFigures,
@@ -66,6 +70,29 @@ _FLIPS = 0.1
 _NOTHING = 0.01
 """Losses below this share of the budget are float noise: their spread says nothing of a loss near the budget."""
 _MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class EngineResult:
+    """The trials of engines for the answer that the emulation proposed.
+
+    Attributes:
+        proposal: the answer of the emulation.
+        engine: the name of the engine.
+        base: the trial with no layer low.
+        fp16: the trial with all layers in FP16; None if it was not built.
+        builds: the number of engines built.
+        kernels: the units of the recipe that the engine computes otherwise than its file says.
+        lines: what contradicts the emulation.
+    """
+
+    proposal: Answer
+    engine: str
+    base: Trial
+    fp16: Trial | None
+    builds: int
+    kernels: Kept
+    lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True)
@@ -94,6 +121,8 @@ class Answer:
         own: the answer on the user's network, where this is that on a changed one, which is cheaper; else None.
         changes: by change of the network that was tried, the mean loss with that change and those kept before it, see
             ``answer.candidates``; the first one, without a name, is the user's network.
+        engines: what engines said; None where the emulation decides. Then ``tried`` is of the emulation alone, and so
+            are the parts of ``own`` but its full INT8.
     """
 
     recipe: Recipe
@@ -118,6 +147,12 @@ class Answer:
     by_accuracy: bool = False
     own: Answer | None = None
     changes: Mapping[str, float] = field(default_factory=dict)
+    engines: EngineResult | None = None
+
+    @property
+    def emulated(self) -> Answer:
+        """The answer of the emulation: the proposal where engines decided."""
+        return self if self.engines is None else self.engines.proposal
 
     @property
     def of_user(self) -> Answer:
@@ -143,7 +178,8 @@ class Answer:
         recipe, space, budget = self.recipe, self.recipe.space, self.recipe.space.budget
         losses = {unit: back.loss for unit, back in recipe.taken_back.items() if unit not in recipe.faster}
         needed = [unit for unit, loss in losses.items() if loss is not None and (self.most is None or loss > budget)]
-        return tuple(sorted(space.units[unit][0] for unit in needed))
+        kernels = () if self.engines is None else self.engines.kernels
+        return tuple(sorted(space.units[unit][0] for unit in needed if unit not in kernels))
 
     @property
     def untested(self) -> tuple[int, ...]:
@@ -462,7 +498,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         given=_held(rule, answer.restored, answer.inputs.given, answer.inputs.told),
         unseen=unseen,
         cost=recipe.cost,
-        calibrators=tuple(_row(rule, of_user, row) for row in of_user.tried),
+        calibrators=tuple(_row(rule, answer.emulated.of_user, row) for row in of_user.tried),
         equals=tuple(_names(replace(recipe, kept=kept)) for kept in recipe.equals),
         settings={setting: similarity_of(rule, loss) for setting, loss in settings.items()},
         aim=recipe.aim,
@@ -483,11 +519,30 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         close=_is_close(answer),
         not_done=answer.not_done,
         held_out=answer.held_out,
+        on_engines=_on_engines(answer),
     )
     if not answer.by_accuracy:
         return facts
     disobeyed = tuple(line for line in facts.doubts if line.kind == NOT_LOW)
     return replace(facts, given=None, unseen=None, settings={}, aim=None, doubts=disobeyed, close=False)
+
+
+def _on_engines(answer: Answer) -> EngineFacts | None:
+    engines, rule = answer.engines, answer.experiment.rule
+    if engines is None:
+        return None
+    proposal = engines.proposal
+    return EngineFacts(
+        engine=engines.engine,
+        builds=engines.builds,
+        base=rule.similarity(engines.base),
+        fp16=None if engines.fp16 is None else rule.similarity(engines.fp16),
+        int8_emulated=rule.similarity(proposal.of_user.full),
+        recipe_emulated=rule.similarity(proposal.restored),
+        apart_int8=answer.full.apart,
+        apart_recipe=answer.restored.apart,
+        lines=engines.lines,
+    )
 
 
 def _names(recipe: Recipe) -> tuple[str, ...]:
@@ -529,13 +584,32 @@ def _doubts(answer: Answer, unseen: Held | None) -> Iterator[Line]:
             f"{worst}), which your inputs meet: give more inputs, of other kinds, or a larger {stricter}."
         )
         yield Line(UNSEEN, text)
+    if answer.engines is not None and not answer.recipe.kept:
+        yield from (line for line in answer.engines.lines if line.kind == ENGINE_PASSES)
     yield from (Line(NOT_LOW, text) for text in obedience(answer))
 
 
 def obedience(answer: Answer) -> tuple[str, ...]:
     """Returns the doubt on a recipe whose engine did not run its low layers low; empty where the graph settles it."""
-    constrained = answer.experiment.builder.typing == "weak"
-    return obedience_doubts(low_layers(answer), answer.restored) if constrained else ()
+    weak = answer.experiment.builder.typing == "weak"
+    if not weak and not answer.restored.ran:
+        return ()
+    return obedience_doubts(low_layers(answer), answer.restored, weak=weak)
+
+
+def latencies_of(answer: Answer) -> Latencies | None:
+    """Returns the latencies that engines had; None where the emulation decides."""
+    engines = answer.engines
+    if engines is None:
+        return None
+    in_fp32 = answer.experiment.network.base_type is None
+    fp16 = engines.fp16
+    return {
+        "fp32": engines.base.latency if in_fp32 else None,
+        "fp16": None if fp16 is None else fp16.latency,
+        "int8": answer.full.latency,
+        "recipe": answer.restored.latency,
+    }
 
 
 def _row(rule: Rule, answer: Answer, tried: CalibratorTried) -> CalibratorRow:

@@ -381,7 +381,7 @@ class _PlanWorker:
     """
 
     def __init__(self, spec: TrialSpec, timings: bytes) -> None:
-        self._inputs = spec.inputs
+        self._inputs, self._timed = spec.inputs, spec.timed
         self._scratch = ScratchFolder()
         self._timing_cache, self._timings = self._scratch.path / "timing.cache", timings
         self.process = WorkerProcess()
@@ -392,7 +392,7 @@ class _PlanWorker:
         """Returns the attempt at a plan, and the timing cache if the build has added to it."""
         with self._scratch:  # closed between plans: Ray ends its processes without asking them
             self._timing_cache.write_bytes(self._timings)
-            result = attempt(plan, self._builder, self._inputs)
+            result = attempt(plan, self._builder, self._inputs, timed=self._timed)
             before, self._timings = self._timings, self._timing_cache.read_bytes()
         return result, b"" if self._timings == before else self._timings
 

@@ -19,7 +19,7 @@ from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.feeds import DAMAGED, Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.evaluator.evaluators import RebuildEvaluator
-from trt_bisect.evaluator.trial import OutputFigures, Trial, TrialKey
+from trt_bisect.evaluator.trial import MEASURED, OutputFigures, Trial, TrialKey
 from trt_bisect.evaluator.workers import tried
 from trt_bisect.precision import PrecisionPlan
 
@@ -278,22 +278,32 @@ class AccuracyEvaluator:
             self._store.keep(trial)
         return trial
 
+    def measure_open(self, plan: PrecisionPlan, engine: Engine) -> None:
+        """Measures a plan on its engine, which is open and stays so; raises TrialFailed if an inference fails."""
+        values, count = self._of_engine(engine)
+        trial = Trial(self._key(plan), MEASURED, ran=dict(engine.ran), inferences=count, builds=0)
+        self._store.keep(trial.judged({ACCURACY: OutputFigures(values)}))
+
     def _key(self, plan: PrecisionPlan) -> str:
         return TrialKey(plan.key(), self._measured_in).text
 
-    def _tried(self, key: str, build: Callable[[], Engine]) -> Trial:
+    def _of_engine(self, engine: Engine) -> tuple[dict[str, float], int]:
+        """Returns the accuracy of an engine and the figures beside it, and the number of inferences that it took."""
         count = 0
 
-        def accuracy(engine: Engine) -> dict[str, float]:
-            def infer(feeds: Mapping[str, Any]) -> Feeds:
-                nonlocal count
-                count += 1
-                return engine.infer(dict(feeds))
+        def infer(feeds: Mapping[str, Any]) -> Feeds:
+            nonlocal count
+            count += 1
+            return engine.infer(dict(feeds))
 
-            return self._accuracy.of(infer)
+        return self._accuracy.of(infer), count
 
-        trial, values = tried(key, build, accuracy)
-        return trial if values is None else replace(trial, inferences=count).judged({ACCURACY: OutputFigures(values)})
+    def _tried(self, key: str, build: Callable[[], Engine]) -> Trial:
+        trial, measured = tried(key, build, self._of_engine)
+        if measured is None:
+            return trial
+        values, count = measured
+        return replace(trial, inferences=count).judged({ACCURACY: OutputFigures(values)})
 
 
 def accuracy_in(trial: Trial) -> float | None:

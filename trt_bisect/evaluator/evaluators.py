@@ -1,14 +1,18 @@
-"""The evaluators: ``rebuild``, an engine for each plan; ``switch``, one session for all plans of the emulation."""
+"""The evaluators: ``rebuild``, an engine for each plan; ``switch``, one session for all plans of the emulation.
+
+``EngineEvaluator`` is the first, where an engine is dear: it asks everything while the engine is open.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
 
-from trt_bisect.builder.base import Builder, Outputs
+from trt_bisect.builder.base import Builder, Engine, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
-from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.feeds import Feeds, Spill
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.trial import MEASURED, SWITCH, Attempt, OutputFigures, Trial, TrialKey, TrialStore
 from trt_bisect.evaluator.workers import WorkerPool, attempt
@@ -17,6 +21,8 @@ from trt_bisect.model.observe import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.memory import give_back_memory
 
+HELD_OUT = "held-out inputs"
+"""The engines' name in the keys of trials on the inputs held out, see ``TrialKey``."""
 Compare = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
 """Compares the outputs for every input with the reference; returns the figures of each output."""
 
@@ -122,6 +128,89 @@ class RebuildEvaluator:
             trial = trial.judged(self.compare(attempted.outputs))
         self.store.keep(trial)
         return trial
+
+
+class EngineEvaluator(RebuildEvaluator):
+    """Answers all questions to the engine of a plan while it is open: the engine is built once, and not kept.
+
+    It runs all inputs, those held out too, and is timed. Its outputs are judged by FP32's, and by those of the same
+    plan in the emulation: the loss is ``Trial.apart``. A trial is kept when all of this is known.
+
+    Attributes:
+        further: called with each plan and its open engine.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        builder: Builder,
+        given: Sequence[Feeds],
+        held_out: Sequence[Feeds],
+        judge: EngineJudge,
+        store: TrialStore,
+        high: Precision,
+        pool: WorkerPool | None,
+        memory: int,
+    ) -> None:
+        """Prepares the evaluator; nothing is built yet.
+
+        Args:
+            given: the inputs that are judged together.
+            held_out: the inputs that are judged apart from these.
+            memory: bytes of outputs that stay in memory until they are judged.
+        """
+        super().__init__(network, builder, [*given, *held_out], judge.given, store, high, pool)
+        self.further: Callable[[PrecisionPlan, Engine], None] = lambda _plan, _engine: None
+        self._given = len(given)
+        self._judge = judge
+        self._memory = memory
+
+    def measure(self, plan: PrecisionPlan) -> Trial:
+        """Returns the trial of ``plan``, from the store if it is there. A failure is an outcome, not an error."""
+        return self.measure_as_is(self.canonical(plan))
+
+    def measure_as_is(self, plan: PrecisionPlan) -> Trial:
+        """Returns the trial of a plan whose unquantized layers stay in the precision that the plan gives them."""
+        trial = self.store.find(plan.key())
+        if trial is not None:
+            return trial
+        with Spill(self._memory) as spill:
+            return self._kept(
+                attempt(plan, self.builder, self.inputs, timed=True, keep=spill.kept, further=self.further)
+            )
+
+    def held_out(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns the trial of a plan that was measured on the held-out inputs; None without such inputs."""
+        return self.store.find(self._held_out_key(self.canonical(plan)))
+
+    def _held_out_key(self, plan: PrecisionPlan) -> str:
+        return TrialKey(plan.key(), HELD_OUT).text
+
+    def _kept(self, attempted: Attempt) -> Trial:
+        plan, trial = attempted.plan, attempted.trial
+        given, held_out = attempted.outputs[: self._given], attempted.outputs[self._given :]
+        if held_out:
+            of_held_out = Trial(self._held_out_key(plan), MEASURED, ran=trial.ran, builds=0)
+            self.store.keep(of_held_out.judged(self._judge.held_out(held_out)))
+        if not trial.failed:
+            trial = replace(trial, apart=self._judge.apart(plan, given)).judged(self._judge.given(given))
+        self.store.keep(trial)
+        return trial
+
+
+@dataclass(frozen=True)
+class EngineJudge:
+    """Judges the outputs of an engine.
+
+    Attributes:
+        given: compares those for the inputs given with FP32's.
+        held_out: likewise for the inputs held out.
+        apart: returns the loss of those for the inputs given, judged by the emulation's outputs of the same plan.
+    """
+
+    given: Compare
+    held_out: Compare
+    apart: Callable[[PrecisionPlan, Sequence[Outputs]], float]
 
 
 class SwitchEvaluator:

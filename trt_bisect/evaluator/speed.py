@@ -1,44 +1,20 @@
-"""The latency of the network in FP32, FP16 and INT8, and of the recipe; and the time of each layer."""
+"""The latencies of a run, and the time of each layer on an engine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from trt_bisect.builder.base import MEASURED, Builder, Latency
+from trt_bisect.builder.base import Builder, Latency
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.cost import Times
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.support.progress import Progress
 
 _OTHER_COSTS = "Give --cost macs, or a CSV of times."
 Latencies = Mapping[str, Latency | None]
 """By plan, ``fp32``, ``fp16``, ``int8`` and ``recipe``; None if it could not be built or run."""
-
-
-def measure_latencies(
-    builder: Builder, network: Network, recipe: PrecisionPlan, high: Precision, feeds: Feeds, progress: Progress
-) -> Latencies | None:
-    """Builds and times an engine for each plan; returns None if the arithmetic is emulated.
-
-    Args:
-        high: the precision of the layers that are not quantizable.
-    """
-    if builder.arithmetic != MEASURED:
-        return None
-    plans = {"fp32": None, "fp16": _all_in(network, Precision.FP16), "int8": network.full(high), "recipe": recipe}
-    progress.stage("Timing the plans", len(plans))
-    latencies: dict[str, Latency | None] = {}
-    for name, plan in plans.items():
-        progress.step(name)
-        try:
-            with builder.reference() if plan is None else builder.build(plan) as engine:
-                latencies[name] = engine.latency(feeds)
-        except TrialFailed:
-            latencies[name] = None
-    return latencies
 
 
 def _all_in(network: Network, precision: Precision) -> PrecisionPlan:

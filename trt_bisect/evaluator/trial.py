@@ -9,15 +9,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from trt_bisect.builder.base import Latency, Outputs
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.precision import MOST_LAYERS, WORDS, PrecisionPlan
-
-if TYPE_CHECKING:
-    from trt_bisect.builder.base import Outputs
 
 MEASURED = "measured"
 BUILD_FAILED = "build failed"
@@ -157,6 +155,9 @@ class Trial:
         losses: for a plan that is run on one input after another, the loss on each input so far, by its place.
         items: likewise the number of things that were compared on the input, where a task counts them.
         pooled: likewise ``OutputFigures.pooled`` by output and kind, as far as something differs.
+        latency: the time of an inference on the engine; None if it was not timed.
+        apart: the largest loss of the engine's outputs, judged by those of the same plan in the emulation; infinite if
+            they cannot be compared, None if they were not.
     """
 
     plan: str
@@ -171,6 +172,8 @@ class Trial:
     losses: Mapping[str, float] = field(default_factory=dict)
     items: Mapping[str, float] = field(default_factory=dict)
     pooled: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
+    latency: Latency | None = None
+    apart: float | None = None
 
     def judged(self, figures: Mapping[str, OutputFigures]) -> Trial:
         """Returns the trial of a plan that ran, with the figures of its outputs."""
@@ -184,8 +187,9 @@ class Trial:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the trial as JSON's types."""
-        outputs = {name: vars(figures) for name, figures in self.outputs.items()}
-        return {**vars(self), "outputs": outputs, "ran": shortened(self.ran, self.plan)}
+        record = {**vars(self), "outputs": {name: vars(figures) for name, figures in self.outputs.items()}}
+        record |= {"ran": shortened(self.ran, self.plan), "latency": msgspec.to_builtins(self.latency)}
+        return record
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Trial:

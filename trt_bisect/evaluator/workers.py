@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Protocol, TypeVar
 
 from trt_bisect._version import versions
-from trt_bisect.builder.base import Builder, BuildOptions, Engine
+from trt_bisect.builder.base import Builder, BuildOptions, Engine, Latency, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.data.feeds import Feeds
@@ -49,12 +49,33 @@ def tried(key: str, build: Callable[[], Engine], use: Callable[[Engine], Result]
     return Trial(key, MEASURED, {}, ran, message, built - began, perf_counter() - built), result
 
 
-def attempt(plan: PrecisionPlan, builder: Builder, inputs: Sequence[Feeds]) -> Attempt:
-    """Builds the engine of a plan and runs the inputs through it; a failure is returned, not raised."""
-    trial, outputs = tried(
-        plan.key(), lambda: builder.build(plan), lambda engine: [engine.infer(feeds) for feeds in inputs]
-    )
-    return Attempt(plan, trial) if outputs is None else Attempt(plan, replace(trial, inferences=len(outputs)), outputs)
+def attempt(
+    plan: PrecisionPlan,
+    builder: Builder,
+    inputs: Sequence[Feeds],
+    *,
+    timed: bool = False,
+    keep: Callable[[Outputs], Outputs] = lambda outputs: outputs,
+    further: Callable[[PrecisionPlan, Engine], None] = lambda _plan, _engine: None,
+) -> Attempt:
+    """Builds the engine of a plan and runs the inputs through it; a failure is returned, not raised.
+
+    Args:
+        timed: the latency of the first input is measured too.
+        keep: is given the outputs of each input, and returns what is kept of them.
+        further: called with the plan and the open engine, after the inputs.
+    """
+
+    def use(engine: Engine) -> tuple[list[Outputs], Latency | None]:
+        outputs = [keep(engine.infer(feeds)) for feeds in inputs]
+        further(plan, engine)
+        return outputs, engine.latency(inputs[0]) if timed else None
+
+    trial, measured = tried(plan.key(), lambda: builder.build(plan), use)
+    if measured is None:
+        return Attempt(plan, trial)
+    outputs, latency = measured
+    return Attempt(plan, replace(trial, inferences=len(outputs), latency=latency), outputs)
 
 
 @dataclass(frozen=True)
@@ -67,6 +88,7 @@ class TrialSpec:
         make: makes a builder with options; it is pickled, with the network and the scales in it.
         options: the options of that builder.
         inputs: judged together.
+        timed: the latency of each engine is measured.
     """
 
     engine: str
@@ -74,6 +96,7 @@ class TrialSpec:
     make: Callable[[BuildOptions], Builder]
     options: BuildOptions
     inputs: Sequence[Feeds]
+    timed: bool = False
 
     def started(self, process: WorkerProcess) -> IsolatedBuilder:
         """Starts a builder in a process; raises EngineUnavailable if it does not start or its figures would differ."""
@@ -222,7 +245,7 @@ class LocalWorkerPool:
             try:
                 if process not in self._builders:
                     self._builders[process] = self._spec.started(process)
-                return attempt(plan, self._builders[process], self._spec.inputs)
+                return attempt(plan, self._builders[process], self._spec.inputs, timed=self._spec.timed)
             except EngineUnavailable:
                 if self._abandoning:
                     raise

@@ -235,6 +235,7 @@ class Layer:
             and BF16 round its float outputs too.
         why_not: the reason in words if the layer is not quantizable, else empty.
         fixed: the precision that the user gave the layer, which no search changes; None for a layer left to the search.
+        refused: the reason in words if the layer is fixed because an engine does not run it in the low precision.
         module, code: its place in a program of PyTorch, see ``model.prepare.Exported``.
     """
 
@@ -250,6 +251,7 @@ class Layer:
     fixed: Precision | None = None
     module: Annotated[str, Column("Module", "Module in PyTorch", rank=1)] = ""
     code: Annotated[str, Column("Source line", "Line of the program that PyTorch exported", rank=2)] = ""
+    refused: str = ""
 
     @property
     def follows(self) -> bool:

@@ -172,6 +172,12 @@ class Network:
         layers = (replace(layer, fixed=precisions.get(layer.index, layer.fixed)) for layer in self.layers)
         return replace(self, layers=tuple(layers))
 
+    def refusing(self, reasons: Mapping[int, str], high: Precision) -> Network:
+        """Returns this network with the layers in ``reasons`` (by index) fixed in ``high``: no engine runs them low."""
+        network = self.fixing(dict.fromkeys(reasons, high))
+        layers = (replace(layer, refused=reasons.get(layer.index, layer.refused)) for layer in network.layers)
+        return replace(network, layers=tuple(layers))
+
     @property
     def is_static(self) -> bool:
         """True if no input has a dynamic axis."""

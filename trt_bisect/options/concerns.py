@@ -500,10 +500,10 @@ class MeasuringOptions(
             return usual_curve(layers) if self.curve == AUTO else self.curve
         return FULL if strategy == EXHAUSTIVE else CULPRITS
 
-    def strategy_on(self, engine: str) -> str:
-        """Returns the strategy on an engine: ``auto`` is the emulation on ONNX Runtime, and else ``bisect``."""
-        usual = EMULATION if engine == "onnxruntime" else BISECT
-        return usual if self.strategy == AUTO else self.strategy
+    @property
+    def asked_strategy(self) -> str:
+        """The strategy that measures the curve: ``auto`` is the emulation."""
+        return EMULATION if self.strategy == AUTO else self.strategy
 
 
 @dataclass(frozen=True, kw_only=True)

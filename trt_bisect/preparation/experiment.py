@@ -18,7 +18,7 @@ from trt_bisect.analyzer.judge import Comparer, Rule
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Builder, BuildOptions, Engine, Outputs, ProfileShapes
-from trt_bisect.builder.engines import ONNXRUNTIME, make_builder, open_builder, typing_of
+from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, choose_engine, make_builder, open_builder, typing_of
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.cache import is_cache_path
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
@@ -29,7 +29,7 @@ from trt_bisect.driver.search import Question
 from trt_bisect.evaluator.evaluators import Compare, Evaluator, RebuildEvaluator, SwitchEvaluator
 from trt_bisect.evaluator.inferences import SHARE_KEPT
 from trt_bisect.evaluator.trial import Trial, TrialStore
-from trt_bisect.evaluator.workers import Cluster, TrialSpec
+from trt_bisect.evaluator.workers import Cluster, TrialSpec, WorkerPool
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import FLOAT_TYPES, FP8
 from trt_bisect.options.concerns import EMULATION, JudgeOptions, MeasuringOptions
@@ -126,6 +126,7 @@ class Setup:
         folder: the run folder; None to keep nothing.
         judged_by: the outputs that plans are judged by instead of the network's own; None without such outputs.
         notes: the notes of the report so far.
+        in_memory: keeps the trials where there is no folder.
         began, started: the start, on the clock of the process and in seconds since the epoch.
     """
 
@@ -140,6 +141,7 @@ class Setup:
     data: GivenData
     began: float = field(default_factory=perf_counter)
     started: float = field(default_factory=time)
+    in_memory: TrialStore = field(default_factory=TrialStore)
     _cluster: Cluster = field(init=False)
 
     @classmethod
@@ -189,7 +191,9 @@ class Setup:
     def builder_for(self, network: Network, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
         """Returns the builder of an engine for all data given; ``feeds`` have the usual shapes."""
         cached = is_cache_path(self.options.calibration)
-        typing = typing_of(engine, self.options.asked_typing, network.low, cached=cached)
+        is_asked = choose_engine(self.options.engine) == engine
+        asked = self.options.asked_typing if is_asked else AUTO
+        typing = typing_of(engine, asked, network.low, cached=cached)
         options, shapes = self._profiled(network, engine, feeds)
         return open_builder(engine, typing, network, ranges.scales, options, shapes)
 
@@ -203,10 +207,17 @@ class Setup:
         store: TrialStore,
     ) -> RebuildEvaluator:
         """Returns the evaluator on whole engines, on workers of the cluster where there is one."""
+        workers = self.workers(network, builder, ranges, feeds)
+        return RebuildEvaluator(network, builder, feeds, compare, store, self.options.high_precision, workers)
+
+    def workers(
+        self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds], *, timed: bool = False
+    ) -> WorkerPool | None:
+        """Returns the workers that try plans on some inputs; None if ``builder`` alone can."""
         options, shapes = self._profiled(network, builder.engine, feeds)
         make = partial(make_builder, builder.engine, builder.typing, network, ranges.scales, profile_shapes=shapes)
-        workers = self._cluster.pool(TrialSpec(builder.engine, builder.versions, make, options, feeds), builder)
-        return RebuildEvaluator(network, builder, feeds, compare, store, self.options.high_precision, workers)
+        spec = TrialSpec(builder.engine, builder.versions, make, options, feeds, timed)
+        return self._cluster.pool(spec, builder)
 
     def _profiled(self, network: Network, engine: str, feeds: Iterable[Feeds]) -> tuple[BuildOptions, ProfileShapes]:
         """The build options and the profile shapes for all data given; ONNX Runtime needs neither of them."""

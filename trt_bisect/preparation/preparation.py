@@ -60,8 +60,11 @@ STAYS_HERE = (
 
 
 @contextmanager
-def prepared(setup: Setup) -> Iterator[Experiment]:
+def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
     """Prepares the measuring of plans, for as long as the journal and the cluster are open.
+
+    Args:
+        emulated: the plans are measured in the emulation, whatever engine is asked for.
 
     Raises:
         BadInput: something given cannot be used.
@@ -71,6 +74,8 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
         engine, strategy = chosen_engine(setup)
         ranges, data = setup.data.ranges(setup.options.calibration)
         say_engine(setup, engine)
+        if emulated and engine != ONNXRUNTIME:
+            engine, strategy = ONNXRUNTIME, EMULATION
         network = usable(setup, setup.read, ranges)
         feeds, about = _judged_inputs(setup, network, engine, ranges, data)
         network = network.with_shapes(facts_for(network, feeds[0]).shapes)
@@ -353,7 +358,7 @@ def _finite_outputs(
 def _store(setup: Setup, open_files: ExitStack, key: str, parts: dict[str, Any]) -> TrialStore:
     """Returns the journal in the run folder, as long as ``open_files`` is open; without a folder a store in memory."""
     if setup.folder is None:
-        return TrialStore()
+        return setup.in_memory.under(key, parts)
     store = open_files.enter_context(Journal(setup.folder, key, parts))
     if store.resumed:
         setup.progress.say(f"Continuing with {store.resumed} trials already measured in {setup.folder}")
@@ -406,4 +411,4 @@ def strategy_for(options: MeasuringOptions, engine: str) -> str:
     if options.followers_round and engine != ONNXRUNTIME:
         problem = f"'--followers int8' is an emulation; on the engine '{engine}' TensorRT decides."
         raise BadInput(problem, "Leave it out, or add --engine onnxruntime.")
-    return options.strategy_on(engine)
+    return options.asked_strategy

@@ -15,6 +15,9 @@ from trt_bisect.support.text import Line
 OFF, OWN, NUDGED = "optimisations off", "own engine", "scales moved by 2e-5"
 DECIDING = (OFF, OWN, NUDGED)
 """The settings of the engine in which a recipe must meet the threshold."""
+ENGINE_PASSES, KERNEL, DIFFUSE = "engine passes", "wrong kernel", "engine loses more"
+SCALES_DIFFER, NOT_NEEDED, BASE_MISSES = "other scales", "not needed on the engine", "base misses"
+"""The kinds of lines on what an engine contradicts in the emulation."""
 PLAIN = "ONNX Runtime's INT8 kernels"
 FOLLOWERS = "followers in INT8"
 """Settings that are reported, and do not decide: another arithmetic than TensorRT's; see ``model.layers``."""
@@ -113,6 +116,33 @@ class DearLayer:
 
 
 @dataclass(frozen=True)
+class EngineFacts:
+    """The figures that NVIDIA engines gave for the plans that the emulation proposed.
+
+    Attributes:
+        engine: ``tensorrt`` or ``tensorrt-rtx``.
+        builds: the number of engines built.
+        base: the similarity of the network without INT8; None if it has no figure.
+        fp16: likewise in FP16; None also where it was not built.
+        int8_emulated: the similarity of full INT8 in the emulation.
+        recipe_emulated: that of the recipe proposed by the emulation.
+        apart_int8: the loss of the engine's outputs in full INT8, judged by those of the emulation.
+        apart_recipe: likewise with the recipe.
+        lines: what contradicts the emulation; the kinds are words above.
+    """
+
+    engine: str
+    builds: int
+    base: float | None
+    fp16: float | None
+    int8_emulated: float | None
+    recipe_emulated: float | None
+    apart_int8: float | None
+    apart_recipe: float | None
+    lines: tuple[Line, ...] = ()
+
+
+@dataclass(frozen=True)
 class AnswerFacts:
     """The answer of a run.
 
@@ -153,6 +183,7 @@ class AnswerFacts:
         not_done: what was not done because the run was stopped, a clause each; empty if it came to its end.
         confidence: what the verdict rests on: inputs, arithmetic, noise, layers that only follow.
         close: noise could reverse the verdict on the recipe.
+        on_engines: what engines said; None where the emulation decides.
     """
 
     judged: int
@@ -180,6 +211,7 @@ class AnswerFacts:
     close: bool = False
     not_done: tuple[str, ...] = ()
     held_out: bool = False
+    on_engines: EngineFacts | None = None
 
     @property
     def free_ranges(self) -> tuple[CalibratorRow, ...]:

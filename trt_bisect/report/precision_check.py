@@ -52,11 +52,15 @@ def unproven(network: Network, trial: Trial) -> dict[int, str]:
     return {k: reason for k, reason in ran.items() if reason in _WHY_UNPROVEN}
 
 
-def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> tuple[str, ...]:
+def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, weak: bool = True) -> tuple[str, ...]:
     """Returns the doubt on a pass whose engine ran low layers in something else, or tells of none; empty without it.
 
     A layer that is fused so that the engine does not tell of it is not enough for a doubt, nor is one on the DLA.
-    ``layers`` are the quantizable ones by index; the trial is on a whole engine.
+
+    Args:
+        layers: the quantizable ones by index.
+        trial: of a whole engine.
+        weak: the engine has weak typing, in which TensorRT chooses.
     """
     if trial.failed:
         return ()
@@ -76,6 +80,8 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> tu
         f"ran in {'a region of unknown precision' if kind == IN_REGION else kind.upper()}"
         for kind in dict.fromkeys(not_low.values())
     ]
+    if not weak:
+        return (f"{ran_low(layers, trial)}: {'; '.join(where)}.",)
     matmuls = sum(layers[k].op_type in _PRODUCTS for k in not_low)
     why = "TensorRT chooses the faster precision; '--typing weak-int8' forbids this." if low == "int8" else ""
     if 2 * matmuls > len(not_low):

@@ -35,7 +35,7 @@ from trt_bisect.support.text import FITTING_TASK, MEMORY, Line, Note, counted, l
 DOUBTED, DATA, PART, RANDOM = "doubted", "data", "part", "random"
 DOUBTING = (DOUBTED, DATA, PART, RANDOM)
 """The kinds of lines that speak against a pass."""
-EXPERIMENT, FIXED = "experiment", "fixed"
+EXPERIMENT, FIXED, NO_KERNEL = "experiment", "fixed", "no kernel"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
 TASK, UNSURE = "task", "unsure"
 FASTER = "faster"
@@ -155,6 +155,9 @@ def _on_plans(
     yield from counted_lines(report, rule, "full " + low)
     yield from _scale_lines(network)
     yield from _base_alone(report, network, rule, nothing)
+    if answer.on_engines is not None:
+        for line in answer.on_engines.lines:
+            yield Line(line.kind, f"ENGINE: {line.text}", line.layers)
     if not recipe.meets:
         if not answer.not_done:
             kept = f"{listed(recipe.high) or 'no layer'} in high precision"
@@ -263,7 +266,7 @@ def fixed_text(network: Network) -> str:
     """Returns the layers whose precision the user fixed, and the number of scales; empty without any."""
     by_precision: dict[str, list[str]] = {}
     for layer in network.layers:
-        if layer.fixed is not None:
+        if layer.fixed is not None and not layer.refused:
             by_precision.setdefault(_SIDES.get(layer.fixed, str(layer.fixed).upper()), []).append(layer.name)
     parts = [f"{listed(names, _NAMED)} in {precision}" for precision, names in sorted(by_precision.items())]
     return "; ".join([*parts, *([counted(len(network.scales), "scale")] if network.scales else [])])
@@ -280,9 +283,15 @@ def fixed_lines(network: Network) -> Iterator[Line]:
     elif sides := [layer.name for layer in network.layers if layer.fixed in _SIDES]:
         text = f"{listed(sides, _NAMED)} with one side alone in {low}, emulated only: no engine is asked for that."
         yield _line(EXPERIMENT, text, sides)
+    others = f"'Full {low}' means all other layers in {low}."
     if fixed:
-        layers = [layer.name for layer in network.layers if layer.fixed is not None]
-        yield _line(FIXED, f"you fixed {fixed}. 'Full {low}' means all other layers in {low}.", layers)
+        layers = [layer.name for layer in network.layers if layer.fixed is not None and not layer.refused]
+        yield _line(FIXED, f"you fixed {fixed}. {others}", layers)
+    refused = [layer for layer in network.layers if layer.refused]
+    if refused:
+        names = [layer.name for layer in refused]
+        text = f"{listed(names, _NAMED)} in {str(refused[0].fixed).upper()}: {refused[0].refused}. {others}"
+        yield _line(NO_KERNEL, text, names)
 
 
 def accuracy_line(accuracy: Accuracies) -> Line:
@@ -337,6 +346,8 @@ def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
 
 def _other_ranges(answer: AnswerFacts, text: Callable[[float], str], low: str) -> Iterator[Line]:
     """Yields a line if the first calibrator misses the threshold and another one restores the accuracy."""
+    if answer.on_engines is not None:  # the calibrators were tried in the emulation
+        return
     first = answer.calibrators[0] if answer.calibrators else None
     if first is not None and not first.chosen and not first.meets:
         misses = f"misses the threshold ({_figure(first.similarity, text)}): use the recipe's scales."

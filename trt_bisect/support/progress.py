@@ -97,9 +97,13 @@ class TimeLimited:
         """Tells the time left, which ends with the limit."""
         self._shown.left(None if seconds is None else min(seconds, max(self._ends - perf_counter(), 0.0)))
 
-    def _check(self) -> None:
-        if perf_counter() > self._ends and not self.is_lifted:
+    def refuse(self, seconds: float) -> None:
+        """Raises TimeUp if a step of some seconds that begins now would end after the limit."""
+        if perf_counter() + seconds > self._ends and not self.is_lifted:
             raise TimeUp
+
+    def _check(self) -> None:
+        self.refuse(0.0)
 
 
 @contextmanager
@@ -110,6 +114,12 @@ def lifted(shown: Progress) -> Iterator[None]:
     yield
     if isinstance(shown, TimeLimited):
         shown.is_lifted = False
+
+
+def fits(shown: Progress, seconds: float) -> None:
+    """Raises TimeUp if a step of some seconds that begins now would end after the time limit of a display."""
+    if isinstance(shown, TimeLimited):
+        shown.refuse(seconds)
 
 
 class RichProgress:

@@ -137,8 +137,8 @@ class RunTrials:
         return self.experiment.whole.canonical(plan).key()
 
 
-def asked_report(setup: Setup, experiment: Experiment, options: RunOptions, command: str) -> Report:
-    """Returns the report of a run that has measured nothing yet: its question."""
+def asked_report(setup: Setup, experiment: Experiment, options: RunOptions, command: str, engine: str) -> Report:
+    """Returns the report of a run that has measured nothing yet: its question; ``engine`` will decide."""
     network, builder = experiment.network, experiment.builder
     blank = unmeasured_report(options, experiment.rule, network.source, network, command, setup.started)
     return replace(
@@ -151,7 +151,7 @@ def asked_report(setup: Setup, experiment: Experiment, options: RunOptions, comm
         state=RUNNING,
         ranges=_ranges_facts(experiment, experiment),
         inputs=experiment.about,
-        refused=_refused(experiment, options),
+        refused=_refused(experiment, options) if engine == ONNXRUNTIME else (),
         notes=tuple(dict.fromkeys(setup.notes)),
         network=setup.read.digest(),
         **_fingerprint(experiment),
@@ -159,9 +159,7 @@ def asked_report(setup: Setup, experiment: Experiment, options: RunOptions, comm
 
 
 def _refused(experiment: Experiment, options: RunOptions) -> tuple[Line, ...]:
-    """Returns why TensorRT cannot build the network in FP32; an NVIDIA engine that was built has answered that."""
-    if experiment.builder.engine != ONNXRUNTIME:
-        return ()
+    """Returns why TensorRT cannot build the network in FP32; where its engine decides, that has the answer."""
     writer = PlanWriter(experiment.network, {}, GraphTarget.TENSORRT)
     written = writer.write(experiment.network.free_plan())
     graph = FileGraph.of(written.model, experiment.network.source, written.weights)
@@ -232,7 +230,7 @@ def blank_row(layer: Layer, precision: str) -> LayerRow:
         asked=precision,
         ran="",
         recipe=precision,
-        why_not=layer.why_not,
+        why_not=layer.why_not or layer.refused,
         fixed=str(layer.fixed or ""),
         module=layer.module,
         code=layer.code,
@@ -250,7 +248,7 @@ def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files
     experiment, full, members = of_user.experiment, of_user.full, of_user.members
     rule, network = experiment.rule, experiment.network
     recipe = recipe_of(setup, options, answer) if files else None
-    trials = RunTrials({**first.store.trials, **of_curve.store.trials}, of_curve)
+    trials = _trials_of_curve(first, of_curve)
     measured = all_trials(first, of_curve, experiment, answer.experiment)
     plans, builds, inferences = counts(measured)
     where = " (in the recipe without changes)" if answer is not of_user else ""
@@ -266,7 +264,7 @@ def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files
         *blank.notes,
         *_curve_notes(of_curve, curve, experiment),
         *refused_by_default(answer),
-        *_notes(answer, curve, trials),
+        *_notes(answer, curve, trials if answer.engines is None else RunTrials(experiment.store.trials, experiment)),
         *float_kernel_notes(network, full, answer.restored, blank.latency),
         *noted(RECIPE, recipe.notes if recipe else ()),
     ]
@@ -292,11 +290,34 @@ def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files
         peak_bytes=peak_bytes(),
         seconds=seconds_of(setup, measured),
     )
-    report = replace(report, verdict=_verdict(report, answer, trials))
-    lines = verdict_lines(report, network, rule, curve.findings, curve.nothing, full)
+    report = _on_engine(replace(report, verdict=_verdict(report, answer, trials)), answer)
+    nothing = curve.nothing if answer.engines is None else answer.engines.base
+    lines = verdict_lines(report, network, rule, curve.findings, nothing, full)
     notes = [note for note in report.notes if note.kind != FITTING_TASK]
     report = replace(report, lines=lines, notes=tuple(notes))
     return report.changed(files=recipe, graph=graph_of(network, experiment.ranges.scales)) if files else report
+
+
+def _trials_of_curve(first: Experiment, of_curve: Experiment) -> RunTrials:
+    """Returns the trials that may be those of the curve: of its own engine alone, where that is another one."""
+    if first.builder.engine == of_curve.builder.engine:
+        return RunTrials({**first.store.trials, **of_curve.store.trials}, of_curve)
+    return RunTrials(of_curve.store.trials, of_curve)
+
+
+def _on_engine(report: Report, answer: Answer) -> Report:
+    """Returns the report with the engine that decided; the report itself where that was the emulation."""
+    if answer.engines is None:
+        return report
+    builder = answer.experiment.builder
+    return replace(
+        report,
+        engine=builder.engine,
+        typing=builder.typing,
+        arithmetic=builder.arithmetic,
+        versions={**versions(), **builder.versions},
+        builds=answer.engines.builds,
+    )
 
 
 def _inputs_of(blank: Report, answer: Answer) -> JudgedInputs:
@@ -422,6 +443,8 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int,
     shapes: dict[str, Shape] = {spec.name: spec.shape for spec in network.outputs}
     shapes |= {name: layer.shape for layer in network.layers for name in layer.outputs[:1] if layer.shape}
     culprits = set(of_user.members)
+    if answer.engines is not None:
+        rows = [_with_ran(row, of_user.full, str(plan.low)) for row in rows]
     return tuple(
         replace(
             row,
@@ -436,6 +459,15 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int,
     )
 
 
+def _with_ran(row: LayerRow, full: Trial, low: str) -> LayerRow:
+    """Returns the row of a layer with what the engine of full INT8 ran it in."""
+    if not row.quantizable or row.fixed:
+        return row
+    ran = full.ran.get(row.index, "")
+    obeyed = ran == low if ran and ran not in UNPROVEN else None
+    return replace(row, asked=low, ran=ran, obeyed=obeyed)
+
+
 def _curve_notes(experiment: Experiment, curve: Curve, answer: Experiment) -> list[Note]:
     """Returns notes on the boundaries that an adaptive curve leaves out, and on ranges that are not the answer's."""
     steps, notes = curve.findings.steps, list[Note]()
@@ -445,6 +477,9 @@ def _curve_notes(experiment: Experiment, curve: Curve, answer: Experiment) -> li
             f"the curve is adaptive: {measured} of {layers} boundaries were measured, all of them where the loss "
             "changes; the others have no figure (--curve full measures them)"
         )
+        notes.append(Note(ADAPTIVE_CURVE, text))
+    if steps and experiment.builder.engine != answer.builder.engine:
+        text = f"the curve is emulated; verdict, recipe and put backs are measured with {answer.builder.engine}"
         notes.append(Note(ADAPTIVE_CURVE, text))
     if steps and experiment.ranges.digest() != answer.ranges.digest():
         text = (

@@ -340,7 +340,7 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
         notes=tuple(notes),
         seconds=seconds,
         plans=report.plans + more[0],
-        builds=report.builds + more[1],
+        builds=report.builds + (more[1] if report.arithmetic == EMULATED else 0),
         inferences=report.inferences + more[2],
     )
 

@@ -16,19 +16,20 @@ from trt_bisect.answer.accuracy import AskedAccuracy, asked_accuracy, chance_war
 from trt_bisect.answer.answer import AnswerSearch, answer_search, measure_front
 from trt_bisect.answer.candidates import with_changes
 from trt_bisect.answer.each_alone import priced
-from trt_bisect.answer.result import Answer, setting_of
+from trt_bisect.answer.on_engines import NoKernels, OnEngines
+from trt_bisect.answer.result import Answer, latencies_of, setting_of
 from trt_bisect.answer.search import predicted_times
 from trt_bisect.builder.base import EMULATED
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.commands.run import build_report as reporting, live as under_way
 from trt_bisect.commands.run.build_report import Searched
 from trt_bisect.commands.run.save_tensors import refuse_tensors, save_boundaries, save_tensors
 from trt_bisect.commands.run.search import Curve, CurveSearch
 from trt_bisect.errors import NothingMeasured, lacks_room
 from trt_bisect.evaluator.accuracy import ACCURACY
-from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.evaluator.trial import UNTRIED
 from trt_bisect.model.network import GivenModel, Network
-from trt_bisect.options.concerns import EXPLAIN_NOTHING, RunOptions
+from trt_bisect.options.concerns import EMULATION, EXPLAIN_NOTHING, RunOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.options.kinds import parse_time
 from trt_bisect.precision import Precision
@@ -53,7 +54,7 @@ from trt_bisect.support.progress import (
     lifted,
     other_stages,
 )
-from trt_bisect.support.text import TENSORS, noted
+from trt_bisect.support.text import TENSORS, listed, noted
 
 
 @takes(RunOptions)
@@ -91,7 +92,8 @@ def run(model: GivenModel, options: RunOptions, command: str = "") -> Report:
             raise under_way.StoppedRun(under_way.save_report(report, folder, live, shown)) from stop
         try:
             blank = partial(blank, model=network.source, network=network, started=setup.started)
-            return _Run(setup, options, command, folder, live, board, blank).report()
+            engine = choose_engine(options.engine)
+            return _Run(setup, options, command, folder, live, board, blank, engine).report()
         except TimeUp as end:
             raise NothingMeasured(
                 f"--time-limit {options.time_limit} ended the run before full {network.low.title} was measured.",
@@ -105,6 +107,7 @@ class _Run:
 
     Attributes:
         blank: returns the report with nothing measured, before the experiment is ready.
+        engine: the engine that decides.
         written: the texts of the recipe whose files this run has written; None without them.
         kept_until: a cheaper recipe is not written before then, as that would take too large a share of the time.
         latest: the report so far and the answer that it has; None before full INT8 is known on all inputs.
@@ -112,6 +115,7 @@ class _Run:
         search: the search of the answer; None before it is ready.
         accuracy: the accuracy that is told or decides; None without labels or an accuracy function.
         changes: a network that loses less is being searched.
+        on_engines: engines are deciding.
         verdict: the report with its verdict; None before there is one.
         is_explained: nothing is missing in ``verdict``.
     """
@@ -123,6 +127,7 @@ class _Run:
     live: under_way.Live
     board: Board | None
     blank: Callable[[], Report]
+    engine: str
     written: Mapping[str, str] | None = None
     kept_until: float = 0.0
     latest: tuple[Report, Answer] | None = None
@@ -130,6 +135,7 @@ class _Run:
     search: AnswerSearch | None = None
     accuracy: AskedAccuracy | None = None
     changes: bool = False
+    on_engines: OnEngines | None = None
     verdict: Report | None = None
     is_explained: bool = False
 
@@ -150,12 +156,29 @@ class _Run:
                 return self._end(stop)
 
     def _measured(self, stack: ExitStack) -> Report:
-        """Returns the report of a run that nobody stops: all of it, from start to end."""
-        first = stack.enter_context(prepared(self.setup))
+        """Returns the report of a run that nobody stops: all of it, again where the engine refuses layers in INT8."""
+        while True:
+            try:
+                return self._measured_once(stack)
+            except NoKernels as refused:
+                stack.close()
+                self._keep_high(refused.reasons)
+
+    def _keep_high(self, reasons: Mapping[int, str]) -> None:
+        """Keeps layers high in all plans, and says so."""
+        setup = self.setup
+        names = [setup.read.layers[k].name for k in reasons]
+        (reason,) = dict.fromkeys(reasons.values())
+        setup.read = setup.read.refusing(reasons, self.options.high_precision)
+        setup.progress.say(f"NO KERNEL: {listed(names, 4)} high in all plans: {reason}")
+        self.searched = self.search = self.on_engines = self.latest = None
+
+    def _measured_once(self, stack: ExitStack) -> Report:
+        first = stack.enter_context(prepared(self.setup, emulated=True))
         searched = self.searched = Searched(self._asked(first), first, first)
         self._continue(searched)
         self._announce(first)
-        refuse_tensors(self.options, self.folder, first.builder.engine)
+        refuse_tensors(self.options, self.folder, self.engine)
         search = self._answer_search(stack, first)
         deploying = self._find_answer(search, searched)
         with lifted(self.setup.progress):
@@ -196,7 +219,7 @@ class _Run:
                 (self.folder / FOLDER / PLAN).unlink(missing_ok=True)
 
     def _asked(self, experiment: Experiment) -> Report:
-        return reporting.asked_report(self.setup, experiment, self.options, self.command)
+        return reporting.asked_report(self.setup, experiment, self.options, self.command, self.engine)
 
     def _announce(self, experiment: Experiment) -> None:
         if self.folder is not None:
@@ -252,12 +275,23 @@ class _Run:
         answer = searched.answer = priced(search.plans, searched.answer)
         if curve_first:
             searched.gains = search.alone.gains(answer, searched.suspects)
-        if self.options.as_is:
-            return search
-        self.changes = True
-        deploying, searched.answer = with_changes(search, answer) or (search, answer)
-        self.changes = False
+        deploying = search
+        if not self.options.as_is:
+            self.changes = True
+            deploying, searched.answer = with_changes(search, answer) or (search, answer)
+            self.changes = False
+        if self.engine != ONNXRUNTIME:
+            self._decide_on_engines(deploying, search, searched)
         return deploying
+
+    def _decide_on_engines(self, deploying: AnswerSearch, search: AnswerSearch, searched: Searched) -> None:
+        """Builds engines for the answer of the emulation, which is the report so far until they have decided."""
+        accuracy = self.accuracy if search.target is self.accuracy else None
+        deploying.plans.give_back()
+        self.on_engines = OnEngines(deploying, search, searched.found, self.engine, accuracy)
+        self._so_far(self.on_engines.so_far())
+        searched.answer = self.on_engines.decide()
+        self.on_engines = None
 
     def _measure_curve(self, search: AnswerSearch, searched: Searched) -> None:
         search.plans.give_back()
@@ -273,8 +307,7 @@ class _Run:
         """Measures the latencies of the answer, and its overflows."""
         experiment, plan, memory = searched.found.experiment, searched.found.recipe.plan, self.options.memory_bytes
         network, emulated = experiment.network, experiment.builder.arithmetic == EMULATED
-        high, shown = self.options.high_precision, self.setup.progress
-        latency = measure_latencies(experiment.builder, network, plan, high, experiment.feeds[0], shown)
+        latency = latencies_of(searched.found)
         predicted = predicted_times(self.options, experiment, plan)
         overflows = overflows_of(network, experiment.feeds, memory)
         notes = (*searched.report.notes, *overflow_notes(network, overflows, emulated=emulated))
@@ -288,7 +321,10 @@ class _Run:
         experiment, around = searched.found.experiment, searched.found.around_fp16
         network, rule = experiment.network, experiment.rule
         emulated = experiment.builder.arithmetic == EMULATED
+        engines = searched.found.engines
         nothing = searched.curve.nothing if searched.curve else UNTRIED
+        if engines is not None:
+            nothing = engines.base
         if around is not None and (around.similarity is None or rule.metric.loss(around.similarity) > rule.budget):
             network = replace(network, base=Precision.FP16)
         if network is not experiment.network or summary.base_misses(network, rule, nothing):
@@ -308,7 +344,7 @@ class _Run:
     def _with_front(self, deploying: AnswerSearch, searched: Searched, report: Report) -> Report:
         if not self.options.front:
             return report
-        searched.report = replace(searched.report, front=measure_front(deploying, searched.found))
+        searched.report = replace(searched.report, front=measure_front(deploying, searched.found.emulated))
         deploying.plans.give_back()
         return self._with_more(searched, report)
 
@@ -321,7 +357,7 @@ class _Run:
         if searched.curve is None:
             self.setup.forecast.begins(CURVE)
             self.latest = report, of_user
-            searched.of_curve = self.setup.with_curve(of_user.experiment)
+            searched.of_curve = self._with_curve_of(searched.found)
             self._announce(searched.of_curve)
             self._measure_curve(search, searched)
             searched.gains = search.alone.gains(of_user, searched.suspects)
@@ -332,6 +368,15 @@ class _Run:
             notes = save_boundaries(self.options, of_user, searched.curve.findings, self.folder, shown)
             report = self.verdict = report.changed(notes=(*report.notes, *noted(TENSORS, notes)))
         return report
+
+    def _with_curve_of(self, answer: Answer) -> Experiment:
+        """Returns the experiment that measures the curve: whole engines where the strategy asks for them."""
+        strategy = self.options.asked_strategy
+        if answer.engines is None or strategy == EMULATION:
+            return self.setup.with_curve(answer.emulated.of_user.experiment)
+        experiment = answer.of_user.experiment
+        curve = self.options.curve_of(strategy, len(experiment.network.movable))
+        return replace(experiment, strategy=strategy, curve=curve)
 
     def _with_more(self, searched: Searched, report: Report) -> Report:
         """Returns a report with all that was measured since its verdict, and keeps it."""
@@ -347,7 +392,7 @@ class _Run:
         from trt_bisect.commands.run.explain import explained
 
         self.setup.forecast.begins(EXPLAINING)
-        self.verdict = explained(search.plans, searched.found.of_user, report, self.options)
+        self.verdict = explained(search.plans, searched.found.emulated.of_user, report, self.options)
         return self.verdict
 
     def _pictured(self, searched: Searched, report: Report) -> Report:
@@ -355,7 +400,7 @@ class _Run:
             return report
         from trt_bisect.commands.run.pictures import pictured
 
-        self.verdict = pictured(searched.found, report, self.folder, self.setup.progress)
+        self.verdict = pictured(searched.found.emulated, report, self.folder, self.setup.progress)
         return self.verdict
 
     def _write_logs(self, searched: Searched, report: Report) -> None:
@@ -435,7 +480,10 @@ class _Run:
         """Returns what a stopped search knows; None if full INT8 is not known on all inputs. See ``_left``."""
         if self.searched is None or self.search is None:
             return None
-        answer = self.searched.answer or self.search.so_far(measures=measures)
+        if self.on_engines is not None:
+            answer: Answer | None = self.on_engines.so_far()
+        else:
+            answer = self.searched.answer or self.search.so_far(measures=measures)
         return None if answer is None else self._with_answer(self.searched, answer, kind, measures=measures)
 
     def _so_far(self, answer: Answer) -> None:

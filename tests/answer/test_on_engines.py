@@ -1,0 +1,157 @@
+"""Engines decide what the emulation proposes: which engines a run builds, and what they change of its answer."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import trt_bisect
+from benchmarks.builds.standin import Difference, StandIn
+from trt_bisect.evaluator import workers
+from trt_bisect.support.progress import Silent
+
+NOTHING = Difference()
+KINDS = {"full INT8", "all in fp32", "all in fp16", "all in INT8 but ip2 in fp32"}
+"""The engines of a run without a contradiction: full INT8 is the recipe with its only layer put back, too."""
+
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "lenet"
+
+
+@pytest.fixture
+def decided():
+    """Runs the planted LeNet, whose culprit is ``ip2``, on a stand-in; returns the report and the stand-in."""
+
+    def run(difference=NOTHING, **options):
+        standin = options.pop("standin", None) or StandIn(difference)
+        with standin.installed():
+            how = {"engine": "tensorrt", "explain": "none", **options}
+            report = trt_bisect.run(SAMPLES / "lenet_planted.onnx", SAMPLES / "calibration.npz", **how)
+        return report, standin
+
+    return run
+
+
+def built(standin):
+    return [build.text.split(" (")[0] for build in standin.builds]
+
+
+def line_kinds(report):
+    return [line.kind for line in report.answer.on_engines.lines]
+
+
+def test_without_a_contradiction_four_engines_are_built(decided):
+    report, standin = decided()
+    assert sorted(built(standin)) == sorted(KINDS)
+    assert (report.verdict, report.culprits, report.recipe.high) == ("fails", ("ip2",), ("ip2",))
+    assert (report.engine, report.arithmetic, report.builds) == ("tensorrt", "measured", 4)
+    assert {plan: timed.mean_ms for plan, timed in report.latency.items()} == {
+        "fp32": 2.0,
+        "fp16": 2.0,
+        "int8": 1.0,
+        "recipe": pytest.approx(1 + 1 / 6),
+    }
+    assert report.answer.unseen.inputs == 40
+    assert line_kinds(report) == []
+    assert report.answer.on_engines.apart_recipe < 1e-4
+
+
+def test_a_pass_that_the_emulation_fails_is_doubted_and_the_layer_that_disobeys_is_named(decided):
+    report, standin = decided(Difference(disobeys=("ip2",)))
+    assert "only ip2 in INT8" in built(standin)
+    assert report.verdict == "passes with doubts"
+    assert line_kinds(report) == ["engine passes"]
+    (doubt,) = report.doubts
+    assert "does not run 'ip2' in INT8" in doubt
+
+
+def test_an_engine_that_tells_what_it_ran_needs_no_engine_more(decided):
+    report, standin = decided(Difference(disobeys=("ip2",), tells=True))
+    assert "only ip2 in INT8" not in built(standin)
+    assert report.verdict == "passes with doubts"
+    assert any("'ip2' ran in FP32" in doubt for doubt in report.doubts)
+
+
+def test_a_wrong_kernel_is_named_apart_from_the_culprits(decided):
+    report, standin = decided(Difference(wrong={"conv2": 0.5}))
+    (line,) = report.answer.on_engines.lines
+    assert (line.kind, line.layers) == ("wrong kernel", ("conv2",))
+    assert (report.culprits, report.recipe.high) == (("ip2",), ("conv2", "ip2"))
+    assert len(standin.builds) == standin.distinct <= 8
+
+
+def test_a_layer_without_a_kernel_stays_high_with_the_reason(decided):
+    report, standin = decided(Difference(refuses=("ip1",)))
+    row = next(row for row in report.layers if row.name == "ip1")
+    assert "no INT8 kernel" in row.why_not
+    assert row.recipe == "fp32"
+    assert report.culprits == ("ip2",)
+    assert report.answer.cost > 0.17, "ip1 has 17 % of the multiply-adds, and is paid for"
+    assert len(standin.builds) == standin.distinct == 5
+    assert sum(build.refused for build in standin.builds) == 1
+
+
+def test_a_base_that_misses_ends_the_builds(decided):
+    """FP16 overflows behind the planted culprit, so that nothing is left to compare."""
+    report, standin = decided(Difference(base16=True), threshold=0.999999999)
+    assert built(standin) == ["all in fp32", "full INT8"]
+    assert (report.verdict, report.recipe.meets, line_kinds(report)) == ("fails", False, ["base misses"])
+
+
+def test_scales_of_another_engine_are_told_instead_of_a_kernel(decided):
+    report, _ = decided(Difference(scales=(0.3, 0.6)))
+    assert (report.verdict, report.recipe.meets, line_kinds(report)) == ("fails", False, ["other scales"])
+
+
+def test_a_layer_that_the_engine_does_not_need_goes_to_int8(decided):
+    """Two layers are weak on this threshold in the emulation; an engine that runs one in FP32 needs only the other."""
+    report, _ = decided(Difference(disobeys=("conv2",)), threshold=0.99999, as_is=True)
+    emulated = trt_recipe(decided)
+    assert "conv2" in emulated
+    assert "conv2" not in report.recipe.high
+    assert "not needed on the engine" in line_kinds(report)
+
+
+def trt_recipe(decided):
+    report, _ = decided(threshold=0.99999, as_is=True)
+    return report.recipe.high
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_a_run_stopped_at_any_build_builds_no_plan_twice(decided, tmp_path, at):
+    """The wrong kernel takes eight engines. The build under way is lost with the process, and comes again."""
+    difference, count = Difference(wrong={"conv2": 0.5}), 0
+
+    def stop(_build):
+        nonlocal count
+        count += 1
+        if count == at + 1:
+            raise KeyboardInterrupt
+
+    first = StandIn(difference, before_build=stop)
+    with pytest.raises(KeyboardInterrupt):
+        decided(standin=first, output=tmp_path / "run")
+    stopped = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert stopped["stopped"] == "interrupted"
+    assert stopped["recipe"]["high"], "the emulation's recipe is known before any engine"
+    report, second = decided(difference, output=tmp_path / "run")
+    keys = [build.key for build in (*first.builds, *second.builds)]
+    assert len(keys) == len(set(keys)) == 8
+    assert report.builds == 8
+
+
+def test_a_time_limit_begins_no_build_that_it_would_cut_off(decided, tmp_path, monkeypatch):
+    """An hour of limit, and builds that claim two: the second one is not begun."""
+    tried = workers.tried
+
+    def slow(*arguments):
+        trial, result = tried(*arguments)
+        return replace(trial, build_seconds=7200.0), result
+
+    monkeypatch.setattr(workers, "tried", slow)
+    report, standin = decided(time_limit="1h", output=tmp_path / "run", progress=Silent())
+    assert built(standin) == ["all in fp32"]
+    assert report.stopped == "time limit"
+    assert (report.engine, report.recipe.high) == ("onnxruntime", ("ip2",))
+    assert "no engine of tensorrt has confirmed the recipe" in report.answer.not_done

@@ -1,0 +1,541 @@
+"""Engines decide what the emulation proposes.
+
+A build takes seconds on a workstation and minutes on a Jetson. The emulation costs no build, so the whole search runs
+there. Engines are built for the plans that decide, each once:
+
+    base ------> full INT8 ------> recipe -------> each unit of it put back in INT8
+    |            |                 |               |
+    misses:      passes, and the   misses: mend    holds: the unit is not needed, and goes to INT8
+    the end      emulation fails:
+                 each unit alone
+
+Mend. Where a recipe misses, the engine computes something otherwise than its file says. The distance between the
+outputs of engine and emulation for the *same* plan shows where: beside the recipe, the first n other units are in INT8
+and the rest is high, and bisection finds the n at which the distance arises. That unit stays high. If the distance does
+not at least halve by that, the difference has no single place: then the recipe grows by the units that lose most alone
+in the emulation for their cost, twice as many each time, and halving finds the smallest number that holds. If half of
+all units are not enough, the engine does not compute with these scales, and the search ends.
+
+Refused. A layer that no engine builds in INT8 is found by bisection on failed builds, unless the message names it. The
+search is then made again with that layer high (``NoKernels``).
+
+Invariants. The verdict and every figure of a unit put back are measured on engines, on all inputs given. No plan is
+built twice, also after a stop: the trials are in the journal. Without a contradiction a run builds base, full INT8, the
+recipe and as many engines as the recipe has units; with one unit, that put back is full INT8.
+
+Source of the rule: measured on stand-ins for engines, ``python -m benchmarks.builds``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+
+from trt_bisect.answer.accuracy import AskedAccuracy
+from trt_bisect.answer.answer import AnswerSearch
+from trt_bisect.answer.plans import AnswerPlans
+from trt_bisect.answer.result import Answer, EngineResult, similarity_of
+from trt_bisect.answer.validation import Checked, PutBack, Recipe
+from trt_bisect.builder.base import Outputs
+from trt_bisect.data.feeds import Spill
+from trt_bisect.driver.local_search import FEW_UNITS
+from trt_bisect.driver.search_space import Kept, Space
+from trt_bisect.errors import NothingMeasured, TrialFailed
+from trt_bisect.evaluator.evaluators import EngineEvaluator, EngineJudge
+from trt_bisect.evaluator.trial import BUILD_FAILED, INFERENCE_FAILED, MEASURED, Trial
+from trt_bisect.model.quantizer import FLOAT_TYPES
+from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.report.answer import BASE_MISSES, DIFFUSE, ENGINE_PASSES, KERNEL, NOT_NEEDED, OWN, SCALES_DIFFER
+from trt_bisect.runs.cached_inputs import fingerprint
+from trt_bisect.support.progress import Progress, fits
+from trt_bisect.support.text import Line, counted, listed
+
+APART = 0.5
+"""The engine computes a plan as the emulation does if the loss between their outputs is at most this share of that
+allowed."""
+HALVES = 0.5
+"""A single unit is to blame for a difference if without it at most this share is left."""
+MOST_HIGH = 0.5
+"""The share of the units up to which a recipe grows."""
+_NAMED = 3
+_OBEYS = 0.1
+"""A unit that loses less than this share of what it loses in the emulation is not run in INT8."""
+_REFUSED = (BUILD_FAILED, INFERENCE_FAILED)
+"""The outcomes of a plan that the engine does not run, whenever it is tried."""
+
+
+class NoKernels(Exception):
+    """The engine builds some layers in no INT8: the search has to be made with them high.
+
+    Attributes:
+        reasons: by index of the layer, why it stays high.
+    """
+
+    def __init__(self, reasons: dict[int, str]) -> None:
+        super().__init__(reasons)
+        self.reasons = reasons
+
+
+def engine_experiment(plans: AnswerPlans, emulated: Experiment, engine: str) -> Experiment:
+    """Returns the experiment of an emulated one on an NVIDIA engine: all inputs given are judged together.
+
+    Raises:
+        EngineUnavailable: the engine does not start here.
+    """
+    setup, network, ranges = plans.setup, emulated.network, emulated.ranges
+    given, unseen, memory = plans.inputs.given, plans.unseen, setup.options.memory_bytes // 4
+    held_out = [] if unseen is None else list(unseen.feeds)
+    feeds = [*given.feeds, *held_out]
+    builder = setup.builder_for(network, engine, ranges, feeds)
+    parts = setup.fingerprint_parts(network, builder, ranges, feeds)
+    if "reference" in emulated.parts:
+        parts["reference"] = emulated.parts["reference"]
+    key = fingerprint(parts)
+    store = plans.experiment.store.under(key, parts)
+
+    def apart(plan: PrecisionPlan, outputs: Sequence[Outputs]) -> float:
+        try:
+            with Spill(memory) as spill, plans.runner(ranges).opened(plan) as infer:
+                references = [spill.kept(infer(sample)) for sample in given.feeds]
+                figures = emulated.comparison_with(references, deciding=True)(outputs)
+        except TrialFailed:
+            return math.inf
+        loss = emulated.rule.loss(Trial("", MEASURED).judged(figures))
+        return math.inf if loss is None else loss
+
+    compare = emulated.comparison_with(given.references, given.feeds)
+    of_held_out = compare if unseen is None else emulated.comparison_with(unseen.references, unseen.feeds)
+    evaluator = EngineEvaluator(
+        network,
+        builder,
+        given.feeds,
+        held_out,
+        EngineJudge(compare, of_held_out, apart),
+        store,
+        setup.options.high_precision,
+        setup.workers(network, builder, ranges, feeds, timed=True),
+        memory,
+    )
+    return replace(
+        emulated,
+        feeds=list(given.feeds),
+        references=given.references,
+        compare=compare,
+        builder=builder,
+        store=store,
+        evaluator=evaluator,
+        key=key,
+        parts=parts,
+    )
+
+
+@dataclass
+class OnEngines:
+    """Decides on engines.
+
+    Attributes:
+        search: the search that found the recipe.
+        of_user: the search on the user's network, where the recipe has a changed one; else ``search``.
+        proposal: the answer of the emulation.
+        engine: the name of the engine.
+        accuracy: decides instead of the similarity; None where that does.
+        experiment: the recipe's network and ranges on the engine.
+        user: the user's network on the engine.
+        base: the trial with no layer in INT8; None before it is measured. Likewise ``full``, of full INT8, and
+            ``fp16``, of all in FP16.
+        kept: the units of the recipe that the search is at.
+        holding: those of the last recipe that was measured to hold, or, within a budget, was measured; None before.
+        kernels: the units of the recipe that the engine computes otherwise than its file says.
+        put_back: by unit of ``kept``, the recipe with the unit in INT8.
+        lines: what contradicts the emulation.
+    """
+
+    search: AnswerSearch
+    of_user: AnswerSearch
+    proposal: Answer
+    engine: str
+    accuracy: AskedAccuracy | None
+    base: Trial | None = None
+    full: Trial | None = None
+    fp16: Trial | None = None
+    holding: Kept | None = None
+    kernels: Kept = frozenset()
+    put_back: dict[int, PutBack] = field(default_factory=dict)
+    lines: list[Line] = field(default_factory=list)
+    _trials: dict[tuple[str, str], Trial] = field(default_factory=dict)
+    _total: int = 0
+
+    def __post_init__(self) -> None:
+        proposal = self.proposal
+        self.kept = proposal.recipe.kept
+        self.experiment = self.user = self._on_engine(self.search, proposal)
+        if proposal.own is not None:
+            self.user = self._on_engine(self.of_user, proposal.own)
+
+    def _on_engine(self, search: AnswerSearch, answer: Answer) -> Experiment:
+        experiment = engine_experiment(search.plans, answer.experiment, self.engine)
+        if self.accuracy is not None:
+            _evaluator(experiment).further = self.accuracy.measure_open(experiment)
+        return experiment
+
+    @property
+    def space(self) -> Space:
+        """The units to choose from."""
+        return self.proposal.recipe.space
+
+    @property
+    def budget(self) -> float:
+        """The largest loss that is good."""
+        return self.space.budget
+
+    @property
+    def built(self) -> int:
+        """The number of engines built, in earlier sittings of the run too."""
+        return sum(trial.builds for trial in self._trials.values())
+
+    def decide(self) -> Answer:
+        """Builds the engines, and returns the answer that they give.
+
+        Raises:
+            NoKernels: the engine builds some layers in no INT8.
+            NothingMeasured: the engine does not build the network without INT8.
+            TimeUp: the next build would end after the time limit.
+        """
+        units = len(self.kept)
+        has_fp16 = self.user.network.low.precision not in FLOAT_TYPES
+        self._total = 2 + has_fp16 + (0 if units == 0 else 1 if units == 1 else units + 1)
+        self._progress.stage(f"Building engines with {self.engine}", self._total)
+        self.base = self._built("the base", self.experiment, self._without_low)
+        if self.base.failed:
+            raise NothingMeasured(
+                f"{self.engine} does not build the network without INT8: {self.base.message}",
+                "Build it with trtexec alone; 'trt-bisect check' lists what TensorRT refuses.",
+            )
+        full_plan = self.of_user.plans.full
+        self.full = self._built("full INT8", self.user, full_plan)
+        if self.full.outcome in _REFUSED:
+            raise NoKernels(self._refused(full_plan))
+        if self._loss_of(self.experiment, self._without_low) > self.budget:
+            text = f"{self.engine} misses the threshold without INT8 too, so that no plan can meet it"
+            self.lines.append(Line(BASE_MISSES, f"{text}."))
+            return self.answer()
+        if self._passes:
+            self._explain_pass()
+        elif self.proposal.most is not None:
+            self._loss(self.kept, "the recipe")
+            self.holding = self.kept
+            self._put_all_back()
+        elif self.proposal.meets and self._mended():
+            self._put_all_back()
+        if has_fp16:
+            network = replace(self.user.network, base=Precision.FP16)
+            plan = network.in_base(network.free_plan((), Precision.FP16), Precision.FP16)
+            self.fp16 = self._built("FP16", self.user, plan, as_is=True)
+        return self.answer()
+
+    def so_far(self) -> Answer:
+        """Returns the answer of a run that was stopped: that of the emulation until engines have decided."""
+        if self.full is not None and (self.holding is not None or self._passes):
+            return replace(self.answer(), not_done=(f"not all engines of {self.engine} were built",))
+        return replace(self.proposal, not_done=(f"no engine of {self.engine} has confirmed the recipe",))
+
+    @property
+    def _passes(self) -> bool:
+        """True if full INT8 of the user's network meets the budget."""
+        return self._loss_of(self.user, self.of_user.plans.full) <= self.budget
+
+    def answer(self) -> Answer:
+        """Returns the answer that the engines built so far give; ``base`` and ``full`` are measured."""
+        proposal, full, base = self.proposal, self.full, self.base
+        assert full is not None
+        assert base is not None
+        own, experiment, space, kept = proposal.own, self.experiment, self.space, self.holding
+        proposed = proposal
+        if self._passes or kept is None:
+            own, experiment, kept, proposed = None, self.user, frozenset[int](), proposal.of_user
+            space = proposed.recipe.space
+        plan = space.plan(kept)
+        evaluator = _evaluator(experiment)
+        put_back = {unit: back for unit, back in self.put_back.items() if unit in kept}
+        loss = self._loss_of(experiment, plan)
+        recipe = Recipe(
+            space=space,
+            kept=kept,
+            experiment=experiment,
+            aim=proposal.recipe.aim,
+            checked=Checked({OWN: loss}),
+            meets=loss <= self.budget,
+            taken_back=put_back,
+            faster=proposal.recipe.faster & kept,
+            reserve=proposal.recipe.reserve,
+        )
+        if own is not None:
+            own = replace(own, full=full, recipe=replace(own.recipe, experiment=self.user))
+        return Answer(
+            recipe=recipe,
+            full=full,
+            restored=evaluator.measure(plan),
+            put_back={unit: self._figure(back.loss) for unit, back in put_back.items()},
+            tried=proposed.tried,
+            inputs=proposal.inputs,
+            judged=proposal.judged,
+            held_out=proposal.held_out,
+            unseen=evaluator.held_out(plan),
+            unseen_inputs=self.search.plans.unseen,
+            most=proposal.most,
+            by_accuracy=proposal.by_accuracy,
+            own=own,
+            changes=proposed.changes,
+            engines=EngineResult(proposal, self.engine, base, self.fp16, self.built, self.kernels, tuple(self.lines)),
+        )
+
+    # Plans and what engines say of them
+
+    @property
+    def _without_low(self) -> PrecisionPlan:
+        return replace(self.space, others={}).plan(self.space.all)
+
+    def _plan(self, kept: Kept) -> PrecisionPlan:
+        return self.space.plan(kept)
+
+    def _built(self, what: str, experiment: Experiment, plan: PrecisionPlan, *, as_is: bool = False) -> Trial:
+        """Returns the trial of a plan, whose engine is built if it is not in the journal."""
+        evaluator = _evaluator(experiment)
+        plan = plan if as_is else evaluator.canonical(plan)
+        key = experiment.key, plan.key()
+        if key not in self._trials:
+            self._begin(what, known=evaluator.store.find(plan.key()) is not None)
+            self._trials[key] = evaluator.measure_as_is(plan)
+        return self._trials[key]
+
+    def _begin(self, what: str, *, known: bool) -> None:
+        """Shows the next engine; raises TimeUp if its build would end after the time limit."""
+        seconds = [trial.build_seconds + trial.infer_seconds for trial in self._trials.values()]
+        if seconds and not known:
+            fits(self._progress, seconds[-1])
+            self._progress.left(max(self._total - len(seconds), 1) * fmean(seconds))
+        self._progress.step(what)
+
+    def _loss_of(self, experiment: Experiment, plan: PrecisionPlan) -> float:
+        """Returns the loss of a plan that was measured; infinite if it has none."""
+        trial = _evaluator(experiment).measure(plan)
+        if trial.failed:
+            return math.inf
+        loss = experiment.rule.loss(trial) if self.accuracy is None else self.accuracy.loss_on(experiment, plan)
+        return math.inf if loss is None or math.isnan(loss) else loss
+
+    def _loss(self, kept: Kept, what: str) -> float:
+        plan = self._plan(kept)
+        self._built(what, self.experiment, plan)
+        return self._loss_of(self.experiment, plan)
+
+    def _apart(self, kept: Kept, what: str) -> float:
+        """Returns the loss of the engine's outputs, judged by the emulation's of the same plan."""
+        trial = self._built(what, self.experiment, self._plan(kept))
+        return math.inf if trial.apart is None else trial.apart
+
+    def _figure(self, loss: float | None) -> float | None:
+        if loss is None:
+            return None
+        if self.accuracy is not None:
+            return None if math.isinf(loss) else self.accuracy.reference - loss
+        return similarity_of(self.experiment.rule, loss)
+
+    def _names(self, units: Sequence[int]) -> list[str]:
+        layers = self.experiment.network.layers
+        return [layers[k].name for unit in units for k in self.space.units[unit]]
+
+    @property
+    def _progress(self) -> Progress:
+        return self.search.plans.setup.progress
+
+    # Contradictions
+
+    def _explain_pass(self) -> None:
+        """Says which layers the engine does not run in INT8, where its full INT8 passes and the emulation's fails."""
+        proposal, full, search = self.proposal.of_user, self.full, self.of_user
+        assert full is not None
+        rule, recipe, layers = proposal.experiment.rule, proposal.recipe, proposal.experiment.network.layers
+        emulated = rule.loss(proposal.full)
+        if self.accuracy is not None or not recipe.kept or (emulated is not None and emulated <= self.budget):
+            return
+        low, units = str(self.user.network.low.precision), sorted(recipe.kept)
+        tells = any(full.ran.get(k, low) != low for unit in units for k in recipe.space.units[unit])
+        disobeying = list[int]()
+        space, inputs = replace(recipe.space, others={}), search.plans.inputs.counting
+        for unit in [] if tells else units:
+            alone = space.plan(space.all - {unit})
+            self._built("a culprit alone in INT8", self.user, alone)
+            (in_emulation,) = search.plans.to_the_end([alone], proposal.experiment.ranges, inputs)
+            if self._loss_of(self.user, alone) < _OBEYS * (in_emulation or 0.0):
+                disobeying.append(unit)
+        names, similarity = self._names(units), rule.similarity(proposal.full)
+        figure = "no figure" if similarity is None else rule.text(similarity)
+        text = f"the emulation fails full INT8 ({figure}) because of {listed(names, _NAMED)}"
+        if disobeying:
+            names = [layers[k].name for unit in disobeying for k in recipe.space.units[unit]]
+            text += f", and {self.engine} does not run {listed(names, _NAMED)} in INT8"
+        self.lines.append(
+            Line(ENGINE_PASSES, f"{self.engine} passes what the emulation does not: {text}.", tuple(names))
+        )
+
+    def _mended(self) -> bool:
+        """Adds units to a recipe that misses on the engine until it holds; returns false if none does."""
+        while self._loss(self.kept, "the recipe") > self.budget:
+            unit = self._leaves_the_emulation()
+            if unit is None:
+                return self._grown()
+            wider, what = self.kept | {unit}, "the recipe with one more layer"
+            if self._apart(wider, what) > HALVES * self._apart(self.kept, what):
+                return self._grown()
+            (name,) = self._names([unit])[:1]
+            text = f"'{name}': the engine computes it otherwise than its file says. It stays high"
+            self.lines.append(Line(KERNEL, f"{text}.", (name,)))
+            self.kernels |= {unit}
+            self.kept = wider
+        self.holding = self.kept
+        return True
+
+    def _leaves_the_emulation(self) -> int | None:
+        """Returns the unit at which the engine's outputs leave the emulation's; None if they agree.
+
+        The first units beside the recipe are in INT8, all others high; bisection finds how many of them it takes.
+        """
+        others, limit = sorted(self.space.all - self.kept), APART * self.budget
+        if self._apart(self.kept, "the recipe") <= limit:
+            return None
+        without, enough = 0, len(others)
+        while enough - without > 1:
+            middle = (without + enough) // 2
+            if self._apart(self.kept.union(others[middle:]), "a part of the recipe") > limit:
+                enough = middle
+            else:
+                without = middle
+        return others[enough - 1]
+
+    def _grown(self) -> bool:
+        """Adds the units that lose most alone in the emulation for their cost, as few as make the recipe hold.
+
+        Returns false if too many would be needed.
+        """
+        space = self.space
+        alone = self.search.alone.sensitivities(space, self.proposal.experiment.ranges)
+        losses = [0.0] * len(space.units) if alone is None else alone.losses
+        order = sorted(space.all - self.kept, key=lambda unit: (-losses[unit] / space.costs[unit], unit))
+        few = len(space.units) <= FEW_UNITS
+        most = len(order) - 1 if few else math.floor(MOST_HIGH * len(order))
+        misses, count = 0, min(1, most)
+        while not count or not self._holds_with(order[:count]):
+            if count >= most:
+                needed = counted(count, "more layer")
+                text = f"{self.engine} does not compute with these scales: {needed} high are not enough"
+                self.lines, self.kernels = [Line(SCALES_DIFFER, f"{text}.")], frozenset()
+                return False
+            misses, count = count, min(2 * count, most)
+        while count - misses > 1:
+            middle = (misses + count) // 2
+            if self._holds_with(order[:middle]):
+                count = middle
+            else:
+                misses = middle
+        more = order[:count]
+        text = f"{self.engine} loses more than the emulation, in no single place: {counted(count, 'more layer')} high"
+        self.lines.append(Line(DIFFUSE, f"{text}.", tuple(self._names(more))))
+        self.kept = self.holding = self.kept.union(more)
+        return True
+
+    def _holds_with(self, more: Sequence[int]) -> bool:
+        return self._loss(self.kept.union(more), f"{counted(len(more), 'more layer')} high") <= self.budget
+
+    # Put back
+
+    def _put_all_back(self) -> None:
+        """Puts each unit back, that which loses least in the emulation first; one that is not needed goes to INT8."""
+        emulated = self.proposal.recipe.taken_back
+        aim = min(self.proposal.recipe.aim, self.budget)
+        inputs = len(self.search.plans.inputs.counting)
+
+        def loss_in_emulation(unit: int) -> float:
+            back = emulated.get(unit)
+            return math.inf if back is None or back.loss is None else back.loss
+
+        dropped = list[int]()
+        waiting = sorted(self.kept, key=lambda unit: (loss_in_emulation(unit), unit))
+        if self.experiment.whole.has_workers and self.accuracy is None:
+            plans = [self.space.plan(self.kept - {unit}) for unit in waiting]
+            self.experiment.whole.measure_all(plans, lambda _plan: self._progress.step("a layer put back"))
+        while waiting:
+            unit = waiting.pop(0)
+            smaller = self.kept - {unit}
+            (name,) = self._names([unit])[:1]
+            loss = self._loss(smaller, f"'{name}' put back")
+            if loss <= aim and self.proposal.most is None and self.space.cost(smaller) <= self.space.cost(self.kept):
+                self.kept = self.holding = smaller
+                dropped.append(unit)
+                waiting = sorted({*waiting, *self.put_back}, key=lambda unit: (loss_in_emulation(unit), unit))
+                self.put_back = {}
+            else:
+                self.put_back[unit] = PutBack(loss, OWN, inputs if self.accuracy is None else None)
+        if dropped:
+            names = self._names(dropped)
+            text = f"the emulation needs {listed(names, _NAMED)} in high precision, {self.engine} does not"
+            self.lines.append(Line(NOT_NEEDED, f"{text}.", tuple(names)))
+
+    # Refused layers
+
+    def _refused(self, full_plan: PrecisionPlan) -> dict[int, str]:
+        """Returns the layers that the engine builds in no INT8, by index, with the reason."""
+        network, reasons = self.user.network, dict[int, str]()
+        low = self.experiment.network.low.title
+        reason = f"{self.engine} has no {low} kernel for it"
+        high = self.user.whole.high
+        while True:
+            plan = full_plan.keeping(reasons, high)
+            trial = self._built("full INT8 without refused layers", self.user, plan)
+            if trial.outcome not in _REFUSED:
+                return reasons
+            layers = [k for k in network.movable if k not in reasons]
+            named = [k for k in layers if _is_named(network.layers[k].name, trial.message)]
+            if named and self._builds(full_plan.keeping([*reasons, *named], high)):
+                return {**reasons, **dict.fromkeys(named, reason)}
+            found = self._first_refused(full_plan, layers, reasons, high)
+            alike = [k for k in layers if network.layers[k].op_type == network.layers[found].op_type]
+            again = any(network.layers[k].op_type == network.layers[found].op_type for k in reasons)
+            # Two layers of an operator without a kernel: none of them has one.
+            reasons |= dict.fromkeys(alike if again else [found], reason)
+
+    def _builds(self, plan: PrecisionPlan) -> bool:
+        trial = self._built("full INT8 without refused layers", self.user, plan)
+        return trial.outcome not in _REFUSED
+
+    def _first_refused(
+        self, full_plan: PrecisionPlan, layers: Sequence[int], refused: dict[int, str], high: Precision
+    ) -> int:
+        """Returns the first layer with which the layers before it do not build in INT8."""
+        builds, fails = 0, len(layers)
+        while fails - builds > 1:
+            middle = (builds + fails) // 2
+            if self._builds(full_plan.keeping([*refused, *layers[middle:]], high)):
+                builds = middle
+            else:
+                fails = middle
+        return layers[fails - 1]
+
+
+def _evaluator(experiment: Experiment) -> EngineEvaluator:
+    assert isinstance(experiment.evaluator, EngineEvaluator)
+    return experiment.evaluator
+
+
+def _is_named(name: str, message: str) -> bool:
+    """Returns true if a message of TensorRT names a layer, as a whole word."""
+    start = message.find(name)
+    while name and start >= 0:
+        around = message[start - 1 : start] + message[start + len(name) : start + len(name) + 1]
+        if not any(letter.isalnum() or letter in "_/" for letter in around):
+            return True
+        start = message.find(name, start + 1)
+    return False
