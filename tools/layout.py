@@ -170,15 +170,15 @@ def rows() -> Iterator[Row]:
     numbers = sum(Module(path).tuning_numbers for path in files_in("trt_bisect/answer", ".py"))
     numbers += sum(Module(path).tuning_numbers for path in files_in("trt_bisect/driver", ".py"))
     search = tokens_in("trt_bisect/answer", "trt_bisect/driver", "trt_bisect/evaluator", "trt_bisect/commands/run")
-    yield Row("tokens of the package", total["tokens"], 396_800, 300_000)
-    yield Row("tokens of answer, driver, evaluator, commands/run", search, 79_960, 60_000)
+    yield Row("tokens of the package", total["tokens"], 397_711, 300_000)
+    yield Row("tokens of answer, driver, evaluator, commands/run", search, 80_411, 60_000)
     yield Row("tokens of options and cli", tokens_in("trt_bisect/options", "trt_bisect/cli"), 18_305, 14_000)
     yield Row("tokens of tests", tokens_in("tests"), 458_500, 330_000)
     yield Row("tokens of benchmarks and tools", tokens_in("benchmarks", "tools"), 67_000, 50_000)
-    yield Row("words of docstrings", total["words"], 107_520, 70_000)
+    yield Row("words of docstrings", total["words"], 107_717, 70_000)
     yield Row("ternaries in 1,000 statements", round(total["ternaries"] / thousands), 69, 30)
     yield Row("comprehensions in 1,000 statements", round(total["comprehensions"] / thousands), 103, 60)
-    yield Row("tuning numbers", total["numbers"], 385, 250)
+    yield Row("tuning numbers", total["numbers"], 386, 250)
     yield Row("tuning numbers of answer and driver", numbers, 79, 25)
     yield Row("modules", len(modules), 196, 190)
     yield Row("dataclasses", total["dataclasses"], 300, 200)
@@ -186,7 +186,7 @@ def rows() -> Iterator[Row]:
     yield Row("options in run --help", options_in_help("run", "--help"), 32, 32)
     yield Row("options in run --help-all", options_in_help("run", "--help-all"), 65, 65)
     scripts = sum(len(path.read_text(encoding="utf-8").split()) for path in files_in("tools/web/page", ".js"))
-    yield Row("words of the page's scripts", scripts, 22_845, 12_000)
+    yield Row("words of the page's scripts", scripts, 22_884, 12_000)
 
 
 def main() -> int:

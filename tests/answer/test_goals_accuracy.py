@@ -253,8 +253,8 @@ def test_an_accuracy_that_is_just_the_lowest_acceptable_one_passes(lenet, budget
     assert report.verdict == PASSES
 
 
-def test_what_no_plan_reaches_leads_to_the_most_accurate_one(command, lenet, tmp_path, monkeypatch):
-    """In FP16 a planted range overflows in every plan, and all digits become one; each command named next is run."""
+def test_what_no_plan_in_fp16_reaches_leads_to_fp32(command, lenet, tmp_path, monkeypatch):
+    """In FP16 a planted range overflows in every plan, and all digits become one; the command named next is run."""
     monkeypatch.chdir(tmp_path)
     model = networks.planted(onnx.load(lenet / "lenet.onnx"), ("conv1", "conv2"), factor=3e7)
     path = networks.save(model, tmp_path)
@@ -264,11 +264,11 @@ def test_what_no_plan_reaches_leads_to_the_most_accurate_one(command, lenet, tmp
     first = trt_bisect.Report.load("run")
     assert (code, first.recipe.meets, first.next.kind) == (1, False, SEARCH)
     words = shlex.split(first.next.command)
-    assert words[words.index("--budget") + 1] == "50%", "the search was thorough: to repeat it finds nothing more"
-    assert command(*words[1:])[0] == 1
-    second = trt_bisect.Report.load("run")
-    assert second.goal == Goal(most=0.5, drop="1%")
-    assert second.accuracy.recipe >= second.accuracy.int8
+    assert words[words.index("--precision") + 1] == "fp32"
+    assert command(*words[1:])[0] == 1, "full INT8 still fails"
+    second = trt_bisect.Report.load(words[words.index("--output") + 1])
+    assert second.recipe.meets
+    assert second.accuracy.recipe >= 0.99 * second.accuracy.fp32
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from trt_bisect.report.model import FAILS
 from trt_bisect.report.summary import CULPRITS, PRICE, RECIPE, headline
 
 HOW = {"margin": 0.0, "engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "precision": "fp32"}
-BASED = {**HOW, "base": "fp16", "precision": ""}
+BASED = {**HOW, "base": "fp16", "precision": None}
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tests.model.test_unknown_ops import saved, with_unknown
 from tests.support import networks
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.report.model import FAILS, PASSES, WITH_DOUBTS
-from trt_bisect.report.summary import BUILD, CHEAPER, DATA, DOUBT, INPUTS, RECIPE, SEARCH, WHOLE
+from trt_bisect.report.summary import BUILD, CHEAPER, DATA, DOUBT, INPUTS, OTHER_LAYERS, RECIPE, SEARCH, WHOLE
 
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
 
@@ -109,6 +109,104 @@ def test_a_doubted_pass_is_looked_at_and_can_be_accepted(command, tmp_path, monk
     assert trt_bisect.Report.load(tmp_path / "run").next.kind == BUILD
     assert "--accept" in report.next.command
     assert command("run", "network.onnx", *how, "--accept")[0] == 1, "a failure is not accepted"
+
+
+def attention_with_masks():
+    """Two attentions whose mask is (1 - m) times the least float32, as Hugging Face has it: NaN in FP16."""
+    sketch, least = networks.Sketch(7), np.float32(np.finfo(np.float32).min)
+    x = sketch.dense("x", "embed", 16, 32)
+    for k in range(2):
+        q, key, v = (sketch.dense(x, f"{name}{k}", 32, 32) for name in ("q", "k", "v"))
+        scores = sketch.node("MatMul", [q, sketch.node("Transpose", [key], f"t{k}", perm=[0, 2, 1])], f"qk{k}")
+        out = sketch.node("Sub", [sketch.constant(f"one{k}", np.float32(1)), "mask"], f"out{k}")
+        bias = sketch.node("Mul", [out, sketch.constant(f"least{k}", least)], f"bias{k}")
+        scores = sketch.node("Add", [scores, bias], f"masked{k}")
+        x = sketch.node(
+            "Add", [x, sketch.node("MatMul", [sketch.node("Softmax", [scores], f"p{k}"), v], f"v{k}_")], f"r{k}"
+        )
+    return sketch.model({"x": [1, 12, 16], "mask": [1, 1, 12]}, {sketch.dense(x, "logits", 32, 20): [1, 12, 20]})
+
+
+def test_the_layers_that_the_base_cannot_hold_are_named_and_pass_in_fp32(command, tmp_path, monkeypatch):
+    """The plan that NumPy's FP16 says: 0 times the least float32 is NaN there, and nothing after it can mend that."""
+    monkeypatch.chdir(tmp_path)
+    networks.save(attention_with_masks(), tmp_path)
+    random = np.random.default_rng(0)
+    mask = (np.arange(12) < random.integers(4, 13, (24, 1))).astype(np.float32)[:, None, None]
+    np.savez("data.npz", x=random.normal(size=(24, 1, 12, 16)).astype(np.float32), mask=mask)
+    with np.errstate(all="ignore"):
+        assert np.isnan(np.float16(0) * np.float32(np.finfo(np.float32).min).astype(np.float16))
+    how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--threshold", "0.8", "--history", "none"]
+    assert command("run", "network.onnx", *how, "--base", "fp16", "--explain", "none", "-o", "run")[0] == 1
+    report = trt_bisect.Report.load(tmp_path / "run")
+    assert (report.recipe.meets, report.base_high) == (False, ("bias0", "bias1"))
+    words = shlex.split(report.next.command)
+    assert words[-6:] == ["--precision", "fp32", "--high", "bias0", "--high", "bias1"]
+    assert command(*words[1:])[0] == 0
+
+
+def test_where_all_layers_are_fixed_no_search_is_named(chain):
+    network, data = chain
+    report = trt_bisect.run(network, data, scoped="conv2", threshold=0.9999999, calibrator="percentile=90", **HOW)
+    assert (report.verdict, report.next.kind, report.next.command) == (FAILS, OTHER_LAYERS, "")
+
+
+def test_of_a_part_that_fails_the_same_command_is_not_named_again(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    saved(with_unknown(), tmp_path)
+    np.savez("data.npz", x=np.random.default_rng(1).normal(size=(8, 3, 8, 8)).astype(np.float32))
+    how = [
+        "--calibration",
+        "data.npz",
+        "--engine",
+        "onnxruntime",
+        "--explain",
+        "none",
+        "--history",
+        "none",
+        "-o",
+        "run",
+    ]
+    for threshold, verdict in (("0.9", WITH_DOUBTS), ("0.9999999", FAILS)):
+        name = next(tmp_path.glob("*.onnx")).name
+        command("run", name, *how, "--threshold", threshold, "--calibrator", "minmax", "-o", "run")
+        report = trt_bisect.Report.load(tmp_path / "run")
+        assert (report.verdict, report.next.kind) == (verdict, WHOLE)
+        assert ("--accept" in report.next.command) == (verdict == WITH_DOUBTS)
+        assert report.next.command != report.command
+
+
+def test_a_recipe_of_another_calibrator_is_named_with_its_layers(command, tmp_path, monkeypatch):
+    """Ranges that clip a tenth need every layer high, others two: with these two high their full INT8 passes."""
+    monkeypatch.chdir(tmp_path)
+    model = networks.chain()
+    networks.save(model, tmp_path)
+    np.savez("data.npz", **networks.samples(model, 4))
+    how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--threshold", "0.99998", "--history", "none"]
+    how += ["--calibrator", "percentile=90", "--explain", "remedies", "--precision", "fp32", "--as-is", "--margin", "0"]
+    assert command("run", "network.onnx", *how, "-o", "run")[0] == 1
+    report = trt_bisect.Report.load(tmp_path / "run")
+    words = shlex.split(report.next.command)
+    assert (report.next.kind, command(*words[1:])[0]) == (CHEAPER, 0)
+    chosen = trt_bisect.Report.load(tmp_path / words[words.index("--output") + 1])
+    named = {words[place + 1] for place, word in enumerate(words) if word == "--high"}
+    assert {row.name for row in chosen.layers if row.fixed} == named
+    assert 0 < len(named) < len(report.recipe.high)
+
+
+@pytest.mark.parametrize("calibrator", ["percentile=90", "percentile=99"])
+def test_a_changed_network_is_named_only_if_the_run_on_it_passes(command, tmp_path, monkeypatch, calibrator):
+    """Equalisation mends the planted range; ranges that clip a tenth leave a doubt, those that clip less do not."""
+    monkeypatch.chdir(tmp_path)
+    model = networks.planted(networks.chain(), ("conv3", "conv4"))
+    networks.save(model, tmp_path)
+    np.savez("data.npz", **networks.samples(model, 24))
+    how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--threshold", "0.98", "--history", "none"]
+    how += ["--calibrator", calibrator, "--precision", "fp32", "--as-is"]
+    command("run", "network.onnx", *how, "--explain", "remedies", "-o", "run")
+    report = trt_bisect.Report.load(tmp_path / "run")
+    code = command("run", "run/remedies/equalised.onnx", *how, "--explain", "none", "-o", "moved")[0]
+    assert (code == 0) == (report.next.kind == CHEAPER) == (calibrator == "percentile=99")
 
 
 @pytest.mark.parametrize(("depth", "kind"), [(2, SEARCH), (8, RECIPE)])

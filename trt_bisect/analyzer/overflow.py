@@ -132,12 +132,23 @@ def _on_norms_in_parts(network: Network, found: Sequence[Overflow]) -> Iterator[
         )
 
 
-def base_overflow_notes(network: Network, inputs: Sequence[Feeds], memory: int, *, emulated: bool) -> list[Note]:
-    """Returns notes on the first values that leave the range of the network's base, with all layers in it."""
+def base_overflows(
+    network: Network, inputs: Sequence[Feeds], memory: int, *, emulated: bool
+) -> tuple[list[Note], tuple[Overflow, ...]]:
+    """Returns the first values that leave the range of the network's base, with all layers in it, and notes on them."""
     if network.base is None or network.has_pairs:
-        return []
+        return [], ()
     in_base = replace(network, base=None).with_low(LOWS[network.base])
-    return overflow_notes(in_base, overflows_of(in_base, inputs, memory), emulated=emulated)
+    found = overflows_of(in_base, inputs, memory)
+    return overflow_notes(in_base, found, emulated=emulated), found
+
+
+def sets_to_keep(found: Sequence[Overflow]) -> Iterator[tuple[str, ...]]:
+    """Yields sets of layers that a float type may hold without: those that make NaN or infinity of finite values, as
+    0 times infinity is; then all that overflow.
+    """
+    yield tuple(dict.fromkeys(each.layer for each in found if each.kind == NOT_FINITE))
+    yield tuple(dict.fromkeys(each.layer for each in found if each.kind in (NOT_FINITE, OVERFLOW)))
 
 
 def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Advice]:

@@ -225,7 +225,7 @@ def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
     """Returns the calibrator with which full INT8 passes: in all settings and without a doubt, if there is one."""
     doubted, meeting = [], _meeting(plans, aim, tried)
     for row in meeting:
-        holds, is_doubted = _holds(plans, row.ranges)
+        holds, is_doubted = holds_in_all_settings(plans, plans.full, row.ranges)
         if holds and not is_doubted:
             return row
         doubted += [row] if holds else []
@@ -236,7 +236,7 @@ def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTri
     """Returns calibrators whose full INT8 meets the budget, tested as a verdict would be, until one passes."""
     rows = list(tried)
     for row in _meeting(plans, aim, tried):
-        holds, is_doubted = _holds(plans, row.ranges)
+        holds, is_doubted = holds_in_all_settings(plans, plans.full, row.ranges)
         unseen = plans.loss_on_unseen(plans.full, row.ranges) if holds and not is_doubted else inf
         confirmed = unseen <= plans.experiment.rule.budget
         rows[rows.index(row)] = replace(row, confirmed=confirmed)
@@ -245,11 +245,11 @@ def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTri
     return tuple(rows)
 
 
-def _holds(plans: AnswerPlans, ranges: Ranges) -> tuple[bool, bool]:
-    """Returns true if full INT8 meets the budget in all settings; and true if something speaks against that."""
+def holds_in_all_settings(plans: AnswerPlans, plan: PrecisionPlan, ranges: Ranges) -> tuple[bool, bool]:
+    """Returns true if a plan meets the budget in all settings; and true if something speaks against that."""
     experiment, rule = plans.with_ranges(ranges), plans.experiment.rule
-    holds = check(plans, experiment, plans.full).meets(rule.budget)
-    return holds, holds and bool(doubts(rule, plans.whole(plans.full, experiment)))
+    holds = check(plans, experiment, plan).meets(rule.budget)
+    return holds, holds and bool(doubts(rule, plans.whole(plan, experiment)))
 
 
 def _meeting(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> list[CalibratorTried]:

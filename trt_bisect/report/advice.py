@@ -64,12 +64,7 @@ def advice_on(
     reach = max(ends, default=0.0)
     relevant = [attempt for attempt in tried if not attempt.culprits or evidence.layer.name in attempt.culprits]
 
-    def merit(tried: Tried) -> tuple[bool, float, bool, float]:
-        """The best last. Of equally cheap ones, that for the whole network wins: it is one command."""
-        loss = -math.inf if tried.loss is None else -tried.loss
-        return tried.meets, -tried.cost if tried.meets else 0.0, tried.meets and not tried.culprits, loss
-
-    best = {attempt.remedy: attempt for attempt in sorted(relevant, key=merit)}
+    best = {attempt.remedy: attempt for attempt in sorted(relevant, key=lambda tried: tried.rank, reverse=True)}
     recipe_cost = next((attempt.cost for attempt in relevant if attempt.own and attempt.meets), math.inf)
     if setting.low is Precision.INT8:
         remedies = [
@@ -87,7 +82,7 @@ def advice_on(
         result = remedy.tried
         if result is None or result.own:
             return 1, 0.0
-        return (0 if result.cost <= recipe_cost else 2, result.cost) if result.meets else (3, 0.0)
+        return (0 if result.cost <= recipe_cost else 2, result.cost) if result.offered else (3, 0.0)
 
     measured = [replace(remedy, tried=best.get(remedy.remedy)) for remedy in remedies]
     return CulpritAdvice(
@@ -117,10 +112,8 @@ def cause_of(
     """Returns the culprits of one cause with their remedies; cause and evidence are an item of ``by_cause``."""
     culprits = tuple(facts.layer.name for facts in evidence)
 
-    def cheapest_first(tried: Tried) -> tuple[bool, float, float]:
-        return not tried.meets, tried.cost if tried.meets else 0.0, math.inf if tried.loss is None else tried.loss
-
-    measured = sorted((attempt for attempt in tried if set(attempt.culprits) <= set(culprits)), key=cheapest_first)
+    of_culprits = [attempt for attempt in tried if set(attempt.culprits) <= set(culprits)]
+    measured = sorted(of_culprits, key=lambda attempt: attempt.rank)
     names = {attempt.remedy for attempt in measured}
     unmeasured: dict[str, Remedy] = {}
     for remedy in (remedy for name in culprits for remedy in advice[name].remedies):
@@ -163,7 +156,7 @@ def _range_remedies(evidence: blame.Evidence, setting: Setting, tried: Tried | N
         why = "Even min-max clips the tensor: the calibration data has no value as large. Calibrate with such inputs."
         yield Remedy("other calibration data", why)
         return
-    if not (clipped or starved or suspected or (tried is not None and tried.meets)):
+    if not (clipped or starved or suspected or (tried is not None and tried.offered)):
         return
     if starved:
         why = "The range is too wide for most values: entropy or a lower percentile clips the few large ones."

@@ -192,7 +192,9 @@ class Tried:
         meets: true if the loss is within the threshold.
         calibrator: the one that was tried; None for another remedy.
         high: the number of layers that it leaves high.
+        layers: the names of these.
         cost: the cost of these, a share of INT8's gain in speed.
+        confirmed: it holds in all settings of the engine, and nothing speaks against it; None where that was not asked.
         own: it is the run's own recipe.
         cache: the path, in the run folder, of a calibration cache: with ranges that meet the threshold and that no
             calibrator gives, or of ``network``; empty without one.
@@ -212,6 +214,24 @@ class Tried:
     own: bool = False
     cache: str = ""
     network: str = ""
+    layers: tuple[str, ...] = ()
+    confirmed: bool | None = None
+
+    @property
+    def offered(self) -> bool:
+        """True if no measurement of the run speaks against it."""
+        return self.meets and self.confirmed is not False
+
+    @property
+    def rank(self) -> tuple[bool, bool, float, bool, bool, float]:
+        """The key that sorts remedies, the best first: the cheapest that is offered.
+
+        Of equally cheap ones, those for the whole network come first, which are one command; of these the confirmed
+        ones, in whose order ``run`` chooses a calibrator; then those that lose least.
+        """
+        loss = math.inf if self.loss is None else self.loss
+        cost = self.cost if self.meets else 0.0
+        return not self.meets, not self.offered, cost, bool(self.culprits), not self.confirmed, loss
 
     @property
     def title(self) -> str:

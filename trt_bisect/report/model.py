@@ -342,6 +342,8 @@ class Report(Shown):
             without a GPU.
         predicted: the predicted times of the same plans; None where no GPU is known.
         overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
+        base_high: the layers that the base cannot hold, where full INT8 with them in FP32 was measured to meet the
+            threshold; empty where that is not so, and for a base that misses nothing by itself.
         next: the step to go on with; None without one.
         stopped: ``interrupted``, ``time limit`` or ``no room`` for a run that was stopped before its end; the same
             command goes on. Its verdict is ``not measured`` if full INT8 was not measured on all inputs until then.
@@ -393,6 +395,7 @@ class Report(Shown):
     latency: Mapping[str, Latency | None] | None = None
     predicted: PredictedTimes | None = None
     overflows: tuple[Overflow, ...] = ()
+    base_high: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
     next: NextStep | None = None
     stopped: str = ""

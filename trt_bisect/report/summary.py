@@ -6,6 +6,7 @@ The next step is the cheapest that is not yet done, from the data to the engine.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -25,7 +26,7 @@ from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
-from trt_bisect.recipe.commands import Setting, calibrating, running, using_recipe
+from trt_bisect.recipe.commands import TRT_BISECT, Setting, calibrating, running, using_recipe
 from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.answer import DECIDING, Accuracies, AnswerFacts, PlanFigures, setting_text
 from trt_bisect.report.explanation import Tried
@@ -57,6 +58,8 @@ _BY = {
     NO_ROOM: "a file of the run could not be written",
 }
 LARGEST_STEPS = 5
+_MOST_HIGH = 20
+"""The most layers that a suggested command keeps high by their names."""
 _NAMED = 4
 """The number of layers that a line names; the report has all of them."""
 TOO_DEAR = 0.5
@@ -365,10 +368,13 @@ def _base_alone(report: Report, network: Network, rule: Rule, nothing: Trial) ->
         measured = f"{'no figure (not finite)' if value is None else rule.text(value)} on the inputs used in the search"
     if measured:
         names = "" if network.has_pairs else f"'trt-bisect run --low {network.base}' names the layers; "
+        if report.base_high:
+            names = f"With {listed(report.base_high, _NAMED)} in FP32 full {network.low.title} meets it; "
         yield _line(
             BASE,
             f"{str(network.base).upper()} alone misses the {_asked(report)}: with no layer in "
             f"{network.low.title} the network measures {measured}. {names}--base fp32 avoids it.",
+            report.base_high,
         )
 
 
@@ -686,9 +692,9 @@ def _is_unfinished(report: Report) -> bool:
     return stopped and not any(line.kind == NO_RECIPE for line in report.lines)
 
 
-FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE = (
+FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE, OTHER_LAYERS = (
     *("another file", "whole network", "more inputs", "cheaper", "doubt", "go on"),
-    *("search", "build", "quantize again"),
+    *("search", "build", "quantize again", "other layers"),
 )
 """The kinds of steps, beside ``DATA`` and ``RECIPE``."""
 _OF_DOUBTS = {CONSTANT: DATA, UNSEEN_INPUTS: INPUTS}
@@ -708,7 +714,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
     """Returns the step to go on with, ``accept`` if a doubted plan is taken as it is; None if nothing was measured."""
     if report.verdict == UNMEASURED:
         return None
-    answer, goal, effort = report.answer, report.goal, setting.options.get("--effort")
+    answer, goal = report.answer, report.goal
     kinds = {_OF_DOUBTS.get(doubt.kind, DOUBT) for doubt in (answer.doubts if answer else ())}
     kinds |= {FILE} if report.refused or report.inputs.random else set()
     kinds |= {DATA} if report.inputs.warnings else set()
@@ -719,32 +725,65 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
     cheaper = _cheaper(report, setting) if kind in ("", DOUBT) else None
     if cheaper is not None:
         return cheaper
+    if kind == DOUBT and report.verdict != WITH_DOUBTS:
+        kind = ""  # a failure is not accepted: the recipe's doubts are told, and it is built
+    if kind == WHOLE:
+        passes = report.verdict == WITH_DOUBTS
+        return NextStep(WHOLE, _FIRST[WHOLE], running(setting, {"--accept": ()}).text if passes else "")
     if kind:
         return NextStep(kind, _FIRST[kind], running(setting, {"--accept": ()} if kind == DOUBT else {}).text)
     if report.stopped and not report.recipe.meets:
         return NextStep(GO_ON, "continue with the same command", report.command)
-    if not report.recipe.meets and goal.most is not None:
-        free = {name: values for name, values in setting.options.items() if name != "--budget"}
-        command = running(replace(setting, options=free)).text
-        return NextStep(SEARCH, "search for the cheapest plan that meets the threshold, whatever it gives up", command)
-    base = next(iter(setting.options.get("--base", ())), "")
-    if not report.recipe.meets and any(line.kind == BASE for line in report.lines) and base:
-        kept = {name: values for name, values in setting.options.items() if name != "--base"}
-        folder = {"--output": (f"{setting.folder}-{base}",)} if setting.folder else {}
-        command = running(replace(setting, options=kept), {"--low": (base,), **folder}).text
-        what = f"find the layers that {base.upper()} cannot hold, then add --precision fp32 --high LAYER for each"
-        return NextStep(SEARCH, what, command)
-    if not report.recipe.meets and not goal.drop and effort != ("thorough",):
-        command = running(setting, {"--effort": ("thorough",)}).text
-        return NextStep(SEARCH, "search further: no plan tried meets the threshold", command)
-    if not report.recipe.meets or (answer is not None and answer.cost > TOO_DEAR and goal.most is None):
-        most = f"for at most {percent(TOO_DEAR)} of {report.low.upper()}'s gain in speed"
-        command = running(setting, {"--budget": (percent(TOO_DEAR).replace(" ", ""),)}).text
-        return NextStep(SEARCH, f"search for the most accurate plan {most}", command)
+    if not report.recipe.meets:
+        return _without_recipe(report, setting)
+    if answer is not None and answer.cost > TOO_DEAR and goal.most is None:
+        return _for_half(report, setting)
     command = using_recipe(setting, report.typing).text
     if not report.has_recipe:
         return NextStep(BUILD, f"build full {report.low.upper()}", command)
-    return NextStep(RECIPE, f"build the recipe: {means(report)}", command)
+    doubts = "check the doubts above, then " if answer is not None and answer.doubts else ""
+    return NextStep(RECIPE, f"{doubts}build the recipe: {means(report)}", command)
+
+
+def _without_recipe(report: Report, setting: Setting) -> NextStep:
+    """Returns the step where no plan tried meets what is asked; no search where every layer is high or fixed."""
+    goal, low = report.goal, report.low.upper()
+    base = next(iter(setting.options.get("--base", ())), "")
+    folder = {"--output": (f"{setting.folder}-fp32",)} if setting.folder else {}
+    if report.base_high:
+        high = (*setting.options.get("--high", ()), *report.base_high)
+        command = running(setting, {**folder, "--precision": (str(Precision.FP32),), "--high": high})
+        what = f"keep {listed(report.base_high, _NAMED)} in FP32: full {low} then meets the threshold"
+        return NextStep(CHEAPER, what, command.text)
+    if goal.most is not None:
+        free = {name: values for name, values in setting.options.items() if name != "--budget"}
+        command = running(replace(setting, options=free))
+        what = "search for the cheapest plan that meets the threshold, whatever it gives up"
+        return NextStep(SEARCH, what, command.text)
+    if any(line.kind == BASE for line in report.lines) and base:
+        kept = {name: values for name, values in setting.options.items() if name != "--base"}
+        folder = {"--output": (f"{setting.folder}-{base}",)} if setting.folder else {}
+        command = running(replace(setting, options=kept), {"--low": (base,), **folder})
+        what = f"find the layers that {base.upper()} cannot hold, then add --precision fp32 --high LAYER for each"
+        return NextStep(SEARCH, what, command.text)
+    searched = [row for row in report.layers if row.quantizable and not row.fixed]
+    if {row.name for row in searched} <= {*report.recipe.high}:
+        if searched and setting.high is Precision.FP16 and not base:
+            command = running(setting, {**folder, "--precision": (str(Precision.FP32),)})
+            what = "keep layers in FP32: with all of them in FP16 the threshold is missed"
+            return NextStep(SEARCH, what, command.text)
+        if any(row.fixed for row in report.layers):
+            return NextStep(OTHER_LAYERS, "fix other layers: with those that you fixed no plan meets the threshold", "")
+    if not goal.drop and setting.options.get("--effort") != ("thorough",):
+        command = running(setting, {"--effort": ("thorough",)})
+        return NextStep(SEARCH, "search further: no plan tried meets the threshold", command.text)
+    return _for_half(report, setting)
+
+
+def _for_half(report: Report, setting: Setting) -> NextStep:
+    most = f"for at most {percent(TOO_DEAR)} of {report.low.upper()}'s gain in speed"
+    command = running(setting, {"--budget": (percent(TOO_DEAR).replace(" ", ""),)})
+    return NextStep(SEARCH, f"search for the most accurate plan {most}", command.text)
 
 
 def _cheaper(report: Report, setting: Setting) -> NextStep | None:
@@ -753,22 +792,24 @@ def _cheaper(report: Report, setting: Setting) -> NextStep | None:
         return None
     least = report.answer.cost if report.answer and report.recipe.meets else float("inf")
     measured = [
-        Tried((), CALIBRATOR, row.calibrator, row.similarity, None, True, row.by)
+        Tried((), CALIBRATOR, row.calibrator, row.similarity, None, True, row.by, confirmed=True)
         for row in (report.answer.free_ranges if report.answer and report.recipe.high else ())
         if row.by is not None
     ]
     measured += [
         tried
         for tried in (report.explanation.tried if report.explanation else ())
-        if tried.meets and (tried.culprits or tried.high or tried.calibrator is None)
+        if tried.confirmed and tried.cost < least and (tried.culprits or tried.high or tried.calibrator is None)
     ]
-    remedies = [remedy for advice in report.advice for remedy in advice.remedies if remedy.commands]
-    for tried in sorted(measured, key=lambda row: (row.cost, row.loss or 0.0)):
-        commands = [remedy.commands[0] for remedy in remedies if remedy.tried == tried]
-        if not commands and tried.calibrator is not None and not tried.culprits:
+    remedies = [remedy for advice in report.advice for remedy in advice.remedies]
+    for tried in sorted(measured, key=lambda row: row.rank):
+        commands = [command for remedy in remedies if remedy.tried == tried for command in remedy.commands]
+        if tried.calibrator is not None and not tried.culprits:
             commands = [*calibrating(setting, tried.calibrator)]
-        if commands and tried.cost < least:
+        runs = [command.text for command in commands if command.tool == TRT_BISECT]
+        if runs and len(tried.layers) <= _MOST_HIGH:
             price = f"with {counted(tried.high, 'layer')} in high precision" if tried.high else "at no cost in speed"
             figure = figure_text(report.metric, tried.similarity, report.threshold)
-            return NextStep(CHEAPER, f"use {tried.title}: {figure} {price}", commands[0].text)
+            high = shlex.join(word for name in tried.layers for word in ("--high", name))
+            return NextStep(CHEAPER, f"use {tried.title}: {figure} {price}", f"{runs[0]} {high}".strip())
     return None

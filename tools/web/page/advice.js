@@ -65,12 +65,12 @@ function action(title, content) {
 function results(measured, { adviceOn, metric }) {
   const known = [...adviceOn.values()].flatMap(({ remedies }) => remedies).filter(({ tried }) => tried);
   const commands = new Map(known.map(({ tried, commands: some }) => [tried.what, some]));
-  const line = ({ what, similarity, high, cost, meets }) => [
+  const line = ({ what, similarity, high, cost, meets, confirmed }) => [
     what,
     metric.text(similarity),
     count(high),
     percent(cost),
-    h(meets ? "span.good" : "span", meets ? "passes" : "misses"),
+    h(meets && confirmed !== false ? "span.good" : "span", meets ? passes(confirmed) : "misses"),
   ];
   const titles = [
     "Measured",
@@ -85,6 +85,9 @@ function results(measured, { adviceOn, metric }) {
     applied.map(({ what }) => action(`Commands: ${what}`, commands.get(what).map(toolCommand))),
   ];
 }
+
+// What holds on all inputs may still miss in another setting of the engine, or pass with a doubt.
+const passes = (confirmed) => (confirmed === false ? "passes, with doubts" : "passes");
 
 function remedyItem({ remedy, why, speed, commands }) {
   const cost = h("span.under", ` Speed: ${speed}.`);

@@ -25,7 +25,7 @@ from trt_bisect.answer.candidates import EQUALISED, ROUNDED, SMOOTHED, changed, 
 from trt_bisect.answer.in_fp16 import with_units_in
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer, setting_of, similarity_of, target_version
-from trt_bisect.answer.search import make_space
+from trt_bisect.answer.search import holds_in_all_settings, make_space
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.calibration.bias_correction import correct_biases
 from trt_bisect.calibration.cache import format_cache
@@ -131,7 +131,8 @@ class Remedies:
             kept = row.kept or frozenset()
             if kept or row.meets:
                 loss = self._loss(self.plans, of_run.space.plan(kept), row.ranges)
-                yield self._result(tried, loss, of_run.space, kept)
+                tried = self._result(tried, loss, of_run.space, kept)
+                yield replace(tried, confirmed=row.confirmed) if not kept else self._tested(tried, row.ranges, kept)
             else:
                 yield self._result(tried, row.loss)
 
@@ -163,7 +164,8 @@ class Remedies:
             if row.ranges.calibrator is None or row.meets or row.kept is not None:
                 continue
             if cheaper := self._cheaper(self.plans, space, row.ranges):
-                yield self._result(_by_calibrator(row.ranges.calibrator), cheaper[1], space, cheaper[0])
+                tried = self._result(_by_calibrator(row.ranges.calibrator), cheaper[1], space, cheaper[0])
+                yield self._tested(tried, row.ranges, cheaper[0])
 
     def _by_own_ranges(self, culprits: tuple[str, ...]) -> Iterator[Tried]:
         """Yields the recipe with culprits in INT8 again, their tensors' scales by other calibrators."""
@@ -181,6 +183,7 @@ class Remedies:
             self.plans.setup.progress.step(what)
             tried, kept = Tried(culprits, CALIBRATOR, what, None, None, False, calibrator), answer.recipe.kept - units
             tried = self._result(tried, self._loss(self.plans, space.plan(kept), changed), space, kept)
+            tried = self._tested(tried, changed, kept)
             if tried.meets:
                 first_layers = [str(space.units[unit][0]) for unit in sorted(units)[:4]]
                 name = "-".join([*first_layers, str(calibrator).replace(" ", "-")])
@@ -262,6 +265,7 @@ class Remedies:
         if not tried.meets and (cheaper := self._cheaper(plans, space, ranges)):
             kept = cheaper[0]
             tried = self._result(tried, cheaper[1], space, kept)
+        tried = self._tested(tried, ranges, kept, plans, space)
         plans.close()
         before = rule.loss(self.answer.full)
         if not tried.meets and (before is None or loss > _HELPS * before):
@@ -298,10 +302,28 @@ class Remedies:
         loss = plans.largest_on_all(plan, ranges)
         return max(loss, plans.loss_on_unseen(plan, ranges)) if loss <= plans.experiment.rule.budget else loss
 
+    def _tested(
+        self,
+        tried: Tried,
+        ranges: Ranges,
+        kept: Kept,
+        plans: AnswerPlans | None = None,
+        space: Space | None = None,
+    ) -> Tried:
+        """Returns a remedy that is cheaper than the recipe tested as a verdict would be; others as they are."""
+        recipe = self.answer.recipe
+        if not tried.meets or (self.answer.meets and tried.cost >= recipe.cost):
+            return tried
+        plan = (space or recipe.space).plan(kept)
+        holds, is_doubted = holds_in_all_settings(plans or self.plans, plan, ranges)
+        return replace(tried, confirmed=holds and not is_doubted)
+
     def _result(self, tried: Tried, loss: Loss, space: Space | None = None, kept: Kept = frozenset()) -> Tried:
         rule = self.answer.experiment.rule
         if space is not None:
-            tried = replace(tried, high=len(space.layers(kept)), cost=space.cost(kept))
+            layers, network = sorted(space.layers(kept)), self.answer.experiment.network
+            names = tuple(network.layers[k].name for k in layers)
+            tried = replace(tried, high=len(layers), layers=names, cost=space.cost(kept))
         if loss is None or not math.isfinite(loss):
             return replace(tried, similarity=None, loss=None, meets=False)
         return replace(tried, similarity=similarity_of(rule, loss), loss=loss, meets=loss <= rule.budget)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +11,7 @@ from time import perf_counter, time
 
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.analyzer.overflow import base_overflow_notes, overflow_notes, overflows_of
+from trt_bisect.analyzer.overflow import base_overflows, overflow_notes, overflows_of, sets_to_keep
 from trt_bisect.answer.accuracy import AskedAccuracy, asked_accuracy, chance_warning, fp32_accuracy, refuse_accuracy
 from trt_bisect.answer.answer import AnswerSearch, answer_search, measure_front
 from trt_bisect.answer.candidates import with_changes
@@ -327,9 +327,27 @@ class _Run:
             nothing = engines.base
         if around is not None and (around.similarity is None or rule.metric.loss(around.similarity) > rule.budget):
             network = replace(network, base=Precision.FP16)
-        if network is not experiment.network or summary.base_misses(network, rule, nothing):
-            notes = base_overflow_notes(network, experiment.feeds, self.options.memory_bytes, emulated=emulated)
-            searched.report = replace(searched.report, notes=(*searched.report.notes, *notes))
+        is_base = network is experiment.network
+        if is_base and not summary.base_misses(network, rule, nothing):
+            return
+        memory = self.options.memory_bytes
+        notes, overflows = base_overflows(network, experiment.feeds, memory, emulated=emulated)
+        searched.report = replace(searched.report, notes=(*searched.report.notes, *notes))
+        if is_base:
+            kept = next((layers for layers in sets_to_keep(overflows) if self._holds_with(layers, experiment)), ())
+            searched.report = replace(searched.report, base_high=kept)
+
+    def _holds_with(self, layers: Sequence[str], experiment: Experiment) -> bool:
+        """Returns true if full INT8 with these layers in FP32 meets the threshold, on all inputs given and held out."""
+        if not layers or self.search is None:
+            return False
+        network, plans = experiment.network, self.search.plans
+        network = network.fixing({network.layer_named(name).index: Precision.FP32 for name in layers})
+        moved = self.setup.with_ranges(experiment, experiment.ranges, network)
+        trials = [plans.whole(network.full(Precision.FP32), moved)]
+        if plans.unseen is not None and experiment.rule.meets(trials[0]):
+            trials.append(plans.whole(network.full(Precision.FP32), moved, plans.unseen, "unseen inputs"))
+        return all(map(experiment.rule.meets, trials))
 
     def _told(self, searched: Searched) -> Report:
         """Says and keeps the verdict, saves the tensors, and returns the report with what was noted on them."""

@@ -397,7 +397,7 @@ def print_advice(explanation: Explanation, metric: str, console: Console) -> Non
     if of_network:
         console.print(Text("Measured on all inputs, for the whole network:", style="bold"))
     for attempt in of_network:
-        console.print(Text(f"  {_sentence(attempt, metric)}.", style="green" if attempt.meets else ""))
+        console.print(Text(f"  {_sentence(attempt, metric)}.", style="green" if attempt.offered else ""))
 
 
 def causes_in_short(explanation: Explanation, metric: str) -> Group | None:
@@ -406,8 +406,8 @@ def causes_in_short(explanation: Explanation, metric: str) -> Group | None:
         return None
     causes = [Text(_title(cause, explanation)) for cause in explanation.causes[:_CAUSES_UP_TO]]
     recipe = next((tried.cost for tried in explanation.tried if tried.own and tried.meets), math.inf)
-    cheaper = [tried for tried in explanation.tried if tried.meets and tried.cost < recipe]
-    return Group(*causes, *_measured_lines(sorted(cheaper, key=lambda row: (row.cost, row.loss or 0.0))[:1], metric))
+    cheaper = [tried for tried in explanation.tried if tried.offered and tried.cost < recipe]
+    return Group(*causes, *_measured_lines(sorted(cheaper, key=lambda row: row.rank)[:1], metric))
 
 
 def _title(cause: Cause, explanation: Explanation) -> str:
@@ -418,19 +418,19 @@ def _title(cause: Cause, explanation: Explanation) -> str:
 
 def _measured_lines(measured: Sequence[Tried], metric: str) -> Iterator[Padding]:
     """Yields lines on remedies that were measured: those that meet the threshold, then those that miss it."""
-    for attempt in [attempt for attempt in measured if attempt.meets][:_MEETING_UP_TO]:
+    for attempt in [attempt for attempt in measured if attempt.offered][:_MEETING_UP_TO]:
         yield _indented(Text(f"{_sentence(attempt, metric)} (measured)", style="green"))
-    missing = [attempt for attempt in measured if not attempt.meets][:_MISSING_UP_TO]
+    missing = [attempt for attempt in measured if not attempt.offered][:_MISSING_UP_TO]
     if missing:
         figures = "; ".join(f"{attempt.title} {figure_text(metric, attempt.similarity)}" for attempt in missing)
-        yield _indented(Text(f"Measured, misses the threshold: {figures}", style="yellow"))
+        yield _indented(Text(f"Measured, not good enough: {figures}", style="yellow"))
 
 
 def _remedy_text(rank: int, remedy: Remedy, metric: str) -> Text:
     text = Text.assemble(f"{rank}. ", (remedy.remedy, "bold"), f" (cost in speed: {remedy.speed}). {remedy.why}")
     if remedy.tried is None:
         return text.append(" Not measured.", style="dim")
-    style = "green" if remedy.tried.meets else "yellow"
+    style = "green" if remedy.tried.offered else "yellow"
     return text.append(f" Measured: {_sentence(remedy.tried, metric)}.", style=style)
 
 
@@ -440,6 +440,7 @@ def _sentence(tried: Tried, metric: str) -> str:
     gain = f"{percent(tried.cost)} of INT8's gain in speed"
     high = f" with {counted(tried.high, 'layer')} in high precision ({gain})" if tried.high else ""
     meets = "meets the threshold" if tried.meets else "misses the threshold"
+    meets += "" if tried.offered or not tried.meets else ", but not in every setting or not without a doubt"
     return f"{tried.title} gives {figure_text(metric, tried.similarity)}{high}, which {meets}"
 
 
