@@ -2,6 +2,7 @@
 
 import inspect
 import pydoc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ from trt_bisect.options.commands import COMMANDS, SensitivityOptions
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.options.declare import declared, repeated
 from trt_bisect.precision import Precision
+from trt_bisect.support.text import CHOICES, in_python
 
 
 def test_what_is_made_of_the_options_is_up_to_date():
@@ -122,8 +124,8 @@ def test_the_flags_names_are_keywords_too():
 
 def test_errors_in_python_name_the_keywords(lenet):
     for given, named in (
-        ({"threshold": 99}, "threshold 0.99"),
-        ({"validation": 20}, "validation 0.2"),
+        ({"threshold": 99}, "threshold=0.99"),
+        ({"validation": 20}, "validation=0.2"),
         ({"calibration": None}, "calibration"),
     ):
         with pytest.raises(BadInput) as refused:
@@ -224,3 +226,54 @@ def test_what_has_no_name_on_the_command_line_is_left_to_fill_in():
         "--dataset": ("d.npz",), "--labels": ("l.npy",), "--budget": ("0.05",), "--drop": ("1%",), "--front": (),
         "--cost": ("measured",),
     }  # fmt: skip
+
+
+SPOKEN = {
+    "With FP16 ('--base fp16'), as in most engines": 'With FP16 (base="fp16"), as in most engines',
+    "'trt-bisect run --low fp16' names the layers; --base fp32 avoids it.": (
+        'trt_bisect.run(low="fp16") names the layers; base="fp32" avoids it.'
+    ),
+    "Give --threshold to judge, --samples 3 or --budget 50%.": 'Give threshold to judge, samples=3 or budget="50%".',
+    "'trt-bisect run --input' with these": "trt_bisect.run(input=...) with these",
+    "Give --high LAYER, as --keep-low does.": "Give high=LAYER, as keep_low does.",
+    "'--fuse-norms' makes it one node": "fuse_norms=True makes it one node",
+    "'trt-bisect layers x.onnx' lists them": "'trt-bisect layers x.onnx' lists them",
+    "trtexec --onnx=x --noTF32": "trtexec --onnx=x --noTF32",
+    "The same command goes on.": "The same call goes on.",
+}
+
+
+@pytest.mark.parametrize("text", SPOKEN)
+def test_texts_on_the_command_line_are_spoken_in_python(text):
+    assert in_python(text) == SPOKEN[text]
+
+
+def test_the_words_that_are_told_as_values_are_the_choices():
+    options = [option for command in COMMANDS.values() for option in declared(command)]
+    assert {choice for option in options for choice in option.kind.choices} == CHOICES
+
+
+def test_docstrings_speak_of_python():
+    for function in (trt_bisect.run, trt_bisect.compare, trt_bisect.worst, trt_bisect.sensitivity, trt_bisect.profile):
+        text = " ".join(function.__doc__.split())
+        assert not re.search(r"(?<!with )--[a-z]", text), text
+        assert "Repeatable" not in text
+        assert "default: None, nothing is written" in text
+    assert "one of 'quick', 'default', 'thorough'; default: 'default'" in " ".join(trt_bisect.run.__doc__.split())
+
+
+def test_errors_and_results_of_python_name_its_keywords(tmp_path):
+    model = networks.chain(2)
+    path, data = networks.save(model, tmp_path), networks.samples(model, 4)
+    with pytest.raises(BadInput) as refused:
+        trt_bisect.run(path, data, low="fp16", base="fp16")
+    assert "--" not in str(refused.value)
+    assert "base" in str(refused.value)
+    qa = trt_bisect.Analysis(path, engine="onnxruntime", metric="mse")
+    with pytest.raises(BadInput, match="no calibration") as refused:
+        qa.compare(inputs=data)
+    assert "--" not in str(refused.value)
+    found = trt_bisect.worst(path, data, engine="onnxruntime", metric="mse")
+    assert "--threshold" in found.verdict, "the command line has the flag"
+    assert "Give threshold " in " ".join(str(found).split())
+    assert "Give threshold " in found._repr_html_()

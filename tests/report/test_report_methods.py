@@ -9,6 +9,7 @@ from tests.support.records import record_of, report_from
 from trt_bisect import BadInput
 from trt_bisect.report.answer import RecipeLayers
 from trt_bisect.report.model import ByPlan
+from trt_bisect.support.text import in_python
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +19,7 @@ def report(finished):
 
 def test_print_shows_the_verdict_and_the_next_step_in_20_lines(report):
     said = " ".join(str(report).split())
-    assert all(" ".join(line.text.split()) in said for line in report.lines)
+    assert all(" ".join(in_python(line.text).split()) in said for line in report.lines)
     assert report.next.what in said
     assert len(str(report).splitlines()) <= 20
     assert repr(report) == str(report)

@@ -23,12 +23,13 @@ from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.quantizer import find_low
 from trt_bisect.options.commands import COMMANDS, CompareOptions
 from trt_bisect.options.concerns import saved_outputs
-from trt_bisect.options.declare import Job, by_key, declared
+from trt_bisect.options.declare import Job, by_key, declared, naming_keywords
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.two_networks import renamed_feeds
 from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.structure import CheckReport
 from trt_bisect.support.progress import default_progress
+from trt_bisect.support.text import in_python
 
 _Keywords = ParamSpec("_Keywords")
 _Result = TypeVar("_Result")
@@ -124,7 +125,8 @@ class Analysis:
             return None
         options = CompareOptions.given("Analysis", self._for(CompareOptions))
         data = self._renamed(self._data)
-        return ranges_of(network, data, options.calibrating(), options.progress or default_progress())[0]
+        with naming_keywords():
+            return ranges_of(network, data, options.calibrating(), options.progress or default_progress())[0]
 
     @property
     def _searched(self) -> Any:
@@ -228,5 +230,7 @@ class Analysis:
     def __repr__(self) -> str:
         """Returns the network and the results so far, a line each."""
         lines = [f"Analysis of '{self.network.source}'"]
-        lines += [f"  {name}: {str(result).splitlines()[0]}" for name, result in self._results.items()]
+        for name, result in self._results.items():
+            shown = result.overview
+            lines.append(f"  {name}: {in_python(shown.lines[0] if shown.lines else shown.headline)}")
         return "\n".join(lines)

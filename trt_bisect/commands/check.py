@@ -61,7 +61,7 @@ def check(
         EngineUnavailable: the engine is not installed.
     """
     if engine not in ("", RTX):
-        raise BadInput(f"check does not build with the engine '{engine}'.", f"Use '--engine {RTX}': it needs no GPU.")
+        raise BadInput(f"check does not build with the engine '{engine}'.", f"Use '{RTX}': it needs no GPU.")
     path = Path(model.source) if isinstance(model, Network) else saved_model(model)
     with refusing_invalid(path):
         report = _report_on(*read_model(path), str(path), engine, shapes or {})

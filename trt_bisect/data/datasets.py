@@ -102,7 +102,7 @@ class Dataset:
             yield _check_feeds(sample, self.specs, where)
         if empty:
             raise BadInput(
-                f"{self.source} holds no samples.",
+                f"There are no samples in {self.source}.",
                 "Give at least one sample; calibration needs a few hundred, like the data in production.",
             )
 

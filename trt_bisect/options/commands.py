@@ -189,7 +189,9 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions):
         PRECISION(kinds.choice(kinds.High), without="fp16 if the command line allows FP16, else fp32"),
     ] = None
     inputs: Annotated[kinds.Data, INPUT(without="not measured")] = None
-    output: Annotated[kinds.Place | None, OUTPUT(without="trt-bisect-migrated")] = None
+    output: Annotated[
+        kinds.Place | None, OUTPUT(without="trt-bisect-migrated", without_in_python="'trt-bisect-migrated'")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

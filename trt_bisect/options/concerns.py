@@ -54,7 +54,7 @@ PRECISION, SEARCH, LAYERS, RESULTS = map(panel, ("Precision", "Search", "Layers"
 TENSORRT, RESOURCES = panel("TensorRT", expert=True), panel("Resources", expert=True)
 GOAL, COMPARISON = panel("Goal"), panel("Comparison")
 INPUT = partial(DATA, kinds.named("DATA", "INPUT.npz"), "--input", "--inputs")
-OUTPUT = partial(RESULTS, kinds.PLACE, "--output", "-o", repeated=False)
+OUTPUT = partial(RESULTS, kinds.PLACE, "--output", "-o", repeated=False, without_in_python="None, nothing is written")
 PANELS = (
     *("Data", "Pictures", "Judgement", "Goal", "Precision", "Layers", "Search", "Results"),
     *("Comparison", "Runs", "Night", "Server", "TensorRT", "Resources", "Display"),

@@ -13,7 +13,8 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, partial, wraps
@@ -25,6 +26,7 @@ from cyclopts import UNSET, Parameter
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.model.gpu_time import GPU_KEYS, Gpu, gpu_named, gpu_of
 from trt_bisect.options.kinds import SWITCH, TEXT, OptionKind
+from trt_bisect.support.text import in_python
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,7 +40,6 @@ NOT_HERE = Parameter(parse=False)
 """Marks a field that is an option of other commands, and has one value in this one."""
 _MOST_KEYS = 12
 """The most keys that a message lists."""
-_FLAG = re.compile(r"--[a-z][\w-]*")
 _SECTION = re.compile(r"^(?:Attributes|Args):\n(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 _ITEM = re.compile(r"^    (\w+): (.*(?:\n     +.*)*)", re.MULTILINE)
 _Given = TypeVar("_Given", bound="Options")
@@ -56,6 +57,7 @@ class Option(Parameter):
         kind: the form of its values.
         panel: its group in the help, and its table in a configuration file.
         without: the behaviour without the option, if no default value says it.
+        without_in_python: that in Python, where it is another one.
         expert: only ``--help-all`` shows it.
         repeated: suggested commands repeat it.
         keyword: the name of the field or parameter, which is the keyword in Python and the key in TOML.
@@ -67,6 +69,7 @@ class Option(Parameter):
     kind: OptionKind
     panel: str
     without: str
+    without_in_python: str
     expert: bool
     repeated: bool
     keyword: str
@@ -80,6 +83,7 @@ class Option(Parameter):
         *flags: str,
         panel: str = "",
         without: str = "",
+        without_in_python: str = "",
         expert: bool = False,
         repeated: bool = True,
         keyword: str = "",
@@ -94,7 +98,13 @@ class Option(Parameter):
             **parameter,
         )
         vars(self).update(
-            kind=kind, panel=panel, without=without, expert=expert, repeated=repeated, keyword=keyword
+            kind=kind,
+            panel=panel,
+            without=without,
+            without_in_python=without_in_python,
+            expert=expert,
+            repeated=repeated,
+            keyword=keyword,
         )  # not as attributes: Parameter is frozen
 
     @property
@@ -127,10 +137,21 @@ class Option(Parameter):
     @property
     def described(self) -> str:
         """Its help with choices, bounds, and what holds without it."""
-        kind, default = self.kind, self.shown_default
-        facts = [f"{'one of' if kind.closed else 'or'} {', '.join(kind.choices)}"] if kind.choices else []
-        facts += filter(None, (kind.limits, default and f"default: {default}"))
-        return f"{self.effect} ({'; '.join(facts)})" if facts else self.effect
+        return self._with_facts(self.effect, self.kind.choices, self.shown_default)
+
+    @property
+    def described_in_python(self) -> str:
+        """The same for Python: keywords in place of flags, values as Python writes them."""
+        effect = in_python(self.effect).replace("Repeatable", "A list names several")
+        default = in_python(self.without_in_python or self.without)
+        if not default and self.shown_default:
+            default = repr(self.default)
+        return self._with_facts(effect, tuple(map(repr, self.kind.choices)), default)
+
+    def _with_facts(self, effect: str, choices: Sequence[str], default: str) -> str:
+        facts = [f"{'one of' if self.kind.closed else 'or'} {', '.join(choices)}"] if choices else []
+        facts += filter(None, (self.kind.limits, default and f"default: {default}"))
+        return f"{effect} ({'; '.join(facts)})" if facts else effect
 
 
 def panel(title: str, **facts: Any) -> Callable[..., Option]:
@@ -248,6 +269,17 @@ def _is_default(value: Any, default: Any) -> bool:
     return isinstance(value, (str, int, float, Path)) and (value == default or str(value) == str(default))
 
 
+@contextmanager
+def naming_keywords(keywords: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Makes errors speak of Python's keywords in place of flags; see ``in_python``."""
+    try:
+        yield
+    except TrtBisectError as error:
+        error.problem, error.remedy = (in_python(text, keywords) for text in (error.problem, error.remedy))
+        error.args = (error.problem,)
+        raise
+
+
 class Job(Protocol[_Model_contra, _Keywords, _Result_co]):
     """A Python function that takes a network, and options as keywords."""
 
@@ -270,7 +302,8 @@ def takes(
     cls: Any = options
     keywords = {flag: option.keyword for option in declared(cls) for flag in option.flags}
     folded = partial(textwrap.fill, width=116, initial_indent=" " * 8, subsequent_indent=" " * 12)
-    help_lines = [folded(f"{option.keyword}: {option.described}", break_on_hyphens=False) for option in declared(cls)]
+    texts = {option.keyword: option.described_in_python for option in declared(cls)}
+    help_lines = [folded(f"{keyword}: {text}", break_on_hyphens=False) for keyword, text in texts.items()]
     parameters = [param.replace(annotation=param.empty) for param in inspect.signature(cls).parameters.values()]
     places = [param for param in parameters if param.kind is param.POSITIONAL_OR_KEYWORD]
 
@@ -286,13 +319,8 @@ def takes(
             except TypeError as error:
                 raise TypeError(f"{name}(): {error}") from None
             network = arguments.pop("model", None)
-            try:
+            with naming_keywords(keywords):
                 return job(network, cls.given(name, arguments.pop("named", {}) | arguments))
-            except TrtBisectError as error:
-                for part in ("problem", "remedy"):
-                    setattr(error, part, _FLAG.sub(lambda flag: keywords.get(flag[0], flag[0]), getattr(error, part)))
-                error.args = (error.problem,)
-                raise
 
         vars(called).update(job=job, __signature__=inspect.Signature([model, *parameters]))
         called.__doc__ = re.sub(r"(?m)^ {8}options: .*", lambda _: "\n".join(help_lines), job.__doc__ or "")

@@ -12,7 +12,7 @@ import math
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
@@ -25,6 +25,7 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support import codec
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.table import INDEX, PAPER, TableColumn, cell_text, columns_of, csv_of, table_of
+from trt_bisect.support.text import in_python
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +77,7 @@ class Shown:
 
     def __str__(self) -> str:
         """Returns the result in at most 20 lines."""
-        overview = self.overview
+        overview = _in_python(self.overview)
         lines: list[str] = []
         for line in overview.lines or [overview.headline]:
             wrapped = textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False)
@@ -92,8 +93,15 @@ class Shown:
         """Returns the HTML that a notebook shows; names are escaped."""
         from trt_bisect.report.page import environment
 
-        shown, template = self.overview, environment().get_template("notebook.html.j2")
+        shown, template = _in_python(self.overview), environment().get_template("notebook.html.j2")
         return template.render(shown=shown, rows=shown.rows[:_ROWS], more=max(0, len(shown.rows) - _ROWS))
+
+
+def _in_python(shown: Overview) -> Overview:
+    """Returns an overview whose sentences speak of keywords; commands stay."""
+    lines = [line if line.startswith(" ") else in_python(line) for line in shown.lines]
+    notes = [*map(in_python, shown.notes)]
+    return replace(shown, headline=in_python(shown.headline), lines=lines, notes=notes)
 
 
 def _rows(shown: Overview, room: int) -> Iterator[str]:
@@ -408,7 +416,7 @@ def load(path: str | Path, file: str | None = None) -> Report | Result:
     """Returns the result that a command wrote: that of ``run``, ``sensitivity`` and so on.
 
     Args:
-        path: the folder that was the ``--output`` of the command, or the JSON file in it.
+        path: the folder that was the ``output`` of the command, or the JSON file in it.
         file: the JSON file in the folder, by which type checkers and editors know the result: ``report.json``,
             ``sensitivity.json`` and so on. None for the first of these that is there.
 
