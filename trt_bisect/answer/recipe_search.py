@@ -24,7 +24,6 @@ units was put back and measured too. An accuracy is judged by the same passes, w
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -59,7 +58,7 @@ RESERVED = 0.3
 """The share of these that is left for putting units back."""
 LITTLE_MORE = 1.25
 """A set that leaves half of the loss allowed unused may cost so many times as much as the cheapest one."""
-SO_MUCH = 0.8
+SO_MUCH = 0.5
 """A recipe is passed on during the search if its price is at most this share of that of the last one."""
 EQUAL = 0.01
 """Sets whose prices differ by less than this share are equally good."""
@@ -302,18 +301,11 @@ class RecipeSearch:
         elsewhere = set[int]()
         while True:
             kept, gone = recipe.kept, list[int]()
-            waiting = deque(sorted(kept - elsewhere, key=lambda unit: -space.costs[unit]))
-            stays = list[int]()
-            while waiting:
-                unit = waiting.popleft()
+            for unit in sorted(kept - elsewhere, key=lambda unit: -space.costs[unit]):
                 smaller = kept - {unit}
-                if space.cost(smaller) > space.cost(kept) or not self._holds(number, smaller):
-                    stays.append(unit)
-                    continue
-                kept = smaller
-                gone.append(unit)
-                waiting.extend(stays)
-                stays.clear()
+                if space.cost(smaller) <= space.cost(kept) and self._holds(number, smaller):
+                    kept = smaller
+                    gone.append(unit)
             if not gone:
                 return recipe
             recipe, needed = self._checked_without(recipe, gone)

@@ -196,6 +196,20 @@ def _normal_below(z: np.ndarray) -> np.ndarray:
     return below
 
 
+@dataclass(frozen=True)
+class _Offers:
+    """Sets of a calibrator that were not measured; float64 ``[sets]`` each: prices, chances, and the least chances.
+
+    ``judged`` is the number of inputs that the chances are for.
+    """
+
+    sets: Sequence[Kept]
+    prices: np.ndarray
+    chances: np.ndarray
+    least: np.ndarray
+    judged: int
+
+
 @dataclass
 class SetSearch:
     """Searches the cheapest set of units with which a plan holds.
@@ -219,7 +233,7 @@ class SetSearch:
     most: float = math.inf
     best: tuple[int, Kept] | None = None
     tried: dict[tuple[int, Kept], Measured] = field(default_factory=dict)
-    _proposals: dict[int, list[Kept]] = field(default_factory=dict)
+    _offered: dict[int, _Offers] = field(default_factory=dict)
     _prices: dict[Kept, float] = field(default_factory=dict)
     _expected: float = 1.0
     _held: float = 1.0
@@ -239,7 +253,7 @@ class SetSearch:
     def choose_again(self, failed: Collection[tuple[int, Kept]] = ()) -> None:
         """Takes the cheapest set that was measured to hold, without those that failed elsewhere."""
         self.best = None
-        self._proposals = {}
+        self._offered = {}
         for choice in sorted(self.holding(), key=lambda choice: self.price(choice[1])):
             if choice not in failed and self.price(choice[1]) < self.most:
                 self.best = choice
@@ -261,7 +275,7 @@ class SetSearch:
         low[sorted(kept)] = False
         self.estimates[number].learn(low, measured, self.limit)
         holds = measured.loss <= self.limit
-        self._proposals = {} if holds else {k: sets for k, sets in self._proposals.items() if k != number}
+        self._offered = {} if holds else {k: offers for k, offers in self._offered.items() if k != number}
         return holds
 
     def step(self, worth: Callable[[float], float]) -> bool:
@@ -287,22 +301,23 @@ class SetSearch:
     def _offers(self, best_price: float) -> Iterator[tuple[float, float, int, Kept]]:
         """Yields for each calibrator the best candidate: its expected saving, its chance, the calibrator, the set."""
         for number, estimates in enumerate(self.estimates):
-            if number not in self._proposals:
-                self._proposals[number] = self._candidates(number)
-            cheaper = (kept for kept in self._proposals[number] if self.price(kept) < best_price)
-            sets = [kept for kept in cheaper if (number, kept) not in self.tried]
-            if not sets:
+            offers = self._offered.get(number)
+            if offers is None or offers.judged != len(self.judged):
+                sets = [kept for kept in self._candidates(number) if (number, kept) not in self.tried]
+                low = np.ones((len(sets), len(self.space.units)), bool)
+                for row, kept in enumerate(sets):
+                    low[row, sorted(kept)] = False
+                chances = estimates.chances(low, self.judged, self.limit)
+                prices = np.array([self.price(kept) for kept in sets])
+                least = np.array([LEAST_CHANCE if self._may_mislead(kept) else 0.0 for kept in sets])
+                offers = self._offered[number] = _Offers(sets, prices, chances, least, len(self.judged))
+            if not offers.sets:
                 continue
-            low = np.ones((len(sets), len(self.space.units)), bool)
-            for row, kept in enumerate(sets):
-                low[row, sorted(kept)] = False
-            chances = estimates.chances(low, self.judged, self.limit)
-            expected = chances * min(1.0, self._held / self._expected)
-            least = [LEAST_CHANCE if self._may_mislead(kept) else 0.0 for kept in sets]
-            prices = np.array([self.price(kept) for kept in sets])
-            savings = np.maximum(expected, least) * (best_price - prices)
+            expected = offers.chances * min(1.0, self._held / self._expected)
+            savings = np.maximum(expected, offers.least) * (best_price - offers.prices)
             first = int(savings.argmax())
-            yield float(savings[first]), float(chances[first]), number, sets[first]
+            if offers.prices[first] < best_price:
+                yield float(savings[first]), float(offers.chances[first]), number, offers.sets[first]
 
     def _may_mislead(self, kept: Kept) -> bool:
         """Returns true for sets of which estimates do not decide: those of few units, and parts of a small best set.
