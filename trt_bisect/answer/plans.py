@@ -313,6 +313,7 @@ class AnswerPlans:
         jumps = rule.metric.of_sums is None or self.each(ranges).pools_differ(plan)
         jumps = jumps or are_many(len(self.experiment.network.movable))
         near = [index for index in self.inputs.counting if jumps or losses[index] > _NEAR * rule.budget]
+        near.sort(key=lambda index: -losses[index])
         for factor in _NUDGES if near else ():
             scales = {tensor: np.float32(scale * factor) for tensor, scale in ranges.scales.items()}
             moved = replace(ranges, scales=scales)

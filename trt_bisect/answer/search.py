@@ -325,16 +325,20 @@ def retuned(plans: AnswerPlans, recipe: Recipe, candidates: Sequence[Ranges]) ->
     space, kept, moved = recipe.space, recipe.kept, recipe.experiment.ranges
     if recipe.cost <= CHEAP_RECIPE:
         return kept, moved
-    mean = fmean(plans.on_judged(recipe.plan, moved))
+    mean, without = fmean(plans.on_judged(recipe.plan, moved)), plans.each(moved)
     most = _RETUNED if space.has_many else None
     plans.setup.progress.stage("Other scales for single tensors", len(kept) * len(candidates))
     for unit in sorted(kept, key=lambda unit: -space.costs[unit])[:most]:
         plan = space.plan(kept - {unit})
         if plans.left() <= 0:
             break
+        now, put_back = plans.each(moved).by_place(space.plan(kept)), without.by_place(space.plan(recipe.kept - {unit}))
+        if put_back.keys() >= set(plans.judged) and max(put_back.values()) <= recipe.aim:
+            continue
+        worst_first = sorted(plans.judged, key=lambda place: -max(now.get(place, 0.0), put_back.get(place, 0.0)))
         for others in _other_scales(plans, space.units[unit], moved, candidates):
             changed = with_scales_of(moved, others)
-            (loss,) = plans.losses([plan], changed)
+            (loss,) = plans.losses([plan], changed, worst_first)
             if loss is None or loss > recipe.aim:
                 continue
             changed_mean = fmean(plans.on_judged(plan, changed))

@@ -141,11 +141,11 @@ class EachInput:
         """Returns for each plan its largest loss on the inputs that were run; None if it cannot be run.
 
         Args:
-            among: the places of the inputs that count.
+            among: the places of the inputs that count; those missed equally often are run in this order.
             to_the_end: every plan is run on all these inputs, even after it missed the budget on one.
         """
         plans = [self._canonical(plan) for plan in plans]
-        order = sorted(among, key=lambda index: (-self._missed[index], index))
+        order = sorted(among, key=lambda index: -self._missed[index])
         unknown = [plan for plan in dict.fromkeys(plans) if self._left(plan, order, to_the_end)]
         self._measure(unknown, order, on_plan, to_the_end=to_the_end)
         for plan in dict.fromkeys(plans):
