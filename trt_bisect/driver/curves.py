@@ -1,5 +1,9 @@
 """The curves, which are the boundaries that a search for suspects measures; the exhaustive search, and bisection.
 
+Thousands of layers have thousands of boundaries, and most layers change the loss by almost nothing. There the
+exhaustive search measures the ends of strides, and all boundaries of a stride only where the loss rises.
+What a stride's layers add and take back is not seen: such a curve is drawn, and decides nothing.
+
 The similarity need not be monotone in k: every boundary that is reported was measured on both sides. Where it is
 monotone, the suspects of bisection are those of the exhaustive search.
 """
@@ -11,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from trt_bisect.driver.adaptive import adaptive, one_at_a_time
 from trt_bisect.driver.search import Findings, Loss, LossSoFar, Question, Search, Step
 
 FULL: Final = "full"
@@ -20,14 +23,23 @@ MOST_IN_FULL = 400
 """Networks with more quantizable layers have the adaptive curve if the user asks for none."""
 
 
-def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[Findings]:
-    """Measures prefix(k) for every quantizable layer k.
+STRIDE = 16
+"""The number of quantizable layers in a stride of the adaptive curve."""
+SHARE = 0.25
+"""The loss rises in a stride from this share of the smallest rise of a suspect on. On measured curves of six published
+networks no suspect was missed with both ("Studies" in ``docs/benchmarks.md``)."""
+
+
+def exhaustive(question: Question, watched: list[Step] | None = None, stride: int = 1) -> Search[Findings]:
+    """Measures prefix(k) for every quantizable layer k, or for those where the loss rises.
 
     No layer is a suspect if full INT8 is good. A layer whose plan cannot be measured is kept high like a suspect, so
     that the plans after it can be measured. A loss is compared with the largest one before, see ``LossSoFar``.
 
     Args:
         watched: steps are added to it as soon as they are settled.
+        stride: so many layers are one step where the loss does not rise; the step of a suspect, and of a layer whose
+            plan cannot be measured, is that layer's alone.
     """
     full = yield question.all_but(())
     judged = not question.meets(full)
@@ -35,16 +47,22 @@ def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[
     steps: list[Step] = [] if watched is None else watched
     suspects: list[int] = []
     set_aside: list[int] = []
-    for k in question.quantizable:
-        plan = question.prefix(k, suspects + set_aside)
+    done = refined = 0
+    while done < len(question.quantizable):
+        layers = question.quantizable[done : done + (1 if done < refined else stride)]
+        plan = question.prefix(layers[-1], suspects + set_aside)
         loss = yield plan
-        step = so_far.step((k,), loss, plan)
+        step = so_far.step(layers, loss, plan)
+        if len(layers) > 1 and (loss is None or (judged and step.rise >= SHARE * question.step)):
+            refined = done + len(layers)
+            continue
         step = replace(step, suspect=judged and step.rise >= question.step)
         steps.append(step)
+        done += len(layers)
         if loss is None:
-            set_aside.append(k)
+            set_aside += layers
         elif step.suspect:
-            suspects.append(k)
+            suspects += layers
         else:
             so_far = so_far.then(loss)
     return Findings(full, tuple(steps), tuple(suspects), tuple(set_aside))
@@ -174,10 +192,10 @@ def search_for(curve: str, question: Question, watched: list[Step] | None = None
     """Returns the search of a curve; it asks for one plan after another.
 
     Args:
-        curve: ``full`` measures every boundary, ``adaptive`` those where the loss changes and every stride's ends,
+        curve: ``full`` measures every boundary, ``adaptive`` those where the loss rises and every stride's ends,
             ``culprits`` those that the verdict needs.
         watched: steps are added to it as soon as they are settled.
     """
     if curve == ADAPTIVE:
-        return one_at_a_time(adaptive(question, watched))
+        return exhaustive(question, watched, STRIDE)
     return (exhaustive if curve == FULL else bisect)(question, watched)

@@ -475,7 +475,7 @@ def _curve_notes(experiment: Experiment, curve: Curve, answer: Experiment) -> li
     if experiment.curve == ADAPTIVE and measured != layers:
         text = (
             f"the curve is adaptive: {measured} of {layers} boundaries were measured, all of them where the loss "
-            "changes; the others have no figure (--curve full measures them)"
+            "rises; the others have no figure (--curve full measures them)"
         )
         notes.append(Note(ADAPTIVE_CURVE, text))
     if steps and experiment.builder.engine != answer.builder.engine:
