@@ -22,6 +22,9 @@ def session(path: Path, mode: str) -> onnxruntime.InferenceSession:
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_DISABLE_ALL if mode == "off" else levels.ORT_ENABLE_ALL
     options.log_severity_level = 3
+    options.add_session_config_entry(
+        "session.intra_op.allow_spinning", "0"
+    )  # waiting threads leave the cores to others
     if mode == "float":
         options.add_session_config_entry("session.disable_quant_qdq", "1")
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

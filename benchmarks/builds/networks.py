@@ -140,6 +140,7 @@ STANDINS: dict[str, Callable[[Subject], Difference | None]] = {
     "scales-2": lambda _: Difference(scales=(0.7, 1.2), seed=2),
     "far-scales": lambda _: Difference(scales=(0.3, 0.6), seed=1),
     "fp16-base": lambda _: Difference(base16=True),
-    "no-int8-build": lambda subject: Difference(refuses=(subject.healthy,)),
+    "no-int8-build": lambda subject: Difference(refuses=(subject.healthy,), tells=True),
+    "no-int8-untold": lambda subject: Difference(refuses=(subject.healthy,)),
 }
 """By name, the difference on a network; None where it has none."""

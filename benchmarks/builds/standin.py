@@ -55,7 +55,8 @@ class Difference:
         seed: draws the factors.
         base16: float tensors and weights outside INT8 are rounded to FP16, whatever is asked.
         disobeys: the layers that are computed in FP32 whatever is asked.
-        tells: the engine says that it ran these in FP32; else it says what was asked, and its timing leaves them out.
+        tells: the engine says that it ran these in FP32, and names the layer that it does not build. Else it says what
+            was asked, its timing leaves them out, and a failed build names no layer.
         wrong: the layers whose INT8 kernel is wrong: y becomes y + factor * abs(y).
         refuses: the layers that no engine builds in INT8.
     """
@@ -98,7 +99,8 @@ def compiled(written: Written, difference: Difference) -> Written:
     low = {node.name for node in graph.node if dequantized.intersection(node.input)}
     for layer in difference.refuses:
         if layer in low:
-            raise TrialFailed("build failed", f"Could not find any implementation for node {layer}.")
+            node = layer if difference.tells else "{ForeignNode[...]}"
+            raise TrialFailed("build failed", f"Could not find any implementation for node {node}.")
     for layer, factor in difference.wrong.items():
         if layer in low:
             _spoil(graph, layer, factor)

@@ -102,9 +102,12 @@ def test_a_base_in_fp16_rounds_what_int8_does_not(subject):
 
 
 def test_a_layer_that_is_refused_fails_the_builds_that_have_it_in_int8(subject):
-    full, refusing = subject[0].full(Precision.FP32), Difference(refuses=("conv3",))
+    full, refusing = subject[0].full(Precision.FP32), Difference(refuses=("conv3",), tells=True)
     with pytest.raises(TrialFailed, match="conv3"):
         outputs_of(subject, full, refusing)
+    with pytest.raises(TrialFailed) as untold:
+        outputs_of(subject, full, replace(refusing, tells=False))
+    assert "conv3" not in str(untold.value)
     kept = full.keeping([index_of(subject, "conv3")])
     np.testing.assert_allclose(outputs_of(subject, kept, refusing), outputs_of(subject, kept), rtol=1e-5)
 
