@@ -174,7 +174,7 @@ def rows() -> Iterator[Row]:
     yield Row("tokens of answer, driver, evaluator, commands/run", search, 79_670, 60_000)
     yield Row("tokens of options and cli", tokens_in("trt_bisect/options", "trt_bisect/cli"), 18_365, 14_000)
     yield Row("tokens of tests", tokens_in("tests"), 458_500, 330_000)
-    yield Row("tokens of benchmarks and tools", tokens_in("benchmarks", "tools"), 67_000, 50_000)
+    yield Row("tokens of benchmarks and tools", tokens_in("benchmarks", "tools"), 67_300, 50_000)
     yield Row("words of docstrings", total["words"], 107_851, 70_000)
     yield Row("ternaries in 1,000 statements", round(total["ternaries"] / thousands), 69, 30)
     yield Row("comprehensions in 1,000 statements", round(total["comprehensions"] / thousands), 103, 60)

@@ -24,7 +24,7 @@ from rich.table import Table
 import trt_bisect
 from benchmarks.builds.judge import Bench, faults
 from benchmarks.builds.networks import STANDINS, SUBJECTS, Files, Subject
-from benchmarks.builds.standin import Difference, StandIn
+from benchmarks.builds.standin import Build, Difference, StandIn
 from benchmarks.measure import command_line
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.report.model import UNMEASURED, Report
@@ -32,7 +32,8 @@ from trt_bisect.support.progress import Silent
 
 BEFORE = Path(__file__).with_name("before.json")
 BESIDE_CULPRITS, MOST_WITH_WRONG_KERNEL = 3, 16
-"""The most builds: base, full INT8, recipe and each culprit put back; and with a kernel that has to be found."""
+"""The most builds: base, full INT8, recipe and each culprit put back, and all in FP16 where that is timed; and with a
+kernel that has to be found."""
 Row = dict[str, Any]
 
 
@@ -61,9 +62,9 @@ def measure(
                 difference = difference_on(subject)
                 if difference is None or (standin and name not in standin):
                     continue
-                row, wrong = measured(subject, files, name, difference, Path(folder) / name, told if show else None)
+                shown = told if show else None
+                row, problems = measured(subject, files, name, difference, Path(folder) / name, shown)
                 rows.append(row)
-                problems = [*wrong, *too_many(row)]
                 is_good &= not problems
                 told.print(f"{subject.name}, {name}: {row['builds']} builds, {row['verdict']}", *problems, sep="; ")
     if json:
@@ -76,7 +77,7 @@ def measure(
 def measured(
     subject: Subject, files: Files, name: str, difference: Difference, folder: Path, told: Console | None = None
 ) -> tuple[Row, list[str]]:
-    """Runs a network on a stand-in; returns its row, and what is wrong with the answer."""
+    """Runs a network on a stand-in; returns its row, and what is wrong with the answer or the number of builds."""
     engine = StandIn(difference)
     report: Report | None = None
     with engine.installed():
@@ -97,17 +98,17 @@ def measured(
         "culprits": [] if report is None else list(report.culprits),
         "right": not wrong,
     }
-    return row, wrong
+    return row, [*wrong, *too_many(row, engine.builds)]
 
 
-def too_many(row: Row) -> list[str]:
-    """Returns a text if a run built more engines than it may."""
-    most = {
-        "same": BESIDE_CULPRITS + len(row["culprits"]),
-        "noise": BESIDE_CULPRITS + len(row["culprits"]),
-        "wrong-kernel": MOST_WITH_WRONG_KERNEL,
-    }.get(row["standin"])
-    return [] if most is None or row["builds"] <= most else [f"more than {most} builds"]
+def too_many(row: Row, builds: Sequence[Build]) -> list[str]:
+    """Returns texts on builds that a run need not have made."""
+    timed = sum(build.text.startswith("all in fp16") for build in builds)
+    beside = BESIDE_CULPRITS + len(row["culprits"]) + timed
+    most = {"same": beside, "noise": beside, "wrong-kernel": MOST_WITH_WRONG_KERNEL}.get(row["standin"], row["builds"])
+    texts = [f"more than {most} builds"] if row["builds"] > most else []
+    again = row["builds"] - row["distinct"]
+    return [*texts, f"{again} builds of a plan that was built before"] if again else texts
 
 
 def run(subject: Subject, files: Files, folder: Path) -> Report:

@@ -69,11 +69,12 @@ class Bench:
             magnitudes(self.network, read_samples(self.files[1], session(self.files[0], "float"))).ranges(chosen).scales
         )
 
-    def holds(self, written: Written, difference: Difference | None = None) -> bool:
+    def holds(self, written: Written, difference: Difference | None = None, margin: float = 0.0) -> bool:
         """Returns true if the stand-in builds a file and meets the threshold on all inputs.
 
         Args:
             difference: another stand-in's.
+            margin: the share of the loss allowed that is left.
         """
         try:
             changed = compiled(written, self.difference if difference is None else difference)
@@ -84,7 +85,7 @@ class Bench:
             save_model(changed.model, changed.weights, path)
             opened = session(path, "float")
         outputs = [infer(opened, feeds) for feeds in self.feeds]
-        cuts, threshold = dict(self.subject.cuts), self.subject.threshold
+        cuts, threshold = dict(self.subject.cuts), 1.0 - (1.0 - self.subject.threshold) * (1.0 - margin)
         pairs = list(zip(self.references, outputs, strict=True))
         close = all(worst(reference, output, cuts) >= threshold for reference, output in pairs)
         return close and all(_varies([(r[name], o[name]) for r, o in pairs]) for name in self.references[0])
@@ -139,7 +140,9 @@ def faults(bench: Bench, report: Report | None, folder: Path) -> Iterator[str]:
         return
     network, difference = bench.network, bench.difference
     writer = PlanWriter(network, bench.scales(report.ranges.origin), GraphTarget.TENSORRT)
-    full = writer.write(network.full(Precision.FP32))
+    # A layer that no engine builds in INT8 is none that can be in INT8.
+    refused = [network.layer_named(name).index for name in difference.refuses]
+    full = writer.write(network.full(Precision.FP32).keeping(refused))
     passes = bench.holds(full)
     if passes == (report.verdict == FAILS):
         yield f"the verdict is '{report.verdict}', and full INT8 {'holds' if passes else 'misses'} on the stand-in"
@@ -154,23 +157,29 @@ def faults(bench: Bench, report: Report | None, folder: Path) -> Iterator[str]:
             yield "no recipe is said to hold, and the base holds on the stand-in"
         return
     recipe = Recipe.read(folder / "recipe")
-    if not bench.holds(Written(onnx.load(recipe.file), {})):
+    file = Written(onnx.load(recipe.file), {})
+    if not bench.holds(file):
         yield "the recipe misses on the stand-in"
+    in_plan = {recipe.network.layers[k].name for k in recipe.network.quantizable if k not in recipe.plan.int8}
+    if in_plan - set(difference.refuses) != set(report.recipe.high) - set(difference.refuses):
+        yield f"the report has {sorted(report.recipe.high)} high, the recipe {sorted(in_plan)}"
     for layer in (*difference.wrong, *difference.refuses):
-        if layer not in report.recipe.high:
+        if recipe.network.layer_named(layer).index in recipe.plan.int8:
             yield f"'{layer}' is not high"
+    margin = 0.0 if report.answer is None else report.answer.margin
+    margin = margin if bench.holds(file, margin=margin) else 0.0
     # Culprits are decided before the other layers high go to FP16, where that pays.
     in_fp32 = recipe.plan.keeping(recipe.plan.fp16, Precision.FP32)
     for culprit in report.culprits:
         index = recipe.network.layer_named(culprit).index
         back = [plan.keeping([index], Precision.INT8) for plan in (in_fp32, recipe.plan)]
-        if all(bench.holds(recipe.written(plan)) for plan in back):
+        if all(bench.holds(recipe.written(plan), margin=margin) for plan in back):
             yield f"'{culprit}' is no culprit: the recipe holds with it in INT8"
     if bench.subject.every_plan:
-        yield from _cheaper(bench, report, writer)
+        yield from _cheaper(bench, recipe, writer)
 
 
-def _cheaper(bench: Bench, report: Report, writer: PlanWriter) -> Iterator[str]:
+def _cheaper(bench: Bench, recipe: Recipe, writer: PlanWriter) -> Iterator[str]:
     """Yields the set of layers that holds at a smaller cost than the recipe's, of all sets."""
     network = bench.network
     costs = shares(times_by_macs(network, facts_for(network, bench.feeds[0])))
@@ -179,7 +188,7 @@ def _cheaper(bench: Bench, report: Report, writer: PlanWriter) -> Iterator[str]:
         return sum(costs[k][Precision.FP32] for k in layers)
 
     sets = [kept for size in range(len(network.quantizable) + 1) for kept in combinations(network.quantizable, size)]
-    found = cost(tuple(network.layer_named(name).index for name in report.recipe.high))
+    found = cost(tuple(k for k in network.quantizable if k not in recipe.plan.int8))
     for kept in sorted(sets, key=cost):
         if cost(kept) >= found - SAME_COST:
             return

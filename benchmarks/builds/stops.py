@@ -92,9 +92,15 @@ def measure(
     *,
     network: tuple[str, ...] = ("lenet", "transformer"),
     standin: tuple[str, ...] = ("same", "wrong-kernel", "no-int8-build"),
+    last: bool = False,
     json: bool = False,
 ) -> int:
-    """Stops runs of each network on each stand-in; returns 1 if a plan was built twice or an answer is another one."""
+    """Stops runs of each network on each stand-in; returns 1 if a plan was built twice or an answer is another one.
+
+    Args:
+        last: Stop only at the last build but one.
+        json: Print the rows as JSON.
+    """
     import_everything()
     told, rows = Console(stderr=True, soft_wrap=True), list[dict[str, Any]]()
     for subject in SUBJECTS:
@@ -106,7 +112,7 @@ def measure(
                 difference = STANDINS[name](subject)
                 if difference is None:
                     continue
-                for row in _stopped_everywhere(subject, files, difference, Path(folder) / "sittings"):
+                for row in _stopped(subject, files, difference, Path(folder) / "sittings", last=last):
                     rows.append({"network": subject.name, "standin": name, **row})
                     told.print(to_json.dumps(rows[-1]))
     if json:
@@ -116,14 +122,14 @@ def measure(
     return int(bool(wrong))
 
 
-def _stopped_everywhere(
-    subject: Subject, files: Files, difference: Difference, folder: Path
+def _stopped(
+    subject: Subject, files: Files, difference: Difference, folder: Path, *, last: bool
 ) -> Iterator[dict[str, Any]]:
     whole = Sitting(subject, files, difference, folder)
     whole.run()
     answer, count = whole.answer(), len(whole.builds())
     shutil.rmtree(folder)
-    for at in range(1, count + 1):
+    for at in [max(1, count - 1)] if last else range(1, count + 1):
         for by in BY:
             first = Sitting(subject, files, difference, folder, at, by)
             first.run()
@@ -154,5 +160,10 @@ def built_twice(before: list[str], everything: list[str]) -> int:
     return sum(max(0, count - 1) for count in times.values())
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Calls ``measure`` as the command line asks."""
     sys.exit(command_line(__doc__, measure))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,8 @@
 """``benchmarks.builds``: what each stand-in for TensorRT computes, what is counted, and which answers are right."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from benchmarks.builds.networks import SUBJECTS
 from benchmarks.builds.standin import Difference, StandIn, compiled
 from benchmarks.builds.stops import built_twice
 from tests.support import networks
+from tests.support.editions import edition
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import choose_engine, make_builder, open_builder
 from trt_bisect.calibration.collect import calibrate
@@ -22,6 +25,7 @@ from trt_bisect.precision import Precision, all_but, only
 from trt_bisect.report.model import RecipeLayers
 
 LENET = SUBJECTS[0]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +152,7 @@ def test_a_run_builds_on_it_and_the_builds_are_counted(planted):
         (Difference(), {}, []),
         (Difference(), {"verdict": "passes"}, ["verdict"]),
         (Difference(), {"culprits": ("conv1",)}, ["'conv1'"]),
-        (Difference(), {"recipe": RecipeLayers(high=("ip1", "ip2"), meets=True)}, ["['ip2'] holds"]),
+        (Difference(), {"recipe": RecipeLayers(high=("ip1", "ip2"), meets=True)}, ["['ip1', 'ip2']"]),
         (Difference(wrong={"conv2": 1.0}), {}, ["recipe misses", "'conv2'"]),
         (Difference(refuses=("conv2",)), {}, ["recipe misses", "'conv2'"]),
         (Difference(disobeys=("ip2",)), {}, ["verdict", "'ip2' is no culprit", "holds for"]),
@@ -168,6 +172,19 @@ def test_a_plan_is_built_twice_unless_it_was_under_way():
     assert built_twice(["a", "b"], ["a", "b", "a", "b"]) == 1
     assert built_twice(["a", "b"], ["a", "b", "b", "b"]) == 1
     assert built_twice([], ["a", "c", "c"]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.subprocess
+def test_a_run_that_is_stopped_at_a_build_goes_on_without_building_a_plan_twice(forks):
+    code = "from benchmarks.builds.stops import main; main()"
+    asked = ("--network", "lenet", "--standin", "same", "--json", *edition(("--last",), ()))
+    done = forks.run(*asked, code=code, folder=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = json.loads(done.stdout)
+    assert {row["by"] for row in rows} == {"SIGKILL", "Ctrl-C"}
+    assert {row["twice"] for row in rows} == {0}
+    assert {row["builds"] for row in rows} == {rows[0]["of"] + 1}, "only the build that was under way is made again"
 
 
 def test_every_layer_that_a_stand_in_treats_apart_is_in_its_network(tmp_path):
