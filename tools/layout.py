@@ -181,7 +181,7 @@ def rows() -> Iterator[Row]:
     yield Row("tuning numbers", total["numbers"], 384, 250)
     yield Row("tuning numbers of answer and driver", numbers, 77, 25)
     yield Row("modules", len(modules), 195, 190)
-    yield Row("dataclasses", total["dataclasses"], 300, 200)
+    yield Row("dataclasses", total["dataclasses"], 301, 200)
     yield Row(f"functions over {LONG_FUNCTION} lines", total["long functions"], 0, 0)
     yield Row("options in run --help", options_in_help("run", "--help"), 32, 32)
     yield Row("options in run --help-all", options_in_help("run", "--help-all"), 65, 65)

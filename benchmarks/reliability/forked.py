@@ -24,7 +24,7 @@ import onnxruntime
 import trt_bisect
 from trt_bisect.cli import main
 
-HEAVY = ("jinja2", "onnx_graphsurgeon", "pandas", "polygraphy.json", "polygraphy.comparator", "rich.progress", "tqdm")
+HEAVY = ("jinja2", "onnx_graphsurgeon", "pandas", "polygraphy.json", "polygraphy.comparator", "rich.progress")
 LATE = ("cyclopts.exceptions",)
 """Modules of packages that are imported with the first argument, or not at all in other versions."""
 _POLL = 0.02

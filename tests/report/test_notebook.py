@@ -10,7 +10,7 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.support.waiting import LIMIT
-from trt_bisect.support.progress import Silent, default_progress
+from trt_bisect.support.progress import NotebookProgress, Silent, default_progress
 
 FOLDER = Path(__file__).parents[2] / "samples"
 _VERDICT = re.compile(r"^(?:FAILS|PASSES).*", re.MULTILINE | re.DOTALL)
@@ -43,6 +43,49 @@ def test_without_a_kernel_a_call_shows_nothing_even_if_ipykernel_is_imported():
     assert isinstance(default_progress(), Silent)
 
 
+BARS = """
+from trt_bisect.support.progress import NotebookProgress
+shown = NotebookProgress()
+for stage in ("one", "two <b>", "three"):
+    shown.stage(stage, 2)
+    shown.step("first")
+    shown.step("second")
+print("between")
+shown.left(90.0)
+shown.stage("four", None)
+{end}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("end", "last"), [("shown.close()", ""), ("", "four 0, about 90 s left in all")])
+def test_all_stages_share_one_bar_which_is_gone_at_the_end(end, last):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(BARS.format(end=end))])
+    NotebookClient(notebook, timeout=LIMIT, kernel_name="python3").execute()
+    bars = [out for out in outputs(notebook) if out.output_type == "display_data"]
+    assert [bar.data["text/plain"] for bar in bars] == [last]
+    assert ("<progress" in bars[0].data["text/html"]) == bool(last)
+
+
+def test_the_bar_escapes_names_and_tells_step_and_count(monkeypatch):
+    displays = []
+
+    class Handle:
+        def update(self, shown):
+            displays.append(shown)
+
+    monkeypatch.setattr("IPython.display.display", lambda shown, display_id: displays.append(shown) or Handle())
+    shown = NotebookProgress()
+    shown.stage("two <b>", 4)
+    shown.step("first", 2)
+    shown._shown_at = 0.0
+    shown.step("second")
+    assert repr(displays[-1]) == "two <b> 2/4, second"
+    assert '<progress value="2" max="4"></progress> two &lt;b&gt; 2/4, second' in displays[-1]._repr_html_()
+    shown.close()
+    assert displays[-1]._repr_html_() == ""
+
+
 @pytest.fixture
 def samples(lenet, tmp_path):
     """The samples, with a part of the data of each network, for which the verdicts are the same."""
@@ -62,7 +105,7 @@ def test_the_notebook_runs(samples):
     NotebookClient(
         notebook, timeout=int(LIMIT), kernel_name="python3", resources={"metadata": {"path": str(samples)}}
     ).execute()
-    rich = next(out for out in outputs(notebook) if "data" in out and "text/html" in out.data)
+    rich = next(out for out in outputs(notebook) if "data" in out and out.data.get("text/html"))
     assert "ip2" in rich.data["text/html"]
     texts = plain_texts(notebook)
     assert any("('ip2',)" in text for text in texts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -125,8 +126,8 @@ class Analysis:
             return None
         options = CompareOptions.given("Analysis", self._for(CompareOptions))
         data = self._renamed(self._data)
-        with naming_keywords():
-            return ranges_of(network, data, options.calibrating(), options.progress or default_progress())[0]
+        with naming_keywords(), closing(options.progress or default_progress()) as shown:
+            return ranges_of(network, data, options.calibrating(), shown)[0]
 
     @property
     def _searched(self) -> Any:

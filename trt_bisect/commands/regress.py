@@ -267,7 +267,7 @@ def regress(
             Without such a nightly run, this one becomes its baseline if it passes: if it meets its targets, and its
             recipe meets the threshold.
         update_baseline: the figures of this nightly run, of ``repeats`` runs, become the baseline in any case.
-        progress: shows the progress; tqdm in a notebook by default.
+        progress: shows the progress; a bar in a notebook by default.
         runner: measures one network.
 
     Raises:

@@ -390,7 +390,7 @@ class OutputOptions(Options):
     ] = None
     progress: Annotated[
         kinds.Progress | None,
-        RESULTS(kinds.OBJECT, without="tqdm in a notebook, else nothing", repeated=False, parse=False),
+        RESULTS(kinds.OBJECT, without="a bar in a notebook, else nothing", repeated=False, parse=False),
     ] = None
 
 

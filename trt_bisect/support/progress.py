@@ -1,4 +1,4 @@
-"""Progress displays: Rich in a terminal, tqdm in a notebook, or none; and the time that a run still takes.
+"""Progress displays: Rich in a terminal, a bar in a notebook, or none; and the time that a run still takes.
 
 The stages before the first inference tell nothing, and take little. From then on each later stage is a number of
 inferences: the search by its budget, or by what searches take as a rule, the others by the sizes of the network and of
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -214,31 +215,33 @@ _UNKNOWN = 1
 
 
 class NotebookProgress:
-    """A tqdm bar in a notebook."""
+    """One bar in the output of a notebook's cell: each stage replaces the one before it, and the end removes it."""
 
     def __init__(self) -> None:
-        self._bar: Any = None
-        self._left, self._what = TimeLeft(), ""
+        self._handle: Any = None
+        self._left = TimeLeft()
+        self._title = self._what = ""
+        self._total: int | None = None
+        self._done = self._current_size = 0
+        self._shown_at = 0.0
 
     def stage(self, title: str, total: int | None) -> None:
-        """Begins a stage with a new bar."""
-        from tqdm.auto import tqdm
-
-        self.close()
-        self._bar = tqdm(total=total, desc=title, leave=False)
-        self._current_size = 0
+        """Begins a stage in the same bar."""
+        self._title, self._what, self._total = title, "", total
+        self._done = self._current_size = 0
+        self._show()
 
     def step(self, what: str, size: int = 1) -> None:
         """Begins a step and moves the bar by the step before it."""
-        self._bar.update(self._current_size)
+        self._done += self._current_size
+        self._total = grown(self._total, self._done + size)
         self._current_size, self._what = size, what
-        self.left(self._left.seconds)
+        if perf_counter() - self._shown_at > _BETWEEN_UPDATES:
+            self._show()
 
     def left(self, seconds: float | None) -> None:
-        """Shows the time left after the step."""
+        """Takes the time left, which the next step shows."""
         self._left.tell(seconds)
-        if self._bar is not None:
-            self._bar.set_postfix_str(", ".join(filter(None, (self._what, self._left.text))))
 
     def say(self, text: str) -> None:
         """Prints a line."""
@@ -246,9 +249,40 @@ class NotebookProgress:
 
     def close(self) -> None:
         """Removes the bar."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        if self._handle is not None:
+            self._handle.update(_Shown("", ""))
+            self._handle = None
+
+    def _show(self) -> None:
+        count = str(self._done) if self._total is None else f"{self._done}/{self._total}"
+        text = ", ".join(filter(None, (f"{self._title} {count}", self._what, self._left.text)))
+        value = "" if self._total is None else f' value="{self._done}" max="{self._total}"'
+        shown = _Shown(text, f"<progress{value}></progress> {escape(text)}")
+        self._shown_at = perf_counter()
+        if self._handle is None:
+            from IPython.display import display
+
+            self._handle = display(shown, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self._handle.update(shown)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What a notebook shows: a text, and HTML in its place."""
+
+    text: str
+    html: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+_BETWEEN_UPDATES = 0.1
+"""Seconds between two updates of a notebook's bar."""
 
 
 class PrefixedProgress(Silent):
@@ -272,7 +306,7 @@ class PrefixedProgress(Silent):
 
 
 def default_progress() -> Progress:
-    """Returns the display for a call from Python: tqdm in the kernel of a notebook, else none."""
+    """Returns the display for a call from Python: a bar in the kernel of a notebook, else none."""
     kernel = sys.modules.get("ipykernel.kernelapp")
     return NotebookProgress() if kernel is not None and kernel.IPKernelApp.initialized() else Silent()
 
