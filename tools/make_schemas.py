@@ -72,7 +72,7 @@ FILES: Mapping[str, tuple[type, str]] = {
     "compare.json": (Comparison, "Written by `compare`; the channels are in `channels.csv` only."),
     "profile.json": (Profile, "Written by `profile`."),
     "check.json": (CheckReport, "Written by `check`."),
-    "explanation.json": (Explanation, "Written by `run`: why, and what to do. Floats have 6 significant digits."),
+    "explanation.json": (Explanation, "Written by `run`: why, and what to do. Floats have 7 significant digits."),
     "pictures.json": (Pictures, "Written by `run` with `--task`: the worst images, for the page."),
     "regression.json": (Regression, "Written by `regress`."),
     "network.json": (Graph, "Written by `run`, before anything is measured."),
@@ -96,9 +96,7 @@ check-jsonschema --schemafile build/site/schemas/report.schema.json trt-bisect-n
 - New keys may come without a new number in `schema`. Keys that exist keep their names and meanings.
 - In the tables `a[]` is each entry of a list, and `a.*` each entry of an object by name.
 - A similarity is a fraction of 1; the screen prints per cent.
-- `report.json` of schemas 1 and 2 (trt-bisect 0.1 and 0.2) is still read: by `view`, the page, the history, `regress`
-  and `Report.load`. Schema 1 has no `answer`: its culprits are the curve's suspects, judged on fewer inputs. Where the
-  history or `regress` compares one with a newer report, it says so.
+- A file of another schema is refused: run the command again.
 """
 _COMMON = {
     "arithmetic": "`emulated` or `measured`.",

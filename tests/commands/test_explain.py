@@ -16,7 +16,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.compared import assert_memory_stays, tensors_of
 from tests.support.progress_doubles import Said
-from tests.support.records import texts
+from tests.support.records import record_of, texts
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.commands.run import explain as explaining
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -24,7 +24,7 @@ from trt_bisect.options.concerns import MeasuringOptions
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.model import Report
-from trt_bisect.support.codec import read
+from trt_bisect.support.codec import read, shortened
 from trt_bisect.support.progress import Silent
 from trt_bisect.support.text import EXPLANATION
 
@@ -73,8 +73,8 @@ def counts_of(values, low, high, bins):
     return np.bincount(places, minlength=bins).tolist()
 
 
-def six(value):
-    return float(f"{value:.6g}")
+def seven(value):
+    return float(f"{value:.7g}")
 
 
 def test_activations_are_numpys_on_the_same_tensors(explained):
@@ -97,7 +97,7 @@ def test_activations_are_numpys_on_the_same_tensors(explained):
         read = o
         if found["scale"] is not None:
             scale = np.float32(scales[name])
-            assert found["scale"] == six(scale)
+            assert found["scale"] == seven(scale)
             read = np.clip(np.rint(o / scale), -128, 127) * scale
             assert found["clipped"] == 0.0
         low, high = found["histogram"]["low"], found["histogram"]["high"]
@@ -121,8 +121,8 @@ def test_weights_and_their_channels_are_numpys(tmp_path):
         weight = weights[f"{layer}.weight"]
         scales = np.abs(weight).max(axis=(1, 2, 3)) / np.float32(127)
         rounded = np.rint(weight / scales[:, None, None, None]) * scales[:, None, None, None]
-        assert found["scales"] == [six(scale) for scale in scales]
-        assert (found["axis"], found["scale"], found["kind"]) == (0, six(scales.max()), "weight")
+        assert found["scales"] == [seven(scale) for scale in scales]
+        assert (found["axis"], found["scale"], found["kind"]) == (0, seven(scales.max()), "weight")
         assert found["mse"] == pytest.approx(np.mean((weight.astype(float) - rounded) ** 2), rel=1e-4)
         histogram = found["histogram"]
         edges = histogram["low"], histogram["high"], len(histogram["int8"])
@@ -160,8 +160,9 @@ def test_the_contract(explained):
     assert {tensor["kind"] for tensor in tensors} == {"input", "activation", "weight"}
     assert all(len(tensor["histogram"]["fp32"]) == len(tensor["histogram"]["int8"]) <= 64 for tensor in tensors)
     assert all(math.isfinite(number) for number in floats_of(explanation))
-    assert all(number == six(number) for number in floats_of([[tensor["fp32"], tensor["mse"]] for tensor in tensors]))
-    assert read(Explanation, folder / "explanation.json") == report.explanation
+    assert all(number == seven(number) for number in floats_of(explanation))
+    assert record_of(read(Explanation, folder / "explanation.json")) == explanation
+    assert explanation == record_of(shortened(report.explanation, 7))
     keys = {"index", "layers", "tensor", "kind", "reason", "words", "figure"}
     assert all(keys == set(found) for found in explanation["findings"])
     (advice,) = explanation["advice"]

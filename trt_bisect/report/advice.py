@@ -60,7 +60,8 @@ def advice_on(
     """Returns the advice on one culprit, whose inputs and outputs are the tensors ``around``."""
     weights, share = (explained.weights, explained.share) if explained else ((), 0.0)
     per_tensor = any(weight.scale is not None and weight.scales is None for weight in weights)
-    ends = [abs(end) for tensor in around for end in (tensor.fp32.min, tensor.fp32.max) if end is not None]
+    ends = [abs(end) for tensor in around for end in (tensor.fp32.min, tensor.fp32.max)]
+    ends = [end for end in ends if not math.isnan(end)]
     reach = max(ends, default=0.0)
     relevant = [attempt for attempt in tried if not attempt.culprits or evidence.layer.name in attempt.culprits]
 

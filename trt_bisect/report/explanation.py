@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +25,9 @@ from trt_bisect.recipe.files import write_network
 from trt_bisect.support.files import make_folder, write_whole
 
 EXPLANATION = "explanation.json"
+"""The file, the largest part of the page; its floats have ``DIGITS`` significant digits, more than anything prints."""
+DIGITS = 7
 SCHEMA = 2
-
-
-def _short(value: float | None) -> float | None:
-    """Returns a float with 6 significant digits; None if it is not finite."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
 @dataclass(frozen=True)
@@ -63,27 +60,12 @@ class Channels:
         spreads = channel_spreads(values, axis)
         return cls(
             axis=axis % values.ndim,
-            min=tuple(_short(spread.min) for spread in spreads),
-            max=tuple(_short(spread.max) for spread in spreads),
-            std=tuple(_short(spread.std) for spread in spreads),
+            min=tuple(spread.min for spread in spreads),
+            max=tuple(spread.max for spread in spreads),
+            std=tuple(spread.std for spread in spreads),
             outlier=outlier.channel if outlier else None,
-            times=_short(outlier.times) if outlier else None,
+            times=outlier.times if outlier else None,
         )
-
-
-@dataclass(frozen=True)
-class ShortSpread:
-    """The finite values of a tensor in one run; None if there are none. The deviation is the population's."""
-
-    min: float | None
-    max: float | None
-    mean: float | None
-    std: float | None
-
-    @classmethod
-    def of(cls, spread: Spread) -> ShortSpread:
-        """Returns the spread with 6 significant digits."""
-        return cls(_short(spread.min), _short(spread.max), _short(spread.mean), _short(spread.std))
 
 
 @dataclass(frozen=True)
@@ -99,7 +81,7 @@ class ExplainedTensor:
         scales: the scales of each channel; None if all share one.
         axis: the axis of these scales.
         cosine: the cosine similarity of INT8 and FP32, as ``mse``, ``l1``, ``kl``, ``sqnr``, ``max_abs`` and
-            ``max_rel`` in ``compare.json``; None if nothing could be compared, and for an SQNR that is infinite.
+            ``max_rel`` in ``compare.json``; None if nothing could be compared.
         fp32: the values in FP32.
         int8: the values in INT8.
         clipped: the share of the values that are beyond the range; None where it is not rounded.
@@ -123,8 +105,8 @@ class ExplainedTensor:
     sqnr: float | None
     max_abs: float | None
     max_rel: float | None
-    fp32: ShortSpread
-    int8: ShortSpread
+    fp32: Spread
+    int8: Spread
     clipped: float | None
     histogram: TensorHistogram | None
     channels: Channels | None
@@ -133,23 +115,23 @@ class ExplainedTensor:
     @classmethod
     def of(cls, compared: Compared, channels: Channels | None = None) -> ExplainedTensor:
         """Returns a tensor from its comparison."""
-        origin, cosine = compared.origin, compared.figures.cosine
+        origin = compared.origin
         first = origin.quantizers[0] if origin.quantizers else None
-        scales = None if first is None or first.axis is None else tuple(map(_short, first.scale.reshape(-1).tolist()))
-        figures = {name: _short(value) for name, value in asdict(compared.figures).items()}
+        axis = None if first is None else first.axis
+        scales = None if first is None or axis is None else tuple(first.scale.reshape(-1).tolist())
         return cls(
             tensor=origin.tensor,
             kind=ACTIVATION if origin.kind == RESULT else origin.kind,
             shape=compared.shape,
             dtype=compared.dtype,
             quantized_dtype=origin.quantized_dtype,
-            scale=_short(compared.scale),
+            scale=compared.scale,
             scales=scales,
-            axis=None if first is None else first.axis,
-            **{**figures, "cosine": cosine if math.isfinite(cosine) else None},
-            fp32=ShortSpread.of(compared.fp32),
-            int8=ShortSpread.of(compared.int8),
-            clipped=_short(compared.rounding.clipped) if compared.rounding else None,
+            axis=axis,
+            **{name: None if math.isnan(value) else value for name, value in vars(compared.figures).items()},
+            fp32=compared.fp32,
+            int8=compared.int8,
+            clipped=compared.rounding.clipped if compared.rounding else None,
             histogram=compared.histogram,
             channels=channels,
             map=compared.map,
@@ -300,7 +282,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The reasons why the network loses accuracy in INT8, and the remedies. Floats have 6 significant digits.
+    """The reasons why the network loses accuracy in INT8, and the remedies.
 
     Attributes:
         samples: the number of inputs observed.

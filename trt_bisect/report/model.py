@@ -32,11 +32,19 @@ from trt_bisect.report.answer import (
     PredictedTimes,
     RecipeLayers,
 )
-from trt_bisect.report.explanation import EXPLANATION, PICTURES, CulpritAdvice, Explanation, Pictures, RemedyFile
+from trt_bisect.report.explanation import (
+    DIGITS,
+    EXPLANATION,
+    PICTURES,
+    CulpritAdvice,
+    Explanation,
+    Pictures,
+    RemedyFile,
+)
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.result import Overview, Shown, file_in, loaded
 from trt_bisect.runs.progress_file import FINISHED
-from trt_bisect.support.codec import encode_lines, write
+from trt_bisect.support.codec import encode_lines, shortened, write
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.table import DECIBELS, DECIDING, FIGURE, INDEX, LOSS, NAME, Column, csv_of, table_of
 from trt_bisect.support.text import Line, Note, shape_text
@@ -585,7 +593,7 @@ class Report(Shown):
 
         path, attached, text = make_folder(Path(folder)), self.attached, encode_lines(self)
         if attached.explanation is not None:
-            write(path / EXPLANATION, attached.explanation)
+            write(path / EXPLANATION, shortened(attached.explanation, DIGITS))
             for remedy_file in attached.remedy_files:
                 remedy_file.write(path)
         elif not (path / REPORT).is_file() or (path / REPORT).read_bytes() != text:

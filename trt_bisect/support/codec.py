@@ -72,6 +72,21 @@ def _readable(value: Any) -> Any:
     return value
 
 
+def shortened(value: Any, digits: int) -> Any:
+    """Returns a dataclass, or containers of them, in JSON types, with floats of so many significant digits."""
+
+    def short(value: Any) -> Any:
+        if isinstance(value, float):
+            return float(f"{value:.{digits}g}")
+        if isinstance(value, (list, tuple)):
+            return [short(inner) for inner in value]
+        if isinstance(value, dict):
+            return {key: short(inner) for key, inner in value.items()}
+        return value
+
+    return short(msgspec.to_builtins(value, enc_hook=_plain))
+
+
 def encode_lines(record: Any) -> bytes:
     """Returns a dataclass, or a record, as JSON: a line for each field, and for each element of one that is a tuple."""
     items = (

@@ -212,8 +212,7 @@ def _of_weights(rows: Sequence[_Named], sides: tuple[str, str]) -> Table:
     table = titled("Weight", "MSE>", "In", "Min>", "Max>", "Mean>", "Std>", "Variance>")
     for name, tensor in rows:
         for label, side, first in zip(sides, (tensor.fp32, tensor.int8), (True, False), strict=True):
-            variance = None if side.std is None else side.std**2
-            figures = (number(value, 4) for value in (side.min, side.max, side.mean, side.std, variance))
+            figures = (number(value, 4) for value in (side.min, side.max, side.mean, side.std, side.variance))
             table.add_row(*map(Text, (*((name, number(tensor.mse)) if first else ("", "")), label, *figures)))
     return table
 
