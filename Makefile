@@ -60,4 +60,4 @@ $(STAMP): pyproject.toml requirements-dev.lock
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) demo-run trt-bisect-history.sqlite* build dist *.egg-info
+	rm -rf $(VENV) demo-run trt-bisect-history.jsonl build dist *.egg-info

@@ -19,7 +19,6 @@ import numpy as np
 from benchmarks.reliability.seeds import Seeds
 from benchmarks.reliability.spoil import (
     ODD_INTS,
-    spoil_database,
     spoiled_bytes,
     spoiled_json,
     spoiled_lines,
@@ -257,9 +256,8 @@ def _history(seeds: Seeds, random: Random, folder: Path) -> list[str]:
         _spoil_run_file(run / random.choice(("report.json", "run.json", "journal.jsonl")), random)
         return ["history", str(path), "--add", str(run)]
     content = (seeds.finished["chain"].parent / HISTORY).read_bytes()
-    path.write_bytes(content if random.randrange(3) else spoiled_bytes(content, random))
-    if path.read_bytes() == content:
-        spoil_database(path, random)
+    path.write_bytes(content)
+    _spoil_run_file(path, random)
     if not random.randrange(3):
         data, out = ["--calibration", str(seeds.plain.data)], ["--output", str(folder / "out")]
         return ["run", str(seeds.plain.network), *data, *_QUICK, *out]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sqlite3
 import struct
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -155,30 +152,6 @@ def odd_value(random: Random) -> Any:
         random.choice(ODD_FLOATS), random.choice(ODD_TEXTS),
     )  # fmt: skip
     return random.choice(odd)
-
-
-def spoil_database(path: Path, random: Random) -> None:
-    """An SQLite file with cells replaced, rows and tables taken out, or of another schema."""
-    with contextlib.closing(sqlite3.connect(path)) as database:
-        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for _ in range(random.choice((1, 1, 2, 4))):
-            table = random.choice(names)
-            columns = [column for _, column, *_ in database.execute(f'PRAGMA table_info("{table}")')]
-            odd: Any = random.choice(
-                (*ODD_INTS, *ODD_FLOATS, *ODD_TEXTS[:-1], b"\xff", None, "[1", '{"a": []}', "[" * 5000)
-            )
-            updates: list[tuple[str, tuple[Any, ...]]] = [
-                (f'UPDATE "{table}" SET "{random.choice(columns)}" = ?', (odd,)) for _ in range(2) if columns
-            ]
-            statements = (
-                *(updates or [("SELECT 1", ())] * 2),
-                (f'DELETE FROM "{table}"', ()),
-                (f'DROP TABLE "{table}"', ()),
-                (f"PRAGMA user_version = {random.choice((0, 1, 2, 99, -1))}", ()),
-            )
-            with contextlib.suppress(sqlite3.Error, OverflowError):
-                database.execute(*random.choice(statements))
-                database.commit()
 
 
 def spoiled_stem(content: bytes, random: Random, how: Callable[[bytes, Random], bytes]) -> bytes:

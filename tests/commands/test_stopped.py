@@ -208,5 +208,5 @@ def test_a_run_stopped_while_its_front_is_measured_has_its_recipe(begin, stop, l
     assert facts(again) == facts(whole)
     assert not again.stopped
     assert (tmp_path / "out/front.csv").read_bytes() == (whole_folder / "front.csv").read_bytes()
-    with trt_bisect.History(tmp_path / "trt-bisect-history.sqlite") as history:
-        assert list(history.reports()["state"]) == ["finished"]
+    history = trt_bisect.History(tmp_path / "trt-bisect-history.jsonl")
+    assert list(history.reports()["state"]) == ["finished"]

@@ -217,12 +217,12 @@ def test_a_run_stopped_before_full_int8_leaves_a_report_that_every_command_reads
     assert (found.metric, found.threshold, found.lines[-1].kind) == ("cosine", THRESHOLD, "stopped")
     assert [row.name for row in found.layers] == [row.name for row in whole.layers]
     assert RunFolder(folder).snapshot().status == "interrupted"
-    with trt_bisect.History(tmp_path / "trt-bisect-history.sqlite") as history:
-        assert list(history.reports()["state"]) == ["interrupted"]
+    history = trt_bisect.History(tmp_path / "trt-bisect-history.jsonl")
+    assert list(history.reports()["state"]) == ["interrupted"]
     again = trt_bisect.run(path, feeds, output=folder, **asked)
     assert (again.state, again.stopped) == ("finished", "")
-    with trt_bisect.History(tmp_path / "trt-bisect-history.sqlite") as history:
-        assert list(history.reports()["state"]) == ["finished"]
+    history = trt_bisect.History(tmp_path / "trt-bisect-history.jsonl")
+    assert list(history.reports()["state"]) == ["finished"]
 
 
 def test_a_run_stopped_while_its_network_is_read_leaves_a_report(given, tmp_path, monkeypatch):

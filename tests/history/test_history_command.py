@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ import pytest
 
 from tests.support.nights import at, night
 from trt_bisect import History
-from trt_bisect.history.queries import HistoryFilter, changes, heights, spark_text, trends
+from trt_bisect.history.queries import changes, heights, spark_text, trends
 from trt_bisect.history.store import HISTORY
 
 START = at("2026-11-01T02:00")
@@ -42,9 +41,9 @@ def nights(finished, tmp_path_factory):
         {"versions": newer, "int8": 1.0, "culprits": [], "latency": latency(2.2)},
         {"versions": newer, "answered": False},
     ]
-    with History(folder / HISTORY) as kept:
-        for day, changed in enumerate(changes):
-            kept.record(night(finished, folder / f"night{day}", START + day * DAY, **changed), "[b]net[/b]")
+    kept = History(folder / HISTORY)
+    for day, changed in enumerate(changes):
+        kept.record(night(finished, folder / f"night{day}", START + day * DAY, **changed), "[b]net[/b]")
     return folder
 
 
@@ -56,8 +55,8 @@ def week(nights, tmp_path):
 
 
 def test_one_row_a_network_with_its_line_and_the_last_change(command, week, finished):
-    with History(week / HISTORY) as kept:
-        kept.record(finished, "other")
+    kept = History(week / HISTORY)
+    kept.record(finished, "other")
     code, out, _ = command("history", week)
     lines = out.splitlines()
     assert code == 0
@@ -88,9 +87,9 @@ def test_one_row_a_run_with_what_differs(command, week):
 
 
 def test_since(command, finished, tmp_path):
-    with History(tmp_path / HISTORY) as kept:
-        for days in (10.0, 2.0, 0.1):
-            kept.record(night(finished, tmp_path / str(days), time.time() - days * DAY), "net")
+    kept = History(tmp_path / HISTORY)
+    for days in (10.0, 2.0, 0.1):
+        kept.record(night(finished, tmp_path / str(days), time.time() - days * DAY), "net")
 
     def runs(since):
         code, out, _ = command("history", tmp_path, "--since", since, "--label", "net")
@@ -156,9 +155,9 @@ def test_a_table_without_a_row_has_its_columns_and_types(command, week):
     code, out, _ = command("history", week, "--since", "2030-01-01")
     assert (code, "has no such run" in out) == (0, True)
     command("history", week, "--since", "2030-01-01", "--csv", week / "x.csv")
-    with History(week / HISTORY) as kept:
-        full = kept.reports()
-        none = kept.reports(HistoryFilter(label="nothing"))
+    kept = History(week / HISTORY)
+    full = kept.reports()
+    none = kept.reports(label="nothing")
     assert list(pd.read_csv(week / "x.csv").columns) == list(full.columns)
     assert dict(none.dtypes) == dict(full.dtypes)
 
@@ -181,8 +180,8 @@ def test_folders_are_taken_in_the_oldest_first(command, finished, tmp_path):
     assert (code, out.split()[0]) == (0, "3")
     assert [line.split()[-1] for line in out.splitlines()[2:]] == ["c", "b", "deep"]
     command("history", tmp_path, "--add", tmp_path / "runs/c", "--add", tmp_path / "runs/b")
-    with History(tmp_path / HISTORY) as kept:
-        assert [report.label for report in kept.past()] == ["net"] * 3
+    kept = History(tmp_path / HISTORY)
+    assert [report.label for report in kept.past()] == ["net"] * 3
 
 
 def test_the_history_of_a_run_folder_and_of_the_current_one(command, week, monkeypatch):
@@ -207,18 +206,17 @@ def test_the_history_of_a_suites_nights_is_found_from_the_suites_folder(command,
 
 
 def test_a_copy_by_command(command, week):
-    code, out, _ = command("history", week, "--copy", week / "copy.sqlite")
-    assert (code, out) == (0, f"Copied to {week / 'copy.sqlite'}\n")
-    with sqlite3.connect(week / "copy.sqlite") as base:
-        assert base.execute("SELECT count(*) FROM entries").fetchone() == (6,)
-    assert command("history", week / "copy.sqlite")[1] == command("history", week)[1]
+    code, out, _ = command("history", week, "--copy", week / "copy.jsonl")
+    assert (code, out) == (0, f"Copied to {week / 'copy.jsonl'}\n")
+    assert len(History(week / "copy.jsonl").past()) == 6
+    assert command("history", week / "copy.jsonl")[1] == command("history", week)[1]
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
     (["nowhere"], "nowhere"), (["--since", "yesterday"], "'yesterday'"), (["--since", ""], "''"),
     (["--since", "7000000000d"], "'7000000000d'"), (["--fingerprint", "xyz"], "'xyz'"),
     (["--csv", "."], "cannot be written"), (["--parquet", "no/where.parquet"], "no/where.parquet"),
-    (["--copy", "no/where.sqlite"], "no/where.sqlite"), (["--copy", "."], "cannot be written"),
+    (["--copy", "no/where.jsonl"], "no/where.jsonl"), (["--copy", "."], "cannot be written"),
     (["--copy", HISTORY], "the history itself"), (["--add", "empty"], "'empty'"), (["--add", "nowhere"], "'nowhere'"),
 ])  # fmt: skip
 def test_bad_use(command, week, monkeypatch, arguments, said):
@@ -235,18 +233,18 @@ def test_run_takes_the_option_with_a_goal_too(command, lenet, tmp_path):
     run = ["run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "--calibrator", "minmax"]
     run += ["--explain", "none", "--history"]
     for place, goal in enumerate(((), ("--budget", "5%"))):
-        assert command(*run, tmp_path / "all.sqlite", "--output", tmp_path / str(place), *goal)[0] == 0
-        with History(tmp_path / "all.sqlite") as kept:
-            assert len(kept.past()) == place + 1
+        assert command(*run, tmp_path / "all.jsonl", "--output", tmp_path / str(place), *goal)[0] == 0
+        kept = History(tmp_path / "all.jsonl")
+        assert len(kept.past()) == place + 1
     code, _, err = command(*run, tmp_path, "--output", tmp_path / "last")
     assert code == 0
     assert f"'{tmp_path}'" in err
 
 
 def test_another_metric_is_a_row_of_its_own(finished, tmp_path, week):
-    with History(week / HISTORY) as kept:
-        kept.record(night(finished, tmp_path / "other", START, metric="sqnr", int8=20.0), "[b]net[/b]")
-        groups = trends(kept.past())
+    kept = History(week / HISTORY)
+    kept.record(night(finished, tmp_path / "other", START, metric="sqnr", int8=20.0), "[b]net[/b]")
+    groups = trends(kept.past())
     told = [(group[0].engine, group[0].report.metric, len(group)) for group in groups]
     assert told == [("onnxruntime", "cosine", 6), ("onnxruntime", "sqnr", 1)]
 
@@ -259,11 +257,11 @@ def test_everything_that_a_fingerprint_is_made_of_is_named(finished, tmp_path):
         **{"model": "m", "ranges": "r", "inputs": ["i"], "high": "fp16", "workspace": 5, "metric": "code"},
         "versions": {**parts["versions"], "device": "H100", "driver": "1"},
     }
-    with History(tmp_path / HISTORY) as kept:
-        kept.record(night(finished, tmp_path / "a", START))
-        changed = {"made_of": other, "fingerprint": "b" * 64, "threshold": 0.9, "strategy": "bisect"}
-        kept.record(night(finished, tmp_path / "b", START, **changed))
-        before, after = (entry.report for entry in kept.past())
+    kept = History(tmp_path / HISTORY)
+    kept.record(night(finished, tmp_path / "a", START))
+    changed = {"made_of": other, "fingerprint": "b" * 64, "threshold": 0.9, "strategy": "bisect"}
+    kept.record(night(finished, tmp_path / "b", START, **changed))
+    before, after = (entry.report for entry in kept.past())
     assert set(changes(before, after)) == {
         "option threshold 0.99 → 0.9", "option strategy exhaustive → bisect", "option precision fp32 → fp16",
         "other data", "another metric", "another network", "other ranges", "option workspace none → 5",

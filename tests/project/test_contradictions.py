@@ -111,9 +111,9 @@ def test_one_word_one_colour_and_one_exit_code(case):
     [entry] = Runs(parent).rows()
     assert entry.verdict.startswith(spoken(report.verdict))
     assert entry.tone == TONES[report.verdict]
-    with History(parent / "history.sqlite") as kept:
-        kept.record(parent / "run")
-        assert [past.report.verdict for past in kept.past()] == [report.verdict]
+    kept = History(parent / "history.sqlite")
+    kept.record(parent / "run")
+    assert [past.report.verdict for past in kept.past()] == [report.verdict]
     assert (report.verdict == PASSES) == (not report.doubts and report.recipe.meets and not report.recipe.high)
 
 

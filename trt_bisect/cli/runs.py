@@ -249,33 +249,33 @@ def history_command(
     """
     from msgspec import to_builtins
 
-    from trt_bisect.history.queries import HistoryFilter, print_entries, write_table
-    from trt_bisect.history.store import History, history_of, run_folders
+    from trt_bisect.history.queries import print_entries, table_of, write_table
+    from trt_bisect.history.store import history_of, run_folders
     from trt_bisect.support.text import counted
 
     if fingerprint is not None and not re.fullmatch("[0-9a-f]{1,64}", fingerprint.lower()):
         raise BadInput(f"'{fingerprint}' is no fingerprint.", "Give hexadecimal digits, as report.json has them.")
-    selection = HistoryFilter(label, model, None if since is None else _since(since), fingerprint)
-    with History(history_of(where or Path(), reading=not add), reading=not add) as history:
-        if add:
-            for folder in (folders := run_folders(add)):
-                history.record(folder, label or "")
-            display.say(f"{counted(len(folders), 'run folder')} recorded.")
-        if copy is not None:
-            history.copy(copy)
-            display.say(f"Copied to {copy}")
-        for option, path in (("--csv", csv), ("--parquet", parquet)):
-            if path is not None:
-                table = history.reports(selection)
-                write_table(table, path, option)
-                display.say(f"{len(table)} rows written to {path}")
-        if display.json:
-            records = to_builtins(history.past(selection))
-            for record in records:
-                del record["report"]["layers"]
-            display.print_json(records)
-        elif copy is None and csv is None and parquet is None:
-            print_entries(history.past(selection), console(WIDE), history.path, by_run=label is not None, top=top)
+    after = None if since is None else _since(since)
+    history = history_of(where or Path(), recording=bool(add))
+    if add:
+        for folder in (folders := run_folders(add)):
+            history.record(folder, label or "")
+        display.say(f"{counted(len(folders), 'run folder')} recorded.")
+    if copy is not None:
+        history.copy(copy)
+        display.say(f"Copied to {copy}")
+    entries = history.past(label=label, model=model, since=after, fingerprint=fingerprint or "")
+    for option, path in (("--csv", csv), ("--parquet", parquet)):
+        if path is not None:
+            write_table(table_of(entries), path, option)
+            display.say(f"{len(entries)} rows written to {path}")
+    if display.json:
+        records = to_builtins(entries)
+        for record in records:
+            del record["report"]["layers"]
+        display.print_json(records)
+    elif copy is None and csv is None and parquet is None:
+        print_entries(entries, console(WIDE), history.path, by_run=label is not None, top=top)
 
 
 def _since(text: str) -> datetime:

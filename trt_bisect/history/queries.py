@@ -1,4 +1,4 @@
-"""The entries of a history, the filter that selects them, their table for pandas, CSV and Parquet, and their trends.
+"""The entries of a history, their table for pandas, CSV and Parquet, and their trends.
 
 Names are printed on the screen as they are, never as markup.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -54,7 +54,7 @@ class HistoryEntry:
         folder: the absolute path of the run folder when it was last recorded.
         label: the network's name in a suite, else the model file's stem.
         started, recorded: the times of the run's start and of the recording, in UTC.
-        report: in entries from ``History.past`` without its layers, see ``History.report``.
+        report: the report without its layers, which are in the run folder.
     """
 
     id: int
@@ -77,47 +77,15 @@ class HistoryEntry:
 
     @property
     def engine(self) -> str:
-        """The engine as text, with TensorRT's typing; runs of the former ``recover`` stand apart."""
+        """The engine as text, with TensorRT's typing."""
         report = self.report
-        typing = f" {report.typing}" if report.engine == "tensorrt" else ""
-        return f"{report.engine}{typing}{', recover' if report.strategy == 'recover' else ''}"
+        return f"{report.engine} {report.typing}" if report.engine == "tensorrt" else report.engine
 
     def continues(self, before: HistoryEntry) -> bool:
         """Returns true if the entry takes the place of one of the same run: that, or unfinished with its question."""
         question = ("fingerprint", "metric", "threshold", "share", "strategy")
         is_same = all(getattr(self.report, name) == getattr(before.report, name) for name in question)
         return is_same and (before.started == self.started or not before.is_finished)
-
-
-def entry_of(index: Sequence[Any], report: Report) -> HistoryEntry:
-    """Returns the entry of a report and of values from ``id`` to ``recorded`` in a file, the times in seconds.
-
-    Raises:
-        TypeError, ValueError, OverflowError, OSError: a value cannot be converted.
-    """
-    number, run, folder, label, *times = index
-    started, recorded = (datetime.fromtimestamp(seconds, timezone.utc) for seconds in times)
-    return HistoryEntry(int(number), str(run), str(folder), str(label), started, recorded, report)
-
-
-@dataclass(frozen=True)
-class HistoryFilter:
-    """A filter for reports: all conditions given must hold.
-
-    Attributes:
-        label: the label of the network.
-        model: path, file name or stem of the model.
-        since: the run began at this time or later; a time without a zone is in UTC.
-        fingerprint: the whole fingerprint or its beginning.
-    """
-
-    label: str | None = None
-    model: str | None = None
-    since: datetime | None = None
-    fingerprint: str | None = None
-
-
-EVERYTHING = HistoryFilter()
 
 
 @cache

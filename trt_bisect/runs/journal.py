@@ -74,7 +74,7 @@ class Journal(TrialStore):
     def keep(self, *trials: Trial) -> None:
         """Appends trials, before the first ones the parts of the fingerprint, and waits until they are on disk."""
         records = [*self._head, *({"run": self._fingerprint, "trial": trial.to_json()} for trial in trials)]
-        _append(self._file, self.path, b"".join(json.dumps(record).encode() + b"\n" for record in records))
+        append(self._file, self.path, b"".join(json.dumps(record).encode() + b"\n" for record in records))
         self._head = []
         super().keep(*trials)
 
@@ -100,8 +100,8 @@ def _opened(path: Path) -> FileIO:
         raise unwritable(path.parent, error) from error
 
 
-def _append(file: FileIO, path: Path, lines: bytes) -> None:
-    """Writes whole lines to the end of a journal and waits until they are on disk.
+def append(file: FileIO, path: Path, lines: bytes) -> None:
+    """Writes whole lines to the end of a file and waits until they are on disk.
 
     Raises:
         NoRoom: the file cannot be written; it is left as it was.
@@ -115,7 +115,7 @@ def _append(file: FileIO, path: Path, lines: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             file.truncate(end)
-        raise NoRoom(f"The journal '{path}' cannot be written: {error.strerror}.") from error
+        raise NoRoom(f"'{path}' cannot be written: {error.strerror}.") from error
 
 
 def complete_lines(content: bytes) -> bytes:
