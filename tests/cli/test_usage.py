@@ -14,7 +14,8 @@ import pytest
 
 from tests.support.editions import edition
 from trt_bisect.cli import main
-from trt_bisect.cli.app import COMMANDS, application, function_of, help_of
+from trt_bisect.cli.app import COMMANDS, application, bound_to, function_of, help_of
+from trt_bisect.errors import BadInput
 from trt_bisect.options.concerns import PANELS
 from trt_bisect.options.declare import declared
 
@@ -62,8 +63,10 @@ def folder(tmp_path, lenet):
         (f"{DATA} --validation 120%", "--validation cannot", "0 to 0.9"),
         (f"{DATA} --memory 1GBit", "--memory cannot", "2GB"),
         (f"{RUN} --calibraton data.npz", "no option --calibraton", "--calibration"),
-        (f"{RUN} --calib data.npz", "no option --calib", "--calib"),
+        (f"{RUN} --calib data.npz", "no option --calib", "Did you mean --calibration?"),
         (f"{RUN} --std 0.229 0.224 0.225", "0.224, 0.225", "Write --std 0.229,0.224,0.225."),
+        (f"{RUN} --threshold 0.9 --threshold=0.95", "--threshold takes one value, and '0.9' and '0.95'", "Leave out"),
+        (f"{RUN} --input a.npz --load-inputs b.npz", "--input takes one value, and 'a.npz' and 'b.npz'", "Leave out"),
         ("run --model lenet.onnx", "no option --model", "trt-bisect run lenet.onnx"),
         ("rum lenet.onnx", "no command 'rum'", "'run'"),
         (f"{RUN} --high block0 block1", "block1", "Repeat"),
@@ -200,6 +203,16 @@ def test_a_suite_is_taken_as_argument_and_as_option(given, folder, command, monk
     code, out, _ = command("regress", *given, folder / "suite.toml", "--json", "-q")
     assert [network["name"] for network in json.loads(out)["networks"]] == ["lenet"]
     assert code in (0, 1)
+
+
+def test_counts_that_are_repeated_are_joined_and_lists_and_switches_may_be_repeated():
+    words = "run net.onnx --tensorboard t --tensorboard-detail channels=2 --tensorboard-detail samples=1 -q -q --as-is"
+    _, bound = bound_to([*words.split(), "--high", "a", "--high", "b", "--threshold", "0.9", "--threshold", "0.9"])
+    options = bound.arguments["options"]
+    assert options.tensorboard_detail == {"channels": 2, "samples": 1}
+    assert (list(options.high), options.threshold, options.as_is) == (["a", "b"], 0.9, True)
+    with pytest.raises(BadInput, match="twice"):
+        bound_to([*words.split(), "--tensorboard-detail", "channels=3"])
 
 
 def test_paragraphs_of_the_help_are_as_wide_as_the_terminal(command, monkeypatch):

@@ -182,13 +182,23 @@ def test_a_refusal_names_only_the_options_given(folder):
     assert "--scale" not in refused.value.remedy
 
 
-def test_a_damaged_picture_is_named(folder):
+def test_damaged_pictures_are_named_all_at_once(folder):
     (folder / "c.png").write_bytes((folder / "a.png").read_bytes()[:40])
     with pytest.raises(BadInput, match=r"c\.png"):
         fed(folder, NCHW)
+    (folder / "e.jpg").write_text("no picture")
+    with pytest.raises(BadInput, match=r"2 pictures.*c\.png' and '.*e\.jpg") as refused:
+        fed(folder, NCHW)
+    assert "a.png" not in str(refused.value)
 
 
-def test_sixteen_bits_are_not_cut_off_silently(tmp_path):
-    Image.fromarray(np.full((4, 6), 40_000, np.uint16)).save(tmp_path / "deep.png")
-    with pytest.raises(BadInput, match="'I;16'"):
+def test_of_sixteen_bits_the_upper_eight_are_taken(tmp_path):
+    """Grey ones: Pillow reads colours of 16 bits so by itself. Fractions are not cut off silently."""
+    deep = np.random.default_rng(0).integers(0, 65536, (4, 6)).astype(np.uint16)
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    (array,) = fed(tmp_path, NCHW)
+    for channel in range(3):
+        np.testing.assert_allclose(array[0, channel], (deep // 256) / 255.0, rtol=1e-6)
+    Image.fromarray(deep.astype(np.float32)).save(tmp_path / "fractions.tiff")
+    with pytest.raises(BadInput, match="'F'"):
         fed(tmp_path, NCHW)

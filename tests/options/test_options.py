@@ -29,7 +29,7 @@ from trt_bisect.options.commands import COMMANDS, SensitivityOptions
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.options.declare import declared, repeated
 from trt_bisect.precision import Precision
-from trt_bisect.support.text import CHOICES, in_python
+from trt_bisect.support.voices import CHOICES, in_python
 
 
 def test_what_is_made_of_the_options_is_up_to_date():

@@ -360,3 +360,15 @@ def test_samples_that_are_reshaped_to_other_sizes_after_the_first_layer_are_meas
     samples = [{"x": x[k], "sizes": np.array(((8, 32), (16, 16))[k % 2])} for k in range(4)]
     report = trt_bisect.run(save(model, tmp_path), samples, engine="onnxruntime", output=tmp_path / "run")
     assert [layer.name for layer in report.layers] == ["conv", "reshape", "relu"]
+
+
+def test_ragged_samples_are_noted_with_their_range_over_all_data(tmp_path):
+    sketch = Sketch(1)
+    out = sketch.dense(sketch.node("Relu", [sketch.dense("x", "a", 8, 16)], "relu"), "b", 16, 4)
+    path = save(sketch.model({"x": ["batch", "tokens", 8]}, {out: ["batch", "tokens", 4]}), tmp_path)
+    random = np.random.default_rng(0)
+    data = [{"x": random.normal(size=(1, tokens, 8)).astype(np.float32)} for tokens in (5, 9, 7, 12)]
+    report = trt_bisect.run(path, data, engine="onnxruntime", explain="none", samples=1)
+    (note,) = [note.text for note in report.notes if "dynamic" in note.text]
+    assert "'x' 1x5x8 to 1x12x8" in note
+    assert "to fix them" not in note

@@ -75,13 +75,13 @@ def test_layers_by_pattern(planted, pattern, names):
         ({"plan": {"layers": {"conv1": {"weight": "int8"}}}}, "of activation and weight"),
         ({"plan": {"layers": {"conv1": {"bias": "fp32"}}}}, "of activation and weight"),
         ({"plan": {"layers": {"conv1": {}}}}, "of activation and weight"),
-        ({"high": ["top:2"]}, "Give output"),
+        ({"high": ["top:none"]}, "no number of layers"),
         ({"high": ["sensitivity:nowhere:2"]}, "nowhere"),
         ({"high": ["sensitivity:nowhere"]}, "no number of layers"),
         ({"plan": {"scales": {"y": 0.5}}}, "activation 'y'"),
         ({"plan": {"scales": {"x": 0.0}}}, "above 0"),
         ({"plan": {"layer": {}}}, "no key 'layer'"),
-        ({"plan": {"high": "fp16", "layers": {"conv1": "fp16"}}}, "Add base fp16"),
+        ({"plan": {"high": "fp16", "layers": {"conv1": "fp16"}}}, 'Add base="fp16"'),
     ],
 )
 def test_what_cannot_be_fixed_is_refused_before_anything_runs(planted, options, said):
@@ -129,9 +129,13 @@ def test_the_most_sensitive_layers_are_those_that_lose_most_alone(planted, tmp_p
         named = [note.text for note in report.notes if f"{tmp_path}/sensitivity.json" in note.text]
         assert len(named) == 1
         assert all(f"'{name}'" in named[0] for name in wanted)
-    with pytest.raises(BadInput, match=f"reads '{tmp_path}/new/sensitivity.json', and there is no such file"):
-        trt_bisect.run(model, samples, **OPTIONS, high=["top:1"], output=tmp_path / "new")
-    assert not (tmp_path / "new").exists()
+    for options in ({"output": tmp_path / "new"}, {}):
+        report = trt_bisect.run(model, samples, **OPTIONS, high=["top:2"], **options)
+        assert {row.name for row in report.layers if row.fixed} == set(wanted), "it is measured first"
+    assert (tmp_path / "new/sensitivity.json").is_file()
+    kept = trt_bisect.compare(model, samples, calibrator="minmax", high=["top:2"])
+    high = {row.origin.layer for row in kept.weights if not row.scale}
+    assert high == set(wanted)
     with pytest.raises(BadInput, match="for INT8, not for FP16"):
         trt_bisect.run(model, samples, engine="onnxruntime", low="fp16", high=[f"sensitivity:{tmp_path}:2"])
 

@@ -9,7 +9,7 @@ from tests.support.records import record_of, report_from
 from trt_bisect import BadInput
 from trt_bisect.report.answer import RecipeLayers
 from trt_bisect.report.model import ByPlan
-from trt_bisect.support.text import in_python
+from trt_bisect.support.voices import in_python
 
 
 @pytest.fixture(scope="module")

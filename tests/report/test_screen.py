@@ -6,14 +6,17 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from tests.support.records import EMPTY
 from trt_bisect import Report
+from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Held
 from trt_bisect.report.model import FAILS, LayerRow, NextStep
 from trt_bisect.report.screen.run import LINES, print_report
+from trt_bisect.report.screen.tables import _sized
 from trt_bisect.support.text import Line, Note
 
 ASCII = 127
@@ -165,3 +168,18 @@ def test_the_choice_of_a_dearer_calibrator_has_its_reason(crowded, costs, means,
     said = [line for line in console.file.getvalue().splitlines() if "mse is chosen" in line]
     assert len(said) == (figures is not None)
     assert all(figure in line for line in said for figure in figures)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "sizes"),
+    [
+        ((None, 3, None, None), np.float32, "1x3x224x224"),
+        ((None, None, None, 3), np.uint8, "1x224x224x3"),
+        ((None, None), np.int64, "1x128"),
+        ((None, None, 8), np.float32, "1x128x8"),
+        ((None, 12, None, 64), np.float32, "1x12x128x64"),
+        ((None, 3, 32, 32), np.float32, "1x3x32x32"),
+    ],
+)
+def test_only_pictures_are_given_the_usual_size_of_pictures(shape, dtype, sizes):
+    assert _sized(TensorSpec("x", np.dtype(dtype), shape)) == f"--shape x:{sizes}"

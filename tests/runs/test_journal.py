@@ -2,7 +2,10 @@
 
 import os
 
+import pytest
+
 from trt_bisect.builder.base import MEASURED
+from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.runs.journal import JOURNAL, Journal
 
@@ -15,3 +18,12 @@ def test_a_trial_is_on_the_disk_before_the_run_goes_on(tmp_path, monkeypatch):
         journal.keep(Trial("plan", MEASURED))
         assert synced[-1] == (tmp_path / JOURNAL).read_bytes()
         assert b'"plan"' in synced[-1]
+
+
+def test_a_journal_that_is_a_symbolic_link_is_not_followed(tmp_path):
+    elsewhere = tmp_path / "elsewhere.txt"
+    elsewhere.write_text("mine")
+    (tmp_path / JOURNAL).symlink_to(elsewhere)
+    with pytest.raises(BadInput, match="symbolic link"):
+        Journal(tmp_path, "key", {})
+    assert elsewhere.read_text() == "mine"

@@ -31,7 +31,7 @@ from cyclopts.exceptions import (
 from trt_bisect._version import __version__
 from trt_bisect.errors import BadInput
 from trt_bisect.options.concerns import PANELS
-from trt_bisect.options.declare import FLAT, Option, Options, declared, panel, read_config
+from trt_bisect.options.declare import FLAT, Option, Options, declared, nearest, panel, read_config
 from trt_bisect.options.kinds import FILE, SWITCH, choice, whole
 
 if TYPE_CHECKING:
@@ -114,11 +114,46 @@ def parsed(words: Sequence[str]) -> Callable[[], int | None]:
 
 def bound_to(words: Sequence[str]) -> tuple[Callable[..., int | None], inspect.BoundArguments]:
     """Returns the function that a command line calls, and its arguments; raises BadInput as ``parsed`` does."""
+    words = _each_once(words)
     try:
         function, bound, _ = application().parse_args(words, print_error=False, exit_on_error=False)
     except CycloptsError as error:
         raise _bad_input(error, words) from error
     return function, bound
+
+
+def _each_once(words: Sequence[str]) -> list[str]:
+    """Returns a command line in which no option of one value is repeated: the parser would take the last value.
+
+    Counts by name are joined.
+
+    Raises:
+        BadInput: such an option is there with two values.
+    """
+    if not words or words[0] not in COMMANDS:
+        return list(words)
+    by_flag = {flag: option for option in declared(function_of(words[0])) for flag in option.flags}
+    kept = [words[0]]
+    places: dict[str, int] = {}
+    rest = iter(words[1:])
+    for word in rest:
+        flag, has_value, value = word.partition("=") if word.startswith("--") else (word, "", "")
+        option = by_flag.get(flag)
+        if option is None or option.kind is SWITCH or option.kind.several:
+            kept.append(word)
+            continue
+        given = value if has_value else next(rest, None)
+        if given is None:  # the parser says that it is missing
+            kept.append(word)
+        elif option.keyword not in places:
+            places[option.keyword] = len(kept) + 1
+            kept += [flag, given]
+        elif option.kind.joined:
+            kept[places[option.keyword]] += f",{given}"
+        elif kept[places[option.keyword]] != given:
+            both = f"{kept[places[option.keyword]]!r} and {given!r}"
+            raise BadInput(f"{option.flag} takes one value, and {both} are given.", "Leave out one of the two.")
+    return kept
 
 
 def _configured(_app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -165,8 +200,8 @@ def _bad_input(error: CycloptsError, words: Sequence[str]) -> BadInput:
 
 
 def _unknown(command: str, flag: str, by_name: Mapping[str, Option], words: Sequence[str]) -> BadInput:
-    near = difflib.get_close_matches(flag, [name for option in by_name.values() for name in option.flags], 1)
-    remedy = f"Did you mean {near[0]}?" if near else f"'trt-bisect {command} -h' lists the options."
+    near = nearest(flag, [name for option in by_name.values() for name in option.flags])
+    remedy = f"Did you mean {near}?" if near else f"'trt-bisect {command} -h' lists the options."
     if flag in ("--model", "--network", "--onnx"):
         line = shlex.join(["trt-bisect", command, *(word for word in words[1:] if word != flag)])
         remedy = f"Write the network without a flag: {line}"

@@ -30,7 +30,7 @@ from trt_bisect.preparation.two_networks import renamed_feeds
 from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.structure import CheckReport
 from trt_bisect.support.progress import default_progress
-from trt_bisect.support.text import in_python
+from trt_bisect.support.voices import in_python
 
 _Keywords = ParamSpec("_Keywords")
 _Result = TypeVar("_Result")

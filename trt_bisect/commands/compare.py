@@ -26,6 +26,7 @@ from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, engine_status, open_bu
 from trt_bisect.builder.tensorrt_build import TENSORRT, version_of
 from trt_bisect.calibration.collect import ranges_of
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, no_ranges
+from trt_bisect.commands.losses import with_most_sensitive
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.feeds import Feeds, TensorSpec, open_dumps
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
@@ -89,6 +90,8 @@ def compare(
         BadInput: something given cannot be used.
     """
     sort_column(options.sort)
+    if model is not None and options.other is None:
+        options = with_most_sensitive(model, options)
     folder = None if options.output is None else Path(options.output)
     board = open_board(options.tensorboard, options.tensorboard_detail)
     with output_folder(folder), closing(options.progress or default_progress()) as shown:

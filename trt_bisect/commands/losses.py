@@ -6,8 +6,9 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from trt_bisect.analyzer.fp32_itself import started_at
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule, refuse_no_loss
@@ -28,9 +29,10 @@ from trt_bisect.model.observe import facts_for
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.options.commands import SensitivityOptions, WorstOptions
+from trt_bisect.options.concerns import FixedLayerOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision, PrecisionPlan, low_of
-from trt_bisect.preparation.asked_network import asked_network, fixed_notes, refuse_emulated_only
+from trt_bisect.preparation.asked_network import SENSITIVITY_FILE, TOP, asked_network, fixed_notes, refuse_emulated_only
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.preparation.judgement import Judgement, outputs_of
 from trt_bisect.preparation.preparation import (
@@ -45,7 +47,7 @@ from trt_bisect.preparation.two_networks import Planned, refuse_with_other
 from trt_bisect.preparation.workspace import working_in
 from trt_bisect.report.losses import WAYS, SensitiveOp, Sensitivity, WorstReport
 from trt_bisect.support.files import output_folder
-from trt_bisect.support.progress import Progress, default_progress
+from trt_bisect.support.progress import PrefixedProgress, Progress, default_progress
 from trt_bisect.support.text import JUDGED_BY, counted, noted
 
 _BOTH = "both"
@@ -78,6 +80,41 @@ def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
         if folder is not None:
             measured.save(folder)
     return measured
+
+
+_Given = TypeVar("_Given", bound=FixedLayerOptions)
+
+
+def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
+    """Returns options in which ``top:3`` names layers: those that lose most alone, which are measured if need be.
+
+    With an output folder the sensitivity is there afterwards, and is not measured again.
+    """
+    names = ("high", "keep_low", "only")
+    patterns = [pattern for name in names for pattern in getattr(options, name)]
+    folder = getattr(options, "output", None)
+    is_measured = folder is not None and (Path(folder) / SENSITIVITY_FILE).is_file()
+    counts = [pattern.removeprefix(TOP) for pattern in patterns if pattern.startswith(TOP)]
+    if is_measured or not counts or not all(map(str.isdecimal, counts)):
+        return options
+    shared = {field.name: getattr(options, field.name) for field in fields(options) if field.init}
+    known = {field.name for field in fields(SensitivityOptions) if field.init}
+    shared = {name: value for name, value in shared.items() if name in known and name not in ("threshold", *names)}
+    if shared.get("progress") is not None:
+        shared["progress"] = PrefixedProgress(shared["progress"], "top")
+    measured: Sensitivity = sensitivity.job(model, SensitivityOptions(**shared))
+    most = [op.op_name for op in measured.sorted_by("loss", way=_BOTH)]
+    if folder is not None:
+        return options
+
+    def named(pattern: str) -> list[str]:
+        count = pattern.removeprefix(TOP)
+        return most[: int(count)] if pattern.startswith(TOP) and count.isdecimal() and int(count) else [pattern]
+
+    changed: dict[str, Any] = {}
+    for name in names:
+        changed[name] = tuple(each for pattern in getattr(options, name) for each in named(pattern))
+    return replace(options, **changed)
 
 
 class _AnythingGoes(Judgement):
@@ -227,6 +264,7 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
     if isinstance(options.metric, str) and options.metric.lower() in BUILT_IN:
         options = replace(options, metric=options.metric.lower())
     find_metric(options.metric)  # refuses before anything is read
+    options = with_most_sensitive(model, options)
     if options.other is not None:
         refuse_with_other(options)
     folder = None if options.output is None else Path(options.output)

@@ -14,6 +14,7 @@ import numpy as np
 from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.data.preprocessing import BGR, GRAY, NCHW, NHWC, RGB, Preprocessing
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.support.text import listed
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -22,6 +23,9 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff",
 _GREY = 114
 """The padding of a letterbox, as in the YOLO family."""
 _CHANNELS = {1: GRAY, 3: RGB}
+_SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
+"""Pillow's modes of grey pixels with 16 bits."""
+_BROKEN_NAMED = 10
 _OF_OLD = "preprocessing.toml"
 """The file in which version 0.2 kept options beside the pictures."""
 
@@ -57,11 +61,17 @@ class ImageInput:
         return ", ".join(steps)
 
     def array(self, image: Image) -> np.ndarray:
-        """Returns a picture as a row of the input, with no batch axis; raises BadInput for over 8 bits a channel."""
-        from PIL import ImageOps
+        """Returns a picture as a row of the input, with no batch axis.
 
+        Of grey pixels of 16 bits the upper 8 are taken, as Pillow does with colours. Raises BadInput for others of more
+        than 8 bits.
+        """
+        from PIL import Image, ImageOps
+
+        if image.mode in _SIXTEEN_BITS or (image.mode == "I" and image.format == "PNG"):
+            image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
         if image.mode.startswith(("I", "F")):
-            problem = f"It has pixels of the kind '{image.mode}', more than 8 bits a channel."
+            problem = f"It has pixels of the kind '{image.mode}', more than 16 bits a channel, or fractions."
             raise BadInput(problem, "Give a function that reads it, as module:function.")
         upright = ImageOps.exif_transpose(image) or image
         if upright.mode == "P":
@@ -93,13 +103,35 @@ class ImageInput:
         return tuple(str(first) if self.batch == 1 else f"{first} to {last.name}" for first, last in ends)
 
     def samples(self, files: Sequence[Path]) -> Iterator[Feeds]:
-        """Reads pictures, one sample at a time; those that fill no batch are left out."""
+        """Reads pictures, one sample at a time; those that fill no batch are left out.
+
+        Raises:
+            BadInput: a picture cannot be used; the error names all that cannot.
+        """
         for start in range(0, len(files) - self.batch + 1, self.batch):
-            rows = [self._read(file) for file in files[start : start + self.batch]]
+            try:
+                rows = [self._read(file) for file in files[start : start + self.batch]]
+            except BadInput as error:
+                raise self._on_all(files[start:], error) from None
             if len({row.shape for row in rows}) > 1:
                 problem = f"The network takes {self.batch} pictures at a time, and those of a batch differ in size."
                 raise BadInput(problem, "Give the pictures one size with --resize 320x320 --letterbox.")
             yield {self.spec.name: np.stack(rows) if len(self.spec.shape) == 4 else rows[0]}
+
+    def _on_all(self, files: Sequence[Path], first: BadInput) -> BadInput:
+        """Returns the error on the ``first`` picture that cannot be used, with the names of the others."""
+        broken = [file for file in files if self._is_broken(file)]
+        if len(broken) < 2:
+            return first
+        names = listed([str(file) for file in broken], _BROKEN_NAMED)
+        return BadInput(f"{len(broken)} pictures cannot be used: {names}. {first.problem}", first.remedy)
+
+    def _is_broken(self, file: Path) -> bool:
+        try:
+            self._read(file)
+        except BadInput:
+            return True
+        return False
 
     def _read(self, file: Path) -> np.ndarray:
         from PIL import Image, UnidentifiedImageError

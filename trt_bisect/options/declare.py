@@ -26,7 +26,7 @@ from cyclopts import UNSET, Parameter
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.model.gpu_time import GPU_KEYS, Gpu, gpu_named, gpu_of
 from trt_bisect.options.kinds import SWITCH, TEXT, OptionKind
-from trt_bisect.support.text import in_python
+from trt_bisect.support.voices import in_python
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,6 +38,7 @@ FLAT = Parameter(name="*")
 """Marks a parameter of a command whose fields are options of the command itself."""
 NOT_HERE = Parameter(parse=False)
 """Marks a field that is an option of other commands, and has one value in this one."""
+_LEAST_BEGINNING = 4
 _MOST_KEYS = 12
 """The most keys that a message lists."""
 _SECTION = re.compile(r"^(?:Attributes|Args):\n(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
@@ -211,8 +212,14 @@ def by_key(options: Iterable[Option]) -> dict[str, Option]:
 
 def _instead_of(key: str, keys: Collection[str]) -> str:
     """Returns the remedy for a key that is not known, the nearest one; empty without any."""
-    near = difflib.get_close_matches(key, keys, 1)
-    return f"Did you mean '{near[0]}'?" if near else ""
+    near = nearest(key, keys)
+    return f"Did you mean '{near}'?" if near else ""
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """Returns the first name that begins with an unknown one, else the most similar one; empty for neither."""
+    longer = [each for each in names if each.startswith(name)] if len(name) >= _LEAST_BEGINNING else []
+    return next(iter(longer or difflib.get_close_matches(name, names, 1)), "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,6 +88,7 @@ class OptionKind:
         open: other values are taken too.
         limits: the bounds of a number, as text.
         hyphens: on the command line a value may begin with a hyphen.
+        joined: the values of an option that is repeated are joined by commas.
     """
 
     metavar: str
@@ -101,6 +102,7 @@ class OptionKind:
     open: bool = False
     limits: str = ""
     hyphens: bool = False
+    joined: bool = False
 
     @property
     def closed(self) -> bool:
@@ -207,14 +209,18 @@ def counts(**most: int) -> OptionKind:
 
     def read(value: Any, flag: str) -> dict[str, int]:
         is_read = isinstance(value, Mapping)
-        pairs = value.items() if is_read else (text.split("=") for text in TEXT.read(value, flag).split(","))
+        pairs = [*value.items()] if is_read else [text.split("=") for text in TEXT.read(value, flag).split(",")]
         try:
-            return {name: kinds[name].read(count, f"{flag} {name}") for name, count in pairs}
+            read_counts = {name: kinds[name].read(count, f"{flag} {name}") for name, count in pairs}
+            if len(read_counts) < len(pairs):
+                raise BadInput(f"{flag} {value} has a name twice.", "Give each name once.")
+            return read_counts
         except (KeyError, ValueError):
             example = ",".join(f"{name}={min(8, bound)}" for name, bound in most.items())
             raise BadInput(f"{flag} cannot be {shown(value)}.", f"Give one or more of {flag} {example}.") from None
 
-    return OptionKind("NAME=N", read, lambda value: (",".join(f"{name}={count}" for name, count in value.items()),))
+    words = lambda value: (",".join(f"{name}={count}" for name, count in value.items()),)  # noqa: E731
+    return OptionKind("NAME=N", read, words, joined=True)
 
 
 def _mebibytes(value: Any, flag: str) -> int:

@@ -90,6 +90,10 @@ def matching(network: Network, pattern: str) -> list[Layer]:
 def _in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
     """Returns patterns with ``sensitivity:FOLDER:3`` in place of ``top:3``, the folder being that of the command."""
     tops = [pattern for pattern in patterns if pattern.startswith(TOP)]
+    for pattern in tops:
+        count = pattern.removeprefix(TOP)
+        if not count.isdecimal() or not int(count):
+            raise BadInput(f"'{pattern}' has no number of layers.", f"Give {TOP}3 for the most sensitive three.")
     if tops and output is None:
         raise BadInput(f"'{tops[0]}' reads the sensitivity in --output.", "Give --output, or sensitivity:FOLDER:N.")
     if tops and not (file := Path(output or "") / SENSITIVITY_FILE).is_file():

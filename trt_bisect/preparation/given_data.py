@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -142,6 +142,10 @@ class GivenData:
     def profile(self, feeds: Iterable[Feeds]) -> Profile:
         """The shapes and sizes of all samples given, held out or not; the first ones are those of ``feeds``."""
         return profile_of(feeds).covering(opened.profile for _, opened in self._opened)
+
+    def shapes(self, feeds: Iterable[Feeds]) -> dict[str, str]:
+        """The shapes of dynamic inputs over all samples given, as text by input; empty without such inputs."""
+        return {} if self._network.is_static else _shapes(self.profile(feeds))
 
     def open(self, source: Any) -> Dataset:
         """The samples of a source, for the inputs of the network."""
@@ -283,22 +287,21 @@ class FedData:
             about,
             fed={name: {entry.name: entry for entry in inputs} for name, inputs in by_use.items()},
             pictures=dict(self._pictures),
-            shapes={} if self._network.is_static else _shapes(feeds),
+            shapes={} if self._network.is_static else _shapes(profile_of(feeds)),
             part=self._network.part,
             drift=drifts,
             drift_of_validation=drift_of_validation,
             warnings=tuple(self._warnings),
         )
 
-    def notes(self, feeds: Sequence[Feeds]) -> list[str]:
-        """Returns sentences on states that are 0 in all samples, and on the shapes of dynamic inputs."""
+    def notes(self, shapes: Mapping[str, str]) -> list[str]:
+        """Returns sentences on states that are 0 in all samples, and on the ``shapes`` of dynamic inputs."""
         states = [
             f"'{name}' is 0 in every sample: as a recurrent state, so only the start of a sequence is measured"
             for name in self._states
         ]
         if self._network.is_static:
             return states
-        shapes = _shapes(feeds)
         fixed = shlex.join(word for name, shape in shapes.items() for word in ("--shape", f"{name}:{shape}"))
         fixes = "" if any(" to " in shape for shape in shapes.values()) else f"; to fix them: {fixed}"
         measured = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items())
@@ -330,9 +333,9 @@ def faint_note(about: JudgedInputs) -> list[Note]:
     return [Note(DATA, text)]
 
 
-def _shapes(feeds: Sequence[Feeds]) -> dict[str, str]:
+def _shapes(profile: Profile) -> dict[str, str]:
     """The shape of each input, or its smallest and its largest one."""
     return {
         name: shape_text(least) if least == most else f"{shape_text(least)} to {shape_text(most)}"
-        for name, (least, _, most) in profile_of(feeds).shapes.items()
+        for name, (least, _, most) in profile.shapes.items()
     }

@@ -172,7 +172,7 @@ def _judged_inputs(
     else:
         feeds, about = _worst_of(setup, network, engine, ranges, source)
     about = setup.data.fed.judged(about, feeds, ranges, seen, of_calibration=given is None)
-    setup.notes += [*noted(SHAPES, setup.data.fed.notes(feeds)), *faint_note(about)]
+    setup.notes += [*noted(SHAPES, setup.data.fed.notes(setup.data.shapes(feeds))), *faint_note(about)]
     return feeds, about
 
 

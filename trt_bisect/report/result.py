@@ -25,7 +25,7 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support import codec
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.table import INDEX, PAPER, TableColumn, cell_text, columns_of, csv_of, table_of
-from trt_bisect.support.text import in_python
+from trt_bisect.support.voices import in_python
 
 if TYPE_CHECKING:
     import pandas as pd

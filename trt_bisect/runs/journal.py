@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from trt_bisect.errors import NoRoom
+from trt_bisect.errors import BadInput, NoRoom
 from trt_bisect.evaluator.trial import PASSING, Trial, TrialStore
 from trt_bisect.support.codec import Malformed
 from trt_bisect.support.files import unwritable
@@ -91,8 +91,11 @@ def _opened(path: Path) -> FileIO:
     The file has no buffer, so that closing it does not try a failed write again.
 
     Raises:
-        BadInput: the file cannot be written.
+        BadInput: the file cannot be written, or is a symbolic link: what it names is not the run's to write.
     """
+    if path.is_symlink():
+        problem = f"The journal '{path}' is a symbolic link, which is not followed."
+        raise BadInput(problem, "Remove the link, or name the folder that holds the file.")
     try:
         path.touch()
         return path.open("r+b", buffering=0)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,68 +11,6 @@ import numpy as np
 _LEAST, _MOST = 1e-4, 1e6
 _DECIMALS, _TELLING = 4, 6
 """The most decimals of a percentage, and of one that would else seem to be on the other side of a threshold."""
-CHOICES = frozenset(
-    "adaptive auto beside bf16 bgr bisect boundaries classify culprits default depth detect embed entropy exhaustive "
-    "fp16 fp32 fp8 full gray high instances int16 int8 layers macs measured minmax mixed mse none obb onnxruntime "
-    "outputs percentile polygraphy pose quick remedies rgb segment strong tensorrt tensorrt-rtx tensors text thorough "
-    "weak weak-int8".split()
-)
-"""The words that options take as values: in a sentence they are told from the words that follow a flag by chance."""
-_FUNCTIONS = ("run", "sensitivity", "worst", "compare", "profile", "check", "migrate", "regress")
-_QUOTED = re.compile(r"'((?:trt-bisect [a-z]|--[a-z])[^']*)'")
-_WORD = "|".join(sorted(map(re.escape, CHOICES), key=len, reverse=True))
-_VALUE = rf"[A-Z][A-Z_.]+|\d+(?:\.\d+)?%?|[\w.]+[:=][^\s'\"]*[^\s'\".,;:)]|{_WORD}"
-_FLAG = re.compile(rf"(?<![\w-])(--[a-z][a-z0-9-]*[a-z0-9])(?![\w=-])(?: ({_VALUE})(?![\w-]))?")
-_ON_COMMAND_LINE = re.compile(r" On the command line,[^.]*\.")
-
-
-def in_python(text: str, keywords: Mapping[str, str] | None = None) -> str:
-    """Returns a text that speaks of the command line as it reads in Python: ``base="fp16"`` for ``'--base fp16'``.
-
-    Args:
-        keywords: by flag its keyword; other flags, which other tools may have, stay. None for any flag: functions take
-            each option under the flag's own name too.
-    """
-
-    def keyword(flag: str) -> str | None:
-        return flag[2:].replace("-", "_") if keywords is None else keywords.get(flag)
-
-    def call(match: re.Match[str]) -> str:
-        words = match[1].split()
-        command = words[1] if words[0] == "trt-bisect" else ""
-        if command and command not in _FUNCTIONS:
-            return match[0]
-        arguments: dict[str, list[str]] = {}
-        files: list[str] = []
-        for word in words[2:] if command else words:
-            name = keyword(word) if word.startswith("--") else ""
-            if name is None:
-                return match[0]
-            if name:
-                arguments[name] = []
-            else:
-                (arguments[[*arguments][-1]] if arguments else files).append(word)
-        told = [*map(_literal, files)]
-        for name, values in arguments.items():
-            without = "..." if command else "True"
-            told.append(f"{name}={_literal(' '.join(values)) if values else without}")
-        if not command:
-            return ", ".join(told)
-        return f"trt_bisect.{command}({', '.join(told)})" if told else f"trt_bisect.{command}"
-
-    def argument(match: re.Match[str]) -> str:
-        name = keyword(match[1])
-        if name is None:
-            return match[0]
-        return name if match[2] is None else f"{name}={_literal(match[2])}"
-
-    text = _FLAG.sub(argument, _QUOTED.sub(call, _ON_COMMAND_LINE.sub("", text)))
-    return text.replace("same command", "same call")
-
-
-def _literal(word: str) -> str:
-    """Returns a value of the command line as Python has it: numbers and names in capitals bare, a text in quotes."""
-    return word if re.fullmatch(r"[A-Z][A-Z_.]+|\d+(\.\d+)?", word) else f'"{word}"'
 
 
 def number(value: float | None, digits: int = 3) -> str:

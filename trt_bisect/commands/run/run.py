@@ -21,6 +21,7 @@ from trt_bisect.answer.result import Answer, latencies_of, setting_of
 from trt_bisect.answer.search import predicted_times
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
+from trt_bisect.commands.losses import with_most_sensitive
 from trt_bisect.commands.run import build_report as reporting, live as under_way
 from trt_bisect.commands.run.build_report import Searched
 from trt_bisect.commands.run.save_tensors import refuse_tensors, save_boundaries, save_tensors
@@ -76,6 +77,7 @@ def run(model: GivenModel, options: RunOptions, command: str = "") -> Report:
     threshold = None if options.threshold is None else float(options.threshold)
     rule = make_rule(metric, threshold, low=low)
     refuse_accuracy(options)
+    options = with_most_sensitive(model, options)
     folder = None if options.output is None else Path(options.output)
     board = open_board(options.tensorboard, options.tensorboard_detail)
     progress = options.progress or default_progress()

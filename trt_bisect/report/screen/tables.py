@@ -51,7 +51,7 @@ def print_layers(network: Network, console: Console, dropped: Sequence[DroppedNo
     lines = [f"{len(network.layers)} layers, {len(network.quantizable)} of them quantizable.{pairs}"]
     lines.append(f"Inputs: {', '.join(map(str, network.inputs))}. Outputs: {', '.join(map(str, network.outputs))}.")
     if dynamic := [spec for spec in network.inputs if None in spec.shape]:
-        lines.append(f"'?' is dynamic. Sizes: {' '.join(map(_sized, dynamic))}")
+        lines.append(f"'?' is dynamic. Sizes, as an example: {' '.join(map(_sized, dynamic))}")
     console.print(Text("\n".join(lines)), soft_wrap=True)
 
 
@@ -63,9 +63,20 @@ def _print_dropped(dropped: Sequence[DroppedNode], console: Console) -> None:
 
 
 def _sized(spec: TensorSpec) -> str:
-    """The option that gives a dynamic input sizes, 1 for the batch and 224 elsewhere as an example."""
-    sizes = (size or (224 if axis else 1) for axis, size in enumerate(spec.shape))
+    """The option that gives a dynamic input sizes: 1 for the batch, 224 for the edges of pictures, else 128.
+
+    A picture has four axes, of which the second one or the last one has 1, 3 or 4 channels.
+    """
+    shape = spec.shape
+    edges: tuple[int, ...] = ()
+    if len(shape) == 4 and spec.dtype.kind in "fu":
+        edges = (2, 3) if shape[1] in _CHANNELS else (1, 2) if shape[3] in _CHANNELS else ()
+    usual = {0: 1, **dict.fromkeys(edges, 224)}
+    sizes = (size or usual.get(axis, 128) for axis, size in enumerate(shape))
     return f"--shape {spec.name}:{'x'.join(map(str, sizes))}"
+
+
+_CHANNELS = (1, 3, 4)
 
 
 def print_check(report: CheckReport, console: Console, *, every_layer: bool = False) -> None:
