@@ -25,7 +25,7 @@ from trt_bisect.report.comparison import (
     ProfiledTensor,
 )
 from trt_bisect.report.losses import LAYERS, WORST_CSV, JudgedSample, SensitiveOp
-from trt_bisect.report.model import FRONT, LAYERS as RUN_LAYERS, LayerRow
+from trt_bisect.report.parts import FRONT, LAYERS as RUN_LAYERS, LayerRow
 from trt_bisect.report.structure import CHECK_CSV, DROPPED_CSV, TENSORS_CSV
 from trt_bisect.support.table import columns_of
 

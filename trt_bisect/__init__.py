@@ -49,9 +49,8 @@ if TYPE_CHECKING:
     )
     from trt_bisect.report.comparison import Comparison as Comparison, Profile as Profile
     from trt_bisect.report.losses import Sensitivity as Sensitivity, WorstReport as WorstReport
-    from trt_bisect.report.model import Report as Report
+    from trt_bisect.report.model import Report as Report, load as load
     from trt_bisect.report.nightly import Regression as Regression
-    from trt_bisect.report.result import load as load
     from trt_bisect.report.structure import CheckReport as CheckReport, Migration as Migration
 
 _NAMES = {
@@ -77,9 +76,8 @@ _NAMES = {
     "precision": ("Precision", "PrecisionPlan", "all_but", "only", "prefix"),
     "report.comparison": ("Comparison", "Profile"),
     "report.losses": ("Sensitivity", "WorstReport"),
-    "report.model": ("Report",),
+    "report.model": ("Report", "load"),
     "report.nightly": ("Regression",),
-    "report.result": ("load",),
     "report.structure": ("CheckReport", "Migration"),
 }
 """The public names of each module, which is imported at their first use: ``import trt_bisect`` costs nothing."""

@@ -27,7 +27,8 @@ from benchmarks.builds.networks import STANDINS, SUBJECTS, Files, Subject
 from benchmarks.builds.standin import Build, Difference, StandIn
 from benchmarks.measure import command_line
 from trt_bisect.errors import TrtBisectError
-from trt_bisect.report.model import UNMEASURED, Report
+from trt_bisect.report.model import Report
+from trt_bisect.report.parts import UNMEASURED
 from trt_bisect.support.progress import Silent
 
 BEFORE = Path(__file__).with_name("before.json")

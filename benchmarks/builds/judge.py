@@ -26,7 +26,7 @@ from trt_bisect.model.observe import facts_for
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.report.model import FAILS, UNMEASURED, WITH_DOUBTS
+from trt_bisect.report.parts import FAILS, UNMEASURED, WITH_DOUBTS
 
 SAME_COST = 1e-6
 LEAST_D, FEW_NUMBERS = 0.5, 8

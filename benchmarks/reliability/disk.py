@@ -23,7 +23,8 @@ from typing import Any
 from benchmarks.reliability.forked import import_everything, run
 from benchmarks.reliability.kill import Undisturbed, undisturbed
 from benchmarks.reliability.subjects import JOURNAL, differences, result, subjects, tell, twice, unfinished, whole_lines
-from trt_bisect.report.model import REPORT, read_report
+from trt_bisect.report.model import read_report
+from trt_bisect.report.parts import REPORT
 
 PAGE = 4
 """KiB: a tmpfs has whole pages."""

@@ -27,7 +27,7 @@ from benchmarks.reliability.forked import import_everything, run
 from benchmarks.reliability.kill import Undisturbed, undisturbed
 from benchmarks.reliability.subjects import TrialSpec, differences, result, subjects, tell
 from trt_bisect import Report
-from trt_bisect.report.model import UNMEASURED
+from trt_bisect.report.parts import UNMEASURED
 from trt_bisect.runs.progress_file import INTERRUPTED, Heartbeat
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

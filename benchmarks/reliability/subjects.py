@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tests.support import networks
-from trt_bisect.report.model import REPORT
+from trt_bisect.report.parts import REPORT
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "samples"
 JOURNAL = "journal.jsonl"

@@ -16,7 +16,7 @@ from tests.support.records import kinds
 from trt_bisect.calibration.collect import CANDIDATES
 from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.model.network import load_network
-from trt_bisect.report.model import SO_FAR
+from trt_bisect.report.parts import SO_FAR
 from trt_bisect.report.summary import NO_RECIPE, RECIPE
 from trt_bisect.runs.progress_file import RUNNING
 from trt_bisect.support.codec import write

@@ -23,7 +23,7 @@ from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.report.answer import Goal
-from trt_bisect.report.model import FAILS, PASSES, UNMEASURED, ByPlan
+from trt_bisect.report.parts import FAILS, PASSES, UNMEASURED, ByPlan
 from trt_bisect.report.summary import BASE, CULPRITS, SEARCH, UNSEEN
 from trt_bisect.support import progress
 

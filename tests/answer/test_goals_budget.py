@@ -14,7 +14,7 @@ from tests.support.records import kinds
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.model.network import load_network
 from trt_bisect.report.answer import Goal
-from trt_bisect.report.model import FAILS, PASSES
+from trt_bisect.report.parts import FAILS, PASSES
 from trt_bisect.report.summary import BUDGET, CULPRITS, NO_RECIPE, RECIPE, SEARCH
 
 

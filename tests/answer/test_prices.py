@@ -12,7 +12,7 @@ from tests.support.by_hand import worst_cosine
 from tests.support.planted_answers import MISLEADING, PlantedAnswer, every_plan
 from tests.support.records import kinds, record_of, report_from
 from trt_bisect.answer.plans import AnswerPlans
-from trt_bisect.report.model import FAILS
+from trt_bisect.report.parts import FAILS
 from trt_bisect.report.summary import CULPRITS, PRICE, RECIPE, headline
 
 HOW = {"margin": 0.0, "engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "precision": "fp32"}

@@ -12,7 +12,7 @@ from tests.support.records import record_of
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import chance_of
 from trt_bisect.report.answer import Accuracies
-from trt_bisect.report.model import WITH_DOUBTS
+from trt_bisect.report.parts import WITH_DOUBTS
 from trt_bisect.report.summary import ACCURACY, DATA, accuracy_line
 
 COUNT = 20

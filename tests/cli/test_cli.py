@@ -22,7 +22,7 @@ from tests.support.editions import edition
 from tests.support.records import record_of, report_from
 from tests.support.waiting import wait_until
 from trt_bisect.cli.app import COMMANDS
-from trt_bisect.report.model import LayerRow
+from trt_bisect.report.parts import LayerRow
 
 
 def without_times(report):

@@ -12,7 +12,7 @@ from tests.support.editions import edition
 from tests.support.progress_doubles import Said
 from tests.support.records import kinds
 from trt_bisect.options.concerns import RunOptions
-from trt_bisect.report.model import NOT_TRIED
+from trt_bisect.report.parts import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.support.text import ADAPTIVE_CURVE
 

@@ -10,7 +10,7 @@ import trt_bisect
 from tests.model.test_unknown_ops import saved, with_unknown
 from tests.support import networks
 from trt_bisect.answer.plans import AnswerPlans
-from trt_bisect.report.model import FAILS, PASSES, WITH_DOUBTS
+from trt_bisect.report.parts import FAILS, PASSES, WITH_DOUBTS
 from trt_bisect.report.summary import BUILD, CHEAPER, DATA, DOUBT, INPUTS, OTHER_LAYERS, RECIPE, SEARCH, WHOLE
 
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}

@@ -13,7 +13,8 @@ from tests.support.suites import ONCE, SUITE, differing, failing, only
 from trt_bisect.builder.base import Latency
 from trt_bisect.commands.regress import regress
 from trt_bisect.errors import BadInput
-from trt_bisect.report.model import UNMEASURED, ByPlan, Report
+from trt_bisect.report.model import Report
+from trt_bisect.report.parts import UNMEASURED, ByPlan
 from trt_bisect.support.text import Note
 
 

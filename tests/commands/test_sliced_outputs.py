@@ -10,7 +10,7 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.records import kinds, texts
-from trt_bisect.report.model import PASSES, WITH_DOUBTS
+from trt_bisect.report.parts import PASSES, WITH_DOUBTS
 from trt_bisect.report.summary import DOUBTED
 from trt_bisect.support.text import OUTPUTS
 

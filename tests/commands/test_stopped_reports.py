@@ -25,7 +25,8 @@ from trt_bisect.answer import search
 from trt_bisect.commands.run import run
 from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.options.kinds import parse_time
-from trt_bisect.report.model import FAILS, PASSES, SO_FAR, UNMEASURED, read_report
+from trt_bisect.report.model import read_report
+from trt_bisect.report.parts import FAILS, PASSES, SO_FAR, UNMEASURED
 from trt_bisect.report.summary import headline
 from trt_bisect.support import progress
 from trt_bisect.view.index import RunFolder

@@ -19,8 +19,8 @@ from trt_bisect.answer.result import CLOSE, KEEPS_MARGIN, ONE_SETTING
 from trt_bisect.history.store import History
 from trt_bisect.report import summary as headline
 from trt_bisect.report.answer import DECIDING
-from trt_bisect.report.model import FAILS, PASSES, WITH_DOUBTS, spoken
 from trt_bisect.report.page import page_data
+from trt_bisect.report.parts import FAILS, PASSES, WITH_DOUBTS, spoken
 from trt_bisect.report.screen.run import calibrator_cells
 from trt_bisect.report.summary import TOO_EXPENSIVE
 from trt_bisect.view.index import Runs

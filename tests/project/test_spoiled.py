@@ -30,7 +30,8 @@ from trt_bisect.model import operators
 from trt_bisect.model.network import load_network
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.preparation.workspace import working_in
-from trt_bisect.report.model import REPORT, read_report
+from trt_bisect.report.model import read_report
+from trt_bisect.report.parts import REPORT
 from trt_bisect.runs.cached_inputs import RANGES, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal
 from trt_bisect.support import codec

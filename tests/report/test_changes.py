@@ -9,9 +9,8 @@ from tests.support.records import EMPTY
 from trt_bisect.analyzer.doubts import bound_of
 from trt_bisect.builder.base import Latency
 from trt_bisect.report.answer import RecipeLayers
-from trt_bisect.report.changes import Change, Tolerances, changes, compared_part, differences, missed_targets
-from trt_bisect.report.model import ByPlan, JudgedInputs, LayerRow
-from trt_bisect.report.nightly import sentence
+from trt_bisect.report.changes import Change, Tolerances, changes, compared_part, differences, missed_targets, sentence
+from trt_bisect.report.parts import ByPlan, JudgedInputs, LayerRow
 
 USUAL = Tolerances()
 

@@ -19,8 +19,8 @@ from tests.support.records import record_of
 from tests.support.view_server import QUERY, serving
 from trt_bisect import BadInput, Report
 from trt_bisect.report.answer import ALL_HIGH, Accuracies, FrontPoint, Goal, Move
-from trt_bisect.report.model import FAILS, FRONT, spoken
 from trt_bisect.report.page import PAGE, render_page
+from trt_bisect.report.parts import FAILS, FRONT, spoken
 from trt_bisect.report.summary import headline
 from trt_bisect.runs.progress_file import FINISHED, RUNNING
 from trt_bisect.support.codec import decode, encode

@@ -13,8 +13,8 @@ from tests.support.records import EMPTY
 from trt_bisect.builder.base import Latency
 from trt_bisect.report.answer import RecipeLayers
 from trt_bisect.report.changes import Change
-from trt_bisect.report.model import ByPlan
 from trt_bisect.report.nightly import Baseline, NetworkResult, Regression, junit_xml, markdown, sentences
+from trt_bisect.report.parts import ByPlan
 
 # Jenkins' own (jenkinsci/xunit-plugin, MIT, the licence is in the file), as pytest ships it with its sources.
 BROKEN = "The file is broken."

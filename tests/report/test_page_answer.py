@@ -15,9 +15,9 @@ from tests.support.page_parts import idle
 from trt_bisect import Report
 from trt_bisect.report.answer import Accuracies, Held
 from trt_bisect.report.explanation import Cause, Explanation, Tried
-from trt_bisect.report.model import ByPlan, NextStep
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.page import page_data, recipe_texts
+from trt_bisect.report.parts import ByPlan, NextStep
 from trt_bisect.report.summary import doubt_lines
 from trt_bisect.support.codec import read
 from trt_bisect.support.text import Line

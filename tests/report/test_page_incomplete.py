@@ -9,9 +9,10 @@ import pytest
 from tests.support import pages
 from tests.support.answering import answering
 from tests.support.page_parts import idle, in_order, names_in_table, row_of, selected
-from trt_bisect.report.model import UNMEASURED, ByPlan, Report
+from trt_bisect.report.model import Report
 from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.page import page_data, render_page
+from trt_bisect.report.parts import UNMEASURED, ByPlan
 from trt_bisect.support.codec import encode, read
 
 

@@ -8,7 +8,7 @@ from tests.support import pages
 from tests.support.records import record_of, report_from
 from trt_bisect import BadInput
 from trt_bisect.report.answer import RecipeLayers
-from trt_bisect.report.model import ByPlan
+from trt_bisect.report.parts import ByPlan
 from trt_bisect.support.voices import in_python
 
 

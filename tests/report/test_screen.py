@@ -14,7 +14,7 @@ from tests.support.records import EMPTY
 from trt_bisect import Report
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Held
-from trt_bisect.report.model import FAILS, LayerRow, NextStep
+from trt_bisect.report.parts import FAILS, LayerRow, NextStep
 from trt_bisect.report.screen.run import LINES, print_report
 from trt_bisect.report.screen.tables import _sized
 from trt_bisect.support.text import Line, Note

@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import Locator, Page, TimeoutError as NotInTime
 
 from tests.support.waiting import wait_until
-from trt_bisect.report.model import LayerRow
+from trt_bisect.report.parts import LayerRow
 
 _DRAWN = 2000.0
 """Milliseconds after which the mouse is moved again."""

@@ -15,8 +15,8 @@ import onnx
 import trt_bisect
 from tests.support import networks
 from trt_bisect import Report
-from trt_bisect.report.model import LayerRow
 from trt_bisect.report.page import PAGE, PageData, render_page, write_page
+from trt_bisect.report.parts import LayerRow
 
 STRANGE = (
     "<script>alert(1)</script>",

@@ -15,7 +15,7 @@ import pytest
 
 from trt_bisect import Report
 from trt_bisect.commands.run.live import Live, SoFar
-from trt_bisect.report.model import REPORT, SO_FAR
+from trt_bisect.report.parts import REPORT, SO_FAR
 from trt_bisect.runs import progress_file
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.codec import write

@@ -14,7 +14,7 @@ from tests.support.run_states import embedded, interrupted, running
 from tests.support.view_server import TOKEN, serving
 from tests.support.waiting import LIMIT, wait_until
 from trt_bisect import Report
-from trt_bisect.report.model import REPORT, SO_FAR
+from trt_bisect.report.parts import REPORT, SO_FAR
 from trt_bisect.report.summary import headline
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
 from trt_bisect.support.codec import write

@@ -13,7 +13,7 @@ import pytest
 from tests.support.view_server import QUERY, serving
 from trt_bisect import Report
 from trt_bisect.report.answer import RecipeLayers
-from trt_bisect.report.model import REPORT, SO_FAR
+from trt_bisect.report.parts import REPORT, SO_FAR
 from trt_bisect.runs.progress_file import PROGRESS, Heartbeat
 from trt_bisect.support.codec import write
 from trt_bisect.support.progress import Silent

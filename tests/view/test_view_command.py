@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import serialization as text
 from tests.support.view_server import QUERY, serving
 from tests.support.waiting import wait_until
 from trt_bisect.errors import BadInput
-from trt_bisect.report.model import REPORT
+from trt_bisect.report.parts import REPORT
 from trt_bisect.view import server
 from trt_bisect.view.server import address, check_folder, given_certificate, listen, own_certificate, tunnel
 

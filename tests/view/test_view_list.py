@@ -11,7 +11,7 @@ import pytest
 import trt_bisect
 from tests.support.run_states import interrupted, running
 from tests.support.view_server import TOKEN
-from trt_bisect.report.model import FAILS, PASSES, REPORT, UNMEASURED, WITH_DOUBTS
+from trt_bisect.report.parts import FAILS, PASSES, REPORT, UNMEASURED, WITH_DOUBTS
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
 from trt_bisect.view.index import Row, Runs
 

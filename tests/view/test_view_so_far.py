@@ -22,7 +22,8 @@ from trt_bisect.commands.run import live
 from trt_bisect.commands.run.live import Live, SoFar
 from trt_bisect.driver.curves import bisect, exhaustive
 from trt_bisect.driver.search import Findings, Question, drive
-from trt_bisect.report.model import FAILS, NOT_TRIED, REPORT, SO_FAR, read_report
+from trt_bisect.report.model import read_report
+from trt_bisect.report.parts import FAILS, NOT_TRIED, REPORT, SO_FAR
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
 from trt_bisect.support.progress import TimeUp

@@ -29,7 +29,8 @@ from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.options.kinds import Engine, Strategy
 from trt_bisect.precision import Precision, all_but
-from trt_bisect.report.model import LayerRow, Report
+from trt_bisect.report.model import Report
+from trt_bisect.report.parts import LayerRow
 from trt_bisect.report.precision_check import disobeyed, obedience_doubts, unproven
 from trt_bisect.support.progress import Silent
 

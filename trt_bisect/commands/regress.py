@@ -29,7 +29,8 @@ from trt_bisect.report.changes import (
     missed_targets,
     missed_thresholds,
 )
-from trt_bisect.report.model import REPORT, Report, read_report
+from trt_bisect.report.model import Report, read_report
+from trt_bisect.report.parts import REPORT
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS
 from trt_bisect.support.codec import encode_lines, read
 from trt_bisect.support.files import locked, make_folder, unwritable, write_whole

@@ -23,7 +23,8 @@ from rich.text import Text
 from trt_bisect.analyzer.metrics import figure_text
 from trt_bisect.errors import BadInput, install
 from trt_bisect.report.changes import differences
-from trt_bisect.report.model import STYLES, Report, spoken
+from trt_bisect.report.model import Report
+from trt_bisect.report.parts import STYLES, spoken
 from trt_bisect.report.screen.layout import titled, with_columns_that_fit
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.files import whole_file

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.history.queries import HistoryEntry, table_of
-from trt_bisect.report.model import REPORT, SCHEMA, SO_FAR, Report, read_report
+from trt_bisect.report.model import Report, read_report
+from trt_bisect.report.parts import REPORT, SCHEMA, SO_FAR
 from trt_bisect.runs.journal import JOURNAL, append, complete_lines, records_of
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING, runs_in
 from trt_bisect.support import codec

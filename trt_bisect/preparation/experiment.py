@@ -37,7 +37,7 @@ from trt_bisect.precision import Precision
 from trt_bisect.preparation.given_data import GivenData
 from trt_bisect.preparation.judgement import Judgement, Reference, other_reference
 from trt_bisect.preparation.workspace import TIMING_CACHE, refuse_another_network
-from trt_bisect.report.model import JudgedInputs
+from trt_bisect.report.parts import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint
 from trt_bisect.support.progress import Forecast, Progress
 from trt_bisect.support.text import JUDGED_BY, NETWORK, Note, noted

@@ -29,7 +29,7 @@ from trt_bisect.data.statistics import MOST_SAMPLES, Drift, FedInput, Sketch, dr
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network, tensors_in_low
 from trt_bisect.options.concerns import MeasuringOptions
-from trt_bisect.report.model import JudgedInputs
+from trt_bisect.report.parts import JudgedInputs
 from trt_bisect.runs import cached_inputs
 from trt_bisect.runs.cached_inputs import Form, Value, fingerprint, kept
 from trt_bisect.support.progress import Progress

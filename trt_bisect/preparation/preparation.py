@@ -45,7 +45,7 @@ from trt_bisect.options.concerns import AUTO, EMULATION, HEADS, MeasuringOptions
 from trt_bisect.preparation.asked_network import refuse_emulated_only
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.preparation.given_data import faint_note
-from trt_bisect.report.model import JudgedInputs
+from trt_bisect.report.parts import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal
 from trt_bisect.support.memory import give_back_memory

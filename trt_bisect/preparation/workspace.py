@@ -12,7 +12,7 @@ from pathlib import Path
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.history.store import NONE, recorded
 from trt_bisect.model.network import Network
-from trt_bisect.report.model import REPORT, SO_FAR
+from trt_bisect.report.parts import REPORT, SO_FAR
 from trt_bisect.runs.cached_inputs import CANDIDATES, MAGNITUDES, RANGES
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import Heartbeat

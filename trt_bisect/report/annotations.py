@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from trt_bisect.analyzer.structure.findings import ERROR, NOTE, WARNING
 from trt_bisect.report import nightly
+from trt_bisect.report.changes import sentence
 from trt_bisect.report.structure import CheckReport
 from trt_bisect.support.text import listed
 
@@ -27,7 +28,7 @@ def of_night(regression: nightly.Regression) -> list[str]:
             continue
         texts = [result.message]
         if result.tonight is not None:
-            texts = [nightly.sentence(change, result.tonight.metric) for change in result.failures]
+            texts = [sentence(change, result.tonight.metric) for change in result.failures]
         lines.append(_annotation(ERROR, f"INT8 of {result.name}: {_ENDINGS[result.status]}", texts))
     return lines
 

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.doubts import upper_bound
-from trt_bisect.analyzer.metrics import JUDGING, Metric, metric_of_facts
+from trt_bisect.analyzer.metrics import JUDGING, Metric, figure_text, loss_text, metric_of_facts
 from trt_bisect.errors import OUT_OF_MEMORY, BadInput
 from trt_bisect.evaluator.trial import BUILD_FAILED, INFERENCE_FAILED, MEASURED, NOT_FINITE, TIMED_OUT
-from trt_bisect.report.model import JudgedInputs, LayerRow, Report
+from trt_bisect.report.parts import JudgedInputs, LayerRow
 from trt_bisect.support.codec import decode, encode
+from trt_bisect.support.text import listed, percent
+
+if TYPE_CHECKING:
+    from trt_bisect.report.model import Report
 
 INT8, RECIPE = "int8", "recipe"
 """The plans whose similarity is compared."""
@@ -140,8 +145,6 @@ class RunChanges:
 
     def __str__(self) -> str:
         """Returns a sentence for each change, the worse ones first, and what else is different."""
-        from trt_bisect.report.nightly import made_of_text, sentence
-
         lines = [
             f"{'changed' if change.effect == NEUTRAL else change.effect}: {sentence(change, self.metric)}"
             for change in sorted(self.changes, key=lambda change: change.effect != WORSE)
@@ -214,14 +217,14 @@ def compared_part(report: Report) -> Report:
         plan: timed and replace(timed, layers=(), computed={}) for plan, timed in report.latency.items()
     }
     rows = (LayerRow(**{name: getattr(row, name) for name in _ROW}) for row in report.layers if row.quantizable)
-    part = Report(
+    part = type(report)(
         model=Path(report.model).name,
         **{name: getattr(report, name) for name in _REPORT},
         inputs=JudgedInputs(part=report.inputs.part),
         latency=latency,
         layers=tuple(rows),
     )
-    return decode(Report, encode(part))
+    return decode(type(report), encode(part))
 
 
 def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
@@ -371,3 +374,72 @@ def _part_text(name: str, value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return str(value[0])[:_DIGITS] + (f" and {len(value) - 1} more" if len(value) > 1 else "")
     return str(value)[:_DIGITS]
+
+
+PLANS = {INT8: "full INT8", RECIPE: "the recipe"}
+
+
+def sentence(change: Change, metric: str, *, advises: bool = False) -> str:
+    """Returns the sentence on one change.
+
+    Args:
+        advises: where full INT8 misses the threshold, say how to require a figure.
+    """
+    figure, drop = partial(figure_text, metric), partial(loss_text, metric)
+    kind, what, is_worse, now = change.kind, change.what, change.effect == WORSE, change.now
+    if kind == SIMILARITY:
+        return f"{PLANS[what]} is {change.effect}: {_moved(change, figure)}"
+    if kind == BOUND:
+        return f"the bound on unseen inputs that miss is {change.effect}: {_moved(change, percent)}"
+    if kind == LATENCY:
+        side = "slower" if is_worse else "faster"
+        return f"latency of {what} is {side}: {_moved(change, lambda value: f'{value:.3f} ms')}"
+    if kind == CULPRIT:
+        return f"{'new culprit' if is_worse else 'no longer a culprit:'} '{what}', costs {_moved(change, drop)}"
+    if kind == DROP:
+        return f"'{what}' costs {'more' if is_worse else 'less'}: {_moved(change, drop)}"
+    if kind == CURVE:
+        return f"the curve at '{what}' is {change.effect}: {_moved(change, figure)}"
+    if kind == OUTCOME:
+        return f"'{what}': {now}, was {' or '.join(change.before)}"
+    if kind == OBEYED:
+        return f"'{what}' {'no longer runs' if is_worse else 'runs again'} in the requested precision"
+    if kind == RECIPE_LAYERS:
+        means = {WORSE: "no longer meets the threshold", BETTER: "meets the threshold again"}
+        meets = f", and {means[change.effect]}" if change.effect in means else ""
+        after, *before = (listed(high, most=6) or "no layer" for high in (now, *change.before))
+        return f"the recipe keeps {after} in high precision, was {' or '.join(before)}{meets}"
+    if kind == LAYER:
+        return f"layer '{what}' is {now}"
+    if kind == PART and not now:
+        return "the whole network was judged, before only a part"
+    if kind == PART:
+        return f"a different part of the network was judged than before. {now}"
+    measured = "is not measured" if now is None else f"measures {figure(now)}"
+    missed = f"{PLANS[what]} {measured}, the {kind} is {figure(change.before[0])}"
+    if kind == TARGET:
+        return missed
+    if is_worse:
+        return f"{missed}: only --update-baseline makes this a baseline"
+    advice = ": with this baseline only worse figures fail; set a 'target' to require a figure"
+    return f"{missed}{advice if advises else ''}"
+
+
+def made_of_text(differs: Sequence[Difference] | None) -> str:
+    """Returns the parts that differ between the baseline and this run."""
+    if differs is None:
+        return "not known: the run of the baseline was stopped before it recorded its parts"
+    if not differs:
+        return "nothing: model, ranges, data, engine, versions, GPU and options are the same"
+    return "; ".join(f"{part.what} ({part.before} → {part.now})" for part in differs)
+
+
+def _moved(change: Change, text: Callable[[float], str]) -> str:
+    now = "not measured" if change.now is None else text(change.now)
+    return f"{now}, was {range_text(change.before, text)}"
+
+
+def range_text(values: Sequence[float | None], text: Callable[[float], str]) -> str:
+    """Returns the least and the largest of some figures, as ``text`` writes them."""
+    measured = sorted(value for value in values if value is not None)
+    return " to ".join(dict.fromkeys(map(text, (measured[0], measured[-1])))) if measured else "not measured"

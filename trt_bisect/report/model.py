@@ -1,25 +1,22 @@
-"""The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is; and its verdict.
+"""The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is; and what draws it.
 
-A field is described here and nowhere else: msgspec writes, reads and checks it by its type (``support.codec``), and the
-documentation of the file is made of the docstrings. A float that is not finite or not known is None.
+Its methods import the renderers, which take a report and know it as a type only. The parts are in ``report.parts``.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from trt_bisect.analyzer.doubts import Bound
 from trt_bisect.analyzer.judge import ByInput
 from trt_bisect.analyzer.metrics import ACCURACY, AGREEMENT, FRACTIONS, figure_text, loss_text
 from trt_bisect.analyzer.overflow import Overflow
-from trt_bisect.builder.base import IN_REGION, ON_DLA, Latency
-from trt_bisect.data.statistics import Drift, FedInput
+from trt_bisect.builder.base import Latency
 from trt_bisect.errors import BadInput, NothingMeasured
-from trt_bisect.evaluator.trial import MEASURED
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
 from trt_bisect.report.answer import (
@@ -42,11 +39,28 @@ from trt_bisect.report.explanation import (
     RemedyFile,
 )
 from trt_bisect.report.network_graph import NETWORK, Graph
-from trt_bisect.report.result import Overview, Shown, file_in, loaded
+from trt_bisect.report.parts import (
+    COLOURS,
+    FRONT,
+    LAYERS,
+    PASSES,
+    REPORT,
+    SCHEMA,
+    UNMEASURED,
+    ByPlan,
+    JudgedInputs,
+    LayerRow,
+    NextStep,
+    Part,
+    RangesFacts,
+    Seconds,
+    verdict_of,
+)
+from trt_bisect.report.result import Overview, Result, Shown, file_in, loaded
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.codec import encode_lines, shortened, write
 from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.table import DECIBELS, DECIDING, FIGURE, INDEX, LOSS, NAME, Column, csv_of, table_of
+from trt_bisect.support.table import csv_of, table_of
 from trt_bisect.support.text import Line, Note, shape_text
 
 if TYPE_CHECKING:
@@ -54,260 +68,10 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from trt_bisect.report.changes import RunChanges
+    from trt_bisect.report.comparison import Comparison, Profile
+    from trt_bisect.report.losses import Sensitivity, WorstReport
     from trt_bisect.report.plots import LayerTable
-
-PASSES, WITH_DOUBTS, FAILS = "passes", "passes with doubts", "fails"
-UNMEASURED = "not measured"
-"""No verdict: nothing could be measured."""
-STYLES = {PASSES: "bold green", WITH_DOUBTS: "bold yellow", FAILS: "bold red", UNMEASURED: "bold yellow"}
-"""The styles on the screen."""
-TONES = {PASSES: "good", WITH_DOUBTS: "doubted", FAILS: "bad", UNMEASURED: ""}
-"""The CSS classes on the pages."""
-COLOURS = {PASSES: "green", WITH_DOUBTS: "darkgoldenrod", FAILS: "crimson", UNMEASURED: "grey"}
-"""The colours in a notebook, which has no styles of its own."""
-
-
-def spoken(verdict: str) -> str:
-    """Returns a verdict as people read it; the word itself stands in files."""
-    return "passes, but doubtful" if verdict == WITH_DOUBTS else verdict
-
-
-def verdict_of(*, meets: bool, doubted: bool) -> str:
-    """Returns the verdict on a plan that meets the threshold on all inputs given or not.
-
-    It is doubted if something speaks against it that the user has not accepted.
-    """
-    return FAILS if not meets else WITH_DOUBTS if doubted else PASSES
-
-
-SCHEMA = 3
-REPORT, SO_FAR, LAYERS, FRONT = "report.json", "run.json", "layers.csv", "front.csv"
-"""The report, that of a run under way, and the tables of the layers and of the front."""
-FOLLOWS, NOT_TRIED, NOT_JUDGED = "follows", "not tried", "not judged"
-"""Outcomes of layers, beside those of trials."""
-UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
-
-Value = TypeVar("Value")
-Shape = tuple[int | str | None, ...]
-Part = str | int | float | bool | tuple[str, ...] | Mapping[str, str | int | float | bool | None] | None
-"""A part of what a fingerprint is made of."""
-
-
-@dataclass(frozen=True)
-class ByPlan(Generic[Value]):
-    """A value of two plans.
-
-    Attributes:
-        int8: of full INT8, or of the low precision in its place.
-        recipe: of the recipe.
-    """
-
-    int8: Value
-    recipe: Value
-
-    def items(self) -> Iterator[tuple[str, Value]]:
-        """Yields the names of the plans with the values."""
-        yield from (("int8", self.int8), ("recipe", self.recipe))
-
-
-@dataclass(frozen=True)
-class RoundedTensor:
-    """One rounding of a culprit: the tensor or weight, its producer, its consumer and its scale.
-
-    Attributes:
-        kind: ``activation``, ``weight`` or ``output``.
-        scale: the scale of the rounding, the largest of a per-channel scale; None for FP16 and BF16, which have none.
-        also_for: other INT8 layers that read the same rounded tensor.
-    """
-
-    tensor: str
-    kind: str
-    producer: str
-    consumer: str
-    scale: float | None
-    also_for: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return self.tensor
-
-
-@dataclass(frozen=True)
-class LayerRow:
-    """One layer in the report.
-
-    Attributes:
-        drop: the loss that the layer added there, in the metric's units; for cosine a fraction of 1.
-        culprit: the layer stays high, and taking it back to INT8 was measured to miss the threshold.
-        outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``,
-            ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
-            or whose precision the user fixed, ``not tried`` where the strategy did not need it.
-        ran: the precision that the layer's inputs were rounded to, see ``Engine.ran``; empty where the engine reports
-            none; ``region`` or ``dla`` where the layer ran in a region that TensorRT compiled as one. ``latency`` of
-            the report has the precision that the layer computed in.
-        obeyed: true if ``ran`` is the requested precision; None where that is not known.
-        why_not: the reason why the layer is not quantizable; empty for one that is.
-        message: the message of a failed trial.
-        rounds: the roundings of a culprit.
-        taken_back: what the recipe measures with this culprit in INT8 too, of a changed network that without the
-            changes: the similarity on the worst input that it
-            was run on, or the accuracy where that decides.
-        taken_back_on: the number of these inputs: with fewer than all given, it measures this or worse; None where an
-            accuracy decides.
-        taken_back_in: the setting of the engine: a word of ``report.answer``.
-        suspect: for a layer with a large drop that is no culprit, the reason why it is none.
-        fixed: the precision that the user fixed, which every plan has; empty for a layer left to the search.
-        output: the final output that is worst with the layer in INT8, or the group of its places that is.
-        output_shape: the shape of the final output ``output``, which was compared; ``shape`` is that of the layer's own
-            output.
-        module, code: its place in a program of PyTorch, where the exporter wrote it into the file.
-    """
-
-    index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
-    name: Annotated[str, Column("Layer", "Name in the network", NAME, rank=0)]
-    op_type: Annotated[str, Column("Op", "Operator", rank=4)]
-    shape: Annotated[
-        Shape | None, Column("Layer shape", "Shape of the layer's first output; sorted by the number of values", rank=3)
-    ]
-    quantizable: bool
-    similarity: Annotated[
-        float | None,
-        Column(
-            "{metric}",
-            "Final output with this layer and all before it in {low}, suspects in high precision, against FP32",
-            FIGURE,
-            rank=1,
-        ),
-    ]
-    drop: Annotated[float | None, Column("Loss here", "Loss that this layer adds on the curve", LOSS, rank=0)]
-    culprit: bool
-    outcome: str
-    asked: Annotated[str, Column("Asked", "Precision that the trial asked for")]
-    ran: Annotated[str, Column("Ran", "Precision that the engine reports; unproven where it reports none")]
-    obeyed: bool | None = None
-    sqnr: Annotated[float | None, Column("SQNR", "SQNR of the same trial, dB", DECIBELS, rank=5)] = None
-    output: Annotated[str, Column("Output", "The final output that was compared: the worst one", rank=7)] = ""
-    recipe: Annotated[str, Column("Recipe", "Precision in the recipe")] = ""
-    why_not: str = ""
-    message: str = ""
-    rounds: Annotated[tuple[RoundedTensor, ...], Column("")] = ()
-    gain: Annotated[
-        float | None, Column("Fixed alone", "Loss that full {low} wins back if only this layer is high", LOSS, rank=4)
-    ] = None
-    taken_back: Annotated[
-        float | None,
-        Column("If put back", "What the recipe measures with this layer put back in {low}", DECIDING, rank=2),
-    ] = None
-    taken_back_on: int | None = None
-    taken_back_in: str = ""
-    suspect: Annotated[str, Column("Why suspect only", "Why a layer with a large loss is no culprit, or not yet")] = ""
-    fixed: str = ""
-    output_shape: Annotated[
-        Shape | None, Column("Output shape", "Shape of the final output that was compared", rank=6)
-    ] = None
-    module: Annotated[str, Column("Module", "Module in PyTorch", rank=8)] = ""
-    code: Annotated[str, Column("Source line", "Line of the program that PyTorch exported")] = ""
-
-    @property
-    def verdict(
-        self,
-    ) -> Annotated[
-        str, Column("Verdict", "Culprit, suspect or failure; sorted by importance, then by the loss", rank=0)
-    ]:
-        """The standing of the layer in a few words; empty for one that was measured, and is no culprit."""
-        outcome = "" if self.outcome in (MEASURED, FOLLOWS) else self.outcome
-        standing = "culprit" if self.culprit else f"fixed {self.fixed}" if self.fixed else outcome
-        ran = f"ran in {self.ran}" if self.obeyed is False else UNPROVEN.get(self.ran, "")
-        return f"{standing} {ran}".strip()
-
-
-@dataclass(frozen=True)
-class RangesFacts:
-    """The ranges of a run.
-
-    Attributes:
-        origin: the calibrator, or the file.
-        tensors: the number of tensors with a range.
-        unusable: by tensor without a usable range, the reason.
-        curve: the origin of the ranges that the curve was measured with, where they are others; else empty.
-    """
-
-    origin: str = ""
-    tensors: int = 0
-    unusable: Mapping[str, str] = field(default_factory=dict)
-    curve: str = ""
-
-
-@dataclass(frozen=True)
-class JudgedInputs:
-    """The inputs that the curve was judged on.
-
-    Attributes:
-        source: the data.
-        judged: the number of inputs.
-        searched: the number of samples that they are the worst of.
-        places: their positions in the data, from 0.
-        similarities: the similarity of each sample searched, in full INT8.
-        median: the median of these.
-        faint: samples that were left out because FP32's output on them is almost zero.
-        fed: for ``calibration`` and ``judged``, the statistics of each input that the network was fed.
-        pictures: by source of pictures, the way they become inputs: size, colours, scale, mean, standard deviation.
-        shapes: by dynamic input, its shape, or the smallest and the largest one.
-        drift: by input, how far its values are from those of the calibration data.
-        drift_of_validation: likewise for the data of ``--validation``; empty without such data.
-        warnings: sentences on data that cannot be right.
-        part: a sentence on the part of the network that was judged; empty if it was all of it.
-        random: a sentence on FP32 that gives another output each time; empty if it does not.
-    """
-
-    source: str = ""
-    judged: int = 0
-    searched: int = 0
-    places: tuple[int, ...] = ()
-    similarities: tuple[float | None, ...] = ()
-    median: float | None = None
-    faint: tuple[int, ...] = ()
-    fed: Mapping[str, Mapping[str, FedInput]] = field(default_factory=dict)
-    pictures: Mapping[str, str] = field(default_factory=dict)
-    shapes: Mapping[str, str] = field(default_factory=dict)
-    drift: Mapping[str, Drift] = field(default_factory=dict)
-    drift_of_validation: Mapping[str, Drift] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    part: str = ""
-    random: str = ""
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """The times of a run, in seconds.
-
-    Attributes:
-        calibrate: the pass over the calibration data.
-        build: building engines.
-        infer: running engines.
-        total: from the start to the verdict and its explanation, with earlier sittings of a run that goes on.
-        explain: the explanation.
-    """
-
-    calibrate: float = 0.0
-    build: float = 0.0
-    infer: float = 0.0
-    total: float = 0.0
-    explain: float = 0.0
-
-
-@dataclass(frozen=True)
-class NextStep:
-    """The step to go on with.
-
-    Attributes:
-        kind: a word of ``report.summary``.
-        what: the step, an imperative clause.
-        command: the command that does it, or that follows it; empty without a folder.
-    """
-
-    kind: str
-    what: str
-    command: str
+    from trt_bisect.report.structure import CheckReport, Migration
 
 
 @dataclass(frozen=True)
@@ -327,7 +91,7 @@ class Report(Shown):
 
     Attributes:
         state: ``running``, ``interrupted`` or ``finished``: a run under way writes what it knows so far.
-        verdict: the verdict on full INT8: a word of ``report.model``.
+        verdict: the verdict on full INT8: a word of ``report.parts``.
         lines: the verdict in lines.
         low: the low precision in question; ``int8`` in the names of plans and columns stands for it.
         precision: the high precision.
@@ -387,9 +151,9 @@ class Report(Shown):
     budget: float = 0.0
     layers: tuple[LayerRow, ...] = ()
     culprits: tuple[str, ...] = ()
-    similarity: ByPlan[float | None] = ByPlan(None, None)
+    similarity: ByPlan[float | None] = field(default_factory=lambda: ByPlan(None, None))
     outputs: ByPlan[Mapping[str, Mapping[str, float | None]]] = field(default_factory=lambda: ByPlan({}, {}))
-    by_input: ByPlan[ByInput | None] = ByPlan(None, None)
+    by_input: ByPlan[ByInput | None] = field(default_factory=lambda: ByPlan(None, None))
     recipe: RecipeLayers = field(default_factory=RecipeLayers)
     ranges: RangesFacts = field(default_factory=RangesFacts)
     inputs: JudgedInputs = field(default_factory=JudgedInputs)
@@ -411,7 +175,7 @@ class Report(Shown):
     builds: int = 0
     inferences: int = 0
     peak_bytes: int = 0
-    seconds: Seconds = Seconds()
+    seconds: Seconds = field(default_factory=Seconds)
     command: str = ""
     started: float = 0.0
     network: str = ""
@@ -703,3 +467,47 @@ def read_report(path: Path) -> Report | None:
         return Report.load(path)
     except BadInput:
         return None
+
+
+@overload
+def load(path: str | Path, file: Literal["report.json"]) -> Report: ...
+@overload
+def load(path: str | Path, file: Literal["sensitivity.json"]) -> Sensitivity: ...
+@overload
+def load(path: str | Path, file: Literal["compare.json"]) -> Comparison: ...
+@overload
+def load(path: str | Path, file: Literal["profile.json"]) -> Profile: ...
+@overload
+def load(path: str | Path, file: Literal["worst.json"]) -> WorstReport: ...
+@overload
+def load(path: str | Path, file: Literal["check.json"]) -> CheckReport: ...
+@overload
+def load(path: str | Path, file: Literal["migrate.json"]) -> Migration: ...
+@overload
+def load(path: str | Path, file: None = None) -> Report | Result: ...
+def load(path: str | Path, file: str | None = None) -> Report | Result:
+    """Returns the result that a command wrote: that of ``run``, ``sensitivity`` and so on.
+
+    Args:
+        path: the folder that was the ``output`` of the command, or the JSON file in it.
+        file: the JSON file in the folder, by which type checkers and editors know the result: ``report.json``,
+            ``sensitivity.json`` and so on. None for the first of these that is there.
+
+    Raises:
+        BadInput: there is no result, or one that this version cannot read.
+    """
+    from trt_bisect.report.comparison import Comparison, Profile
+    from trt_bisect.report.losses import Sensitivity, WorstReport
+    from trt_bisect.report.structure import CheckReport, Migration
+
+    tables = (Sensitivity, Comparison, Profile, WorstReport, CheckReport, Migration)
+    kinds: dict[str, type[Report | Result]] = {REPORT: Report}
+    kinds |= {f"{kind.COMMAND}.json": kind for kind in tables}
+    if Path(path).is_file():
+        names = [name for name in (Path(path).name,) if file in (None, name)]
+    else:
+        names = [name for name in kinds if (Path(path) / name).is_file() and file in (None, name)]
+    if not names or names[0] not in kinds:
+        wanted = f"'{file}'" if file in kinds else "result of trt-bisect"
+        raise BadInput(f"'{path}' holds no {wanted}.", f"Give a folder with one of {', '.join(kinds)}.")
+    return kinds[names[0]].load(path)

@@ -18,7 +18,7 @@ from trt_bisect.recipe.files import ANNOTATED, FOLDER, RecipeFiles
 from trt_bisect.support.files import write_whole
 
 if TYPE_CHECKING:
-    from trt_bisect.report.model import LayerRow
+    from trt_bisect.report.parts import LayerRow
 
 NETWORK = "network.json"
 _LONGEST_TEXT = 200

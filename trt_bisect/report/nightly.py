@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime, timezone
@@ -22,15 +22,16 @@ from xml.etree.ElementTree import Element, SubElement
 from rich.console import Console
 from rich.text import Text
 
-from trt_bisect.analyzer.metrics import figure_text, loss_text
+from trt_bisect.analyzer.metrics import figure_text
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.report import changes
-from trt_bisect.report.changes import Change, Difference
-from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA, Report
+from trt_bisect.report.changes import PLANS, Change, Difference, made_of_text, range_text, sentence
+from trt_bisect.report.model import Report
+from trt_bisect.report.parts import SCHEMA as REPORT_SCHEMA
 from trt_bisect.report.screen.run import bullets, literal, table
 from trt_bisect.support.codec import FileHead, Malformed, decode, encode_lines, write
 from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.text import counted, listed, percent
+from trt_bisect.support.text import counted, listed
 
 SCHEMA = 2
 REGRESSION, JUNIT, SUMMARY = "regression.json", "junit.xml", "summary.md"
@@ -211,7 +212,6 @@ def _changed(record: Any) -> dict[str, Any]:
     return {**changed, "layers": list(map(_changed, record.layers))} if isinstance(record, Report) else changed
 
 
-_PLANS = {changes.INT8: "full INT8", changes.RECIPE: "the recipe"}
 _STYLES = {PASSED: "bold green", FAILED: "bold red", ERROR: "bold yellow"}
 _MOST = 5
 """The most layers with a sentence of their own, where only their own figures changed."""
@@ -219,52 +219,6 @@ _MOST_ROWS = 500
 _MOST_DETAILED = 50
 """The most networks with details in Markdown: GitHub takes 1 MiB a step."""
 _MOST_NAMES = 4
-
-
-def sentence(change: Change, metric: str, *, advises: bool = False) -> str:
-    """Returns the sentence on one change.
-
-    Args:
-        advises: where full INT8 misses the threshold, say how to require a figure.
-    """
-    figure, drop = partial(figure_text, metric), partial(loss_text, metric)
-    kind, what, is_worse, now = change.kind, change.what, change.effect == changes.WORSE, change.now
-    if kind == changes.SIMILARITY:
-        return f"{_PLANS[what]} is {change.effect}: {_moved(change, figure)}"
-    if kind == changes.BOUND:
-        return f"the bound on unseen inputs that miss is {change.effect}: {_moved(change, percent)}"
-    if kind == changes.LATENCY:
-        side = "slower" if is_worse else "faster"
-        return f"latency of {what} is {side}: {_moved(change, lambda value: f'{value:.3f} ms')}"
-    if kind == changes.CULPRIT:
-        return f"{'new culprit' if is_worse else 'no longer a culprit:'} '{what}', costs {_moved(change, drop)}"
-    if kind == changes.DROP:
-        return f"'{what}' costs {'more' if is_worse else 'less'}: {_moved(change, drop)}"
-    if kind == changes.CURVE:
-        return f"the curve at '{what}' is {change.effect}: {_moved(change, figure)}"
-    if kind == changes.OUTCOME:
-        return f"'{what}': {now}, was {' or '.join(change.before)}"
-    if kind == changes.OBEYED:
-        return f"'{what}' {'no longer runs' if is_worse else 'runs again'} in the requested precision"
-    if kind == changes.RECIPE_LAYERS:
-        means = {changes.WORSE: "no longer meets the threshold", changes.BETTER: "meets the threshold again"}
-        meets = f", and {means[change.effect]}" if change.effect in means else ""
-        after, *before = (listed(high, most=6) or "no layer" for high in (now, *change.before))
-        return f"the recipe keeps {after} in high precision, was {' or '.join(before)}{meets}"
-    if kind == changes.LAYER:
-        return f"layer '{what}' is {now}"
-    if kind == changes.PART and not now:
-        return "the whole network was judged, before only a part"
-    if kind == changes.PART:
-        return f"a different part of the network was judged than before. {now}"
-    measured = "is not measured" if now is None else f"measures {figure(now)}"
-    missed = f"{_PLANS[what]} {measured}, the {kind} is {figure(change.before[0])}"
-    if kind == changes.TARGET:
-        return missed
-    if is_worse:
-        return f"{missed}: only --update-baseline makes this a baseline"
-    advice = ": with this baseline only worse figures fail; set a 'target' to require a figure"
-    return f"{missed}{advice if advises else ''}"
 
 
 def sentences(result: NetworkResult) -> list[str]:
@@ -301,21 +255,12 @@ def sentences(result: NetworkResult) -> list[str]:
     return texts
 
 
-def made_of_text(differs: Sequence[Difference] | None) -> str:
-    """Returns the parts that differ between the baseline and this run."""
-    if differs is None:
-        return "not known: the run of the baseline was stopped before it recorded its parts"
-    if not differs:
-        return "nothing: model, ranges, data, engine, versions, GPU and options are the same"
-    return "; ".join(f"{part.what} ({part.before} → {part.now})" for part in differs)
-
-
 def print_regression(regression: Regression, console: Console) -> None:
     """Prints a nightly run: a line for each network, and its changes under it. Names are never read as markup."""
     for result in regression.networks:
         report, figures = result.tonight, ""
         if report is not None:
-            cells = (f"{_PLANS[plan]} {figure_text(report.metric, value)}" for plan, value in report.similarity.items())
+            cells = (f"{PLANS[plan]} {figure_text(report.metric, value)}" for plan, value in report.similarity.items())
             figures = f": {', '.join(cells)}"
         console.print(Text.assemble((f"{result.status:7}", _STYLES[result.status]), f" {result.name}{figures}"))
         for text in sentences(result):
@@ -369,7 +314,7 @@ def _row(result: NetworkResult) -> tuple[str, ...]:
     cells = []
     for plan, value in report.similarity.items():
         was = [earlier for run in runs if (earlier := getattr(run.similarity, plan)) is not None]
-        cells += [figure(value), _range(was, figure) if was else ""]
+        cells += [figure(value), range_text(was, figure) if was else ""]
     return (result.name, result.status, *cells, listed(report.culprits, _MOST_NAMES) or "none")
 
 
@@ -390,16 +335,6 @@ def _accept_command(regression: Regression) -> str:
     folder = regression.baseline_folder
     options = ["--config", regression.suite, *(["--baseline", str(folder)] if folder else []), "--update-baseline"]
     return shlex.join(["trt-bisect", "regress", *options])
-
-
-def _moved(change: Change, text: Callable[[float], str]) -> str:
-    now = "not measured" if change.now is None else text(change.now)
-    return f"{now}, was {_range(change.before, text)}"
-
-
-def _range(values: Sequence[float | None], text: Callable[[float], str]) -> str:
-    measured = sorted(value for value in values if value is not None)
-    return " to ".join(dict.fromkeys(map(text, (measured[0], measured[-1])))) if measured else "not measured"
 
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

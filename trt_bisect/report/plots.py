@@ -14,13 +14,15 @@ import pandas as pd
 from trt_bisect.analyzer.metrics import BUILT_IN, FRACTIONS, figure_text, loss_text, threshold_text
 from trt_bisect.errors import BadInput, install
 from trt_bisect.report.answer import FrontPoint
-from trt_bisect.report.model import LayerRow, Report
+from trt_bisect.report.parts import LayerRow
 from trt_bisect.report.summary import FIGURES
 from trt_bisect.support.text import percent
 
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
     from plotly.graph_objects import Figure
+
+    from trt_bisect.report.model import Report
 
 _SUSPECT = {"symbol": "diamond-open", "size": 9, "color": "#8a5a00"}
 _THRESHOLD = {"dash": "dash", "color": "#17703c"}

@@ -11,7 +11,7 @@ from trt_bisect.evaluator.trial import Trial, TrialKey
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.model import LayerRow
+from trt_bisect.report.parts import LayerRow
 from trt_bisect.support.text import DLA, FLOAT_KERNELS, OBEDIENCE, Note, listed, noted
 
 NAMED = 5

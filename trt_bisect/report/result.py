@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console
 from rich.table import Table
@@ -30,11 +30,6 @@ from trt_bisect.support.voices import in_python
 if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import Self
-
-    from trt_bisect.report.comparison import Comparison, Profile
-    from trt_bisect.report.losses import Sensitivity, WorstReport
-    from trt_bisect.report.model import Report
-    from trt_bisect.report.structure import CheckReport, Migration
 
 LINES, _WIDTH = 20, 100
 _ROWS = 20
@@ -91,7 +86,7 @@ class Shown:
 
     def _repr_html_(self) -> str:
         """Returns the HTML that a notebook shows; names are escaped."""
-        from trt_bisect.report.page import environment
+        from trt_bisect.report.html import environment
 
         shown, template = _in_python(self.overview), environment().get_template("notebook.html.j2")
         return template.render(shown=shown, rows=shown.rows[:_ROWS], more=max(0, len(shown.rows) - _ROWS))
@@ -348,7 +343,7 @@ class Result(Shown, ABC):
         Raises:
             BadInput: the folder cannot be written.
         """
-        from trt_bisect.report.page import render_tables
+        from trt_bisect.report.html import render_tables
 
         path = make_folder(Path(folder))
         for name, (kind, rows) in self.tables().items():
@@ -394,48 +389,3 @@ def loaded(kind: type[codec.Kind], path: Path, schema: int, command: str) -> cod
 def file_in(path: str | Path, name: str) -> Path:
     """Returns the file ``name`` in a folder, or the path itself if it is a file."""
     return Path(path) if Path(path).is_file() else Path(path) / name
-
-
-@overload
-def load(path: str | Path, file: Literal["report.json"]) -> Report: ...
-@overload
-def load(path: str | Path, file: Literal["sensitivity.json"]) -> Sensitivity: ...
-@overload
-def load(path: str | Path, file: Literal["compare.json"]) -> Comparison: ...
-@overload
-def load(path: str | Path, file: Literal["profile.json"]) -> Profile: ...
-@overload
-def load(path: str | Path, file: Literal["worst.json"]) -> WorstReport: ...
-@overload
-def load(path: str | Path, file: Literal["check.json"]) -> CheckReport: ...
-@overload
-def load(path: str | Path, file: Literal["migrate.json"]) -> Migration: ...
-@overload
-def load(path: str | Path, file: None = None) -> Report | Result: ...
-def load(path: str | Path, file: str | None = None) -> Report | Result:
-    """Returns the result that a command wrote: that of ``run``, ``sensitivity`` and so on.
-
-    Args:
-        path: the folder that was the ``output`` of the command, or the JSON file in it.
-        file: the JSON file in the folder, by which type checkers and editors know the result: ``report.json``,
-            ``sensitivity.json`` and so on. None for the first of these that is there.
-
-    Raises:
-        BadInput: there is no result, or one that this version cannot read.
-    """
-    from trt_bisect.report.comparison import Comparison, Profile
-    from trt_bisect.report.losses import Sensitivity, WorstReport
-    from trt_bisect.report.model import REPORT, Report
-    from trt_bisect.report.structure import CheckReport, Migration
-
-    tables = (Sensitivity, Comparison, Profile, WorstReport, CheckReport, Migration)
-    kinds: dict[str, type[Report | Result]] = {REPORT: Report}
-    kinds |= {f"{kind.COMMAND}.json": kind for kind in tables}
-    if Path(path).is_file():
-        names = [name for name in (Path(path).name,) if file in (None, name)]
-    else:
-        names = [name for name in kinds if (Path(path) / name).is_file() and file in (None, name)]
-    if not names or names[0] not in kinds:
-        wanted = f"'{file}'" if file in kinds else "result of trt-bisect"
-        raise BadInput(f"'{path}' holds no {wanted}.", f"Give a folder with one of {', '.join(kinds)}.")
-    return kinds[names[0]].load(path)

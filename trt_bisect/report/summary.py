@@ -9,6 +9,7 @@ import math
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from trt_bisect.analyzer.compare_output import low_score_text
 from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, CONSTANT, UNSEEN as UNSEEN_INPUTS, VARIES_LESS, Bound
@@ -30,8 +31,11 @@ from trt_bisect.recipe.commands import TRT_BISECT, Setting, calibrating, running
 from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.answer import DECIDING, Accuracies, AnswerFacts, PlanFigures, setting_text
 from trt_bisect.report.explanation import Tried
-from trt_bisect.report.model import FAILS, PASSES, UNMEASURED, WITH_DOUBTS, LayerRow, NextStep, Report, spoken
+from trt_bisect.report.parts import FAILS, PASSES, UNMEASURED, WITH_DOUBTS, LayerRow, NextStep, spoken
 from trt_bisect.support.text import FITTING_TASK, MEMORY, Line, Note, counted, listed, percent, together
+
+if TYPE_CHECKING:
+    from trt_bisect.report.model import Report
 
 DOUBTED, DATA, PART, RANDOM = "doubted", "data", "part", "random"
 DOUBTING = (DOUBTED, DATA, PART, RANDOM)

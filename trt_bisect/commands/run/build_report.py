@@ -41,7 +41,9 @@ from trt_bisect.options.concerns import MIXED, RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup, all_trials
 from trt_bisect.report.answer import Goal, RecipeLayers
-from trt_bisect.report.model import (
+from trt_bisect.report.model import Report
+from trt_bisect.report.network_graph import graph_of
+from trt_bisect.report.parts import (
     FOLLOWS,
     NOT_JUDGED,
     NOT_TRIED,
@@ -51,13 +53,11 @@ from trt_bisect.report.model import (
     LayerRow,
     Part,
     RangesFacts,
-    Report,
     RoundedTensor,
     Seconds,
     Shape,
     verdict_of,
 )
-from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
 from trt_bisect.report.summary import TIME_LIMIT, base_misses, memory_notes, verdict_lines
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING

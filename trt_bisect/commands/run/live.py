@@ -24,8 +24,9 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report import summary
 from trt_bisect.report.explanation import EXPLANATION, PICTURES
-from trt_bisect.report.model import LAYERS, REPORT, SO_FAR, UNMEASURED, ByPlan, Report, read_report
+from trt_bisect.report.model import Report, read_report
 from trt_bisect.report.network_graph import NETWORK
+from trt_bisect.report.parts import LAYERS, REPORT, SO_FAR, UNMEASURED, ByPlan
 from trt_bisect.runs.progress_file import FINISHED, RUNNING
 from trt_bisect.support.codec import encode, write
 from trt_bisect.support.files import write_whole

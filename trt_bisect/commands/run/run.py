@@ -40,8 +40,9 @@ from trt_bisect.preparation.preparation import prepared
 from trt_bisect.preparation.workspace import working_in
 from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report import summary
-from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR, UNMEASURED, Report, read_report
+from trt_bisect.report.model import Report, read_report
 from trt_bisect.report.network_graph import NETWORK, graph_of
+from trt_bisect.report.parts import NOT_TRIED, REPORT, SO_FAR, UNMEASURED
 from trt_bisect.report.summary import BUILD, RECIPE, headline, next_step
 from trt_bisect.report.tensorboard_board import Board, open_board
 from trt_bisect.support.codec import write

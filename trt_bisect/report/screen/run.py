@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.padding import Padding
@@ -19,11 +20,14 @@ from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import SPREAD_OUT
 from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move, setting_text
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
-from trt_bisect.report.model import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow, Report
+from trt_bisect.report.parts import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
 from trt_bisect.report.summary import DOUBTING, FEW_INPUTS
 from trt_bisect.support.table import DECIDING
 from trt_bisect.support.text import Line, counted, listed, number, percent
+
+if TYPE_CHECKING:
+    from trt_bisect.report.model import Report
 
 NOTES_UP_TO = 5
 LINES = 40
