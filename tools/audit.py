@@ -90,7 +90,7 @@ wheel and in every page.
 
 ## Required packages
 
-What `pip install trt-bisect` with all its extras brings along, and under which licence, as the packages say
+What `pip install .` with all its extras brings along, and under which licence, as the packages say
 themselves. `make audit` writes this; a test fails where `tools/audit.py` does not allow one of them.
 
 | package | licence |

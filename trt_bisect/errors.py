@@ -105,7 +105,10 @@ def on_screen(error: TrtBisectError) -> str:
 
 
 def install(extra: str) -> str:
-    """Returns the command that installs the packages of an optional group, as this package's metadata name them."""
+    """Returns the command that installs the packages of an optional group, as this package's metadata name them.
+
+    Without metadata it is that in a clone of the repository: no index has the package.
+    """
     from importlib.metadata import PackageNotFoundError, requires
 
     try:
@@ -113,7 +116,7 @@ def install(extra: str) -> str:
     except PackageNotFoundError:
         lines = []
     needed = [line.split(";")[0].strip() for line in lines if re.search(rf"extra == ['\"]{extra}['\"]", line)]
-    return f"pip install {shlex.join(needed or [f'trt-bisect[{extra}]'])}"
+    return f"pip install {shlex.join(needed or [f'.[{extra}]'])}"
 
 
 def own_fault(error: Exception) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pytest
 
@@ -39,6 +40,15 @@ def test_every_page_is_built_and_fetches_nothing(site: Path) -> None:
         assert _FETCHED.findall(page.read_text(encoding="utf-8")) == [], page
     for style in site.rglob("*.css"):
         assert not re.search(r"""(?:@import\s|url\()["']?(?:https?:)?//""", style.read_text(encoding="utf-8")), style
+
+
+@pytest.mark.subprocess
+def test_every_link_opens_a_file_from_the_disk(site: Path) -> None:
+    """The logo's among them: a browser shows a folder as a list of its files."""
+    for page in set(site.rglob("*.html")) - {site / "404.html"}:  # which only a server shows
+        for link in re.findall(r"""<a\b[^>]*?\bhref=["']([^"'#]+)""", page.read_text(encoding="utf-8")):
+            if not re.match(r"[a-z]+:", link):
+                assert (page.parent / unquote(link.partition("?")[0])).is_file(), (page, link)
 
 
 @pytest.mark.subprocess
