@@ -27,6 +27,7 @@ from benchmarks.builds.networks import STANDINS, SUBJECTS, Files, Subject
 from benchmarks.builds.standin import Build, Difference, StandIn
 from benchmarks.measure import command_line
 from trt_bisect.errors import TrtBisectError
+from trt_bisect.report.answer import BASE_MISSES, DIFFUSE, ENGINE_PASSES, KERNEL, NOT_NEEDED, SCALES_DIFFER
 from trt_bisect.report.model import Report
 from trt_bisect.report.parts import UNMEASURED
 from trt_bisect.support.progress import Silent
@@ -35,6 +36,8 @@ BEFORE = Path(__file__).with_name("before.json")
 BESIDE_CULPRITS, MOST_WITH_WRONG_KERNEL = 3, 16
 """The most builds: base, full INT8, recipe and each culprit put back, and all in FP16 where that is timed; and with a
 kernel that has to be found."""
+CONTRADICTIONS = {BASE_MISSES, DIFFUSE, ENGINE_PASSES, KERNEL, NOT_NEEDED, SCALES_DIFFER}
+"""The kinds of lines on which engine and emulation differ."""
 Row = dict[str, Any]
 
 
@@ -47,7 +50,7 @@ def measure(
         network: Only these networks.
         standin: Only these stand-ins.
         json: Print the rows as JSON.
-        show: Say what each run built, in its order.
+        show: Say what each run built, in its order, and what contradicted the emulation.
     """
     names = [subject.name for subject in SUBJECTS]
     if unknown := (set(network) - set(names)) | (set(standin) - set(STANDINS)):
@@ -89,6 +92,9 @@ def measured(
     if told is not None:
         for number, build in enumerate(engine.builds, 1):
             told.print(f"  {number} {build.key[:6]} {build.text}{', refused' if build.refused else ''}")
+        for line in () if report is None else report.lines:
+            if line.kind in CONTRADICTIONS:
+                told.print(f"  {line.text}")
     wrong = list(faults(Bench(subject, files, difference), report, folder))
     row = {
         "network": subject.name,
@@ -99,14 +105,22 @@ def measured(
         "culprits": [] if report is None else list(report.culprits),
         "right": not wrong,
     }
-    return row, [*wrong, *too_many(row, engine.builds)]
+    dropped = report is not None and any(line.kind == NOT_NEEDED for line in report.lines)
+    return row, [*wrong, *too_many(row, engine.builds, dropped=dropped)]
 
 
-def too_many(row: Row, builds: Sequence[Build]) -> list[str]:
-    """Returns texts on builds that a run need not have made."""
+def too_many(row: Row, builds: Sequence[Build], *, dropped: bool = False) -> list[str]:
+    """Returns texts on builds that a run need not have made.
+
+    Args:
+        dropped: the emulation proposed layers that the engine does not need: these are no culprits, and cost builds.
+    """
     timed = sum(build.text.startswith("all in fp16") for build in builds)
     beside = BESIDE_CULPRITS + len(row["culprits"]) + timed
-    most = {"same": beside, "noise": beside, "wrong-kernel": MOST_WITH_WRONG_KERNEL}.get(row["standin"], row["builds"])
+    bounds = {"wrong-kernel": MOST_WITH_WRONG_KERNEL}
+    if not dropped:
+        bounds |= {"same": beside, "noise": beside}
+    most = bounds.get(row["standin"], row["builds"])
     texts = [f"more than {most} builds"] if row["builds"] > most else []
     again = row["builds"] - row["distinct"]
     return [*texts, f"{again} builds of a plan that was built before"] if again else texts

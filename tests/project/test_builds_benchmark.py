@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from benchmarks.builds.__main__ import run
+from benchmarks.builds.__main__ import run, too_many
 from benchmarks.builds.judge import Bench, faults
 from benchmarks.builds.networks import SUBJECTS
-from benchmarks.builds.standin import Difference, StandIn, compiled
+from benchmarks.builds.standin import Build, Difference, StandIn, compiled
 from benchmarks.builds.stops import built_twice
 from tests.support import networks
 from tests.support.editions import edition
@@ -172,6 +172,24 @@ def test_a_plan_is_built_twice_unless_it_was_under_way():
     assert built_twice(["a", "b"], ["a", "b", "a", "b"]) == 1
     assert built_twice(["a", "b"], ["a", "b", "b", "b"]) == 1
     assert built_twice([], ["a", "c", "c"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("standin", "count", "dropped", "problems"),
+    [
+        ("same", 6, False, 0),
+        ("same", 7, False, 1),
+        ("same", 7, True, 0),
+        ("wrong-kernel", 16, False, 0),
+        ("wrong-kernel", 17, True, 1),
+        ("scales-1", 40, False, 0),
+    ],
+)
+def test_builds_are_bounded_where_nothing_contradicts_and_with_a_wrong_kernel(standin, count, dropped, problems):
+    row = {"standin": standin, "culprits": ["a", "b"], "builds": count, "distinct": count}
+    builds = [Build(str(number), "full INT8") for number in range(count - 1)] + [Build("last", "all in fp16")]
+    assert len(too_many(row, builds, dropped=dropped)) == problems
+    assert len(too_many({**row, "distinct": count - 1}, builds, dropped=dropped)) == problems + 1
 
 
 @pytest.mark.slow
