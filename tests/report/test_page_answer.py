@@ -237,3 +237,25 @@ def test_the_accuracy_stands_under_the_similarity_and_is_no_figure_of_another_me
         beside = [page.locator(f'[data-plan="{plan}"] .speed').inner_text() for plan in plans]
         assert beside == ["accuracy 80%", "accuracy 40% · 50% of FP32's", "accuracy not measured"]
         assert page.locator('[data-plan="fp32"] .under').inner_text() == "reference; threshold 20.00 dB"
+
+
+def test_with_labels_it_is_told_which_percentages_are_accuracies(tab, report, tmp_path):
+    told = replace(report, accuracy=Accuracies(fp32=0.8, int8=0.4, recipe=0.75))
+    with tab.shown(pages.drawn(tmp_path, page_data(told)), ready="usable") as page:
+        basis = page.locator("#basis").inner_text()
+        assert "Accuracies are on the labelled data. The other percentages are cosine similarities" in basis
+
+
+def test_the_legend_names_the_precision_of_the_layers_left_high(tab, strange_run, report, tmp_path):
+    layers = tuple(replace(row, recipe="fp16") if row.recipe == "fp32" else row for row in report.layers)
+    in_fp16 = page_data(replace(report, layers=layers), read(Graph, strange_run / NETWORK))
+    with tab.shown(pages.drawn(tmp_path, in_fp16)) as page:
+        assert page.locator("#graph-legend li").nth(1).inner_text() == "FP16"
+
+
+def test_a_few_inputs_have_whole_ticks(tab, report, tmp_path):
+    three = Held("a.npz", 3, 3, 0.9, "a.npz 0", 0.95, 0.91, {f"a.npz {k}": 0.9 + k / 100 for k in range(3)})
+    told = replace(report, answer=replace(report.answer, given=three, unseen=None))
+    with tab.shown(pages.drawn(tmp_path, page_data(told)), ready="usable") as page:
+        page.locator("#inputs-plot .xtick").first.wait_for()
+        assert page.locator("#inputs-plot .xtick text").all_text_contents() == ["1", "2", "3"]

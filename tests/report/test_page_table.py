@@ -1,5 +1,7 @@
 """The table of layers and the search on a run's page in Chromium."""
 
+from playwright.sync_api import expect
+
 from tests.support import pages
 from tests.support.page_parts import in_order, names_in_table, selected
 
@@ -20,7 +22,7 @@ def test_it_filters(opened, report):
     opened.get_by_label("Show", exact=True).select_option("culprits")
     assert names_in_table(opened) == list(report.culprits)
     opened.get_by_label("Show", exact=True).select_option("all")
-    opened.get_by_label("Op", exact=True).select_option("Conv")
+    opened.locator("#op").select_option("Conv")
     assert names_in_table(opened) == [row.name for row in report.layers if row.op_type == "Conv"]
 
 
@@ -145,3 +147,40 @@ def test_titles_of_columns_are_not_cut_and_those_of_axes_hold_no_markup(opened):
     titles = opened.locator(".js-plotly-plot .xtitle, .js-plotly-plot .ytitle").all_text_contents()
     assert titles
     assert not [title for title in titles if "<" in title]
+
+
+def test_the_reader_chooses_the_columns(opened):
+    heads = opened.locator("#table-head [role=columnheader]")
+    before = [text.split()[0] for text in heads.all_inner_texts()]
+    opened.locator("#table-columns summary").click()
+    opened.locator("#table-columns label", has_text="Similarity").first.click()
+    expect(heads).to_have_count(len(before) - 1)
+    after = [text.split()[0] for text in heads.all_inner_texts()]
+    assert set(before) - set(after) == {"Similarity"}
+    assert after.index("Layer") == before.index("Layer"), "names cannot be left out"
+    assert opened.locator("#table-columns label", has_text="Layer").filter(has_text="Layer shape").count() <= 1
+    opened.locator("#table-columns label", has_text="Similarity").first.click()
+    expect(heads).to_have_count(len(before))
+
+
+def test_paper_has_as_many_columns_as_it_is_wide(opened):
+    opened.set_viewport_size({"width": 718, "height": 1000})
+    opened.emulate_media(media="print")
+    opened.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    table = opened.locator("#table")
+    assert table.evaluate("table => table.scrollWidth <= table.clientWidth")
+    heads = [text.split()[0] for text in opened.locator("#table-head [role=columnheader]").all_inner_texts()]
+    assert heads[:3] == ["#", "Layer", "Verdict"]
+    assert len(heads) > 4
+    opened.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    opened.emulate_media(media="null")
+
+
+def test_a_flag_is_not_broken_inside_its_hyphens(opened):
+    flags = opened.locator(".unbroken")
+    assert flags.count() > 0
+    wraps = "flags => flags.filter(flag => flag.getClientRects().length > 1).map(flag => flag.textContent)"
+    for width in (1360, 390):
+        opened.set_viewport_size({"width": width, "height": 900})
+        assert flags.evaluate_all(wraps) == []
+        assert all(text.startswith("--") for text in flags.all_text_contents())

@@ -2,7 +2,7 @@
 
 import { byId, h, show } from "./dom.js";
 import { LOW, capital, count, percent, plural } from "./format.js";
-import { folded, layerLink, plainTable } from "./parts.js";
+import { folded, layerLink, phrase, plainTable } from "./parts.js";
 
 const LISTED = 50;
 const EQUALS = 5;
@@ -28,7 +28,7 @@ export function showAnswer(store) {
 // "RECIPE: with 2 layers ..." with the word before the colon in bold.
 function labelled(line) {
   const [, label, rest] = /^([A-Z][A-Z ]+): (.*)$/.exec(line) ?? [null, "", line];
-  return h("p", label && h("strong", `${capital(label.toLowerCase())}: `), rest);
+  return h("p", label && h("strong", `${capital(label.toLowerCase())}: `), phrase(rest));
 }
 
 function culprits(store) {

@@ -217,7 +217,7 @@ function selected(store) {
 }
 
 function legend(groups, model, roomy) {
-  const { report, metric, data } = model;
+  const { report, metric, data, keptIn } = model;
   const high = report.precision.toUpperCase();
   const decided = data.status === "finished" || report.answer?.not_done.length === 0;
   const untried = groups.tried.filter((row) => row.outcome === "not tried");
@@ -226,7 +226,7 @@ function legend(groups, model, roomy) {
     ["diamond culprit", "culprit", groups.culprits],
     ["diamond suspect", `suspect: a large loss, ${decided ? "no culprit" : "not decided yet"}`, groups.suspects],
     ["line stem", "dotted: the loss of one suspect or culprit", groups.tried.filter((row) => row.setAside)],
-    ["square high", `no culprit, in ${high} too`, groups.added],
+    ["square high", `no culprit, in ${keptIn} too`, groups.added],
     ["cross warn", "not measured: hover for the message", groups.failed],
     ["none", "not tried", untried],
   ].filter(([, , rows]) => rows.length > 0);

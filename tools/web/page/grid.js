@@ -10,6 +10,7 @@ const ROW = 30;
 const LETTER = 8.3;
 const SPARE = 12;
 const PRINTED = 12;
+const PAPER = 980;
 const NAME = { least: 160, most: 420, letter: 7.9, padding: 20 };
 const MOVES = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -Infinity, End: Infinity };
 const PHONE = window.matchMedia("(max-width: 640px)");
@@ -33,10 +34,12 @@ export class Grid {
   columns = [];
   all = { rows: [], columns: [] };
   isPrinting = false;
+  hidden = new Set();
 
   constructor(id, settings) {
     const scroller = byId(id);
     Object.assign(this, { id, scroller, said: id, cut: byId(`${id}-cut`) }, settings);
+    this.choice = byId(`${this.said}-columns`);
     this.head = scroller.querySelector(".head");
     this.body = scroller.querySelector(".body");
     scroller.addEventListener("scroll", () => requestAnimationFrame(() => this.paint()), { passive: true });
@@ -57,10 +60,30 @@ export class Grid {
   // Shows these rows, of `total` in all.
   fill(columns, rows, total) {
     this.all = { columns, rows };
+    this.offerColumns();
     this.arrange();
     const some = rows.length === total ? "" : `${count(rows.length)} of `;
     byId(`${this.said}-count`).textContent = `${some}${count(total)} ${this.many}`;
     byId(`${this.said}-empty`).hidden = rows.length > 0;
+  }
+
+  // What the reader leaves out stays out, also where rows or columns are others later.
+  offerColumns() {
+    const { choice, hidden } = this;
+    const columns = this.all.columns.filter(({ kind }) => kind !== "name");
+    const titles = columns.map(({ title }) => title).join("\n");
+    if (!choice || choice.dataset.titles === titles) return;
+    choice.dataset.titles = titles;
+    const box = ({ key, title, help }) => {
+      const change = (event) => {
+        if (event.target.checked) hidden.delete(key);
+        else hidden.add(key);
+        this.arrange();
+      };
+      const input = h("input", { type: "checkbox", checked: !hidden.has(key), on: { change } });
+      return h("label", { title: help || null }, input, ` ${title}`);
+    };
+    show(choice, [h("summary", "Columns"), h("div.choice", columns.map(box))]);
   }
 
   top() {
@@ -91,10 +114,10 @@ export class Grid {
     this.paint();
   }
 
-  // A phone shows what fits beside each other, and paper the first columns.
+  // A phone shows what fits beside each other, and paper as many of the first columns as it is wide.
   shownColumns() {
-    const { columns } = this.all;
-    if (this.isPrinting) return columns.filter((column) => column.paper);
+    const columns = this.all.columns.filter(({ key }) => !this.hidden.has(key));
+    if (this.isPrinting) return onPaper(columns.filter((column) => column.paper));
     return PHONE.matches ? columns.filter((column) => column.phone) : columns;
   }
 
@@ -102,6 +125,7 @@ export class Grid {
   widths() {
     const longest = this.all.rows.reduce((most, row) => Math.max(most, this.name(row).length), 0);
     const wide = clamp(longest * NAME.letter + NAME.padding, NAME.least, NAME.most);
+    if (this.isPrinting) return this.columns.map(({ width }) => `minmax(0, ${Math.ceil(width || wide)}fr)`);
     const rest = PHONE.matches ? "minmax(0, 1fr)" : `minmax(${Math.ceil(wide)}px, 1fr)`;
     return this.columns.map(({ width }) => (width ? `${width}px` : rest));
   }
@@ -190,6 +214,15 @@ export class Grid {
     if (top < scroller.scrollTop) scroller.scrollTop = top;
     else if (top > scroller.scrollTop + room) scroller.scrollTop = top - room;
   }
+}
+
+// Paper is narrower than the columns of a screen, and its letters are smaller.
+function onPaper(columns) {
+  let taken = 0;
+  return columns.filter(({ width }) => {
+    taken += width || NAME.least;
+    return taken <= PAPER;
+  });
 }
 
 // Sorted by a column; rows without a value stand last whichever way it goes.

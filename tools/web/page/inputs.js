@@ -8,6 +8,7 @@ import { axis, draw, plain, points, targetLine } from "./plot.js";
 import { colour } from "./theme.js";
 
 const LISTED = 10;
+const FEW = 12;
 
 export function startInputs(store) {
   for (const what of ["model", "theme"]) store.on(what, () => showInputs(store));
@@ -18,17 +19,20 @@ function showInputs({ model: { report, metric } }) {
   const several = report.answer ? answered(report, metric) : searched(report.inputs, metric);
   offerSection("inputs", several !== null);
   if (!several) return;
-  const { words, list, traces, marks } = several;
+  const { words, list, traces, marks, total } = several;
   byId("inputs-words").textContent = words;
   show(byId("inputs-list"), list);
   draw(byId("inputs-plot"), traces, {
     height: 260,
     margin: { l: 80 },
-    xaxis: axis(`inputs, worst first; ${marks}`, { zeroline: false }),
+    xaxis: axis(`inputs, worst first; ${marks}`, { zeroline: false, ...wholeTicks(total) }),
     yaxis: axis(metric.label, { zeroline: false, tickformat: metric.tickformat }),
     shapes: [targetLine(report.threshold)],
   });
 }
+
+// No input is between two others.
+const wholeTicks = (inputs) => (inputs <= FEW ? { dtick: 1 } : {});
 
 function answered({ answer, by_input: byInput }, metric) {
   const given = worstFirst(answer.given, metric, byInput.int8);
@@ -55,6 +59,7 @@ function answered({ answer, by_input: byInput }, metric) {
       drawn(unseen, "recipe", given.length + 2, { ...recipe, symbol: "square-open" }, "recipe, held out"),
     ],
     marks: `squares: recipe (open: held out), dots: full ${LOW}`,
+    total,
   };
 }
 
@@ -90,6 +95,7 @@ function searched({ similarities, places, faint, source }, metric) {
     { marker, cliponaxis: false },
   );
   return {
+    total: samples.length,
     words: `${count(samples.length)} inputs of ${source} in full ${LOW}${faint.length ? left : ""}.`,
     list: [
       facts([

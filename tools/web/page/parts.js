@@ -62,7 +62,12 @@ export function layerLink({ model, select }, name) {
 
 // A command that can be copied, and the tool that it is of.
 export function command(text, { tool, label } = {}) {
-  return h("div.command", tool && h("span.tool", tool), h("code", text), copyButton(text, label));
+  return h("div.command", tool && h("span.tool", tool), h("code", phrase(text)), copyButton(text, label));
+}
+
+// A text whose flags are not broken after their hyphens.
+export function phrase(text) {
+  return text.split(/(--[a-z][\w-]*)/).map((part, place) => (place % 2 ? h("span.unbroken", part) : part));
 }
 
 // A button that copies a text and says so.

@@ -39,13 +39,13 @@ function precision(node) {
   return found.has("low") ? "int8" : found.has("") ? "unknown" : "high";
 }
 
-export function legendOf(shade, { report }) {
+export function legendOf(shade, { keptIn }) {
   const swatch = (kind, words) => legendItem(`swatch ${kind}`, words);
   const culprit = swatch("ring", "culprit");
   if (shade === "precision") {
     return [
       swatch("p-int8", LOW),
-      swatch("p-high", report.precision.toUpperCase()),
+      swatch("p-high", keptIn),
       swatch("p-mixed", "both, in a folded group"),
       swatch("p-follows", "follows its neighbours"),
       culprit,

@@ -2,7 +2,7 @@
 
 import { byId, h, show } from "./dom.js";
 import { EXPLAINED, LOW, PLANS, bytes, count, duration, isNumber, number, percent, plural } from "./format.js";
-import { command, facts, folded } from "./parts.js";
+import { command, facts, folded, phrase } from "./parts.js";
 
 const NOTES_SHOWN = 5;
 const UNDECIDED = { ...PLANS, recipe: "Suspects in high precision" };
@@ -17,14 +17,18 @@ export function showVerdict({ model }) {
   show(byId("figures"), cards);
   show(byId("next"), next(report));
   show(byId("fragile"), data.fragile.length > 0 && [h("strong", "Fragile: "), `${data.fragile.join("; ")}.`]);
-  show(byId("basis"), [explained(metric), arithmetic(report), made(report)]);
+  show(byId("basis"), [explained(model), arithmetic(report), made(report)]);
   show(byId("confidence"), confidence(report));
   show(byId("about-body"), [about(report, metric), data.command && command(data.command)]);
   show(byId("notes"), notes(report));
 }
 
-function explained({ name }) {
-  return EXPLAINED[name] ? h("p.under", EXPLAINED[name]) : null;
+// With labels there are accuracies too, and it is told which percentages are none.
+function explained({ metric: { name }, report: { accuracy } }) {
+  const words = EXPLAINED[name];
+  if (!words) return null;
+  const apart = "Accuracies are on the labelled data. The other percentages are";
+  return h("p.under", accuracy ? words.replace("Percentages are", apart) : words);
 }
 
 // The time and the network, to tell one printed page from another.
@@ -35,7 +39,7 @@ function made({ started, network, model }) {
 }
 
 function next({ next: step }) {
-  return step && [h("h2", `Next: ${step.what}`), step.command && command(step.command)];
+  return step && [h("h2", phrase(`Next: ${step.what}`)), step.command && command(step.command)];
 }
 
 // Each sentence begins with the words that say it in short, which end with a full stop when they stand alone.
@@ -142,7 +146,7 @@ function notes(report) {
   const items = (some) =>
     h(
       "ul",
-      some.map(({ text }) => h("li", text)),
+      some.map(({ text }) => h("li", phrase(text))),
     );
   const rest = report.notes.slice(NOTES_SHOWN);
   return [
