@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from tests.support.editions import edition
 from trt_bisect.driver.cheapest import cheapest, dearest_first, least_cost
+from trt_bisect.driver.local_search import all_sets, fit, within
 from trt_bisect.driver.search import drive
 from trt_bisect.driver.search_space import Point, Space, knee, pareto, path
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
@@ -145,6 +146,17 @@ def test_units_go_to_fp16_where_that_is_enough():
     assert space.plan(chosen.kept).key() == "8*1.h*2.f*1.h*1.8*1"
 
 
+@settings(max_examples=edition(12, 40), deadline=None)
+@given(seed=st.integers(0, 10**6), most=st.floats(0.0, 1.0))
+def test_the_most_accurate_plan_within_a_cost(seed, most):
+    network = Network(seed, 7)
+    space = space_of(7, 0.01, network.costs)
+    chosen = drive(within(space, most, 400), network)
+    payable = [network.loss(space.all - kept) for kept in every_set(7) if space.cost(kept) <= most]
+    assert space.cost(chosen) <= most + 1e-9
+    assert network.loss(space.all - chosen) <= 1.02 * min(payable) + 1e-12
+
+
 @pytest.mark.parametrize("bad", [{517}, {3, 450, 999}, {100, 101, 102}, {7, 300, 301, 640, 990}])
 def test_a_thousand_layers_take_tens_of_plans(bad):
     """Halving takes about 2 c log2(N / c) plans for c culprits; the last step, one plan a member."""
@@ -153,6 +165,29 @@ def test_a_thousand_layers_take_tens_of_plans(bad):
     assert found.kept == bad
     count = len(bad)
     assert len(network.asked) <= 2 * count * math.log2(1000 / count) + 3 * count + 4
+
+
+def quadratic(units, seed=3):
+    root = np.random.default_rng(seed).normal(size=(units, units))
+    squares = root @ root.T
+    sets = all_sets(units)
+    assert sets.shape == (2**units, units)
+    return {frozenset(np.flatnonzero(row).tolist()): 0.5 + float(~row @ squares @ ~row) for row in sets}
+
+
+def test_losses_that_are_sums_over_pairs_are_foretold():
+    losses = quadratic(6)
+    some = {kept: loss for place, (kept, loss) in enumerate(losses.items()) if place % 3}
+    surrogate = fit(some, range(6), frozenset(), 1.0)
+    assert surrogate(~all_sets(6)) == pytest.approx(list(losses.values()), abs=1e-2)
+
+
+def test_the_pairs_of_some_units_are_fitted_while_others_stay_high():
+    losses = quadratic(8)
+    some = {kept: loss for place, (kept, loss) in enumerate(losses.items()) if place % 3}
+    surrogate = fit(some, range(7), frozenset({7}), 1.0)
+    expected = [losses[frozenset({7, *np.flatnonzero(row).tolist()})] for row in all_sets(7)]
+    assert surrogate(~all_sets(7)) == pytest.approx(expected, abs=1e-2)
 
 
 def test_the_front_and_its_knee():

@@ -2,21 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 
-from tests.driver.test_cheapest import Network, best_of_all, drawn, every_set, space_of
+from tests.driver.test_cheapest import best_of_all, drawn, space_of
 from tests.support.editions import edition
 from trt_bisect.driver.cheapest import cheapest, dearest_first
-from trt_bisect.driver.estimated import (
-    EACH,
-    Estimates,
-    Measured,
-    NoiseEstimates,
-    SetSearch,
-    cover,
-    even_limits,
-    most_accurate,
-)
+from trt_bisect.driver.estimated import EACH, Estimates, Measured, NoiseEstimates, SetSearch, cover, even_limits
 from trt_bisect.driver.search import drive
 
 WORTH = 2e-5
@@ -122,50 +112,6 @@ def test_units_are_measured_alone_with_another_calibrator_only_where_it_may_be_c
     if times < 1.0:
         assert rough.sums([0])[3, 0] == pytest.approx(0.3 * times)
         assert asked.index("alone 1") < asked.index(1)
-
-
-def accurate(network, space, most):
-    """Returns the most accurate set within a cost, and the plans measured for it."""
-    asked = []
-
-    def measure(kept):
-        asked.append(kept)
-        loss = network.loss(space.all - kept)
-        return Measured(loss, {0: loss}, loss)
-
-    full = network.loss(space.all)
-    alone = np.array([[network.loss({unit})] for unit in sorted(space.all)])
-    return most_accurate(space, most, Estimates([0], alone, {0: full}, full), measure, [0]), asked
-
-
-@settings(max_examples=edition(12, 40), deadline=None)
-@given(seed=st.integers(0, 10**6), most=st.floats(0.0, 1.0))
-def test_the_most_accurate_plan_within_a_cost_is_that_of_brute_force(seed, most):
-    network = Network(seed, 7)
-    space = space_of(7, 0.01, network.costs)
-    chosen, asked = accurate(network, space, most)
-    payable = [network.loss(space.all - kept) for kept in every_set(7) if space.cost(kept) <= most]
-    assert space.cost(chosen) <= most
-    assert chosen in asked
-    assert network.loss(space.all - chosen) <= 1.03 * min(payable) + 1e-12
-
-
-def test_of_many_units_few_plans_lead_to_less_loss_than_the_units_that_lose_most_alone():
-    ratios = []
-    for seed in range(edition(2, 8)):
-        network = Network(seed, 40)
-        space = space_of(40, 0.01, network.costs)
-        chosen, asked = accurate(network, space, 0.2)
-        assert len(asked) == len(set(asked)) <= 201
-        alone, cost = set(), 0.0
-        for unit in sorted(space.all, key=lambda unit: -network.loss({unit}) / network.costs[unit]):
-            if cost + network.costs[unit] <= 0.2:
-                alone.add(unit)
-                cost += network.costs[unit]
-        assert space.cost(chosen) <= 0.2
-        ratios.append(network.loss(space.all - chosen) / network.loss(space.all - alone))
-    assert max(ratios) <= 1.0
-    assert np.mean(ratios) < 0.95
 
 
 def test_no_set_above_a_bound_of_the_price_is_measured():

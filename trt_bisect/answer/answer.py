@@ -10,7 +10,7 @@ from functools import partial
 
 from trt_bisect.answer.each_alone import EachAlone, half_gain
 from trt_bisect.answer.plans import AnswerPlans, answer_inputs
-from trt_bisect.answer.recipe_search import JUDGED, RecipeSearch, allowed, in_fp16, searched, with_all_put_back
+from trt_bisect.answer.recipe_search import JUDGED, allowed, in_fp16, searched, with_all_put_back
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.search import (
     CLOSER,
@@ -29,8 +29,9 @@ from trt_bisect.answer.steps_back import minimal, with_faster, with_more_high
 from trt_bisect.answer.validation import NOT_CHECKED, PutBack, Recipe, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.cheapest import cheapest, dearest_first
+from trt_bisect.driver.local_search import FEW_UNITS, within
 from trt_bisect.driver.search import Loss, drive
-from trt_bisect.driver.search_space import FEW_UNITS, Kept, Point, Sensitivities, Space, knee, pareto, path
+from trt_bisect.driver.search_space import Kept, Point, Sensitivities, Space, knee, pareto, path
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.options.concerns import AUTO, DEFAULT, QUICK, THOROUGH, RunOptions
@@ -50,8 +51,8 @@ _PLANS_OF_SEARCH = 3
 _ROUNDS = 5
 _MENDING = 5
 """The number of further rounds that repair the sets found, after ``_ROUNDS`` searches whose recipes missed."""
-_ROUNDED = 1e-9
-"""A sum of costs may exceed a budget by the rounding of floats."""
+_IMPROVEMENTS, _IMPROVEMENTS_OF_FEW = 32, 100
+"""The number of plans by which a plan within a budget is made more accurate; the second with at most ``FEW_UNITS``."""
 _CHECKED_AT_END = 4
 """When the time is over, so many sets that hold on the judged inputs are checked on all."""
 _POINTS, _POINTS_DEAR = 12, 8
@@ -246,9 +247,13 @@ class AnswerSearch:
         """Finds the most accurate plan within a cost, a share of INT8's gain, and measures each step back from it."""
         plans, target, experiment = self.plans, self.target, self.experiment
         self.space = space = replace(self.space, budget=target.budget)
-        search = RecipeSearch(plans, target, space, [experiment.ranges], self.effort, self._found_recipe)
+        measure = partial(target.losses, ranges=experiment.ranges, to_the_end=True)
         for _ in range(_ROUNDS):
-            kept = search.within(most + _ROUNDED)
+            plans.setup.progress.stage("Searching within the cost", _PLANS_OF_SEARCH * len(space.units))
+            improvements = (
+                _IMPROVEMENTS_OF_FEW if self._by_similarity and len(space.units) <= FEW_UNITS else _IMPROVEMENTS
+            )
+            kept = drive(within(space, most, improvements), measure)
             new = target.worse(space.plan(kept), experiment.ranges)
             if not new:
                 break

@@ -17,12 +17,6 @@ cheapest set.
 Units stay high in FP16 where all units in FP16 lose little. Otherwise they stay high in FP32, and the same search, with
 FP16 as the low precision and the units of the recipe as all units, finds those that FP16 suffices for.
 
-Within a cost (``--budget``) the same estimates serve another question, the least loss (``within``).
-
-More than 500 units do not fit. Two inferences for each unit would be 4,000 with 2,000 units, where lowering takes about
-2 c log2(N / c) plans for c units that stay high, and the covariances of 2,000 units on 32 inputs are 1 GB. They are
-lowered by halves instead (``driver.cheapest``).
-
 Invariants. Every set that is returned was measured as a whole plan on all inputs given, in all settings. Each of its
 units was put back and measured too. An accuracy is judged by the same passes, with ``NoiseEstimates``.
 """
@@ -41,7 +35,7 @@ from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.steps_back import with_faster
 from trt_bisect.answer.validation import PutBack, Recipe, SimilarityTarget, Target
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.estimated import Estimates, Measured, NoiseEstimates, SetSearch, even_limits, most_accurate
+from trt_bisect.driver.estimated import Estimates, Measured, NoiseEstimates, SetSearch, even_limits
 from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
 from trt_bisect.precision import Precision, PrecisionPlan
@@ -199,20 +193,6 @@ class RecipeSearch:
         self.plans.setup.progress.stage("Searching for the cheapest recipe", None)
         return self._cheapest(everything)
 
-    def within(self, most: float) -> Kept:
-        """Returns the most accurate set that costs at most ``most``, a share of INT8's gain, on the judged inputs."""
-        places, figures, full = self._figures(0)
-        known = [loss for loss in (*full.values(), *figures.ravel()) if math.isfinite(loss)]
-        estimates = Estimates(places, figures, full, max(known, default=0.0) or 1.0)
-        self.plans.setup.progress.stage("Searching within the cost", None)
-        return most_accurate(self.space, most, estimates, self._measure_to_the_end, self.plans.judged)
-
-    def _measure_to_the_end(self, kept: Kept) -> Measured:
-        plan, ranges = self.space.plan(kept), self.ranges[0]
-        (loss,) = self.target.losses([plan], ranges, to_the_end=True)
-        by_place = {} if self._jumps else self.plans.each(ranges).by_place(plan)
-        return Measured(math.inf if loss is None else loss, by_place)
-
     def sets_by_calibrator(self) -> dict[str, Kept]:
         """Returns by the digest of the ranges the cheapest set that was measured to hold with them."""
         sets: dict[str, Kept] = {}
@@ -231,14 +211,7 @@ class RecipeSearch:
         return evaluator.by_place(all_low)
 
     def _alone(self, number: int) -> Estimates:
-        """Measures each unit alone; returns the estimates that begin with it."""
-        places, figures, full = self._figures(number)
-        if self._jumps:
-            return NoiseEstimates(places, figures, full, self._limits)
-        return Estimates(places, figures, full, self.space.budget)
-
-    def _figures(self, number: int) -> tuple[Sequence[int], np.ndarray, Mapping[int, float]]:
-        """Measures each unit alone on the inputs that full INT8 loses most on.
+        """Measures each unit alone on the inputs that full INT8 loses most on; returns estimates that begin with it.
 
         The other units are in FP32 even where FP16 suffices for them: it adds little, and its emulation takes long.
         """
@@ -250,7 +223,10 @@ class RecipeSearch:
         alone = [space.plan(space.all - {unit}) for unit in sorted(space.all)]
         evaluator.losses(alone, places, lambda _: plans.setup.progress.step("", len(places)), to_the_end=True)
         losses = [evaluator.by_place(plan) for plan in alone]
-        return places, np.array([[of_plan.get(place, math.inf) for place in places] for of_plan in losses]), full
+        figures = np.array([[of_plan.get(place, math.inf) for place in places] for of_plan in losses])
+        if self._jumps:
+            return NoiseEstimates(places, figures, full, self._limits)
+        return Estimates(places, figures, full, space.budget)
 
     # Pass 2: cheaper
 

@@ -4,5 +4,5 @@ A driver is a generator. It yields a precision plan and is sent the plan's loss:
 for worse ones, infinite for NaN, None for a plan that could not be measured. It returns its findings.
 
 Searches for suspects: ``curves``, ``speculative``. Searches for the cheapest plan that meets a target:
-``search_space``, ``cheapest``, ``estimated``.
+``search_space``, ``cheapest``, ``local_search``, ``estimated``.
 """

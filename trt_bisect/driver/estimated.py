@@ -20,10 +20,6 @@ Saving is the price of the best set so far less that of the candidate. Chances t
 as much. The search ends when the largest expected saving is not worth a plan. There is a table for each calibrator, and
 candidates of all compete.
 
-The most accurate set within a cost is found with the same estimates (``most_accurate``): there the set is measured next
-that has the largest chance to lose less than the best one. On drawn networks of 7 and 12 units the best of all sets is
-found; of 60 units 168 plans lead to a third of the loss that 1,300 of a local search with fitted pairs led to.
-
 Figures that jump, as the number of detections does, do not add up. For them the table has the noise to signal ratio of
 the outputs, and what is learned is the noise up to which plans hold (``NoiseEstimates``).
 
@@ -67,9 +63,6 @@ LEAST_CHANCE = 0.01
 SMALL = 5
 SWAPS = 2000
 """Units are exchanged one for one where there are at most so many such pairs."""
-PLANS, LESS, CHANCE = 200, 0.97, 0.02
-"""Within a cost, so many plans are measured at most, while the chance of one to lose less than this share of the best
-one's loss is at least ``CHANCE``; of at most ``FEW`` units half as many in any case."""
 EACH = 1e-3
 """The part of the price of each unit that stays high: it changes types twice, and a short list names the culprits."""
 
@@ -101,7 +94,6 @@ class Estimates:
 
     def __init__(self, places: Sequence[int], alone: np.ndarray, full: Mapping[int, float], limit: float) -> None:
         self.limit = limit
-        self._measured = alone
         self._alone = np.clip(np.nan_to_num(alone, nan=np.inf), 0.0, MOST * limit)
         self._places = list(places)
         self._full = full
@@ -113,13 +105,6 @@ class Estimates:
         rough = copy(self)
         rough._places, rough._full, rough._rows = [], full, {}
         return rough
-
-    def at(self, limit: float, tried: Mapping[Kept, Measured]) -> Estimates:
-        """Returns the estimates for another limit, corrected by plans that were measured, by their high units."""
-        estimates = Estimates(self._places, self._measured, self._full, limit)
-        for kept, measured in tried.items():
-            estimates.learn(low_units([kept], len(self._measured))[0], measured, limit)
-        return estimates
 
     @property
     def is_rough(self) -> bool:
@@ -303,7 +288,8 @@ class SetSearch:
     def take(self, number: int, kept: Kept) -> bool:
         """Measures a set with a calibrator, learns from it, and returns true if it holds."""
         measured = self.tried[number, kept] = self.measure(number, kept)
-        (low,) = low_units([kept], len(self.space.units))
+        low = np.ones(len(self.space.units), bool)
+        low[sorted(kept)] = False
         self.estimates[number].learn(low, measured, self.limit)
         holds = measured.loss <= self.limit
         self._offered = {} if holds else {k: offers for k, offers in self._offered.items() if k != number}
@@ -338,7 +324,10 @@ class SetSearch:
             offers = self._offered.get(number)
             if offers is None or offers.judged != len(self.judged):
                 sets = [kept for kept in self._candidates(number) if (number, kept) not in self.tried]
-                chances = estimates.chances(low_units(sets, len(self.space.units)), self.judged, self.limit)
+                low = np.ones((len(sets), len(self.space.units)), bool)
+                for row, kept in enumerate(sets):
+                    low[row, sorted(kept)] = False
+                chances = estimates.chances(low, self.judged, self.limit)
                 prices = np.array([self.price(kept) for kept in sets])
                 least = np.array([LEAST_CHANCE if self._may_mislead(kept) else 0.0 for kept in sets])
                 offers = self._offered[number] = _Offers(sets, prices, chances, least, len(self.judged))
@@ -362,7 +351,7 @@ class SetSearch:
         """Returns sets that may be cheaper: covers by the estimates, and the best set with a unit less or exchanged."""
         units = range(len(self.space.units))
         if len(units) <= FEW:
-            return all_sets(len(units))
+            return [frozenset(unit for unit in units if bits >> unit & 1) for bits in range(2 ** len(units))]
         estimates = self.estimates[number]
         best = None if self.best is None else self.best[1]
         costs = np.array(self.space.costs_near(best or frozenset())) + EACH
@@ -394,85 +383,6 @@ class SetSearch:
             for other in others if swaps else ():
                 if costs[other] < costs[unit]:
                     yield best - {unit} | {other}
-
-
-def most_accurate(
-    space: Space, most: float, estimates: Estimates, measure: Callable[[Kept], Measured], judged: Sequence[int]
-) -> Kept:
-    """Returns the set of units that costs at most ``most`` and was measured to lose least.
-
-    The set measured next has the largest chance to lose less than the best one so far, by the estimates.
-
-    Args:
-        estimates: those before any set is measured; they are made anew for half of their limit, again and again.
-        measure: measures a set on the judged inputs, to the end.
-        judged: the places of the inputs.
-    """
-    random, count = np.random.default_rng(1), len(space.units)
-    best, tried = frozenset[int](), {frozenset[int](): measure(frozenset())}
-    while tried[best].loss > 0.0 and len(tried) <= PLANS:
-        sums = estimates.sums(judged)[sorted(space.all - best)].sum(axis=0)
-        losses = tried[best].losses or dict(zip(judged, sums.tolist(), strict=True))
-        now = max(losses.values())
-        if now < estimates.limit / 2:
-            estimates = estimates.at(now, tried)
-        worst = max(judged, key=lambda place: losses.get(place, 0.0))
-        sets = [
-            kept for kept in _payable(space, most, best, estimates.sums([worst])[:, 0], random) if kept not in tried
-        ]
-        if not sets:
-            break
-        chances = estimates.chances(low_units(sets, count), judged, LESS * now)
-        first = int(chances.argmax())
-        if chances[first] < CHANCE and (count > FEW or len(tried) > PLANS / 2):
-            break
-        kept = sets[first]
-        tried[kept] = measure(kept)
-        estimates.learn(low_units([kept], count)[0], tried[kept], now)
-        if tried[kept].loss < tried[best].loss:
-            best = kept
-    return best
-
-
-def _payable(space: Space, most: float, best: Kept, losses: np.ndarray, random: np.random.Generator) -> list[Kept]:
-    """Returns sets that cost at most ``most``: those with the largest losses, for their cost or as they are, as many as
-    it pays for, and the best set with a unit more or exchanged; of few units all sets.
-
-    Args:
-        losses: float64 ``[units]``, what each unit adds on the worst input.
-    """
-    if len(losses) <= FEW:
-        return [kept for kept in all_sets(len(losses)) if space.cost(kept) <= most]
-    costs, sets = np.array(space.costs_near(best)), dict[Kept, None]()
-    for _ in FACTORS:
-        varied = losses * np.exp(SPREAD * random.standard_normal(len(losses)))
-        for ranks in (losses / costs, losses, varied / costs, varied):
-            kept, left = set[int](), most - space.cost(frozenset())
-            for unit in np.argsort(-ranks, kind="stable").tolist():
-                if costs[unit] <= left:
-                    kept.add(unit)
-                    left -= costs[unit]
-            sets[frozenset(kept)] = None
-    others = sorted(space.all - best)
-    swapped = sorted(best) if len(best) * len(others) <= SWAPS else ()
-    for unit in others:
-        sets[best | {unit}] = None
-        for other in swapped:
-            sets[best - {other} | {unit}] = None
-    return [kept for kept in sets if space.cost(kept) <= most]
-
-
-def all_sets(units: int) -> list[Kept]:
-    """Returns every set of some units."""
-    return [frozenset(unit for unit in range(units) if bits >> unit & 1) for bits in range(2**units)]
-
-
-def low_units(sets: Sequence[Kept], units: int) -> np.ndarray:
-    """Returns by set of high units those that are low, bool ``[sets, units]``."""
-    low = np.ones((len(sets), units), bool)
-    for row, kept in enumerate(sets):
-        low[row, sorted(kept)] = False
-    return low
 
 
 def cover(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, start: Collection[int] = ()) -> Kept:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from trt_bisect.driver.search import Loss, Result
 from trt_bisect.precision import Precision, PrecisionPlan
 
-FEW_UNITS = 16
-"""With so few units a search takes all effort unless the user asks for less."""
 MANY_UNITS = 500
 """With more units, the gain and the loss of each alone would take longer to measure than the search itself. Then the
 number of plans is bounded: see ``docs/concepts/strategies.md``."""
