@@ -8,7 +8,14 @@ from hypothesis.extra import numpy as hnp
 from trt_bisect.analyzer import metrics
 from trt_bisect.analyzer.compare_output import similarity
 from trt_bisect.analyzer.judge import compare_arrays
-from trt_bisect.analyzer.tensors import ChannelPeaks, PairStatistics, RoundingStatistics, as_block, row_length
+from trt_bisect.analyzer.tensors import (
+    ChannelPeaks,
+    PairStatistics,
+    RoundingStatistics,
+    TensorStatistics,
+    as_block,
+    row_length,
+)
 from trt_bisect.data.statistics import Moments
 from trt_bisect.model.quantizer import Quantizer, symmetric
 from trt_bisect.support.memory import largest_magnitude, parts
@@ -177,3 +184,17 @@ def test_a_tensor_in_parts_is_the_tensor_as_a_whole(random):
 
 def test_rows_for_kl():
     assert [row_length(shape) for shape in [(2, 3, 4), (2, 8, 1, 1), (1, 1), ()]] == [4, 8, 1, 1]
+
+
+@pytest.mark.parametrize("values", [np.arange(-3, 5).reshape(2, 4), np.array([True, False, True]), np.zeros(0, int)])
+def test_integers_have_moments_and_a_histogram(values):
+    statistics = TensorStatistics()
+    statistics.add(values)
+    figures = statistics.figures()
+    assert figures["spread"].count == values.size
+    if not values.size:
+        assert figures["histogram"] is None
+        return
+    assert (figures["spread"].min, figures["spread"].max) == (values.min(), values.max())
+    assert sum(figures["histogram"].fp32) == values.size
+    assert (figures["histogram"].int8, figures["rounded"], figures["rounding"]) == ((), None, None)

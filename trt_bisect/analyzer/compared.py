@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from trt_bisect.analyzer.compare_output import FAINT_OCTAVES, octave
-from trt_bisect.analyzer.histograms import ChannelMap, GrowingHistogram, TensorHistogram, channel_map
+from trt_bisect.analyzer.histograms import ChannelMap, TensorHistogram, channel_map
 from trt_bisect.analyzer.metrics import RunningSums, cosine
 from trt_bisect.analyzer.origins import LayerTensor, Origin, Tensors
 from trt_bisect.analyzer.tensors import (
@@ -23,11 +23,10 @@ from trt_bisect.analyzer.tensors import (
     LoudChannel,
     PairFigures,
     PairStatistics,
+    RoundedValues,
     RoundingFigures,
-    RoundingStatistics,
     as_block,
     channels_first,
-    rounding_statistics,
     row_length,
 )
 from trt_bisect.data.statistics import Moments, Spread
@@ -138,26 +137,24 @@ class _RoundedTensor:
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
-        self.rounding = rounding_statistics(origin.quantizers)
-        self.histogram = GrowingHistogram(2)
+        self.values = RoundedValues(origin.quantizers)
 
     def add(self, reference: np.ndarray, output: np.ndarray) -> None:
         """Adds the rounding of the FP32 values, and both runs as they are read; whole if each channel has its scale."""
         by_channel = any(quantizer.axis is not None for quantizer in self.origin.quantizers)
         pieces = [(reference, output)] if by_channel else zip(*map(_in_parts, (reference, output)), strict=True)
         for in_fp32, in_int8 in pieces:
-            if self.rounding is not None:
-                self.rounding.add(in_fp32)
-            for before, after in zip(_in_parts(in_fp32), _in_parts(self.origin.rounded(in_int8)), strict=True):
-                self.histogram.add(np.stack([before, after]))
+            self.values.add(in_fp32, self.origin.rounded(in_int8))
 
     def sqnr(self) -> float:
         """Returns the SQNR of its rounding in dB; infinite where it is not rounded in equal steps."""
-        return math.inf if self.rounding is None else self.rounding.figures().sqnr
+        rounding = self.values.rounding
+        return math.inf if rounding is None else rounding.sqnr
 
     def in_short(self) -> str:
         """Returns its scale, its readers and the share of the values that it clips."""
-        clipped = "" if self.rounding is None else f" clips {percent(self.rounding.figures().clipped)}"
+        rounding = self.values.rounding
+        clipped = "" if rounding is None else f" clips {percent(rounding.clipped)}"
         return f"scale {number(self.origin.scale)} for {listed(self.origin.readers, 3) or 'the output'}{clipped}"
 
 
@@ -168,7 +165,7 @@ class _TensorComparison:
         self._origin = origin
         self._roundings = [_RoundedTensor(each) for each in (origin, *origin.beside)]
         self._statistics = PairStatistics()
-        self._peaks = ChannelPeaks(origin.channel_axis) if origin.channel_axis is not None else None
+        self._peaks = ChannelPeaks(origin.channel_axis)
         self._shape: tuple[int, ...] | None = None
         self._dtype = ""
         self._differing = 0
@@ -197,8 +194,7 @@ class _TensorComparison:
             self._octaves[loudness] += 1
         for rounded in self._roundings:
             rounded.add(reference, output)
-        if self._peaks is not None:
-            self._peaks.add(reference)
+        self._peaks.add(reference)
 
     def done(self) -> Compared | None:
         """Returns the comparison over all samples; None if no sample has the tensor."""
@@ -212,10 +208,10 @@ class _TensorComparison:
             each = together([rounded.in_short() for rounded in self._roundings])
             notes.append(f"it has {len(self._roundings)} pairs, {each}, and the worse one is judged")
         return Compared(
-            **_facts(replace(worst.origin, beside=others), self._statistics, worst.rounding, worst.histogram),
+            **_facts(replace(worst.origin, beside=others), self._statistics, worst.values),
             shape=self._shape,
             dtype=self._dtype,
-            loud=self._peaks.loudest() if self._peaks else None,
+            loud=self._peaks.loudest(),
             note="; ".join(notes),
             worst_cosine=worst_cosine,
             worst_sample=worst_sample,
@@ -229,9 +225,7 @@ class _TensorComparison:
         return min(worst for loudness, worst in self._worst_of.items() if loudness >= least)
 
 
-def _facts(
-    origin: Origin, statistics: PairStatistics, rounding: RoundingStatistics | None, histogram: GrowingHistogram
-) -> dict[str, Any]:
+def _facts(origin: Origin, statistics: PairStatistics, values: RoundedValues) -> dict[str, Any]:
     """Returns what a comparison says of any tensor, as ``Compared`` names it."""
     return {
         "origin": origin,
@@ -240,8 +234,8 @@ def _facts(
         "figures": statistics.figures(),
         "fp32": statistics.reference.spread(),
         "int8": statistics.output.spread(),
-        "rounding": rounding.figures() if rounding else None,
-        "histogram": histogram.together(),
+        "rounding": values.rounding,
+        "histogram": values.histogram,
     }
 
 
@@ -306,18 +300,15 @@ def rounded_weight(values: np.ndarray, origin: Origin) -> np.ndarray:
 
 def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> Compared:
     """Compares a whole weight after rounding with the weight before."""
-    rounding = rounding_statistics(origin.quantizers)
     axis, statistics, largest = origin.channel_axis, PairStatistics(), largest_magnitude(values)
-    histogram = GrowingHistogram(2)
+    both = RoundedValues(origin.quantizers)
     for part in channel_parts(values.shape, axis):
-        if rounding is not None:
-            rounding.add(values, part)
+        both.add(values, rounded[part], part=part)
         blocks = [channels_first(array[part], axis) for array in (values, rounded)]
         flat = [as_block(block) for block in blocks]
         statistics.add(*flat, row=max(blocks[0].shape[1], 1), largest=largest)
-        histogram.add(np.concatenate(flat))
     return Compared(
-        **_facts(origin, statistics, rounding, histogram),
+        **_facts(origin, statistics, both),
         shape=values.shape,
         dtype=str(values.dtype),
         loud=_loudest(values, axis),
@@ -371,8 +362,6 @@ def _compare_channels(values: np.ndarray, rounded: np.ndarray, whole: Compared) 
 
 
 def _loudest(values: np.ndarray, axis: int | None) -> LoudChannel | None:
-    if axis is None:
-        return None
     peaks = ChannelPeaks(axis)
     peaks.add(values)
     return peaks.loudest()

@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import numpy as np
 
 from trt_bisect.analyzer.classes import kl_of_any_rows
-from trt_bisect.analyzer.histograms import GrowingHistogram
+from trt_bisect.analyzer.histograms import GrowingHistogram, TensorHistogram
 from trt_bisect.analyzer.metrics import RunningSums, cosine, decibels, l1, least_divisor, mse, sqnr
 from trt_bisect.data.statistics import Moments
 from trt_bisect.model.quantizer import Quantizer, round_trips
 from trt_bisect.support.codec import NanForNull, Real
-from trt_bisect.support.memory import channel_parts
+from trt_bisect.support.memory import channel_parts, parts
 from trt_bisect.support.table import DECIBELS, PERCENT, Column
 
 NEAR_ZERO = 2
@@ -180,23 +180,53 @@ class RoundingStatistics:
         )
 
 
-def rounding_statistics(quantizers: Sequence[Quantizer]) -> RoundingStatistics | None:
-    """Returns the statistics of quantizers with equal steps, as INT8 has them and FP8 has not; None without one."""
-    has_steps = quantizers and not any(quantizer.in_fp8 for quantizer in quantizers)
-    return RoundingStatistics(quantizers) if has_steps else None
+class RoundedValues:
+    """The values of a tensor, and what is read of them: the errors of its own rounding, and a histogram of both.
+
+    Args:
+        quantizers: the quantizers of the pairs that round it, first applied first; empty if it is not rounded.
+        runs: 1 if only values are added.
+    """
+
+    def __init__(self, quantizers: Sequence[Quantizer], runs: int = 2) -> None:
+        has_steps = bool(quantizers) and not any(quantizer.in_fp8 for quantizer in quantizers)
+        self._rounding = RoundingStatistics(quantizers) if has_steps else None
+        self._histogram = GrowingHistogram(runs)
+
+    def add(self, values: np.ndarray, *read: np.ndarray, part: tuple[slice, ...] = ()) -> None:
+        """Adds values of any shape that has the quantizers' axis, or ``values[part]``, and as many that are read."""
+        if self._rounding is not None:
+            self._rounding.add(values, part)
+        flat = [run.reshape(-1) for run in (values[part] if part else values, *read)]
+        for piece in parts(flat[0].size):
+            block = np.stack([run[piece] for run in flat])
+            self._histogram.add(block if block.dtype.kind == "f" else block.astype(np.float64))
+
+    @property
+    def rounding(self) -> RoundingFigures | None:
+        """The errors; None where the values are not rounded in equal steps, as INT8 has them and FP8 has not."""
+        return None if self._rounding is None else self._rounding.figures()
+
+    @property
+    def histogram(self) -> TensorHistogram | None:
+        """The histogram; None without a finite value."""
+        return self._histogram.together()
 
 
 class ChannelPeaks:
-    """The largest magnitude of each channel along an axis. All samples must have the same number of channels."""
+    """The largest magnitude of each channel along an axis, of nothing where that is None.
 
-    def __init__(self, axis: int) -> None:
+    All samples must have the same number of channels.
+    """
+
+    def __init__(self, axis: int | None) -> None:
         self._axis = axis
         self._peaks: np.ndarray | None = None
         self._steady = True
 
     def add(self, values: np.ndarray) -> None:
         """Adds a tensor that has the axis; values that are not finite are left out."""
-        if not values.size or values.ndim < 2:
+        if self._axis is None or not values.size or values.ndim < 2:
             return
         others = tuple(axis for axis in range(values.ndim) if axis != self._axis % values.ndim)
         finite = np.isfinite(values)
@@ -251,9 +281,8 @@ class TensorStatistics:
 
     def __init__(self, quantizers: Sequence[Quantizer] = ()) -> None:
         self._quantizers = tuple(quantizers)
-        self._histogram = GrowingHistogram(2 if quantizers else 1)
+        self._values = RoundedValues(quantizers, 2 if quantizers else 1)
         self._spread, self._rounded = Moments(), Moments()
-        self._rounding = rounding_statistics(quantizers)
 
     def add(self, values: np.ndarray) -> None:
         """Adds a sample's tensor, of any shape that has the quantizers' axis."""
@@ -261,23 +290,19 @@ class TensorStatistics:
         if axis is None:
             values, axis = values.reshape(-1), 0
         for part in channel_parts(values.shape, axis):
-            block = as_block(values[part])
-            self._spread.add(block)
-            if not self._quantizers:
-                self._histogram.add(block)
-                continue
-            quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
-            after = as_block(round_trips(np.asarray(values[part], np.float32), quantizers))
-            self._rounded.add(after)
-            self._histogram.add(np.concatenate([block, after]))
-            if self._rounding is not None:
-                self._rounding.add(values, part)
+            self._spread.add(as_block(values[part]))
+            read = []
+            if self._quantizers:
+                quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
+                read.append(round_trips(np.asarray(values[part], np.float32), quantizers))
+                self._rounded.add(as_block(read[0]))
+            self._values.add(values, *read, part=part)
 
     def figures(self) -> dict[str, Any]:
         """Returns the figures of all samples added, as ``report.comparison.ProfiledTensor`` names them."""
         return {
             "spread": self._spread.spread(),
             "rounded": self._rounded.spread() if self._quantizers else None,
-            "rounding": self._rounding.figures() if self._rounding else None,
-            "histogram": self._histogram.together(),
+            "rounding": self._values.rounding,
+            "histogram": self._values.histogram,
         }
