@@ -55,7 +55,7 @@ def row(name: str, case: Case, gpu: str, effort: Literal["quick", "default", "th
     file, calibration, inputs, threshold = case
     network = trt_bisect.load_network(file)
     facts = facts_for(network, read_samples(file.with_name(inputs), session(file, "off"))[0])
-    prices, macs = TimePrices(network, facts, asked_gpu(gpu), Precision.FP32), shares(times_by_macs(network, facts))
+    prices, macs = TimePrices(network, facts, asked_gpu(gpu)), shares(times_by_macs(network, facts))
     figures: dict[str, Any] = {"network": name, "threshold": threshold, "layers": len(network.quantizable)}
     plans = {"int8": prices.full, "fp16": prices.in_all(Precision.FP16), "fp32": prices.in_all(Precision.FP32)}
     figures |= {f"{name}_ms": 1e3 * prices.seconds(plan) for name, plan in plans.items()}

@@ -17,7 +17,7 @@ from tests.support.by_hand import cosine
 from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
 from tests.support.quantized import plain_session
-from tests.support.records import kinds, record_of, report_from, texts
+from tests.support.records import kinds, report_from, texts
 from trt_bisect.answer import answer as answer_module, plans as plans_module, steps_back
 from trt_bisect.builder import onnxruntime as onnxruntime_builder
 from trt_bisect.calibration.collect import CANDIDATES, calibrate
@@ -28,7 +28,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session
 from trt_bisect.precision import Precision
 from trt_bisect.report.answer import DECIDING, NUDGED, OFF as OPTIMISATIONS_OFF, OWN, PLAIN
-from trt_bisect.report.summary import NO_RECIPE, TOO_EXPENSIVE, UNTESTED
+from trt_bisect.report.summary import NO_RECIPE, UNTESTED
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
@@ -380,26 +380,9 @@ def test_of_the_sets_that_cost_little_more_the_likeliest_to_hold_is_taken(narrow
     wanted = {"threshold": 1.0 - 4e-4, "validation": 0.0, "calibrator": "minmax", "as_is": True}
     cheapest = trt_bisect.run(path, data, margin=0.0, **wanted, **HOW)
     usual = trt_bisect.run(path, data, **wanted, **HOW)
-    price, least = (report.answer.cost + 1e-3 * len(report.recipe.high) for report in (usual, cheapest))
+    price, least = (report.answer.cost + 3e-3 * len(report.recipe.high) for report in (usual, cheapest))
     assert price <= 1.25 * least * (1.0 + 1e-9)
     assert np.mean([*usual.answer.given.figures.values()]) >= np.mean([*cheapest.answer.given.figures.values()])
-
-
-def test_a_recipe_that_is_too_dear_comes_with_a_plan_of_half_the_gain(plans_of, run_on):
-    losses, found = plans_of("absorbed_drop").losses, run_on("absorbed_drop", threshold=0.99999)
-    half = found.answer.half_gain
-    assert found.answer.cost > 0.5 >= half.cost > 0.0
-    assert half.similarity == pytest.approx(1.0 - losses[frozenset(half.high)], abs=1e-6)
-    assert half.similarity < 0.99999
-    (line,) = [line for line in found.lines if line.kind == TOO_EXPENSIVE]
-    assert f"{100 * half.similarity:.2f}"[:4] in line.text
-    assert report_from(record_of(found)).answer == found.answer
-
-
-def test_no_plan_of_half_the_gain_is_named_if_the_fixed_layers_cost_more(plans_of, run_on):
-    found = run_on("absorbed_drop", threshold=0.99999, high=plans_of("absorbed_drop").names[:-1])
-    assert found.answer.cost > 0.5
-    assert found.answer.half_gain is None
 
 
 @pytest.fixture

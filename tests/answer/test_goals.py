@@ -81,7 +81,7 @@ def killed(tmp_path_factory):
     path, data, bad = planted("chain-1", place)
     report = trt_bisect.run(path, data, output=place / "run", **WISHES)
     layers = [row.name for row in report.layers if row.quantizable]
-    (place / "times.csv").write_text("\n".join(["layer,int8,fp32", *(f"{name},1,3" for name in layers)]))
+    (place / "times.csv").write_text("\n".join(["layer,int8,fp16,fp32", *(f"{name},1,2,3" for name in layers)]))
     write(place / "run" / SO_FAR, replace(report, state=RUNNING))
     (place / "run" / "report.json").unlink()
     assert report.moves == (), "the ranges are of one calibrator"

@@ -76,14 +76,14 @@ def test_a_run_for_a_gpu(tmp_path, command):
     arguments = _asked(path, tmp_path)
     code, out, _ = command(*arguments, "--gpu", "Tesla T4")
     assert code == 1
-    assert "Predicted on T4: fp32" in out
+    assert "ms (predicted on T4)" in out
     report = trt_bisect.Report.load(tmp_path / "run")
     assert report.goal.costs == "time on T4"
     assert report.recipe.meets
     assert {*report.recipe.high} == {*report.culprits, *report.recipe.faster}
     network = load_network(path)
     facts = facts_for(network, {name: values[:1] for name, values in data.items()})
-    prices = TimePrices(network, facts, GPUS["T4"], Precision.FP32)
+    prices = TimePrices(network, facts, GPUS["T4"])
     plan = prices.full.keeping([network.layer_named(name).index for name in report.recipe.high], Precision.FP32)
     assert report.answer.cost == pytest.approx(prices.price(plan))
     assert report.predicted.plans["recipe"] == prices.predicted(plan)
@@ -107,12 +107,12 @@ def test_a_run_by_a_profile_on_a_gpu_of_the_users(tmp_path, command):
     profile = tmp_path / "own.profile.json"
     code, out, _ = command(*arguments, "--cost", profile, "--gpu", tmp_path / "own.toml")
     assert code == 1
-    assert "Predicted on own: fp32" in out
+    assert "ms (predicted on own)" in out
     report = trt_bisect.Report.load(tmp_path / "run")
     assert report.goal.costs == f"{profile} on own"
     gpu = gpu_of({"processors": 8, "fp32": 1.0, "int8": 16, "fp16": 8, "bandwidth": 60}, "own")
     facts = facts_for(network, {name: values[:1] for name, values in data.items()})
-    prices = TimePrices(network, facts, gpu, Precision.FP32, kernels_of(network, profile))
+    prices = TimePrices(network, facts, gpu, kernels_of(network, profile))
     plan = prices.full.keeping([network.layer_named(name).index for name in report.recipe.high], Precision.FP32)
     assert report.answer.cost == pytest.approx(prices.price(plan))
     assert report.predicted.plans["recipe"] == prices.predicted(plan)

@@ -68,8 +68,3 @@ def test_activations_in_16_bits_beside_numpy(tmp_path):
         trt_bisect.run(path, x, x, high=[f"recipe:{tmp_path / 'r'}"], **FAST)
     eight = trt_bisect.run(path, x, x, metric="sqnr", threshold=20.0, output=tmp_path / "r", **FAST)
     assert eight.similarity.int8 < worst - 0.01
-
-
-def test_16_bit_activations_are_a_low_precision():
-    with pytest.raises(TypeError, match="--low int16"):
-        trt_bisect.run("x.onnx", activations="int16", low="fp16")

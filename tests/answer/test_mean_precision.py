@@ -248,9 +248,13 @@ def test_the_layer_that_loses_the_precision_of_poses_and_masks_is_named(tmp_path
 def test_the_figures_of_fp32_do_not_depend_on_the_calibrator_and_a_search_without_a_recipe_has_none():
     """The store of another calibrator knows no trial of FP32; the plan so far is full INT8, which misses."""
     store = SimpleNamespace(find=lambda _: None)
-    whole = SimpleNamespace(high=None, canonical=lambda _: SimpleNamespace(key=str), store=store)
+    whole = SimpleNamespace(
+        high=None, canonical=lambda _: SimpleNamespace(key=str), store_of=lambda _: store, store=store
+    )
     experiment = SimpleNamespace(network=SimpleNamespace(base_type=None, full=lambda _: "all"), whole=whole)
-    answer = SimpleNamespace(experiment=experiment, recipe=SimpleNamespace(plan="all"), meets=False, most=None)
+    answer = SimpleNamespace(
+        experiment=experiment, recipe=SimpleNamespace(plan="all"), meets=False, most=None, fp16=None
+    )
     asked = AskedAccuracy(None, Accuracy(None, "code"), {"accuracy": 0.6, "map50": 0.9}, 0.5)
     found = asked.accuracies(answer, measures=False)
     assert (found.fp32, found.recipe, found.also) == (0.6, None, {"fp32": {"map50": 0.9}})

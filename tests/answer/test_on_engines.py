@@ -81,15 +81,19 @@ def test_a_wrong_kernel_is_named_apart_from_the_culprits(decided):
     assert len(standin.builds) == standin.distinct <= 8
 
 
-def test_a_layer_without_a_kernel_stays_high_with_the_reason(decided):
-    report, standin = decided(Difference(refuses=("ip1",)))
+@pytest.mark.parametrize(("names_it", "builds"), [(True, 5), (False, 7)])
+def test_a_layer_without_a_kernel_stays_high_with_the_reason(decided, names_it, builds):
+    """The message names the layer, or bisection on failed builds finds it."""
+    report, standin = decided(Difference(refuses=("ip1",), tells=names_it))
     row = next(row for row in report.layers if row.name == "ip1")
     assert "no INT8 kernel" in row.why_not
     assert row.recipe == "fp32"
     assert report.culprits == ("ip2",)
-    assert report.answer.cost > 0.17, "ip1 has 17 % of the multiply-adds, and is paid for"
-    assert len(standin.builds) == standin.distinct == 5
-    assert sum(build.refused for build in standin.builds) == 1
+    times = {choice.plan: choice.ms for choice in report.choices}
+    assert times == {"fp32": 2.0, "fp16": 2.0, "int8": pytest.approx(1 + 1 / 6), "recipe": pytest.approx(1 + 2 / 6)}
+    assert report.answer.cost == pytest.approx((1 / 6) / (5 / 6)), "of 5/6 ms that INT8 saves, by measured times"
+    assert len(standin.builds) == standin.distinct == report.builds == builds
+    assert 1 <= sum(build.refused for build in standin.builds) <= 2
 
 
 def test_a_base_that_misses_ends_the_builds(decided):

@@ -53,7 +53,7 @@ def test_no_set_of_one_or_two_layers_is_cheaper_than_the_recipe(seed, tmp_path):
     losses = losses_of_small_sets(network, data["x"])
     budget = losses[()] * float(np.random.default_rng(seed + 10**6).uniform(0.02, 0.6))
     times = times_by_macs(network, facts_for(network, {"x": data["x"][:1]}))
-    costs = shares(times, network.low.precision, network.base)
+    costs = shares(times, network.low.precision)
     cheapest = min(
         (sum(costs[k][Precision.FP32] for k in high) for high, loss in losses.items() if loss <= SURELY * budget),
         default=np.inf,

@@ -58,7 +58,7 @@ def test_the_bound_counts_the_held_out_inputs_that_miss(planted, tmp_path):
     assert (report.bound.inputs, report.bound.missed) == (7, missed)
     (line,) = (line for line in report.lines if line.kind == UNSEEN)
     assert line == bound_line(report.bound)
-    assert all(part in line.text for part in (f"{missed} of 7", "95% sure", f"{report.bound.more} more"))
+    assert all(part in line.text for part in (f"{missed} of 7", "95% sure", f"{7 + report.bound.more} held-out inputs"))
     assert record_of(report)["bound"]["most"] == report.bound.most
 
 

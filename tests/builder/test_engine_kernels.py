@@ -133,7 +133,7 @@ def test_a_profile_makes_the_prediction_of_its_own_engine_exact(torchvision_resn
     """In FP16 the profile of INT8 changes less: the layers' errors count half there."""
     network, facts = torchvision_resnet50
     kernels = kernels_of(network, ENGINES / "h200-resnet50-b32.int8.profile.json")
-    plain, profiled_prices = (TimePrices(network, facts, GPUS["H200"], FP32, given) for given in ((), kernels))
+    plain, profiled_prices = (TimePrices(network, facts, GPUS["H200"], given) for given in ((), kernels))
     assert plain.seconds(plain.full) * 1e3 == pytest.approx(0.885, abs=5e-4)
     assert profiled_prices.seconds(plain.full) * 1e3 == pytest.approx(0.930, abs=5e-4)
     assert profiled_prices.predicted(plain.full).ms == pytest.approx(0.930, abs=5e-4)

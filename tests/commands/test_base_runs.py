@@ -86,7 +86,7 @@ def test_the_recipe_is_a_plan_for_the_same_base(raised, planted, tmp_path):
     path, samples = planted
     same = trt_bisect.run(path, samples, base="fp16", plan=folder, **OPTIONS)
     assert same.similarity.int8 == pytest.approx(report.similarity.recipe, abs=1e-6)
-    with pytest.raises(trt_bisect.errors.BadInput, match="base fp16"):
+    with pytest.raises(trt_bisect.errors.BadInput, match='base="fp16"'):
         trt_bisect.run(path, samples, plan=folder, **OPTIONS)
     found = trt_bisect.compare(path, samples, recipe=folder, output=tmp_path / "compared")
     by_layer = {row.origin.layer: row.origin for row in found.tensors}

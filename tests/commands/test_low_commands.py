@@ -49,7 +49,7 @@ def test_the_front_finds_the_layers_that_overflow_and_counts_from_all_fp16(tmp_p
     # by multiply-adds: two products of 4x8x8, and five layers of 4x8 values
     assert found.answer.cost == pytest.approx(2 * 32 / (2 * 256 + 5 * 32))
     assert found.low == "fp16"
-    assert "FP16's gain" in found.summary
+    assert "of FP16's speedup over FP32 (by multiply-adds)" in found.summary
     assert "INT8" not in found.summary
 
 

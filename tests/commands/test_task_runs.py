@@ -174,7 +174,7 @@ def test_an_accuracy_and_a_task_cannot_decide_both(given):
     model, data = given
     with pytest.raises(BadInput, match="task and drop"):
         trt_bisect.run(model, data, dataset=data, task="detect", accuracy=lambda infer: 1.0, drop="1%")
-    with pytest.raises(BadInput, match="task detect is not judged by labels with classes"):
+    with pytest.raises(BadInput, match='task="detect" is not judged by labels with classes'):
         trt_bisect.run(model, data, dataset=data, task="detect", labels=[0], drop="1%")
 
 

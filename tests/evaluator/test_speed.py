@@ -9,9 +9,10 @@ import trt_bisect
 from tests.support.records import record_of, report_from
 from trt_bisect.builder.base import MEASURED, Latency, LayerTime
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.commands.run import run as run_module
 from trt_bisect.errors import TrialFailed
 from trt_bisect.precision import Precision
-from trt_bisect.preparation import experiment as job
+from trt_bisect.preparation import experiment as job, given_data, preparation
 from trt_bisect.report.screen.run import latency_lines
 
 MILLISECONDS = {Precision.FP32: 4.0, Precision.FP16: 2.0, Precision.INT8: 1.0}
@@ -39,7 +40,7 @@ class TimedEngine:
 
 
 class TimedBuilder(OnnxRuntimeBuilder):
-    arithmetic = MEASURED
+    engine, arithmetic = "tensorrt", MEASURED
     without_fp16 = False
 
     def __init__(self, network, scales, options):
@@ -57,10 +58,20 @@ class TimedBuilder(OnnxRuntimeBuilder):
 
 @pytest.fixture
 def run(monkeypatch, lenet):
-    monkeypatch.setattr(job, "open_builder", lambda engine, typing, *given: TimedBuilder(*given[:3]))
+    """Runs a network on an engine of times of its own."""
+    open_builder = job.open_builder
+
+    def opened(engine, typing, *given):
+        return open_builder(engine, typing, *given) if engine == "onnxruntime" else TimedBuilder(*given[:3])
+
+    monkeypatch.setattr(job, "open_builder", opened)
+    for module in (job, given_data):
+        monkeypatch.setattr(module, "typing_of", lambda *_, **__: "strong")
+    for module in (preparation, job, given_data, run_module):
+        monkeypatch.setattr(module, "choose_engine", lambda asked: asked)
 
     def call(name="lenet_planted.onnx", **options):
-        return trt_bisect.run(lenet / name, lenet / "calibration.npz", engine="onnxruntime", explain="none", **options)
+        return trt_bisect.run(lenet / name, lenet / "calibration.npz", engine="tensorrt", explain="none", **options)
 
     return call
 

@@ -19,23 +19,23 @@ FP16, FP32 = Precision.FP16, Precision.FP32
 def prices(tmp_path_factory):
     network = load_network(save(networks.resnet18(4), tmp_path_factory.mktemp("resnet")))
     facts = facts_for(network, {"x": np.zeros((4, 3, 224, 224), np.float32)})
-    return TimePrices(network, facts, GPUS["T4"], FP32)
+    return TimePrices(network, facts, GPUS["T4"])
 
 
 def keeping(prices, names, high=FP32):
     return prices.full.keeping([prices.network.layer_named(name).index for name in names], high)
 
 
-def test_full_int8_costs_nothing_and_all_fp32_the_whole_gain(prices):
+def test_full_int8_costs_nothing_and_fp16_the_whole_speedup(prices):
     assert prices.price(prices.full) == 0.0
-    assert prices.price(prices.in_all(FP32)) == pytest.approx(1.0)
-    assert 0.0 < prices.price(prices.in_all(FP16)) < 0.5
+    assert prices.price(prices.in_all(FP16)) == pytest.approx(1.0)
+    assert prices.price(prices.in_all(FP32)) > 2.0
 
 
 def test_a_price_is_the_share_of_the_gain_in_time(prices):
     plan = keeping(prices, ["l1.1.c1"])
     times = [sum(seconds(one, GPUS["T4"]) for one in prices.engine.kernels(each)) for each in (plan, prices.full)]
-    gain = prices.seconds(prices.in_all(FP32)) - times[1]
+    gain = prices.seconds(prices.in_all(FP16)) - times[1]
     assert prices.price(plan) == pytest.approx((times[0] - times[1]) / gain)
     k = prices.network.layer_named("l1.1.c1").index
     assert prices.layers([FP32, FP16])[k][FP32] == pytest.approx(prices.price(plan))
@@ -58,10 +58,13 @@ def test_the_kernels_that_take_longest(prices):
 
 
 def test_in_a_large_network_a_layer_costs_what_its_kernel_takes_longer(prices, monkeypatch):
-    """The sum over all layers is the gain, but for the changes of type: those of the input in INT8."""
+    """The sum over all layers is the speedup, but for the changes of type: those of the input."""
     monkeypatch.setattr(plan_time, "MOST_LAYERS", 10)
     assert not prices.prices_plans
-    costs = prices.layers([FP32])
-    changes = sum(seconds(one, GPUS["T4"]) for one in prices.engine.kernels(prices.full) if one.kind == "reformat")
-    gain = prices.seconds(prices.in_all(FP32)) - prices.seconds(prices.full)
-    assert sum(by[FP32] for by in costs.values()) == pytest.approx(1.0 + changes / gain, abs=1e-3)
+    costs = prices.layers([FP16])
+    in_int8, in_fp16 = (
+        sum(seconds(one, GPUS["T4"]) for one in prices.engine.kernels(plan) if one.kind == "reformat")
+        for plan in (prices.full, prices.in_all(FP16))
+    )
+    gain = prices.seconds(prices.in_all(FP16)) - prices.seconds(prices.full)
+    assert sum(by[FP16] for by in costs.values()) == pytest.approx(1.0 + (in_int8 - in_fp16) / gain, abs=1e-3)

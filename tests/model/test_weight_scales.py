@@ -63,7 +63,7 @@ def test_a_recipe_for_the_dla_has_one_scale_a_weight_and_fp16_beside_int8(tmp_pa
     options = RunOptions(dla=0, base="fp32", one_scale=["op:Conv"])
     assert (options.base, list(options.one_scale)) == ("fp32", ["op:Conv"])
     weak = RunOptions(dla=0, typing="weak")
-    assert (weak.base, list(weak.one_scale)) == ("", [])
+    assert (weak.base, list(weak.one_scale)) == (None, [])
 
 
 def test_a_run_takes_the_option(tmp_path):

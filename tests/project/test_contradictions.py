@@ -137,7 +137,7 @@ def test_of_equally_cheap_recipes_the_report_says_why_one_is_chosen(case):
     searched = [row for row in report.answer.calibrators if row.cost is not None]
     [chosen] = [row for row in report.answer.calibrators if row.chosen]
     if len(searched) > 1:
-        as_cheap = [row for row in searched if row.cost <= min(each.cost for each in searched) + 0.01]
+        as_cheap = [row for row in searched if row.cost <= min(each.cost for each in searched) + 0.03]
         assert chosen.mean_loss == min(row.mean_loss for row in as_cheap)
 
 
@@ -157,12 +157,15 @@ def test_the_next_step_is_the_first_that_is_not_done(case):
         assert report.next.kind == headline.CHEAPER
     elif doubted:
         assert report.next.kind == headline.DOUBT
+    elif headline.FP16_INSTEAD in kinds(report.lines):
+        assert report.next.kind == headline.FP16_INSTEAD
     else:
         pays = report.recipe.meets and report.answer.cost <= 0.5
         assert report.next.kind == (
             headline.SEARCH if not pays else headline.RECIPE if report.recipe.high else headline.BUILD
         )
-    assert (report.next.kind in (headline.RECIPE, headline.BUILD)) == report.next.command.startswith("trtexec")
+    builds = headline.RECIPE, headline.BUILD, headline.FP16_INSTEAD
+    assert (report.next.kind in builds) == report.next.command.startswith("trtexec")
 
 
 def test_the_advice_knows_the_runs_own_recipe_and_names_all_its_layers(case):

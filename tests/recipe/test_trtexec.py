@@ -315,7 +315,8 @@ def test_a_network_with_pairs_has_no_flags_no_script_and_no_cache(tmp_path):
     path, feeds = networks.save(model, tmp_path), networks.samples(model)
     report = trt_bisect.run(path, None, feeds, engine="onnxruntime", output=tmp_path / "run")
     written = {file.name for file in (tmp_path / "run/recipe").iterdir()}
-    assert written == {"plan.json", "modelopt_nodes_to_exclude.json", "network.qdq.onnx", "annotated.onnx", "README.md"}
+    texts = {"plan.json", "modelopt_nodes_to_exclude.json", "README.md"}
+    assert written == {*texts, "network.qdq.onnx", "annotated.onnx", "network.fp16.onnx"}, "FP16 is the plan to ship"
     texts = "".join(file.read_text() for file in (tmp_path / "run/recipe").iterdir() if file.suffix != ".onnx")
     assert "calibration.cache" not in texts
     assert "--calib" not in texts

@@ -38,8 +38,11 @@ def planted(lenet, ranges, tmp_path_factory):
 def test_the_runs_and_their_scores(planted):
     report, folder = planted
     full, recipe = (f"{value:#.6g}" for _, value in report.similarity.items())
+    [fp16] = [f"{choice.similarity:#.6g}" for choice in report.choices if choice.plan == "fp16"]
+    tunes = {f"tune_{number}_cosine_{figure}" for number, figure in enumerate((full, recipe, fp16), 1)}
     runs = read(folder)
-    assert set(runs) == {"baseline", f"tune_1_cosine_{full}", f"tune_2_cosine_{recipe}", "curve", "plans"}
+    assert set(runs) == {"baseline", *tunes, "curve", "plans"}
+    assert "FP16: 0 layers in INT8" in text(runs[f"tune_3_cosine_{fp16}"], "plan")
     assert "full INT8; up to 'ip2', with it: 6 layers in INT8" in text(runs[f"tune_1_cosine_{full}"], "plan")
     said = text(runs[f"tune_2_cosine_{recipe}"], "plan")
     assert "the recipe: 5 layers in INT8" in said
@@ -184,5 +187,5 @@ def test_the_page_draws_the_histograms(browser, served, picture, tmp_path):
     picture.draw(page, served, str(tmp_path / "page.png"), "ip2/output/(fp32|int8)$")
     assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
     page.get_by_text("tag: ip2/output/fp32").first.wait_for()
-    assert page.get_by_text("tag: ip2/output/int8").count() == 2
+    assert page.get_by_text("tag: ip2/output/int8").count() == 3, "full INT8, the recipe and FP16"
     page.close()

@@ -47,6 +47,8 @@ def test_where_labels_were_given_the_names_hold_the_accuracy(labelled):
     assert {np.float32(value) for value in (report.accuracy.int8, report.accuracy.recipe)} <= set(accuracies)
     of_runs = [run.Scalars("accuracy")[0].value for name, run in runs.items() if name.startswith("tune")]
     assert sorted(accuracies) == sorted(of_runs), "the plans with runs of their own"
+    [fp16] = [run for run in runs.values() if plan_told(run).startswith("FP16: 0 layers in INT8")]
+    assert fp16.Scalars("accuracy")[0].value == np.float32(report.accuracy.fp16)
 
 
 def test_plans_of_the_search_are_runs_with_their_accuracy_up_to_twenty(labelled, lenet):

@@ -12,6 +12,8 @@ import math
 import re
 
 DECIDING = "optimisations off", "own engine", "scales moved by 2e-5"
+OF_INT8 = {"fp16": "FP32", "bf16": "FP32"}
+"""The precision over which a low one's speedup is counted, where that is not FP16."""
 SHARES = "cosine", "top1", "agreement", "equal"
 _PERCENT = r"[<>]?(-?\d[\d.]*)%"
 
@@ -27,6 +29,33 @@ def tells(written, value):
         return 0.999998 < value < 1.0
     decimals = len(written.partition(".")[2])
     return abs(float(written) - 100.0 * value) <= 0.51 * 10.0**-decimals
+
+
+def keeps(report, text, cost):
+    """Holds the words on a plan's speed, at the end of ``text`` or within, against the share that it gives up."""
+    low = report["low"].upper()
+    speedup = f"{low}'s speedup over {OF_INT8.get(report['low'], 'FP16')}"
+    said = re.search(rf"keeps (all|{_PERCENT}) of (\w+'s speedup over \w+)", text)
+    if said is None:
+        assert cost >= 1.0
+        assert ("slower than" if cost > 1.0 else "as fast as") + f" {speedup.split()[-1]}" in text
+        return
+    assert said[3] == speedup
+    assert cost == 0.0 if said[1] == "all" else tells(said[2], 1.0 - cost)
+
+
+def takes(report, text, plans):
+    """Holds the milliseconds in a text, of plans in this order, against those of the table and their source."""
+    written = re.findall(r"(\d[\d.e+-]*) ms", text)
+    by_plan = {choice["plan"]: choice["ms"] for choice in report["choices"]}
+    assert [float(one) for one in written] == [float(f"{by_plan[plan]:.3g}") for plan in plans]
+    source = "(measured)" if report["latency"] else f"(predicted on {(report['predicted'] or {}).get('gpu')})"
+    assert source in text
+    for plan, ms in by_plan.items():
+        if report["latency"]:
+            assert ms is None or ms == report["latency"][plan]["median_ms"]
+        elif report["predicted"]:
+            assert ms is None or ms == report["predicted"]["plans"][plan]["ms"]
 
 
 def names(text):
@@ -135,20 +164,25 @@ def holds(report, text):
 
 
 def recipe(report, text):
-    """The layers of the recipe, their precisions, what it passes on, and what it gives up."""
+    """The layers of the recipe, their precisions, what it passes on, and the speed that it keeps."""
     answer, kept = report["answer"], set(report["recipe"]["high"])
     assert report["recipe"]["meets"]
     precisions = sorted({row["recipe"].upper() for row in report["layers"] if row["name"] in kept})
     if kept:
         assert f"{len(kept)} layer{'s' * (len(kept) != 1)} in {' and '.join(precisions)}" in text
     holds(report, text)
-    assert tells(re.search(rf"gives up {_PERCENT}", text)[1], answer["cost"])
+    speed = text.partition(" It ")[2].partition(". ")[0]
+    if speed.startswith("takes"):
+        takes(report, speed, ("recipe", "fp16", "int8"))
+    else:
+        keeps(report, speed.partition(";")[0], answer["cost"])
+        assert "(by multiply-adds)" in speed or report["goal"]["costs"] != "macs"
+    if "without changes of the network a recipe" in speed:
+        keeps(report, speed.partition("a recipe ")[2], answer["unchanged"]["cost"])
     for figures, precision in ((answer["in_fp16"], "FP16"), (answer["in_fp32"], "FP32")):
-        said = re.search(
-            rf"in {precision} \('--precision \w+'\) it gives up {_PERCENT}, and the [a-z ]+ measures (\S+)", text
-        )
+        said = re.search(rf"in {precision} \('--precision \w+'\) it ([^,]+), and the [a-z ]+ measures (\S+)", text)
         if said is not None:
-            assert tells(said[1], figures["cost"])
+            keeps(report, said[1], figures["cost"])
             assert (
                 figures["similarity"] is None
                 or not is_share(report)
@@ -202,12 +236,119 @@ def scales(report, text):
 
 
 def too_expensive(report, text):
-    half = report["answer"]["half_gain"]
-    assert report["answer"]["cost"] > 0.5
-    if "layers in high precision" in text or "layer in high precision" in text:
-        assert f"With {len(half['high'])} layer" in text
-        assert half["cost"] <= 0.5
-        assert not is_share(report) or tells(percents(text)[1], half["similarity"])
+    cost = report["answer"]["cost"]
+    assert cost > 0.5
+    assert fp16_of(report) is None or not fp16_of(report)["meets"]
+    assert ("FP16 misses too" in text) == (fp16_of(report) is not None and fp16_of(report)["meets"] is False)
+    keeps(report, text, cost)
+
+
+def fp16_of(report):
+    """Returns the row of FP16 in the table of plans; None without one."""
+    return next((choice for choice in report["choices"] if choice["plan"] == "fp16"), None)
+
+
+def ship_fp16(report, text):
+    """FP16 meets; the plan in INT8 that meets keeps under half of the speedup, saves under 5 % of the time, or is none.
+
+    That plan is full INT8 if it passes, else the recipe.
+    """
+    fp16, ms = fp16_of(report), {choice["plan"]: choice["ms"] for choice in report["choices"]}
+    assert fp16["meets"]
+    assert report["goal"]["most"] is None, "whoever gives a budget knows what INT8 is worth"
+    assert report["lines"][0]["kind"] == "ship fp16"
+    if is_share(report):
+        figure, least = fp16["similarity"], report["threshold"]
+        if report["goal"]["drop"]:
+            figure, least = fp16["accuracy"], report["accuracy"]["least"]
+        assert figure >= least
+        assert tells(percents(text)[0], figure)
+    reason = text.partition(", and ")[2]
+    if reason.startswith("no plan in"):
+        assert report["verdict"] == "fails"
+        assert not report["recipe"]["meets"]
+        return
+    passes = report["verdict"] != "fails"
+    plan, cost = ("int8", 0.0) if passes else ("recipe", report["answer"]["cost"])
+    assert reason.startswith(f"full {report['low'].upper()} " if passes else "the recipe ")
+    assert passes or report["recipe"]["meets"]
+    if " ms" in reason:
+        takes(report, reason, (plan, "fp16"))
+        assert ms[plan] > 0.95 * ms["fp16"]
+    else:
+        keeps(report, reason, cost)
+        assert cost > 0.5
+
+
+def choices(report):
+    """The table of plans has the figures that stand elsewhere in the report."""
+    rows = {choice["plan"]: choice for choice in report["choices"]}
+    answer, similarity, accuracy = report["answer"], report["similarity"], report["accuracy"]
+    assert list(rows) == [plan for plan in ("fp32", "fp16", "int8", "recipe") if plan in rows]
+    assert ("recipe" in rows) == bool(report["recipe"]["high"] or answer["changes"])
+    assert rows["int8"]["gives_up"] == 0.0
+    assert rows["int8"]["meets"] == (report["verdict"] in ("passes", "passes with doubts"))
+    assert rows["int8"]["similarity"] == similarity["int8"]
+    assert report["low"] not in OF_INT8 or "fp16" not in rows
+    if "fp16" in rows:
+        assert rows["fp16"]["gives_up"] == 1.0
+        value = rows["fp16"]["similarity"]
+        if is_share(report) and not report["goal"]["drop"] and report["metric"] != "agreement":
+            assert rows["fp16"]["meets"] == (value is not None and value >= report["threshold"])
+    if "recipe" in rows:
+        assert rows["recipe"]["gives_up"] == answer["cost"]
+        assert rows["recipe"]["meets"] == report["recipe"]["meets"]
+        assert rows["recipe"]["similarity"] == similarity["recipe"]
+    for plan, row in rows.items():
+        assert row["accuracy"] == (None if accuracy is None else accuracy[plan])
+
+
+def engine_passes(report, text):
+    """Full INT8 passes on the engine and not in the emulation; the layers that are named are its culprits there."""
+    assert report["answer"]["on_engines"]["engine"] in text
+    assert report["verdict"] != "fails"
+    emulated = report["answer"]["on_engines"]["int8_emulated"]
+    assert is_share(report) <= (emulated is None or emulated < report["threshold"])
+    assert emulated is None or not is_share(report) or tells(percents(text)[0], emulated)
+
+
+def wrong_kernel(report, text):
+    """A layer that the engine computes otherwise stays high, and no figure blames it."""
+    [name] = names(text)
+    assert not report["recipe"]["meets"] or name in report["recipe"]["high"]
+
+
+def loses_more(report, text):
+    """As many layers stay high for the engine as are named, and those are not of the emulation's recipe."""
+    [line] = [line for line in report["lines"] if line["kind"] == "engine loses more"]
+    count = int(re.search(r"(\d+) more layer", text)[1])
+    assert 0 < count <= len(line["layers"])
+    assert not report["recipe"]["meets"] or report["recipe"]["high"]
+
+
+def other_scales(report, text):
+    assert not report["recipe"]["meets"]
+    assert report["answer"]["on_engines"]["engine"] in text
+
+
+def not_needed(report, text):
+    """Layers of the emulation's recipe that the engine's has not."""
+    assert not set(names(text)) & set(report["recipe"]["high"])
+    assert report["recipe"]["meets"]
+
+
+def base_misses(report, text):
+    base = report["answer"]["on_engines"]["base"]
+    assert not report["recipe"]["meets"]
+    assert not is_share(report) or base is None or base < report["threshold"]
+
+
+def no_kernel(report, text):
+    """Layers that stay high because nothing runs them low are no culprits, and are fixed."""
+    fixed = {row["name"] for row in report["layers"] if row["why_not"] or row["fixed"]}
+    named = set(names(text)) & {row["name"] for row in report["layers"]}
+    assert named <= fixed
+    assert not named & set(report["culprits"])
 
 
 def unseen(report, text):
@@ -218,6 +359,15 @@ def unseen(report, text):
             value is None or value < report["threshold"] for value in held["figures"].values()
         )
     assert float(percents(text)[0]) >= 100 * bound["most"] - 1e-6
+    if bound["next"] is None:
+        assert "would prove" not in text
+        return
+    count, would = re.search(rf"(\d+) held-out inputs [a-z ]+ would prove {_PERCENT}", text).groups()
+    assert tells(would, bound["next"])
+    assert int(count) > bound["inputs"]
+    if bound["missed"] == 0:
+        # n inputs without a miss bound the share that misses by p where (1 - p) ** n is at most the doubt.
+        assert (1.0 - bound["next"]) ** int(count) <= 1.0 - bound["sure"] < (1.0 - bound["next"]) ** (int(count) - 1)
 
 
 def no_recipe(report, text):
@@ -267,6 +417,8 @@ def data(report, text):
 def budget(report, text):
     assert report["goal"]["most"] is not None
     assert report["stopped"] or report["answer"]["cost"] <= report["goal"]["most"] + 1e-9
+    assert f"{report['low'].upper()}'s speedup over {OF_INT8.get(report['low'], 'FP16')}" in text
+    assert tells(re.search(rf"and gives up {_PERCENT}", text)[1], report["answer"]["cost"])
 
 
 def few_inputs(report, text):
@@ -298,6 +450,9 @@ CHECKS = {
     "culprits": culprits, "recipe": recipe, "holds": holds, "spread": spread, "not tested": untested, "unsure": unsure,
     "price": price, "ranges": scales, "too expensive": too_expensive, "unseen": unseen, "no recipe": no_recipe,
     "accuracy": accuracy, "stopped": stopped, "doubted": doubted, "data": data, "budget": budget,
+    "ship fp16": ship_fp16, "engine passes": engine_passes, "wrong kernel": wrong_kernel,
+    "engine loses more": loses_more, "other scales": other_scales, "not needed on the engine": not_needed,
+    "base misses": base_misses, "no kernel": no_kernel,
     "few inputs": few_inputs, "faster": stays("faster"), "for fp16": stays("for_fp16"),
     **dict.fromkeys(("integers", "rows", "variation"), counted),
     **dict.fromkeys(("task", "fixed", "experiment", "part", "base", "not judged", "infinite scale",
@@ -392,6 +547,7 @@ def check_statements(report):
     answer = report["answer"]
     if answer is None:
         return
+    choices(report)
     for line in answer["confidence"]:
         SURE[line["kind"]](report, line["text"])
     said = {line["kind"] for line in report["lines"]}

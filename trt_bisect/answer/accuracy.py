@@ -42,7 +42,7 @@ from trt_bisect.evaluator.accuracy import (
 )
 from trt_bisect.model.network import Network
 from trt_bisect.options.concerns import RunOptions
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import OWN, Accuracies
 from trt_bisect.support import text
@@ -472,13 +472,16 @@ class AskedAccuracy:
 
         has_base = self._least is not None and network.base_type is not None
         base = measured(network.plan((), network.base or high)) if has_base else None
+        fp16 = None
+        if answer.fp16 is not None and measures:
+            fp16 = accuracy_in(evaluator.measure_as_is(network.all_in(Precision.FP16)))
         plans = {"int8": network.full(high)}
         if answer.meets or answer.most is not None or answer.recipe.plan != plans["int8"]:
             plans["recipe"] = answer.recipe.plan
         by_plan = {name: measured(plan) for name, plan in plans.items()}
         every = {"fp32": self._fp32} | {name: evaluator.figures(plan) for name, plan in plans.items()}
         also = {name: more for name, row in every.items() if (more := {k: v for k, v in row.items() if k != ACCURACY})}
-        return Accuracies(self.reference, by_plan["int8"], by_plan.get("recipe"), self._least, base, also)
+        return Accuracies(self.reference, by_plan["int8"], by_plan.get("recipe"), self._least, base, fp16, also)
 
     def of_plan(self, experiment: Experiment, plan: PrecisionPlan) -> float | None:
         """Returns the accuracy of a plan with the ranges of an experiment; None if it cannot be run."""

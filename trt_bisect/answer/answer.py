@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from trt_bisect.answer.each_alone import EachAlone, half_gain
+from trt_bisect.answer.each_alone import EachAlone
 from trt_bisect.answer.plans import AnswerPlans, answer_inputs
 from trt_bisect.answer.recipe_search import JUDGED, allowed, in_fp16, searched, with_all_put_back
 from trt_bisect.answer.result import Answer
@@ -31,13 +31,14 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.cheapest import cheapest, dearest_first
 from trt_bisect.driver.local_search import FEW_UNITS, within
 from trt_bisect.driver.search import Loss, drive
-from trt_bisect.driver.search_space import Kept, Point, Sensitivities, Space, knee, pareto, path
+from trt_bisect.driver.search_space import Kept, Point, Space, knee, pareto, path
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.options.concerns import AUTO, DEFAULT, QUICK, THOROUGH, RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import ALL_HIGH, DECIDING, KNEE, OFF, OWN, RECIPE, FrontPoint
+from trt_bisect.report.choices import kept_speed
 from trt_bisect.report.summary import over_inputs
 from trt_bisect.support.progress import CHECKS
 from trt_bisect.support.text import counted, percent
@@ -100,9 +101,10 @@ class AnswerSearch:
         plans, current = self.plans, self.experiment.ranges
         self.space = space = make_space(plans)
         if self.most is not None and space.spent > self.most:
+            low = plans.experiment.network.low.precision
             raise BadInput(
-                f"The layers fixed in high precision give up {percent(space.spent)} of INT8's gain in speed, more than "
-                f"the budget of {percent(self.most)}.",
+                f"With the layers fixed in high precision the network {kept_speed(space.spent, low)}, "
+                f"and the budget is {percent(self.most)}.",
                 "Fix fewer layers, or give a larger --budget.",
             )
         if plans.switches:
@@ -136,11 +138,10 @@ class AnswerSearch:
             return
         self._know(recipe)
         self.recipe = recipe
-        low, count = recipe.experiment.network.low.title, len(self.plans.inputs.told)
+        low, count = recipe.experiment.network.low.precision, len(self.plans.inputs.told)
         passes = f"passes on all {count} inputs" if self._by_similarity else "keeps the accuracy"
         self.plans.setup.progress.say(
-            f"A recipe {passes}: {counted(layers, 'layer')} in high precision, which gives up {percent(cost)} of "
-            f"{low}'s gain in speed"
+            f"A recipe {passes}: with {counted(layers, 'layer')} in high precision it {kept_speed(cost, low)}"
         )
         self._tell()
 
@@ -356,10 +357,6 @@ class AnswerSearch:
         if self.plans.setup.data.unseen is not None:
             yield "held-out inputs were not measured"
 
-    def sensitivities(self) -> Sensitivities | None:
-        """Returns the loss and the gain of each unit; None where they cannot be measured, or take too long."""
-        return self.alone.sensitivities(self.space, self.experiment.ranges)
-
     def _with_single_scales(self, recipe: Recipe) -> Recipe:
         """Gives single tensors the scales of other calibrators where units of a recipe can then go to INT8."""
         if not recipe.kept or not self._by_similarity or self.named:
@@ -414,11 +411,9 @@ class AnswerSearch:
         """Returns the answer with a recipe, which is measured on whole engines and on unseen inputs."""
         plans, experiment = self.plans, recipe.experiment
         plans.setup.forecast.begins(CHECKS)
-        plan, half, followers = recipe.plan, None, None
+        plan, followers = recipe.plan, None
         unseen = None if plans.unseen is None else plans.whole(plan, experiment, plans.unseen, "unseen inputs")
         rounding = with_rounded_followers(plans.setup.options, experiment, plan) if self._by_similarity else None
-        if self._by_similarity and self.most is None:
-            half = half_gain(plans, recipe, self.sensitivities)
         meets = recipe.meets and recipe.holds
         if self._by_similarity and (recipe.kept or not meets):
             self.tried = with_confirmed(plans, recipe.space.budget * SAFETY, self.tried)
@@ -428,9 +423,7 @@ class AnswerSearch:
         plain = plans.plain(plan, experiment) if plans.switches else None
         if rounding is not None:
             followers = plans.whole(plan, experiment, kind="followers", build=partial(rounding.build, plan))
-        return replace(
-            answer, unseen=unseen, unseen_inputs=plans.unseen, plain=plain, half_gain=half, followers=followers
-        )
+        return replace(answer, unseen=unseen, unseen_inputs=plans.unseen, plain=plain, followers=followers)
 
     def _made(self, recipe: Recipe, trial_of: Callable[[PrecisionPlan, Experiment], Trial | None]) -> Answer | None:
         """Returns the answer with a recipe; None if a trial is not known.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
@@ -14,11 +14,12 @@ from trt_bisect.answer.validation import Recipe
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.search import Result, drive
-from trt_bisect.driver.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved, sensitivities
+from trt_bisect.driver.search_space import Batches, MeasuredSets, Sensitivities, Space, saved, sensitivities
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision
 from trt_bisect.report.advice import HIGH
 from trt_bisect.report.answer import DearLayer, PlanFigures
-from trt_bisect.report.summary import TOO_DEAR
 
 _ALONE_ON = 1
 """The number of inputs on which each unit is measured alone."""
@@ -74,37 +75,16 @@ class EachAlone:
         return drive(search, lambda batch: self._plans.to_the_end(batch, ranges, worst))
 
 
-def half_gain(
-    plans: AnswerPlans, recipe: Recipe, sensitivities: Callable[[], Sensitivities | None]
-) -> PlanFigures | None:
-    """Measures a few plans that keep high the units with the most effect for their cost; returns the best one.
-
-    It is None if the recipe itself keeps half of the gain, if no unit can be paid for beside the layers that the user
-    fixed, or if an engine would have to be built for each plan.
-    """
-    space, taken_back, experiment = recipe.space, recipe.taken_back, recipe.experiment
-    if not plans.switches or space.cost(taken_back) <= TOO_DEAR:
+def in_fp16_alone(plans: AnswerPlans, answer: Answer) -> Trial | None:
+    """Measures the network in FP16 on all inputs; None where FP16 is the low precision, or nothing runs it."""
+    experiment = answer.of_user.experiment
+    network = experiment.network
+    if network.low.precision in FLOAT_TYPES or any(network.layers[k].dtype == "float16" for k in network.quantizable):
         return None
-    rankings = [{unit: back.loss for unit, back in taken_back.items() if back.loss is not None}]
-    alone = sensitivities()
-    if alone is not None:
-        rankings += [dict(enumerate(alone.gains)), dict(enumerate(alone.losses))]
-    sets = list(dict.fromkeys(kept for ranking in rankings if (kept := _payable(space, ranking))))
-    losses = plans.to_the_end([space.plan(kept) for kept in sets], experiment.ranges, plans.judged)
-    measured = [(loss, kept) for loss, kept in zip(losses, sets, strict=True) if loss is not None]
-    if not measured:
-        return None
-    _, best = min(measured, key=lambda pair: pair[0])
-    return figures_of(replace(recipe, kept=best), plans.whole(space.plan(best), experiment))
-
-
-def _payable(space: Space, ranking: Mapping[int, float]) -> Kept:
-    """The units with the largest figures for their cost, as many as half of the gain pays for."""
-    kept: Kept = frozenset()
-    for unit in sorted(ranking, key=lambda unit: (-ranking[unit] / space.costs[unit], unit)):
-        if space.cost(kept | {unit}) <= TOO_DEAR:
-            kept |= {unit}
-    return kept
+    plan = network.all_in(Precision.FP16)
+    build = partial(experiment.builder.build, plan)
+    trial = plans.whole(plan, experiment, name="all inputs, all in FP16", kind="all in fp16", build=build)
+    return None if trial.failed else trial
 
 
 def priced(plans: AnswerPlans, answer: Answer) -> Answer:

@@ -9,6 +9,9 @@ there. Engines are built for the plans that decide, each once:
     the end      emulation fails:
                  each unit alone
 
+Scales. Where the emulation passes full INT8 and the engine fails it, full INT8 is built with the next calibrators that
+pass in the emulation.
+
 Mend. Where a recipe misses, the engine computes something otherwise than its file says. The distance between the
 outputs of engine and emulation for the *same* plan shows where: beside the recipe, the first n other units are in INT8
 and the rest is high, and bisection finds the n at which the distance arises. That unit stays high. If the distance does
@@ -16,12 +19,17 @@ not at least halve by that, the difference has no single place: then the recipe 
 in the emulation for their cost, twice as many each time, and halving finds the smallest number that holds. If half of
 all units are not enough, the engine does not compute with these scales, and the search ends.
 
+Put back. Each unit that the emulation needs and each wrong kernel is put back, and goes to INT8 if the engine holds
+without it; then what was measured beside it is measured anew. Units that the emulation keeps for a reserve, and those
+by which a recipe grew, are not put back: an engine for each would decide nothing.
+
 Refused. A layer that no engine builds in INT8 is found by bisection on failed builds, unless the message names it. The
 search is then made again with that layer high (``NoKernels``).
 
 Invariants. The verdict and every figure of a unit put back are measured on engines, on all inputs given. No plan is
-built twice, also after a stop: the trials are in the journal. Without a contradiction a run builds base, full INT8, the
-recipe and as many engines as the recipe has units; with one unit, that put back is full INT8.
+built twice, also after a stop: the trials are in the journal; a plan without INT8 has no scales, and is built once for
+all of them. Without a contradiction a run builds base, full INT8, FP16, the recipe, and as many engines as the recipe
+has units; with one unit, that put back is full INT8.
 
 Source of the rule: measured on stand-ins for engines, ``python -m benchmarks.builds``.
 """
@@ -48,7 +56,16 @@ from trt_bisect.evaluator.trial import BUILD_FAILED, INFERENCE_FAILED, MEASURED,
 from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.report.answer import BASE_MISSES, DIFFUSE, ENGINE_PASSES, KERNEL, NOT_NEEDED, OWN, SCALES_DIFFER
+from trt_bisect.report.answer import (
+    BASE_MISSES,
+    DIFFUSE,
+    ENGINE_PASSES,
+    KERNEL,
+    NOT_NEEDED,
+    OTHER_CALIBRATOR,
+    OWN,
+    SCALES_DIFFER,
+)
 from trt_bisect.runs.cached_inputs import fingerprint
 from trt_bisect.support.progress import Progress, fits
 from trt_bisect.support.text import Line, counted, listed
@@ -58,6 +75,8 @@ APART = 0.5
 allowed."""
 HALVES = 0.5
 """A single unit is to blame for a difference if without it at most this share is left."""
+OTHER_SCALES = 2
+"""The most calibrators with which full INT8 is built again, where the emulation passes with them."""
 MOST_HIGH = 0.5
 """The share of the units up to which a recipe grows."""
 _NAMED = 3
@@ -67,16 +86,20 @@ _REFUSED = (BUILD_FAILED, INFERENCE_FAILED)
 """The outcomes of a plan that the engine does not run, whenever it is tried."""
 
 
+Trials = dict[tuple[str, str], Trial]
+
+
 class NoKernels(Exception):
     """The engine builds some layers in no INT8: the search has to be made with them high.
 
     Attributes:
         reasons: by index of the layer, why it stays high.
+        trials: those of the engines so far, see ``OnEngines``.
     """
 
-    def __init__(self, reasons: dict[int, str]) -> None:
+    def __init__(self, reasons: dict[int, str], trials: Trials) -> None:
         super().__init__(reasons)
-        self.reasons = reasons
+        self.reasons, self.trials = reasons, trials
 
 
 def engine_experiment(plans: AnswerPlans, emulated: Experiment, engine: str) -> Experiment:
@@ -93,8 +116,9 @@ def engine_experiment(plans: AnswerPlans, emulated: Experiment, engine: str) -> 
     parts = setup.fingerprint_parts(network, builder, ranges, feeds)
     if "reference" in emulated.parts:
         parts["reference"] = emulated.parts["reference"]
-    key = fingerprint(parts)
+    key, without_scales = fingerprint(parts), {**parts, "ranges": ""}
     store = plans.experiment.store.under(key, parts)
+    unscaled = plans.experiment.store.under(fingerprint(without_scales), without_scales)
 
     def apart(plan: PrecisionPlan, outputs: Sequence[Outputs]) -> float:
         try:
@@ -115,6 +139,7 @@ def engine_experiment(plans: AnswerPlans, emulated: Experiment, engine: str) -> 
         held_out,
         EngineJudge(compare, of_held_out, apart),
         store,
+        unscaled,
         setup.options.high_precision,
         setup.workers(network, builder, ranges, feeds, timed=True),
         memory,
@@ -142,6 +167,7 @@ class OnEngines:
         proposal: the answer of the emulation.
         engine: the name of the engine.
         accuracy: decides instead of the similarity; None where that does.
+        trials: those of all engines of the run, by the fingerprint of scales, empty without any, and the plan's key.
         experiment: the recipe's network and ranges on the engine.
         user: the user's network on the engine.
         base: the trial with no layer in INT8; None before it is measured. Likewise ``full``, of full INT8, and
@@ -149,6 +175,7 @@ class OnEngines:
         kept: the units of the recipe that the search is at.
         holding: those of the last recipe that was measured to hold, or, within a budget, was measured; None before.
         kernels: the units of the recipe that the engine computes otherwise than its file says.
+        grown: the units by which it grew; they are not put back, which would take an engine for each.
         put_back: by unit of ``kept``, the recipe with the unit in INT8.
         lines: what contradicts the emulation.
     """
@@ -158,14 +185,15 @@ class OnEngines:
     proposal: Answer
     engine: str
     accuracy: AskedAccuracy | None
+    trials: Trials
     base: Trial | None = None
     full: Trial | None = None
     fp16: Trial | None = None
     holding: Kept | None = None
     kernels: Kept = frozenset()
+    grown: Kept = frozenset()
     put_back: dict[int, PutBack] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
-    _trials: dict[tuple[str, str], Trial] = field(default_factory=dict)
     _total: int = 0
 
     def __post_init__(self) -> None:
@@ -194,7 +222,7 @@ class OnEngines:
     @property
     def built(self) -> int:
         """The number of engines built, in earlier sittings of the run too."""
-        return sum(trial.builds for trial in self._trials.values())
+        return sum(trial.builds for trial in self.trials.values())
 
     def decide(self) -> Answer:
         """Builds the engines, and returns the answer that they give.
@@ -204,9 +232,9 @@ class OnEngines:
             NothingMeasured: the engine does not build the network without INT8.
             TimeUp: the next build would end after the time limit.
         """
-        units = len(self.kept)
+        units = len(self._needed())
         has_fp16 = self.user.network.low.precision not in FLOAT_TYPES
-        self._total = 2 + has_fp16 + (0 if units == 0 else 1 if units == 1 else units + 1)
+        self._total = 2 + has_fp16 + bool(self.kept) + (units if len(self.kept) > 1 else 0)
         self._progress.stage(f"Building engines with {self.engine}", self._total)
         self.base = self._built("the base", self.experiment, self._without_low)
         if self.base.failed:
@@ -217,13 +245,15 @@ class OnEngines:
         full_plan = self.of_user.plans.full
         self.full = self._built("full INT8", self.user, full_plan)
         if self.full.outcome in _REFUSED:
-            raise NoKernels(self._refused(full_plan))
+            raise NoKernels(self._refused(full_plan), self.trials)
         if self._loss_of(self.experiment, self._without_low) > self.budget:
             text = f"{self.engine} misses the threshold without INT8 too, so that no plan can meet it"
             self.lines.append(Line(BASE_MISSES, f"{text}."))
             return self.answer()
         if self._passes:
             self._explain_pass()
+        elif not self.kept and self._passes_with_other_scales():
+            pass
         elif self.proposal.most is not None:
             self._loss(self.kept, "the recipe")
             self.holding = self.kept
@@ -231,9 +261,7 @@ class OnEngines:
         elif self.proposal.meets and self._mended():
             self._put_all_back()
         if has_fp16:
-            network = replace(self.user.network, base=Precision.FP16)
-            plan = network.in_base(network.free_plan((), Precision.FP16), Precision.FP16)
-            self.fp16 = self._built("FP16", self.user, plan, as_is=True)
+            self.fp16 = self._built("FP16", self.user, self.user.network.all_in(Precision.FP16), as_is=True)
         return self.answer()
 
     def so_far(self) -> Answer:
@@ -289,7 +317,8 @@ class OnEngines:
             by_accuracy=proposal.by_accuracy,
             own=own,
             changes=proposed.changes,
-            engines=EngineResult(proposal, self.engine, base, self.fp16, self.built, self.kernels, tuple(self.lines)),
+            fp16=self.fp16,
+            engines=EngineResult(proposal, self.engine, base, self.built, self.kernels, tuple(self.lines)),
         )
 
     # Plans and what engines say of them
@@ -305,15 +334,15 @@ class OnEngines:
         """Returns the trial of a plan, whose engine is built if it is not in the journal."""
         evaluator = _evaluator(experiment)
         plan = plan if as_is else evaluator.canonical(plan)
-        key = experiment.key, plan.key()
-        if key not in self._trials:
-            self._begin(what, known=evaluator.store.find(plan.key()) is not None)
-            self._trials[key] = evaluator.measure_as_is(plan)
-        return self._trials[key]
+        key = experiment.key if plan.lowered else "", plan.key()
+        if key not in self.trials:
+            self._begin(what, known=evaluator.store_of(plan).find(plan.key()) is not None)
+            self.trials[key] = evaluator.measure_as_is(plan)
+        return self.trials[key]
 
     def _begin(self, what: str, *, known: bool) -> None:
         """Shows the next engine; raises TimeUp if its build would end after the time limit."""
-        seconds = [trial.build_seconds + trial.infer_seconds for trial in self._trials.values()]
+        seconds = [trial.build_seconds + trial.infer_seconds for trial in self.trials.values()]
         if seconds and not known:
             fits(self._progress, seconds[-1])
             self._progress.left(max(self._total - len(seconds), 1) * fmean(seconds))
@@ -382,6 +411,32 @@ class OnEngines:
             Line(ENGINE_PASSES, f"{self.engine} passes what the emulation does not: {text}.", tuple(names))
         )
 
+    def _passes_with_other_scales(self) -> bool:
+        """Tries full INT8 with other calibrators, where that of the emulation passes and the engine's does not.
+
+        Returns true if the engine passes with one of them, whose scales the answer has then.
+        """
+        plans, proposal = self.search.plans, self.proposal
+        in_use = proposal.experiment.ranges
+        others = [row for row in proposal.tried if row.meets and row.ranges.digest() != in_use.digest()]
+        for row in sorted(others, key=lambda row: row.loss or 0.0)[:OTHER_SCALES]:
+            emulated = plans.with_ranges(row.ranges)
+            experiment = engine_experiment(plans, emulated, self.engine)
+            full = self._built(f"full INT8 with {row.ranges.origin}", experiment, plans.full)
+            if full.failed or (self._loss_of(experiment, plans.full)) > self.budget:
+                continue
+            whole = plans.whole(plans.full, emulated)
+            recipe = replace(proposal.recipe, experiment=emulated)
+            self.proposal = replace(proposal, recipe=recipe, full=whole, restored=whole)
+            self.experiment = self.user = experiment
+            self.full = full
+            text = (
+                f"{self.engine} passes full INT8 with calibrator {row.ranges.origin}, and fails it with {in_use.origin}"
+            )
+            self.lines.append(Line(OTHER_CALIBRATOR, f"{text}, which the emulation passes.", ()))
+            return True
+        return False
+
     def _mended(self) -> bool:
         """Adds units to a recipe that misses on the engine until it holds; returns false if none does."""
         while self._loss(self.kept, "the recipe") > self.budget:
@@ -442,6 +497,7 @@ class OnEngines:
             else:
                 misses = middle
         more = order[:count]
+        self.grown = frozenset(more)
         text = f"{self.engine} loses more than the emulation, in no single place: {counted(count, 'more layer')} high"
         self.lines.append(Line(DIFFUSE, f"{text}.", tuple(self._names(more))))
         self.kept = self.holding = self.kept.union(more)
@@ -453,36 +509,42 @@ class OnEngines:
     # Put back
 
     def _put_all_back(self) -> None:
-        """Puts each unit back, that which loses least in the emulation first; one that is not needed goes to INT8."""
-        emulated = self.proposal.recipe.taken_back
-        aim = min(self.proposal.recipe.aim, self.budget)
-        inputs = len(self.search.plans.inputs.counting)
+        """Puts each unit back that the emulation needs, that which loses least there first.
 
-        def loss_in_emulation(unit: int) -> float:
-            back = emulated.get(unit)
-            return math.inf if back is None or back.loss is None else back.loss
-
-        dropped = list[int]()
-        waiting = sorted(self.kept, key=lambda unit: (loss_in_emulation(unit), unit))
+        One that the engine does not need goes to INT8. What was measured with it still high is measured again then,
+        after the last unit of a round.
+        """
+        proposed, order = self.proposal.recipe, self._needed()
+        aim = proposed.aim if self._loss(self.kept, "the recipe") <= proposed.aim else self.budget
+        inputs = None if self.accuracy is not None else len(self.search.plans.inputs.counting)
         if self.experiment.whole.has_workers and self.accuracy is None:
-            plans = [self.space.plan(self.kept - {unit}) for unit in waiting]
+            plans = [self.space.plan(self.kept - {unit}) for unit in order]
             self.experiment.whole.measure_all(plans, lambda _plan: self._progress.step("a layer put back"))
-        while waiting:
-            unit = waiting.pop(0)
-            smaller = self.kept - {unit}
-            (name,) = self._names([unit])[:1]
-            loss = self._loss(smaller, f"'{name}' put back")
-            if loss <= aim and self.proposal.most is None and self.space.cost(smaller) <= self.space.cost(self.kept):
-                self.kept = self.holding = smaller
-                dropped.append(unit)
-                waiting = sorted({*waiting, *self.put_back}, key=lambda unit: (loss_in_emulation(unit), unit))
-                self.put_back = {}
-            else:
-                self.put_back[unit] = PutBack(loss, OWN, inputs if self.accuracy is None else None)
+        dropped, beside = list[int](), dict[int, Kept]()
+        while stale := [unit for unit in order if unit in self.kept and beside.get(unit) != self.kept]:
+            for unit in stale:
+                (name,) = self._names([unit])[:1]
+                loss = self._loss(self.kept - {unit}, f"'{name}' put back")
+                slower = self.space.cost(self.kept - {unit}) > self.space.cost(self.kept)
+                if loss <= aim and not slower and self.proposal.most is None:
+                    self.kept = self.holding = self.kept - {unit}
+                    dropped.append(unit)
+                else:
+                    self.put_back[unit], beside[unit] = PutBack(loss, OWN, inputs), self.kept
         if dropped:
             names = self._names(dropped)
             text = f"the emulation needs {listed(names, _NAMED)} in high precision, {self.engine} does not"
             self.lines.append(Line(NOT_NEEDED, f"{text}.", tuple(names)))
+
+    def _loss_in_emulation(self, unit: int) -> float:
+        """Returns the loss of the emulation's recipe with a unit put back; infinite for a unit that is not in it."""
+        back = self.proposal.recipe.taken_back.get(unit)
+        return math.inf if back is None or back.loss is None else back.loss
+
+    def _needed(self) -> list[int]:
+        """Returns the units to put back: not those that the emulation keeps for a reserve, nor those it grew by."""
+        units = [unit for unit in self.kept - self.grown if self._loss_in_emulation(unit) > self.budget]
+        return sorted(units, key=lambda unit: (self._loss_in_emulation(unit), unit))
 
     # Refused layers
 

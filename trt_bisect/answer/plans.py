@@ -105,7 +105,7 @@ class AnswerPlans:
         return self._session is not None
 
     def price(self, plan: PrecisionPlan) -> float:
-        """Returns the share of the low precision's gain in speed that a plan gives up."""
+        """Returns the share of the low precision's speedup over FP16 that a plan gives up."""
         if self.price_of is not None:
             return self.price_of(plan)
         return sum(by.get(plan.precisions[k], 0.0) for k, by in self.costs.items())

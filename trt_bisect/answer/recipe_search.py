@@ -54,8 +54,8 @@ ALONE = 2
 """The number of inputs on which each unit is measured alone."""
 WORTH = {QUICK: 0.05, DEFAULT: 0.002, THOROUGH: 0.0002}
 """By effort, the least expected saving that is worth a plan, as a share of the price of the best set."""
-WORTH_AT_LEAST = 2e-4
-"""The same, as a share of INT8's gain in speed, times the ratio of the effort to the default."""
+WORTH_AT_LEAST = 6e-4
+"""The same, as a share of INT8's speedup over FP16, times the ratio of the effort to the default."""
 SWEEPS = {QUICK: 1.0, DEFAULT: 2.0, THOROUGH: math.inf}
 """By effort, the single inferences that a search may take, as a multiple of the units and the inputs given."""
 LEAST_ALLOWED = 400

@@ -54,6 +54,7 @@ from trt_bisect.report.answer import (
     Move,
     PlanFigures,
 )
+from trt_bisect.report.choices import LEAST_GAIN
 from trt_bisect.report.model import Report
 from trt_bisect.report.precision_check import obedience_doubts, ran_low
 from trt_bisect.support.text import REFUSED, Line, Note, counted, percent
@@ -80,7 +81,6 @@ class EngineResult:
         proposal: the answer of the emulation.
         engine: the name of the engine.
         base: the trial with no layer low.
-        fp16: the trial with all layers in FP16; None if it was not built.
         builds: the number of engines built.
         kernels: the units of the recipe that the engine computes otherwise than its file says.
         lines: what contradicts the emulation.
@@ -89,7 +89,6 @@ class EngineResult:
     proposal: Answer
     engine: str
     base: Trial
-    fp16: Trial | None
     builds: int
     kernels: Kept
     lines: tuple[Line, ...]
@@ -110,10 +109,10 @@ class Answer:
         unseen: the recipe on unseen inputs; None without such inputs. Where an accuracy decides, it is a similarity.
         followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
-        half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
         in_fp16: the recipe with its layers in FP16; None where it was not measured.
         in_fp32: the recipe with its layers in FP32, where some are in FP16; None where it was not measured.
         around_fp16: the recipe with FP16 in place of FP32 everywhere; None where it was not measured.
+        fp16: the trial of the network in FP16 on all inputs; None where FP16 is the low precision, or it does not run.
         dear: the layers that make most of the recipe's cost.
         not_done: what was not done because the search was stopped, a clause each; empty if it came to its end.
         most: the largest cost allowed; None without a budget.
@@ -137,10 +136,10 @@ class Answer:
     unseen_inputs: GivenInputs | None = None
     followers: Trial | None = None
     plain: Trial | None = None
-    half_gain: PlanFigures | None = None
     in_fp16: PlanFigures | None = None
     in_fp32: PlanFigures | None = None
     around_fp16: PlanFigures | None = None
+    fp16: Trial | None = None
     dear: tuple[DearLayer, ...] = ()
     not_done: tuple[str, ...] = ()
     most: float | None = None
@@ -242,6 +241,14 @@ def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> S
         fixed=dict(options.shapes or {}),
         kept=report.recipe.high,
     )
+
+
+def cost_of(answer: Answer) -> float:
+    """Returns the price of a recipe: by engines' times, where INT8 was faster than FP16, else as the search had it."""
+    times = {plan: timed.median_ms for plan, timed in (latencies_of(answer) or {}).items() if timed is not None}
+    if not {"fp16", "int8", "recipe"} <= times.keys() or times["int8"] > (1.0 - LEAST_GAIN) * times["fp16"]:
+        return answer.recipe.cost
+    return max((times["recipe"] - times["int8"]) / (times["fp16"] - times["int8"]), 0.0)
 
 
 def _noise_of(answer: Answer) -> tuple[float, float]:
@@ -497,14 +504,13 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         judged=answer.judged,
         given=_held(rule, answer.restored, answer.inputs.given, answer.inputs.told),
         unseen=unseen,
-        cost=recipe.cost,
+        cost=cost_of(answer),
         calibrators=tuple(_row(rule, answer.emulated.of_user, row) for row in of_user.tried),
         equals=tuple(_names(replace(recipe, kept=kept)) for kept in recipe.equals),
         settings={setting: similarity_of(rule, loss) for setting, loss in settings.items()},
         aim=recipe.aim,
         margin=recipe.reserve,
         cheapest=None if recipe.cheapest is None else _of_cheapest(recipe.cheapest),
-        half_gain=answer.half_gain,
         in_fp16=answer.in_fp16,
         in_fp32=answer.in_fp32,
         around_fp16=answer.around_fp16,
@@ -536,7 +542,6 @@ def _on_engines(answer: Answer) -> EngineFacts | None:
         engine=engines.engine,
         builds=engines.builds,
         base=rule.similarity(engines.base),
-        fp16=None if engines.fp16 is None else rule.similarity(engines.fp16),
         int8_emulated=rule.similarity(proposal.of_user.full),
         recipe_emulated=rule.similarity(proposal.restored),
         apart_int8=answer.full.apart,
@@ -599,11 +604,10 @@ def obedience(answer: Answer) -> tuple[str, ...]:
 
 def latencies_of(answer: Answer) -> Latencies | None:
     """Returns the latencies that engines had; None where the emulation decides."""
-    engines = answer.engines
+    engines, fp16 = answer.engines, answer.fp16
     if engines is None:
         return None
     in_fp32 = answer.experiment.network.base_type is None
-    fp16 = engines.fp16
     return {
         "fp32": engines.base.latency if in_fp32 else None,
         "fp16": None if fp16 is None else fp16.latency,

@@ -5,6 +5,7 @@ Every plan is the deployed one, measured on all inputs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -16,6 +17,7 @@ from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.tasks.task import NEARBY
 from trt_bisect.answer.plans import AnswerInputs, AnswerPlans, noise_losses
 from trt_bisect.answer.validation import Recipe, check
+from trt_bisect.builder.engines import choose_engine
 from trt_bisect.builder.inspector import kernels_of
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
@@ -23,22 +25,23 @@ from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.speed import measure_times
-from trt_bisect.model.cost import Costs, TimePrices, shares, times_by_macs, times_from_csv
+from trt_bisect.model.cost import Costs, TimePrices, instead_of, shares, times_by_macs, times_from_csv
 from trt_bisect.model.observe import facts_for
 from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED, RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import PredictedTimes
-from trt_bisect.support.progress import Progress, usual_search
+from trt_bisect.report.choices import LEAST_GAIN
+from trt_bisect.support.progress import usual_search
 from trt_bisect.support.text import duration
 
 Units = tuple[tuple[int, ...], ...]
 Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
-DEAR_RECIPE = 0.1
+DEAR_RECIPE = 0.3
 """A recipe that costs more is expensive: the layers that make most of its price are named."""
 PROMISING = (Calibrator("entropy"), Calibrator("mse"), Calibrator("percentile", 99.99))
 """The calibrators with which a recipe is searched, besides the first: one of them is cheapest as a rule."""
-CHEAP_RECIPE = 0.05
+CHEAP_RECIPE = 0.15
 """A recipe that costs no more is not made cheaper by other scales for single tensors, nor by a changed network."""
 FEW_LAYERS = 4
 """A recipe of so few layers stands, whatever it costs: it names what is to blame, which can be mended at its cause."""
@@ -58,6 +61,8 @@ _SHORT = 5.0
 """A search of fewer seconds is not forecast."""
 _DEAREST = 3
 """The kernels that a report names as those that take longest."""
+_TELLING, _MOSTLY = 0.05, 0.5
+"""The shares of full INT8's time from which changes of type, and the starts of kernels, are a reason."""
 _SAME_SCALE = 1e-3
 """Scales that are no further apart, relatively, are the same."""
 
@@ -70,8 +75,8 @@ class CalibratorTried:
         loss: the largest loss of full INT8 on the inputs that were run; None if it cannot be run.
         inputs: the number of the inputs that were run.
         meets: full INT8 meets the budget on all inputs.
-        cost: the cost of the first recipe found with these ranges, a share of INT8's gain in speed; None if it was not
-            searched, or given up because it would cost more than another.
+        cost: the cost of the first recipe found with them, a share of INT8's speedup; None if it was not searched,
+            or given up because it would cost more than another.
         kept: the units of that recipe.
         mean: its mean loss over the judged inputs, which decides between recipes that cost about the same.
         confirmed: full INT8 passes in all settings, without a doubt, and on held-out inputs too; None if that was not
@@ -88,9 +93,7 @@ class CalibratorTried:
     confirmed: bool | None = None
 
 
-def layer_costs(
-    options: RunOptions, experiment: Experiment, progress: Progress, prices: TimePrices | None = None
-) -> Costs:
+def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, prices: TimePrices | None = None) -> Costs:
     """Returns what each layer costs in each higher precision; ``--cost`` and ``--gpu`` say how its time is known.
 
     Args:
@@ -100,31 +103,32 @@ def layer_costs(
         BadInput: the engine does not time layers, or the file cannot be used.
     """
     network, cost = experiment.network, options.priced_by
-    low, base = network.low.precision, options.gain_over(network)
+    low = network.low.precision
     if cost == MACS:
-        return shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), low, base)
+        return shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), low)
     if options.by_time and prices is not None:
         return prices.layers((Precision.FP32, Precision.FP16, Precision.BF16))
-    needed = {base, options.high_precision, *((Precision.FP16,) if options.precision == MIXED else ())}
+    needed = {instead_of(low), options.high_precision, *((Precision.FP16,) if options.precision == MIXED else ())}
     if cost == MEASURED_TIME:
-        progress.stage("Timing the layers", None)
+        setup.progress.stage("Timing the layers", None)
         high = {Precision.FP32, Precision.FP16, *needed} - {low}
-        return shares(measure_times(experiment.builder, network, high, experiment.feeds[0]), low, base)
+        builder = setup.builder_for(network, choose_engine(options.engine), experiment.ranges, experiment.feeds)
+        return shares(measure_times(builder, network, high, experiment.feeds[0]), low)
     times = times_from_csv(Path(cost), network)
     for k, by in times.items():
         for precision in needed - by.keys():
             raise BadInput(
                 f"'{cost}' has no time of layer '{network.layers[k].name}' in {precision}.",
-                f"Add a column {precision}, or use --precision fp32 and --base fp32.",
+                f"Add a column {precision}: prices are against {instead_of(low).upper()}.",
             )
-    return shares(times, low, base)
+    return shares(times, low)
 
 
 def time_prices(options: RunOptions, experiment: Experiment, user: Experiment | None = None) -> TimePrices | None:
     """Returns the prices by predicted time; None if no GPU was named and none of the table is in the machine.
 
     Args:
-        user: has the user's network, where the other is a changed one: the gain in speed is that of the user's.
+        user: has the user's network, where the other is a changed one: the speedup is that of the user's.
 
     Raises:
         BadInput: a profile cannot be used.
@@ -134,8 +138,7 @@ def time_prices(options: RunOptions, experiment: Experiment, user: Experiment | 
         return None
     profile = kernels_of(network, options.profile) if options.profile is not None else ()
     beside = None if user is None else time_prices(options, user)
-    facts, base = facts_for(network, experiment.feeds[0]), options.gain_over(network)
-    return TimePrices(network, facts, gpu, base, profile, beside)
+    return TimePrices(network, facts_for(network, experiment.feeds[0]), gpu, profile, beside)
 
 
 def answer_plans(
@@ -153,7 +156,7 @@ def answer_plans(
         plans = AnswerPlans(setup, options, experiment, inputs, user.costs, price_of=user.price_of)
     else:
         prices = time_prices(options, experiment, None if user is None else user.experiment)
-        costs = layer_costs(options, experiment, setup.progress, prices)
+        costs = layer_costs(setup, options, experiment, prices)
         by_plan = prices.price if prices is not None and prices.prices_plans and options.by_time else None
         plans = AnswerPlans(setup, options, experiment, inputs, costs, price_of=by_plan)
     if user is not None:
@@ -169,6 +172,26 @@ def predicted_times(options: RunOptions, experiment: Experiment, recipe: Precisi
     plans = {"fp32": prices.in_all(Precision.FP32), "fp16": prices.in_all(Precision.FP16), "int8": prices.full}
     times = {name: prices.predicted(plan) for name, plan in {**plans, "recipe": recipe}.items()}
     return PredictedTimes(prices.gpu.name, times, prices.dearest(recipe, _DEAREST), prices.added_reformats(recipe))
+
+
+def foreseen_times(options: RunOptions, experiment: Experiment) -> str:
+    """Returns the predicted times of FP16 and full INT8, and why INT8 is no faster if so; empty without a GPU."""
+    prices, low = time_prices(options, experiment), experiment.network.low
+    other = instead_of(low.precision)
+    if prices is None:
+        return ""
+    floats, full = prices.in_all(other), prices.full
+    slow, fast = prices.predicted(floats).ms, prices.predicted(full).ms
+    text = f"Predicted on {prices.gpu.name}: {other.upper()} {slow:.3g} ms, full {low.title} {fast:.3g} ms"
+    if fast <= (1.0 - LEAST_GAIN) * slow:
+        return text
+    reformats = math.fsum(kernel.ms for kernel in prices.added_reformats(full, floats))
+    starts = prices.starts(full)
+    reasons = [f"changes of type and layout add {reformats:.3g} ms"] if reformats > _TELLING * fast else []
+    if starts > _MOSTLY * fast:
+        reasons.append(f"starting kernels takes {starts:.3g} ms of it")
+    why = f": {' and '.join(reasons)}" if reasons else ""
+    return f"{text}. {low.title} is not predicted to be faster than {other.upper()}{why}"
 
 
 def make_space(plans: AnswerPlans) -> Space:

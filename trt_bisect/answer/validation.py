@@ -104,7 +104,7 @@ class Recipe:
 
     @property
     def cost(self) -> float:
-        """The share of the low precision's gain in speed that it gives up."""
+        """The share of the low precision's speedup over FP16 that it gives up."""
         return self.space.cost(self.kept)
 
     @property

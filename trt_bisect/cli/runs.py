@@ -18,6 +18,7 @@ from trt_bisect.errors import BadInput, install
 from trt_bisect.options.concerns import EXPLAIN_FULL, RESULTS, RunOptions
 from trt_bisect.options.declare import FLAT, panel
 from trt_bisect.options.kinds import FILE, PLACE, PLACES, SWITCH, whole
+from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
     from socket import socket
@@ -61,7 +62,7 @@ def run_command(
     if screen is None:
         return report.exit_code
     if all_layers and report.explanation is not None:
-        print_advice(report.explanation, report.metric, screen)
+        print_advice(report.explanation, report.metric, screen, Precision(report.low))
     if options.explain == EXPLAIN_FULL and report.explanation is not None:
         print_explained_tensors(report.explanation, report.low, screen, top=0 if all_layers else TENSORS_UP_TO)
     screen.print(

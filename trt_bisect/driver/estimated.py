@@ -63,7 +63,7 @@ LEAST_CHANCE = 0.01
 SMALL = 5
 SWAPS = 2000
 """Units are exchanged one for one where there are at most so many such pairs."""
-EACH = 1e-3
+EACH = 3e-3
 """The part of the price of each unit that stays high: it changes types twice, and a short list names the culprits."""
 
 

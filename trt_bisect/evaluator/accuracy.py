@@ -267,22 +267,27 @@ class AccuracyEvaluator:
 
     def known(self, plan: PrecisionPlan) -> Trial | None:
         """Returns the trial of a plan; None if it was not measured yet."""
-        return self._store.find(self._key(self._whole.canonical(plan)))
+        canonical = self._whole.canonical(plan)
+        return self._whole.store_of(canonical).find(self._key(canonical))
 
     def measure(self, plan: PrecisionPlan) -> Trial:
         """Returns the trial of a plan; its output ``accuracy`` holds the figure."""
-        plan = self._whole.canonical(plan)
-        trial = self.known(plan)
+        return self.measure_as_is(self._whole.canonical(plan))
+
+    def measure_as_is(self, plan: PrecisionPlan) -> Trial:
+        """Returns the trial of a plan whose unquantized layers stay in the precision that the plan gives them."""
+        store = self._whole.store_of(plan)
+        trial = store.find(self._key(plan))
         if trial is None:
             trial = self._tried(self._key(plan), lambda: self._whole.builder.build(plan))
-            self._store.keep(trial)
+            store.keep(trial)
         return trial
 
     def measure_open(self, plan: PrecisionPlan, engine: Engine) -> None:
         """Measures a plan on its engine, which is open and stays so; raises TrialFailed if an inference fails."""
         values, count = self._of_engine(engine)
         trial = Trial(self._key(plan), MEASURED, ran=dict(engine.ran), inferences=count, builds=0)
-        self._store.keep(trial.judged({ACCURACY: OutputFigures(values)}))
+        self._whole.store_of(plan).keep(trial.judged({ACCURACY: OutputFigures(values)}))
 
     def _key(self, plan: PrecisionPlan) -> str:
         return TrialKey(plan.key(), self._measured_in).text

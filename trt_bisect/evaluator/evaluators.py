@@ -75,6 +75,10 @@ class RebuildEvaluator:
             self._canonical[plan] = self.network.in_base(plan, self.high)
         return self._canonical[plan]
 
+    def store_of(self, _plan: PrecisionPlan) -> TrialStore:
+        """Returns the store that holds the trials of a plan."""
+        return self.store
+
     def measure(self, plan: PrecisionPlan) -> Trial:
         """Returns the trial of ``plan``, from the store if it is there. A failure is an outcome, not an error."""
         plan = self.canonical(plan)
@@ -148,6 +152,7 @@ class EngineEvaluator(RebuildEvaluator):
         held_out: Sequence[Feeds],
         judge: EngineJudge,
         store: TrialStore,
+        unscaled: TrialStore,
         high: Precision,
         pool: WorkerPool | None,
         memory: int,
@@ -157,11 +162,13 @@ class EngineEvaluator(RebuildEvaluator):
         Args:
             given: the inputs that are judged together.
             held_out: the inputs that are judged apart from these.
+            unscaled: holds the trials of plans with no layer low, which are the same with other scales.
             memory: bytes of outputs that stay in memory until they are judged.
         """
         super().__init__(network, builder, [*given, *held_out], judge.given, store, high, pool)
         self.further: Callable[[PrecisionPlan, Engine], None] = lambda _plan, _engine: None
         self._given = len(given)
+        self._unscaled = unscaled
         self._judge = judge
         self._memory = memory
 
@@ -171,7 +178,7 @@ class EngineEvaluator(RebuildEvaluator):
 
     def measure_as_is(self, plan: PrecisionPlan) -> Trial:
         """Returns the trial of a plan whose unquantized layers stay in the precision that the plan gives them."""
-        trial = self.store.find(plan.key())
+        trial = self.store_of(plan).find(plan.key())
         if trial is not None:
             return trial
         with Spill(self._memory) as spill:
@@ -179,22 +186,26 @@ class EngineEvaluator(RebuildEvaluator):
                 attempt(plan, self.builder, self.inputs, timed=True, keep=spill.kept, further=self.further)
             )
 
+    def store_of(self, plan: PrecisionPlan) -> TrialStore:
+        """Returns the store that holds the trials of a plan."""
+        return self.store if plan.lowered else self._unscaled
+
     def held_out(self, plan: PrecisionPlan) -> Trial | None:
         """Returns the trial of a plan that was measured on the held-out inputs; None without such inputs."""
-        return self.store.find(self._held_out_key(self.canonical(plan)))
+        return self.store_of(plan).find(self._held_out_key(self.canonical(plan)))
 
     def _held_out_key(self, plan: PrecisionPlan) -> str:
         return TrialKey(plan.key(), HELD_OUT).text
 
     def _kept(self, attempted: Attempt) -> Trial:
-        plan, trial = attempted.plan, attempted.trial
+        plan, trial, store = attempted.plan, attempted.trial, self.store_of(attempted.plan)
         given, held_out = attempted.outputs[: self._given], attempted.outputs[self._given :]
         if held_out:
             of_held_out = Trial(self._held_out_key(plan), MEASURED, ran=trial.ran, builds=0)
-            self.store.keep(of_held_out.judged(self._judge.held_out(held_out)))
+            store.keep(of_held_out.judged(self._judge.held_out(held_out)))
         if not trial.failed:
             trial = replace(trial, apart=self._judge.apart(plan, given)).judged(self._judge.given(given))
-        self.store.keep(trial)
+        store.keep(trial)
         return trial
 
 

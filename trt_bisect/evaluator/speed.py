@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from trt_bisect.builder.base import Builder, Latency
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.cost import Times
 from trt_bisect.model.network import Network
-from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.precision import Precision
 
 _OTHER_COSTS = "Give --cost macs, or a CSV of times."
 Latencies = Mapping[str, Latency | None]
 """By plan, ``fp32``, ``fp16``, ``int8`` and ``recipe``; None if it could not be built or run."""
-
-
-def _all_in(network: Network, precision: Precision) -> PrecisionPlan:
-    """The plan with every layer in one precision, but those that the user fixed."""
-    return replace(network, base=precision).plan((), precision)
 
 
 def layer_times(timed: Latency, network: Network) -> dict[int, float]:
@@ -44,7 +38,7 @@ def measure_times(builder: Builder, network: Network, high: Iterable[Precision],
         BadInput: the arithmetic is emulated, or an engine does not run or reports no layer times.
     """
     low = {network.low.precision: network.free_plan(network.quantizable)}
-    plans = {**low, **{p: _all_in(network, p) for p in high}}
+    plans = {**low, **{p: network.all_in(p) for p in high}}
     by_precision = {}
     for precision, plan in plans.items():
         try:

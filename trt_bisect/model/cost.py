@@ -1,8 +1,10 @@
 """The cost of layers and plans: in multiply-adds, in measured times, or as a price in predicted time.
 
-A price is a share of the low precision's gain in speed: the plan with all layers low costs 0, the one in the base 1.
-The price of a layer is that of the plan in which it alone is high, with the reformats that it brings. The price of a
-plan is that of its own engine: two neighbours share reformats, so that a plan can cost less than its layers do.
+A price is the share of INT8's speedup over FP16 that a plan gives up: full INT8 costs 0, the network in FP16, which
+needs no scales, costs 1, and what is slower than FP16 costs more. Where FP16 or BF16 is the low precision itself, the
+speedup is that over FP32 (``instead_of``). The price of a layer is that of the plan in which it alone is high, with the
+reformats that it brings. The price of a plan is that of its own engine: two neighbours share reformats, so that a plan
+can cost less than its layers do.
 
 **A profile** of an engine of the network corrects the model. A kernel of a plan takes its predicted time, times the
 ratio of measured to predicted time of the engine's kernels with the same layers. In another precision than the engine's
@@ -64,7 +66,7 @@ from functools import cached_property
 from pathlib import Path
 
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.model.gpu_time import BYTES, Gpu, Kernel, Kind, Predicted, Product, ranged, seconds
+from trt_bisect.model.gpu_time import BYTES, Gpu, Kernel, Kind, Predicted, Product, ranged, seconds, start_of
 from trt_bisect.model.layers import CONVOLUTIONS, POINTWISE, Layer, TensorFacts, attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import FLOAT_TYPES
@@ -73,7 +75,7 @@ from trt_bisect.precision import Precision, PrecisionPlan
 Times = Mapping[int, Mapping[Precision, float]]
 """The time of each layer in each precision, by layer index, in any unit."""
 Costs = Mapping[int, Mapping[Precision, float]]
-"""By layer index and high precision, the share of the low precision's gain in speed that is given up."""
+"""By layer index and high precision, the share of the low precision's speedup that is given up."""
 UNITS = {Precision.INT8: 1.0, Precision.FP8: 1.0, Precision.FP16: 2.0, Precision.BF16: 2.0, Precision.FP32: 4.0}
 """The time of a multiply-add in units of an INT8 one: dense tensor cores do twice as many in FP16 as in TF32, and twice
 as many again in INT8. Source: NVIDIA A100 datasheet, 156 TFLOPS, 312 TFLOPS and 624 TOPS; for FP8 the H100 datasheet,
@@ -103,15 +105,19 @@ def times_by_macs(network: Network, facts: TensorFacts) -> Times:
     return {k: {precision: count * units for precision, units in UNITS.items()} for k, count in work.items()}
 
 
-def shares(
-    times: Times, low: Precision = Precision.INT8, base: Precision | None = None
-) -> dict[int, dict[Precision, float]]:
-    """The share of a low precision's gain in speed that is lost in a higher one, by layer and higher precision.
+def instead_of(low: Precision) -> Precision:
+    """Returns the precision that users would ship instead of a low one: FP16, and FP32 instead of FP16 and BF16."""
+    return Precision.FP32 if low in FLOAT_TYPES else Precision.FP16
 
-    The gain is that over the base, FP32 where there is none: all layers in it lose 1, all low ones lose 0. On a base in
-    FP16 all layers in FP32 lose 3, by multiply-adds. A layer that is no faster in the low one loses ``NEARLY_FREE``.
+
+def shares(times: Times, low: Precision = Precision.INT8) -> dict[int, dict[Precision, float]]:
+    """Returns the share of a low precision's speedup that is lost in a higher one, by layer and higher precision.
+
+    The speedup is that over ``instead_of(low)``: all layers in it lose 1, all low ones lose 0. All layers in FP32 lose
+    3 instead of INT8, by multiply-adds. A layer that is no faster in the low one loses ``NEARLY_FREE``.
     """
-    gain = sum(max(by[base or Precision.FP32] - by[low], 0.0) for by in times.values()) or 1.0
+    other = instead_of(low)
+    gain = sum(max(by[other] - by[low], 0.0) for by in times.values()) or 1.0
     return {
         k: {p: max((time - by[low]) / gain, NEARLY_FREE) for p, time in by.items() if p is not low}
         for k, by in times.items()
@@ -526,9 +532,8 @@ class TimePrices:
 
     Args:
         gpu: the GPU; the engines of a recipe are built with TF32 off.
-        base: the precision over which the gain in speed is counted.
         profile: the kernels of an engine of the network that was measured on the GPU, and the seconds of each.
-        user: the prices of the user's network, where this is a changed one: the gain in speed is that of the user's.
+        user: the prices of the user's network, where this is a changed one: the speedup is that of the user's.
     """
 
     def __init__(
@@ -536,14 +541,13 @@ class TimePrices:
         network: Network,
         facts: TensorFacts,
         gpu: Gpu,
-        base: Precision,
         profile: Sequence[tuple[Kernel, float]] = (),
         user: TimePrices | None = None,
     ) -> None:
         without_tf32 = dict(gpu.tera)
         without_tf32.pop(Precision.FP32, None)
         self.network, self.gpu = network, replace(gpu, tera=without_tf32)
-        self._base, self._profile = base, profile
+        self._profile = profile
         self._user = user or self
         self.engine = EngineModel(network, facts)
         self.full = network.free_plan(network.quantizable)
@@ -582,14 +586,14 @@ class TimePrices:
     @cached_property
     def _gain(self) -> float:
         least = self.seconds(self.full)
-        return max(self.seconds(self.in_all(self._base)) - least, _NO_GAIN * least)
+        return max(self.seconds(self.in_all(instead_of(self.network.low.precision))) - least, _NO_GAIN * least)
 
     def _over(self, plan: PrecisionPlan, other: TimePrices) -> float:
         """The time of a plan beyond that of another's full low precision, in shares of the user's gain; at least 0."""
         return max((self.seconds(plan) - other.seconds(other.full)) / self._user._gain, 0.0)
 
     def price(self, plan: PrecisionPlan) -> float:
-        """The share of the gain in speed that a plan gives up; 0 for a plan that is predicted to be no slower."""
+        """The share of the speedup that a plan gives up; 0 for one that is predicted to be as fast as full INT8."""
         return self._over(plan, self._user)
 
     @property
@@ -630,10 +634,14 @@ class TimePrices:
         timed = [TimedKernel(kernel.name, self._seconds_of(kernel) * 1e3) for kernel in self.engine.kernels(plan)]
         return tuple(sorted(timed, key=lambda kernel: -kernel.ms)[:count])
 
-    def added_reformats(self, plan: PrecisionPlan) -> tuple[TimedKernel, ...]:
-        """The reformats of a plan that the one with all layers low does not have."""
+    def starts(self, plan: PrecisionPlan) -> float:
+        """The milliseconds that a plan takes to start its kernels."""
+        return math.fsum(1e3 * start_of(kernel, self.gpu) for kernel in self.engine.kernels(plan))
+
+    def added_reformats(self, plan: PrecisionPlan, than: PrecisionPlan | None = None) -> tuple[TimedKernel, ...]:
+        """The reformats of a plan that another one does not have; that with all layers low if left out."""
         before, after = (
             {kernel.name: kernel for kernel in self.engine.kernels(compared) if kernel.kind is Kind.REFORMAT}
-            for compared in (self.full, plan)
+            for compared in (than or self.full, plan)
         )
         return tuple(TimedKernel(name, self._seconds_of(after[name]) * 1e3) for name in after if name not in before)

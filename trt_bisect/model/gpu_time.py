@@ -270,10 +270,17 @@ def seconds(kernel: Kernel, gpu: Gpu, fit: Fit = FIT) -> float:
     """Returns the predicted time of a kernel on a GPU."""
     if kernel.kind is Kind.NOTHING:
         return 0.0
-    launch = fit.launch * (GPUS["A100"].clock / gpu.clock if kernel.kind in _SIMPLE else 1.0)
     moving = kernel.moved / (gpu.bandwidth * 1e9 * fit.memory * (fit.narrow if kernel.is_narrow else 1.0))
     computing = _computing(kernel.product, gpu, fit) if kernel.product else 0.0
-    return launch * 1e-6 + math.hypot(moving, computing)
+    return start_of(kernel, gpu, fit) + math.hypot(moving, computing)
+
+
+def start_of(kernel: Kernel, gpu: Gpu, fit: Fit = FIT) -> float:
+    """Returns the seconds that it takes to start a kernel."""
+    if kernel.kind is Kind.NOTHING:
+        return 0.0
+    slower = GPUS["A100"].clock / gpu.clock if kernel.kind in _SIMPLE else 1.0
+    return 1e-6 * fit.launch * slower
 
 
 def _computing(product: Product, gpu: Gpu, fit: Fit) -> float:

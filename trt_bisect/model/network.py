@@ -163,6 +163,11 @@ class Network:
         """Returns the plan with the ``chosen`` layers low and the others high, whatever the user fixed."""
         return low_set(len(self.layers), chosen, high, self.low.precision)
 
+    def all_in(self, precision: Precision) -> PrecisionPlan:
+        """Returns the plan with every layer in one float precision, but those that the user fixed."""
+        free = tuple(replace(layer, fixed=None) if layer.refused else layer for layer in self.layers)
+        return replace(self, base=precision, layers=free).plan((), precision)
+
     def full(self, high: Precision) -> PrecisionPlan:
         """Returns the plan with every quantizable layer low that the user did not fix in another precision."""
         return self.plan(self.movable, high)

@@ -21,7 +21,6 @@ from trt_bisect.support.machine import MEMORY
 if TYPE_CHECKING:
     from trt_bisect.analyzer.tasks.task import AskedTask
     from trt_bisect.builder.base import BuildOptions
-    from trt_bisect.model.network import Network
     from trt_bisect.model.quantizer import LowPrecision
 
 AUTO: Final = "auto"
@@ -469,15 +468,6 @@ class MeasuringOptions(
         """The precision of what is neither low nor kept out of the low one."""
         return Precision(self.base or self.precision or Precision.FP32)
 
-    def gain_over(self, network: "Network") -> Precision:
-        """Returns the precision over which the low one's gain in speed is counted, of which prices are shares.
-
-        It is ``--base``, else that of a file which is not in float32, else FP32. The base that ``--precision`` alone
-        brings along changes no price: the same plan costs the same however it was asked for.
-        """
-        is_implied = not self.base and network.base == self.base_precision
-        return Precision.FP32 if is_implied else network.base or Precision.FP32
-
     def build_options(self) -> "BuildOptions":
         """The options as builders take them."""
         from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
@@ -516,7 +506,7 @@ class RunOptions(MeasuringOptions):
         trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
         labels: Measure the accuracy with the classes, boxes (COCO JSON, YOLO txt), masks (PNG) or texts of --dataset.
         accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
-        budget: Find the most accurate plan that gives up at most this share of INT8's speed-up: 5%.
+        budget: Find the most accurate plan that gives up at most this share of INT8's speedup over FP16: 5%.
         drop: Find the cheapest plan that loses at most this accuracy: 0.01, 1% of FP32's, mlperf99. Needs --labels,
             --accuracy.
         front: Measure the front of accuracy against cost.
@@ -618,7 +608,7 @@ class RunOptions(MeasuringOptions):
 
     @property
     def most(self) -> float | None:
-        """The largest cost of a recipe, a share of INT8's gain in speed; None without a budget."""
+        """The largest cost of a recipe, a share of INT8's speedup over FP16; None without a budget."""
         return None if self.budget is None else float(self.budget)
 
     def least_accuracy(self, reference: float) -> float:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision
-from trt_bisect.recipe.files import CACHE, POLYGRAPHY as SCRIPT, network_file, recipe_commands
-from trt_bisect.recipe.trtexec import Build, calibrated, engine_flags, polygraphy_command
+from trt_bisect.recipe.files import CACHE, FP16_NETWORK, POLYGRAPHY as SCRIPT, network_file, recipe_commands
+from trt_bisect.recipe.trtexec import Build, calibrated, engine_flags, polygraphy_command, strong_command
 
 Options = Mapping[str, tuple[str, ...]]
 """By flag, such as ``--samples``, the values that it is given one after the other; an empty tuple for a switch."""
@@ -172,6 +172,19 @@ def using_recipe(setting: Setting, typing: str) -> Command:
     """Returns the command that builds the recipe's engine: weakly typed if the ``typing`` is ``weak``."""
     commands = _recipe(setting)
     return commands[-1] if typing == "weak" else commands[0]
+
+
+def using_fp16(setting: Setting, typing: str) -> Command:
+    """Returns the command that builds the network in FP16, from the recipe's file of Casts or weakly typed.
+
+    The user's own file is not built weakly typed where it has Q/DQ pairs: they would make layers INT8.
+    """
+    build = replace(setting.build, precisions=frozenset({Precision.FP16}))
+    tool = RTX if build.target.rtx else TRTEXEC
+    if typing == "weak":
+        network = setting.path("recipe", FP16_NETWORK) if setting.has_pairs else setting.model
+        return Command(tool, shlex.join(["trtexec", f"--onnx={network}", "--fp16", *engine_flags(build)]))
+    return Command(tool, shlex.join(strong_command(build, setting.path("recipe", FP16_NETWORK))))
 
 
 def _recipe(setting: Setting) -> tuple[Command, ...]:

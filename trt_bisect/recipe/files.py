@@ -38,6 +38,7 @@ QDQ_NETWORK = "network.qdq.onnx"
 CACHE = "calibration.cache"
 TRTEXEC = "trtexec.flags"
 POLYGRAPHY = "polygraphy_postprocess.py"
+FP16_NETWORK = "network.fp16.onnx"
 MODELOPT = "modelopt_nodes_to_exclude.json"
 PLAN = "plan.json"
 FLOAT_NETWORK = "network.onnx"
@@ -104,6 +105,7 @@ class RecipeFiles:
         measured: the float network that was measured, for the flags and the script; None where the network came with
             Q/DQ pairs.
         notes: the notes for the report.
+        fp16: the network in FP16, where that is what to ship.
         properties: the properties of the user's file (``metadata_props``): Ultralytics and PaddleOCR read classes and
             characters there.
     """
@@ -115,6 +117,16 @@ class RecipeFiles:
     measured: Network | None = None
     notes: tuple[str, ...] = ()
     network_name: str = QDQ_NETWORK
+    fp16: Written | None = None
+
+    def with_fp16(self, network: Network) -> RecipeFiles:
+        """Returns the files with the network in FP16, where that is what to ship."""
+        written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.all_in(Precision.FP16))
+        build = replace(self.build, precisions=frozenset({Precision.FP16}), weak=False)
+        command = shlex.join(trtexec.strong_command(build, FP16_NETWORK))
+        text = f"\n## FP16\n\nFP16 meets what was asked, and needs no scales:\n\n```\n{command}\n```\n"
+        texts = {**self.texts, README: self.texts.get(README, "") + text}
+        return replace(self, fp16=written, texts=texts)
 
     @property
     def viewed(self) -> tuple[onnx.ModelProto, str]:
@@ -140,6 +152,8 @@ class RecipeFiles:
             for name, text in self.texts.items():
                 (beside / name).write_bytes(text.encode())
             save_model(self._described(self.network.model), self.network.weights, beside / self.network_name)
+            if self.fp16 is not None:
+                save_model(self._described(self.fp16.model), self.fp16.weights, beside / FP16_NETWORK)
             if self.measured is not None:
                 floats = self._described(self.measured.for_parser.skeleton)
                 save_model(floats, self.measured.weights, beside / FLOAT_NETWORK)
@@ -148,7 +162,7 @@ class RecipeFiles:
             written = {path.name for path in beside.iterdir()}
             for name in sorted(written - {PLAN}, reverse=True):
                 (beside / name).replace(folder / name)
-            for name in {*TEXTS, FLOAT_NETWORK, *map(network_file, LOWS)} - written:
+            for name in {*TEXTS, FLOAT_NETWORK, FP16_NETWORK, *map(network_file, LOWS)} - written:
                 (folder / name).unlink(missing_ok=True)
             named()
             (beside / PLAN).replace(folder / PLAN)

@@ -17,12 +17,13 @@ DECIDING = (OFF, OWN, NUDGED)
 """The settings of the engine in which a recipe must meet the threshold."""
 ENGINE_PASSES, KERNEL, DIFFUSE = "engine passes", "wrong kernel", "engine loses more"
 SCALES_DIFFER, NOT_NEEDED, BASE_MISSES = "other scales", "not needed on the engine", "base misses"
+OTHER_CALIBRATOR = "another calibrator"
 """The kinds of lines on what an engine contradicts in the emulation."""
 PLAIN = "ONNX Runtime's INT8 kernels"
 FOLLOWERS = "followers in INT8"
 """Settings that are reported, and do not decide: another arithmetic than TensorRT's; see ``model.layers``."""
 
-AS_CHEAP = 0.01
+AS_CHEAP = 0.03
 """Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
 
 
@@ -37,8 +38,8 @@ class CalibratorRow:
             calibrator; None if it has no figure.
         inputs: the number of these: a calibrator that misses on the first input is not run on others.
         meets: full INT8 meets the threshold on all inputs.
-        cost: the cost of the first recipe found with these ranges, a share of INT8's gain in speed; None if none was
-            searched, or if it was given up because another was cheaper.
+        cost: the cost of the first recipe found with them, a share of INT8's speedup; None if none was searched,
+            or if it was given up because another was cheaper.
         high: the number of layers that this recipe keeps high.
         chosen: these are the run's ranges.
         mean_loss: the mean loss of that recipe over the judged inputs: of recipes that cost about the same, that with
@@ -90,7 +91,7 @@ class PlanFigures:
     """A plan that is not the recipe.
 
     Attributes:
-        cost: a share of INT8's gain in speed.
+        cost: a share of INT8's speedup over FP16.
         high: the names of the layers that it keeps high.
         similarity: the similarity on the worst of all inputs given; None if it has no figure.
     """
@@ -105,7 +106,7 @@ class DearLayer:
     """One of the layers that make most of a recipe's cost.
 
     Attributes:
-        cost: a share of INT8's gain in speed.
+        cost: a share of INT8's speedup over FP16.
         alone: the similarity on the worst input given with this layer low and every other layer high; None if there is
             none.
     """
@@ -123,7 +124,6 @@ class EngineFacts:
         engine: ``tensorrt`` or ``tensorrt-rtx``.
         builds: the number of engines built.
         base: the similarity of the network without INT8; None if it has no figure.
-        fp16: likewise in FP16; None also where it was not built.
         int8_emulated: the similarity of full INT8 in the emulation.
         recipe_emulated: that of the recipe proposed by the emulation.
         apart_int8: the loss of the engine's outputs in full INT8, judged by those of the emulation.
@@ -134,7 +134,6 @@ class EngineFacts:
     engine: str
     builds: int
     base: float | None
-    fp16: float | None
     int8_emulated: float | None
     recipe_emulated: float | None
     apart_int8: float | None
@@ -152,12 +151,11 @@ class AnswerFacts:
         unseen: the recipe on inputs that neither calibration nor search saw; None without such inputs, or as long as
             they are not measured.
         held_out: inputs were held out.
-        cost: the cost of the recipe, a share of INT8's gain in speed.
+        cost: the cost of the recipe, a share of INT8's speedup over FP16.
         calibrators: a row for each calibrator that was tried.
         equals: other sets of layers that cost the same; each meets the threshold too.
         settings: the recipe's worst figure on all inputs, by the setting of the engine that it was measured in;
             ``followers in INT8`` is reported, and does not decide.
-        half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
         in_fp16: the recipe with its layers in FP16 instead of FP32; None where it was not measured.
         in_fp32: the recipe in FP32 that came before that in FP16; None where it was not measured.
         around_fp16: the recipe, or full INT8 if it passes, with FP16 in place of all FP32, as ``--base fp16`` has it;
@@ -196,7 +194,6 @@ class AnswerFacts:
     aim: float | None = None
     margin: float = 0.0
     cheapest: PlanFigures | None = None
-    half_gain: PlanFigures | None = None
     in_fp16: PlanFigures | None = None
     in_fp32: PlanFigures | None = None
     around_fp16: PlanFigures | None = None
@@ -259,7 +256,7 @@ class Goal:
     """The goal of the search for a recipe, beside the threshold.
 
     Attributes:
-        most: the largest share of INT8's gain in speed that the recipe may give up; None without ``--budget``. With
+        most: the largest share of INT8's speedup over FP16 that the recipe may give up; None without ``--budget``. With
             one, the recipe is the most accurate plan found within it.
         drop: the loss of accuracy allowed, as it was given; empty where the similarity decides.
         costs: the source of the costs of layers: ``macs``, ``measured``, ``time on`` a GPU, or a file of times.
@@ -296,6 +293,7 @@ class Accuracies:
     Attributes:
         least: the lowest acceptable accuracy; None where the similarity decides.
         base: with no layer low, where the network's base is FP16 or BF16.
+        fp16: with every layer in FP16; None where FP16 is the low precision.
         also: other figures by plan (``fp32``, ``int8``, ``recipe``) and name, such as ``map50``.
     """
 
@@ -304,6 +302,7 @@ class Accuracies:
     recipe: float | None
     least: float | None = None
     base: float | None = None
+    fp16: float | None = None
     also: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
@@ -322,7 +321,7 @@ class FrontPoint:
         high: the precision of each layer that is not low, by its name.
     """
 
-    cost: Annotated[float, Column("Gives up", "Share of {low}'s gain in speed that the plan gives up", PERCENT, rank=0)]
+    cost: Annotated[float, Column("Gives up", "Share of {low}'s speedup that the plan gives up", PERCENT, rank=0)]
     figure: Annotated[
         float | None,
         Column(

@@ -175,7 +175,7 @@ class Tried:
         calibrator: the one that was tried; None for another remedy.
         high: the number of layers that it leaves high.
         layers: the names of these.
-        cost: the cost of these, a share of INT8's gain in speed.
+        cost: the cost of these, a share of INT8's speedup over FP16.
         confirmed: it holds in all settings of the engine, and nothing speaks against it; None where that was not asked.
         own: it is the run's own recipe.
         cache: the path, in the run folder, of a calibration cache: with ranges that meet the threshold and that no

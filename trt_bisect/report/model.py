@@ -29,6 +29,7 @@ from trt_bisect.report.answer import (
     PredictedTimes,
     RecipeLayers,
 )
+from trt_bisect.report.choices import Choice
 from trt_bisect.report.explanation import (
     DIGITS,
     EXPLANATION,
@@ -110,6 +111,7 @@ class Report(Shown):
         moves: the tensors whose scales are of another calibrator than that of the other tensors.
         front: the plans that no measured plan beats in both cost and figure, and those with a name; empty without
             ``--front``.
+        choices: the plans that a user may ship, side by side; empty as long as nothing was measured.
         latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe``, None for an engine that could not be built; None
             without a GPU.
         predicted: the predicted times of the same plans; None where no GPU is known.
@@ -164,6 +166,7 @@ class Report(Shown):
     goal: Goal = field(default_factory=Goal)
     moves: tuple[Move, ...] = ()
     front: tuple[FrontPoint, ...] = ()
+    choices: tuple[Choice, ...] = ()
     latency: Mapping[str, Latency | None] | None = None
     predicted: PredictedTimes | None = None
     overflows: tuple[Overflow, ...] = ()

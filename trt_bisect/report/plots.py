@@ -13,6 +13,8 @@ import pandas as pd
 
 from trt_bisect.analyzer.metrics import BUILT_IN, FRACTIONS, figure_text, loss_text, threshold_text
 from trt_bisect.errors import BadInput, install
+from trt_bisect.model.cost import instead_of
+from trt_bisect.precision import Precision
 from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.parts import LayerRow
 from trt_bisect.report.summary import FIGURES
@@ -134,6 +136,8 @@ def front(report: Report, *, log: bool = True) -> Figure:
         raise BadInput("The front was not measured.", "Run with front=True, or --front.")
     log = log and report.figure in FRACTIONS
     points = [point for point in report.front if point.figure is not None]
+    low = Precision(report.low)
+    most = max((point.cost for point in points), default=1.0)
     figure = go.Figure(
         go.Scatter(
             x=[100.0 * point.cost for point in points],
@@ -145,7 +149,7 @@ def front(report: Report, *, log: bool = True) -> Figure:
                 "size": [11 if point.names else 6 for point in points],
             },
             text=[", ".join(point.names) for point in points],
-            textposition=["bottom left" if point.cost > 0.5 else "bottom right" for point in points],
+            textposition=["bottom left" if 2.0 * point.cost > most else "bottom right" for point in points],
             customdata=[_front_hover(report, point) for point in points],
             hovertemplate="%{customdata}<extra></extra>",
         )
@@ -153,7 +157,9 @@ def front(report: Report, *, log: bool = True) -> Figure:
     if report.least is not None:
         figure.add_hline(height(report.least, log), line={"dash": "dash", "color": "#17703c"})
     figure.update_layout(hovermode="closest", margin={"t": 30, "b": 40})
-    figure.update_xaxes(title="cost: the share of INT8's gain in speed that is given up, %")
+    figure.update_xaxes(
+        title=f"cost: the share of {low.upper()}'s speedup over {instead_of(low).upper()} that is given up, %"
+    )
     figure.update_yaxes(**axis(report.figure, log))
     return figure
 

@@ -25,11 +25,22 @@ from trt_bisect.driver.search import Findings
 from trt_bisect.driver.search_space import MANY_UNITS, are_many
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
+from trt_bisect.model.cost import instead_of
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
-from trt_bisect.recipe.commands import TRT_BISECT, Setting, calibrating, running, using_recipe
+from trt_bisect.recipe.commands import TRT_BISECT, Setting, calibrating, running, using_fp16, using_recipe
 from trt_bisect.report.advice import CALIBRATOR
-from trt_bisect.report.answer import DECIDING, Accuracies, AnswerFacts, PlanFigures, setting_text
+from trt_bisect.report.answer import DECIDING, DIFFUSE, Accuracies, AnswerFacts, PlanFigures, setting_text
+from trt_bisect.report.choices import (
+    FP16,
+    INT8,
+    RECIPE as RECIPE_PLAN,
+    TOO_DEAR,
+    choice_of,
+    fp16_instead,
+    kept_speed,
+    priced_by,
+)
 from trt_bisect.report.explanation import Tried
 from trt_bisect.report.parts import FAILS, PASSES, UNMEASURED, WITH_DOUBTS, LayerRow, NextStep, spoken
 from trt_bisect.support.text import FITTING_TASK, MEMORY, Line, Note, counted, listed, percent, together
@@ -47,7 +58,7 @@ FASTER = "faster"
 BUDGET = "budget"
 INTEGERS, LENGTHS, SCORES, VARYING = "integers", "rows", "scores", "variation"
 HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe", "ranges", "too expensive"
-PRICE = "price"
+PRICE, FP16_INSTEAD = "price", "ship fp16"
 UNSEEN = "unseen"
 ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
 """The kinds of lines; the line of the verdict itself has the verdict's word. Most begin with their kind in capitals."""
@@ -62,12 +73,12 @@ _BY = {
     NO_ROOM: "a file of the run could not be written",
 }
 LARGEST_STEPS = 5
+_OF_INT8 = ("--low", "--base", "--precision", "--high", "--calibrator")
+"""Options of a search in INT8 that one in FP16 does not repeat."""
 _MOST_HIGH = 20
 """The most layers that a suggested command keeps high by their names."""
 _NAMED = 4
 """The number of layers that a line names; the report has all of them."""
-TOO_DEAR = 0.5
-"""A recipe that gives up more of INT8's gain in speed than this share does not pay."""
 FIGURES = {
     "cosine": "cosine similarity with FP32",
     "sqnr": "SQNR",
@@ -117,7 +128,37 @@ def verdict_lines(
         lines.append(accuracy_line(report.accuracy))
     if report.stopped:
         lines.append(stopped_line(report.stopped, answer.not_done))
+    if why := ships_fp16(report):
+        # What speaks against every figure comes before it.
+        others = [line.kind not in DOUBTING for line in lines]
+        lines.insert(others.index(True), _fp16_line(report, why))
     return tuple(lines)
+
+
+def ships_fp16(report: Report) -> str:
+    """Returns why FP16 is the plan to ship; empty if it is not, or if the user said what INT8 may cost."""
+    if report.goal.most is not None:
+        return ""
+    return fp16_instead(report.choices, Precision(report.low), report.goal.costs)
+
+
+def _fp16_line(report: Report, why: str) -> Line:
+    """Returns the line that says to ship FP16 instead of INT8, and why."""
+    fp16 = choice_of(FP16, report.choices)
+    assert fp16 is not None
+    value = fp16.accuracy if report.goal.drop else fp16.similarity
+    by_input, where = report.by_input.int8, ""
+    if not report.goal.drop and by_input is not None:
+        where = " over all inputs together" if by_input.together else " on the worst input"
+    figure = "" if value is None else f" ({report.text(value)}{where})"
+    return _line(FP16_INSTEAD, f"FP16 meets the {_asked(report)}{figure}, and {why}{_times_from(report, why)}.")
+
+
+def _times_from(report: Report, text: str) -> str:
+    """Returns where the times in a text come from, in parentheses; empty for a text without times."""
+    if " ms" not in text:
+        return ""
+    return " (measured)" if report.latency or report.predicted is None else f" (predicted on {report.predicted.gpu})"
 
 
 def _few_count(figures: ByInput | None) -> str:
@@ -179,12 +220,12 @@ def _on_plans(
         holds += ["No held-out input tested it." if answer.held_out else "No input was held out to test it."]
     moved = listed([move.tensor for move in report.moves], _NAMED)
     scales = [f"Scales of another calibrator for {moved} cost no speed."] if report.moves else []
-    yield _line(RECIPE, " ".join([*holds, _price(report, answer, rule, low), *scales]), recipe.high)
+    yield _line(RECIPE, " ".join([*holds, _price(report, answer, rule), *scales]), recipe.high)
     if report.goal.most is not None:
         yield _best_within(report, restored, low)
         return
     yield from _dear(report, answer, rule, low)
-    yield from _too_dear(answer, low, text)
+    yield from _too_dear(report, answer, low)
 
 
 def _measure(report: Report, rule: Rule, full: Trial) -> str:
@@ -255,8 +296,8 @@ def _best_within(report: Report, restored: str, low: str) -> Line:
     more = f" Without {listed(extra, _NAMED)} in high precision it meets the {_asked(report)} too." if extra else ""
     return _line(
         BUDGET,
-        f"{best} that gives up at most {percent(report.goal.most or 0.0)} of {low}'s "
-        f"gain in speed keeps {layers_high(report)}, measures {restored} and gives up {percent(cost)}.{more}",
+        f"{best} that gives up at most {percent(report.goal.most or 0.0)} of {low}'s speedup over {_other(report)} has "
+        f"{layers_high(report)}, measures {restored} and gives up {percent(cost)}.{more}",
         report.recipe.high,
     )
 
@@ -417,6 +458,11 @@ def _why_untested(report: Report, network: Network) -> str:
         return "the run was stopped before"
     if report.answer is not None and report.answer.not_done:
         return "the run goes on"
+    on_engines = None if report.answer is None else report.answer.on_engines
+    if on_engines is not None:
+        grown = any(line.kind == DIFFUSE for line in on_engines.lines)
+        place = "the engine's loss has no single place" if grown else "they are high for new inputs, which lose more"
+        return f"each of them takes an engine, and {place}"
     if are_many(len(network.movable)):
         return f"networks of more than {MANY_UNITS} layers limit these tests"
     return "the inferences that --effort allows were taken"
@@ -458,9 +504,11 @@ def _missed_by_weak(report: Report, rule: Rule) -> str:
     return reserve if all(only_margin) else f"{noise}, or {reserve}"
 
 
-def _price(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> str:
-    price, subject = f"It gives up {percent(answer.cost)} of {low}'s gain in speed", _subject(report)
-    price += f", {percent(answer.unchanged.cost)} without changes" if answer.unchanged is not None else ""
+def _price(report: Report, answer: AnswerFacts, rule: Rule) -> str:
+    low = Precision(report.low)
+    price, subject = f"It {_speed(report, answer.cost)}", _subject(report)
+    if answer.unchanged is not None:
+        price += f"; without changes of the network a recipe {kept_speed(answer.unchanged.cost, low)}"
     figures, name, option = answer.in_fp16, "FP16", "mixed"
     if answer.in_fp32 is not None:
         figures, name, option = answer.in_fp32, "FP32", "fp32"
@@ -468,7 +516,7 @@ def _price(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> str:
         return f"{price}."
     layers = "layer" if len(figures.high) == 1 else f"{len(figures.high)} layers"
     words = (
-        f"{price}. With the {layers} in {name} ('--precision {option}') it gives up {percent(figures.cost)}, and "
+        f"{price}. With the {layers} in {name} ('--precision {option}') it {kept_speed(figures.cost, low)}, and "
         f"{subject} measures {_other_figure(figures, rule, low=name.lower())}."
     )
     return words if answer.around_fp16 is None else f"{words} {_with_fp16_around(report, answer.around_fp16, rule)}"
@@ -478,6 +526,20 @@ def _with_fp16_around(report: Report, around: PlanFigures, rule: Rule) -> str:
     """Returns the sentence on FP16 in place of FP32, which engines have that are not built for this recipe alone."""
     measures = f"{_subject(report)} measures {_other_figure(around, rule)}"
     return f"With FP16 in place of all FP32 ('--base fp16'), as in most engines, {measures}."
+
+
+def _other(report: Report) -> str:
+    """Returns the precision that users would ship instead of the low one."""
+    return instead_of(Precision(report.low)).upper()
+
+
+def _speed(report: Report, cost: float) -> str:
+    """Returns the speed of the recipe in words: in milliseconds where they are known, else the share that is kept."""
+    times = {choice.plan: choice.ms for choice in report.choices if choice.ms is not None}
+    if not {FP16, RECIPE_PLAN, INT8} <= times.keys():
+        return f"{kept_speed(cost, Precision(report.low))} {priced_by(report.goal.costs)}"
+    figures = f"{times[RECIPE_PLAN]:.3g} ms, FP16 {times[FP16]:.3g} ms, {report.low.upper()} {times[INT8]:.3g} ms"
+    return f"takes {figures}{_times_from(report, figures)}"
 
 
 def _subject(report: Report) -> str:
@@ -539,31 +601,33 @@ def bound_line(bound: Bound) -> Line:
     single, several, alike, none = _MISSES[bound.by]
     miss = f"{bound.missed} of {bound.inputs} held-out inputs {single if bound.missed == 1 else several}"
     more = ""
-    if bound.next is not None:
-        more = f"; {bound.more} more {alike if bound.missed else none} would make it {percent(bound.next)}"
+    if bound.next is not None and bound.more is not None:
+        count = bound.inputs + bound.more
+        more = f"; {count} held-out inputs {alike if bound.missed else none} would prove {percent(bound.next)}"
     text = f"at most {most} of inputs like these {several}, {percent(bound.sure)} sure: {miss}{more}"
     return _line(UNSEEN, f"{text}.")
 
 
-def _too_dear(answer: AnswerFacts, low: str, text: Callable[[float], str]) -> Iterator[Line]:
-    """Yields a line on free calibrators, or on what to do if the recipe gives up more than half of the gain."""
+def _too_dear(report: Report, answer: AnswerFacts, low: str) -> Iterator[Line]:
+    """Yields a line on free calibrators, or on what to do if the recipe keeps less than half of the speedup.
+
+    Where FP16 passes, the first line of all says that.
+    """
+    text, fp16, precision = report.text, choice_of(FP16, report.choices), Precision(report.low)
     for row in answer.free_ranges[:1]:
         figure = _figure(row.similarity, text)
         yield Line(RANGES, f"SCALES: with calibrator {row.calibrator} full {low} meets the threshold ({figure}).")
         return
-    if answer.cost <= TOO_DEAR:
+    if answer.cost <= TOO_DEAR or (fp16 is not None and fp16.meets):
         return
-    half, alternative = answer.half_gain, ""
-    if half is not None and half.similarity is not None:
-        layers = counted(len(half.high), "layer")
-        alternative = (
-            f"With {layers} in high precision, {percent(half.cost)} given up, it measures {text(half.similarity)}. "
-        )
+    fp16_misses = ""
+    if fp16 is not None and fp16.meets is False:
+        fp16_misses = "FP16 misses too ('--low fp16' names its layers), and "
+    less = ", less than half" if answer.cost < 1.0 else ""
     yield _line(
         TOO_EXPENSIVE,
-        f"the recipe gives up more than half of {low}'s gain in speed: {low} does not suit this network "
-        f"as it is. {alternative}'--budget {percent(TOO_DEAR)}' searches for the most accurate plan at "
-        "that price.",
+        f"{fp16_misses}the recipe {kept_speed(answer.cost, precision)}{less}. '--budget "
+        f"{percent(TOO_DEAR)}' searches for the most accurate plan at that price.",
     )
 
 
@@ -736,12 +800,17 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         return NextStep(WHOLE, _FIRST[WHOLE], running(setting, {"--accept": ()}).text if passes else "")
     if kind:
         return NextStep(kind, _FIRST[kind], running(setting, {"--accept": ()} if kind == DOUBT else {}).text)
+    if ships_fp16(report):
+        also = "; recipe/README.md builds the recipe in INT8" if report.has_recipe else ""
+        return NextStep(FP16_INSTEAD, f"build FP16{also}", using_fp16(setting, report.typing).text)
     if report.stopped and not report.recipe.meets:
         return NextStep(GO_ON, "continue with the same command", report.command)
     if not report.recipe.meets:
         return _without_recipe(report, setting)
     if answer is not None and answer.cost > TOO_DEAR and goal.most is None:
-        return _for_half(report, setting)
+        fp16 = choice_of(FP16, report.choices)
+        is_slower = answer.cost >= 1.0 and fp16 is not None
+        return _in_fp16(report, setting) if is_slower else _for_half(report, setting)
     command = using_recipe(setting, report.typing).text
     if not report.has_recipe:
         return NextStep(BUILD, f"build full {report.low.upper()}", command)
@@ -784,8 +853,18 @@ def _without_recipe(report: Report, setting: Setting) -> NextStep:
     return _for_half(report, setting)
 
 
+def _in_fp16(report: Report, setting: Setting) -> NextStep:
+    """Returns the search in FP16, where FP16 misses too and no recipe is faster than it."""
+    other = _other(report).lower()
+    kept = {name: values for name, values in setting.options.items() if name not in _OF_INT8}
+    folder = {"--output": (f"{setting.folder}-{other}",)} if setting.folder else {}
+    command = running(replace(setting, options=kept), {"--low": (other,), **folder})
+    what = f"find the layers that {other.upper()} cannot hold: no recipe in {report.low.upper()} is faster than it"
+    return NextStep(SEARCH, what, command.text)
+
+
 def _for_half(report: Report, setting: Setting) -> NextStep:
-    most = f"for at most {percent(TOO_DEAR)} of {report.low.upper()}'s gain in speed"
+    most = f"for at most {percent(TOO_DEAR)} of {report.low.upper()}'s speedup over {_other(report)}"
     command = running(setting, {"--budget": (percent(TOO_DEAR).replace(" ", ""),)})
     return NextStep(SEARCH, f"search for the most accurate plan {most}", command.text)
 

@@ -37,6 +37,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report import tensorboard_board as logs
 from trt_bisect.report.answer import FrontPoint
+from trt_bisect.report.choices import FP16, choice_of
 from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import bullets, literal, next_lines, table
@@ -349,18 +350,23 @@ class RunLogs(_Logs):
         self.read_weights(experiment.network, self._writer)
 
     def _shown(self) -> list[MeasuredPlan]:
-        """Returns full INT8, the plans with and without each suspect, the recipe, the front, and others, each once."""
+        """Returns full INT8, plans with and without each suspect, the recipe, FP16, the front and others, each once."""
         report, rule, canonical = self._report, self._experiment.rule, self._experiment.whole.canonical
         words: dict[PrecisionPlan, list[str]] = {}
         for plan, what in self._wanted():
             words.setdefault(canonical(plan), []).append(what)
-        others = [step for step in self._measured() if canonical(step.plan) not in words]
+        fp16, floats = choice_of(FP16, report.choices), self._experiment.network.all_in(Precision.FP16)
+        if fp16 is not None:  # its unquantized layers are in FP16 too, so that it is not canonical
+            words[floats] = ["FP16"]
+        others = [step for step in self._measured() if words.keys().isdisjoint((step.plan, canonical(step.plan)))]
         others = spread_over_front(others, self._price, max(0, self.board.plans - len(words)))
         words |= {canonical(step.plan): ["measured in the search"] for step in others}
         reported = {canonical(plan): trial for plan, trial in self._reported.items()}
         figures = {plan: rule.similarity(reported.get(plan) or self._trials.get(plan.key())) for plan in words}
         full = self._experiment.network.full(self._experiment.whole.high)
         names = {canonical(self._recipe): "recipe", canonical(full): "int8"}
+        if fp16 is not None:
+            names[floats], figures[floats] = FP16, fp16.similarity
         accuracies = {plan: getattr(report.accuracy, name, None) for plan, name in names.items()}
         for point in report.front:
             plan = canonical(self._plan_of(point))

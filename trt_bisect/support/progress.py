@@ -269,7 +269,7 @@ class NotebookProgress:
 
 @dataclass(frozen=True)
 class _Shown:
-    """What a notebook shows: a text, and HTML in its place."""
+    """A text for a notebook, and HTML in its place."""
 
     text: str
     html: str

@@ -2,7 +2,7 @@
 // help, and the evidence on each culprit; then what else was found abnormal.
 
 import { byId, h, offerSection, show } from "./dom.js";
-import { LOW, capital, count, number, percent, plural } from "./format.js";
+import { LOW, OTHER, capital, count, number, percent, plural } from "./format.js";
 import { command, folded, layerLink, plainTable } from "./parts.js";
 
 const NAMED = 40;
@@ -76,7 +76,7 @@ function results(measured, { adviceOn, metric }) {
     "Measured",
     ["result", `${capital(metric.label)} on all of your inputs: the worst one`],
     ["layers high", "Layers that still stay in high precision"],
-    ["cost", `Share of ${LOW}'s gain in speed that is given up`],
+    ["cost", `Share of ${LOW}'s speedup over ${OTHER} that is given up`],
     "threshold",
   ];
   const applied = measured.filter(({ what }) => commands.get(what)?.length);

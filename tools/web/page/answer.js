@@ -1,7 +1,7 @@
 // The answer: the verdict's lines, the culprits, the calibrators, the recipe on all inputs.
 
 import { byId, h, show } from "./dom.js";
-import { LOW, capital, count, percent, plural } from "./format.js";
+import { LOW, OTHER, capital, count, percent, plural } from "./format.js";
 import { folded, layerLink, phrase, plainTable } from "./parts.js";
 
 const LISTED = 50;
@@ -91,7 +91,7 @@ function calibrators({ calibrators: rows, given }, metric) {
     [`full ${LOW}, worst`, `${capital(metric.label)} of the worst of these inputs`],
     ["inputs", "Inputs measured: a calibrator that misses on the first one is given up there"],
     ["passes", `Full ${LOW} meets the threshold on all of your inputs`],
-    ["first recipe costs", `Share of ${LOW}'s gain in speed that the first recipe with these scales gives up`],
+    ["first recipe costs", `Share of ${LOW}'s speedup over ${OTHER} that the first recipe with these scales gives up`],
     ["layers high", "Layers that this recipe keeps in high precision"],
     ["mean loss", "Mean loss of this recipe over the inputs used in the search"],
     "",

@@ -2,7 +2,7 @@
 // calibrators.
 
 import { byId, h, offerSection, show } from "./dom.js";
-import { LOW, count, isNumber, number, percent, plural } from "./format.js";
+import { LOW, OTHER, count, isNumber, number, percent, plural } from "./format.js";
 import { facts, folded, layerLink, plainTable } from "./parts.js";
 import { axis, draw, label, plain, points, targetLine } from "./plot.js";
 import { scaleOf } from "./scale.js";
@@ -109,16 +109,17 @@ function plot(view) {
   const scale = scaleOf([...shown.map((plan) => plan.figure), least], figure, figure.loss);
   const target = { xref: "paper", x: 1, xanchor: "right", y: scale.label(least), yanchor: "bottom" };
   const traces = [line(shown, scale), plansDrawn(shown, scale, view.chosen, figure)];
+  const most = Math.max(...shown.map((plan) => 100 * plan.cost), 100);
   const settings = {
     height: 340,
     margin: { l: 104 },
     hovermode: "closest",
-    xaxis: axis(`given up of ${LOW}'s gain in speed`, { ticksuffix: "%", zeroline: false, range: [-3, 103] }),
+    xaxis: axis(`given up of ${LOW}'s speedup over ${OTHER}`, { ticksuffix: "%", zeroline: false, range: [-0.03 * most, 1.03 * most] }),
     yaxis: axis(figure.label, { ...scale.axis, zeroline: false, tickformat: figure.tickformat }),
     shapes: isNumber(least) ? [targetLine(scale.at(least))] : [],
     annotations: [
       ...(isNumber(least) ? [label(`target ${figure.text(least)}`, "good", target)] : []),
-      ...shown.filter(({ names }) => names.length).map((plan) => nameOf(plan, scale)),
+      ...shown.filter(({ names }) => names.length).map((plan) => nameOf(plan, scale, most)),
     ],
   };
   draw(element, traces, settings, (place) => isNumber(place) && choose(view, place));
@@ -171,8 +172,8 @@ function hover({ names, cost, figure: value, high }, figure) {
 }
 
 // Nothing of the front is lower at the right of a plan, or higher at its left; the words stand over the target's line.
-function nameOf({ names, cost, figure }, scale) {
-  const isLeft = cost > 0.5;
+function nameOf({ names, cost, figure }, scale, most) {
+  const isLeft = 200 * cost > most;
   return label(names.join(", "), "text", {
     x: 100 * cost,
     y: scale.label(figure),

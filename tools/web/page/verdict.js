@@ -1,11 +1,15 @@
 // The verdict, the three figures, what they rest on; and at the foot what the run was.
 
 import { byId, h, show } from "./dom.js";
-import { EXPLAINED, LOW, PLANS, bytes, count, duration, isNumber, number, percent, plural } from "./format.js";
+import { CARDS, EXPLAINED, LOW, OTHER, bytes, count, duration, isNumber, number, percent, plural } from "./format.js";
 import { command, facts, folded, phrase } from "./parts.js";
 
 const NOTES_SHOWN = 5;
-const UNDECIDED = { ...PLANS, recipe: "Suspects in high precision" };
+const PASSED = new Map([
+  [true, { word: "passes", tone: "good" }],
+  [false, { word: "fails", tone: "bad" }],
+]);
+const UNDECIDED = { ...CARDS, recipe: "Suspects in high precision" };
 
 export function showVerdict({ model }) {
   const { data, report, metric } = model;
@@ -13,8 +17,11 @@ export function showVerdict({ model }) {
   document.title = `${report.model} · trt-bisect`;
   byId("headline").className = data.tones.verdict;
   byId("headline").textContent = data.headline;
-  const cards = Object.keys(PLANS).map((plan) => card(model, plan));
-  show(byId("figures"), cards);
+  const plans = Object.keys(CARDS).filter((plan) => plan !== "fp16" || choiceOf(report, plan));
+  show(
+    byId("figures"),
+    plans.map((plan) => card(model, plan)),
+  );
   show(byId("next"), next(report));
   show(byId("fragile"), data.fragile.length > 0 && [h("strong", "Fragile: "), `${data.fragile.join("; ")}.`]);
   show(byId("basis"), [explained(model), arithmetic(report), made(report)]);
@@ -54,11 +61,17 @@ function confidence({ answer }) {
 
 function card(model, plan) {
   const { data, report, figure, figures } = model;
-  const value = plan === "fp32" ? (figure.perfect ?? figures.fp32) : figures[plan];
-  const titles = data.status === "finished" || report.answer ? PLANS : UNDECIDED;
+  const titles = data.status === "finished" || report.answer ? CARDS : UNDECIDED;
+  let value = plan === "fp32" ? (figure.perfect ?? figures.fp32) : figures[plan];
+  let tone = isNumber(figures[plan]) ? data.tones[plan] : "";
+  if (plan === "fp16") {
+    const fp16 = choiceOf(report, plan);
+    value = figure.isAccuracy ? fp16.accuracy : fp16.similarity;
+    tone = PASSED.get(fp16.meets)?.tone ?? "";
+  }
   return h(
     "div.card",
-    { class: isNumber(figures[plan]) ? data.tones[plan] : "", "data-plan": plan },
+    { class: tone, "data-plan": plan },
     h("h2", titles[plan]),
     h("p.figure", figure.text(value)),
     h("p.under", under(model, plan)),
@@ -66,10 +79,15 @@ function card(model, plan) {
   );
 }
 
+function choiceOf({ choices }, plan) {
+  return choices.find((choice) => choice.plan === plan);
+}
+
 function under(model, plan) {
   const { report, figure, figures, least, rows } = model;
   const quantizable = rows.filter((row) => row.quantizable);
   if (plan === "fp32") return isNumber(least) ? `reference; threshold ${figure.text(least)}` : "reference";
+  if (plan === "fp16") return `${PASSED.get(choiceOf(report, plan).meets)?.word ?? "not measured"}, and needs no scales`;
   const inputs = measuredOn(model, plan);
   if (plan === "int8") return `${plural(quantizable.length, "layer")} in ${LOW}${inputs}`;
   if (!isNumber(figures.recipe)) return "";
@@ -95,9 +113,12 @@ function measuredOn({ report, figure, metric }, plan) {
 }
 
 // The accuracy on labelled data, where there are such, and its ratio to FP32's; where it decides, the similarity.
-function beside({ report: { accuracy, similarity }, figure, metric }, plan) {
+function beside({ report: { accuracy, similarity, choices }, figure, metric }, plan) {
   if (!accuracy) return "";
-  if (figure.isAccuracy) return isNumber(similarity[plan]) && `${metric.label} ${metric.text(similarity[plan])}`;
+  if (figure.isAccuracy) {
+    const value = similarity[plan] ?? choiceOf({ choices }, plan)?.similarity;
+    return isNumber(value) && `${metric.label} ${metric.text(value)}`;
+  }
   const value = accuracy[plan];
   if (!isNumber(value)) return "accuracy not measured";
   const text = value >= 0 && value <= 1 ? percent(value) : number(value);
@@ -105,13 +126,24 @@ function beside({ report: { accuracy, similarity }, figure, metric }, plan) {
   return `accuracy ${text}${ratio}`;
 }
 
-function speed({ latency }, plan) {
-  if (!latency) return "";
+// The measured time, else the predicted one, else the share of the speedup over FP16 that the plan keeps.
+function speed(report, plan) {
+  const { latency } = report;
+  if (!latency) return foreseen(report, plan);
   const timed = latency[plan];
   if (!timed) return "latency not measured";
   const ratio = plan !== "fp32" && latency.fp32 ? latency.fp32.mean_ms / timed.mean_ms : null;
   const against = isNumber(ratio) ? ` · ${ratio.toFixed(2)}× FP32` : "";
   return `${number(timed.mean_ms)} ms (p99 ${number(timed.p99_ms)})${against}`;
+}
+
+function foreseen(report, plan) {
+  const choice = choiceOf(report, plan);
+  if (!choice) return "";
+  if (isNumber(choice.ms)) return `${number(choice.ms, 3)} ms predicted on ${report.predicted.gpu}`;
+  if (plan !== "recipe") return "";
+  if (choice.gives_up >= 1) return `${choice.gives_up > 1 ? "slower than" : "as fast as"} ${OTHER}`;
+  return `keeps ${percent(1 - choice.gives_up)} of ${LOW}'s speedup over ${OTHER}`;
 }
 
 function arithmetic({ arithmetic: kind, versions, engine, typing }) {

@@ -17,6 +17,7 @@ from trt_bisect.analyzer.structure.graph import FileGraph
 from trt_bisect.analyzer.structure.refusals import in_lines, refusals
 from trt_bisect.answer.accuracy import TIE
 from trt_bisect.answer.candidates import losses_in_words
+from trt_bisect.answer.choices import choices_of
 from trt_bisect.answer.result import (
     Answer,
     answer_facts,
@@ -59,7 +60,7 @@ from trt_bisect.report.parts import (
     verdict_of,
 )
 from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
-from trt_bisect.report.summary import TIME_LIMIT, base_misses, memory_notes, verdict_lines
+from trt_bisect.report.summary import TIME_LIMIT, base_misses, memory_notes, ships_fp16, verdict_lines
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.text import (
@@ -290,7 +291,8 @@ def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files
         peak_bytes=peak_bytes(),
         seconds=seconds_of(setup, measured),
     )
-    report = _on_engine(replace(report, verdict=_verdict(report, answer, trials)), answer)
+    report = _decided(report, answer, trials)
+    recipe = recipe.with_fp16(network) if recipe is not None and ships_fp16(report) else recipe
     nothing = curve.nothing if answer.engines is None else answer.engines.base
     lines = verdict_lines(report, network, rule, curve.findings, nothing, full)
     notes = [note for note in report.notes if note.kind != FITTING_TASK]
@@ -303,6 +305,12 @@ def _trials_of_curve(first: Experiment, of_curve: Experiment) -> RunTrials:
     if first.builder.engine == of_curve.builder.engine:
         return RunTrials({**first.store.trials, **of_curve.store.trials}, of_curve)
     return RunTrials(of_curve.store.trials, of_curve)
+
+
+def _decided(report: Report, answer: Answer, trials: RunTrials) -> Report:
+    """Returns the report with its verdict, the engine that decided, and the plans that a user may ship."""
+    report = _on_engine(replace(report, verdict=_verdict(report, answer, trials)), answer)
+    return replace(report, choices=choices_of(report, answer))
 
 
 def _on_engine(report: Report, answer: Answer) -> Report:

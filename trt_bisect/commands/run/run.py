@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter, time
@@ -15,10 +15,10 @@ from trt_bisect.analyzer.overflow import base_overflows, overflow_notes, overflo
 from trt_bisect.answer.accuracy import AskedAccuracy, asked_accuracy, chance_warning, fp32_accuracy, refuse_accuracy
 from trt_bisect.answer.answer import AnswerSearch, answer_search, measure_front
 from trt_bisect.answer.candidates import with_changes
-from trt_bisect.answer.each_alone import priced
-from trt_bisect.answer.on_engines import NoKernels, OnEngines
+from trt_bisect.answer.each_alone import in_fp16_alone, priced
+from trt_bisect.answer.on_engines import NoKernels, OnEngines, Trials
 from trt_bisect.answer.result import Answer, latencies_of, setting_of
-from trt_bisect.answer.search import predicted_times
+from trt_bisect.answer.search import foreseen_times, predicted_times
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.commands.losses import with_most_sensitive
@@ -43,7 +43,7 @@ from trt_bisect.report import summary
 from trt_bisect.report.model import Report, read_report
 from trt_bisect.report.network_graph import NETWORK, graph_of
 from trt_bisect.report.parts import NOT_TRIED, REPORT, SO_FAR, UNMEASURED
-from trt_bisect.report.summary import BUILD, RECIPE, headline, next_step
+from trt_bisect.report.summary import BUILD, FP16_INSTEAD, RECIPE, headline, next_step
 from trt_bisect.report.tensorboard_board import Board, open_board
 from trt_bisect.support.codec import write
 from trt_bisect.support.machine import peak_bytes
@@ -119,6 +119,7 @@ class _Run:
         accuracy: the accuracy that is told or decides; None without labels or an accuracy function.
         changes: a network that loses less is being searched.
         on_engines: engines are deciding.
+        engine_trials: the trials of engines before the network was changed, see ``OnEngines``.
         verdict: the report with its verdict; None before there is one.
         is_explained: nothing is missing in ``verdict``.
     """
@@ -139,6 +140,7 @@ class _Run:
     accuracy: AskedAccuracy | None = None
     changes: bool = False
     on_engines: OnEngines | None = None
+    engine_trials: Trials = field(default_factory=dict)
     verdict: Report | None = None
     is_explained: bool = False
 
@@ -165,6 +167,7 @@ class _Run:
                 return self._measured_once(stack)
             except NoKernels as refused:
                 stack.close()
+                self.engine_trials = refused.trials
                 self._keep_high(refused.reasons)
 
     def _keep_high(self, reasons: Mapping[int, str]) -> None:
@@ -249,6 +252,8 @@ class _Run:
         explains = options.explain != EXPLAIN_NOTHING
         self.setup.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
         search.on_answer = self._so_far
+        if times := foreseen_times(options, first):
+            self.setup.progress.say(times)
         return search
 
     def _warn(self, warnings: tuple[str, ...]) -> None:
@@ -283,7 +288,9 @@ class _Run:
             self.changes = True
             deploying, searched.answer = with_changes(search, answer) or (search, answer)
             self.changes = False
-        if self.engine != ONNXRUNTIME:
+        if self.engine == ONNXRUNTIME:
+            searched.answer = replace(searched.answer, fp16=in_fp16_alone(search.plans, searched.answer))
+        else:
             self._decide_on_engines(deploying, search, searched)
         return deploying
 
@@ -291,7 +298,7 @@ class _Run:
         """Builds engines for the answer of the emulation, which is the report so far until they have decided."""
         accuracy = self.accuracy if search.target is self.accuracy else None
         deploying.plans.give_back()
-        self.on_engines = OnEngines(deploying, search, searched.found, self.engine, accuracy)
+        self.on_engines = OnEngines(deploying, search, searched.found, self.engine, accuracy, self.engine_trials)
         self._so_far(self.on_engines.so_far())
         searched.answer = self.on_engines.decide()
         self.on_engines = None
@@ -564,7 +571,7 @@ class _Run:
         if searched is not None and not is_experiment:
             setting = setting_of(searched.found.of_user.experiment, self.options, report)
             step = next_step(report, setting, accept=options.accept)
-            if step is not None and (files is not None or step.kind not in (RECIPE, BUILD)):
+            if step is not None and (files is not None or step.kind not in (RECIPE, BUILD, FP16_INSTEAD)):
                 report = report.changed(next=replace(step, command="") if self.folder is None else step)
         report = report.changed(peak_bytes=peak_bytes())
         is_new = files is None or files.texts != self.written

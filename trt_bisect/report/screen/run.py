@@ -17,8 +17,10 @@ from rich.text import Text
 from trt_bisect.analyzer.blame import BOTH
 from trt_bisect.analyzer.metrics import AGREEMENT, EQUAL, KAPPA, figure_text, loss_text, metric_texts
 from trt_bisect.data.statistics import FedInput
+from trt_bisect.precision import Precision
 from trt_bisect.report.advice import SPREAD_OUT
 from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move, setting_text
+from trt_bisect.report.choices import FP32, INT8, RECIPE as RECIPE_PLAN, kept_speed, priced_by, timed_by
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.parts import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
@@ -53,7 +55,9 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
     if tried or every_layer:
         table = layer_table(report, report.layers if every_layer else tried, console)
         parts.append(ScreenPart(f"curve of {counted(len(tried), 'layer')}", 9, [spaced(table)]))
-    head = (verdict_lines(report.lines, report.verdict), _next(report))
+    head = [verdict_lines(report.lines, report.verdict), _next(report)]
+    if report.choices:
+        head.append(Text("\n" * (len(report.choices) + 2)))
     room = LINES - 1 - around - sum(height(text, console) for text in head)
     shown = dict.fromkeys(range(len(parts)), 0) if every_layer else fitting(parts, console, room)
     for index, version in sorted(shown.items()):
@@ -69,8 +73,42 @@ def print_verdict(report: Report, console: Console) -> None:
     console.print(verdict_lines(verdict, report.verdict))
     if next_lines(report):
         console.print(_next(report), soft_wrap=True)
+    if report.choices:
+        console.print(spaced(choices_table(report)), Text(""))
     if reasons:
         console.print(verdict_lines(reasons, report.verdict))
+
+
+def choices_table(report: Report) -> Table:
+    """Returns the plans that a user may ship as a table: what they measure, and their time or the speedup they keep."""
+    timed = any(choice.ms is not None for choice in report.choices)
+    gpu = "" if report.latency or report.predicted is None else report.predicted.gpu
+    speed = timed_by(gpu) if timed else f"speedup kept {priced_by(report.goal.costs)}"
+    labelled = report.accuracy is not None
+    by_input = report.by_input.int8
+    together = by_input is not None and by_input.together
+    table = titled(
+        "plan",
+        "passes",
+        "all inputs>" if together else "worst input>",
+        *(["accuracy>"] if labelled else []),
+        f"{speed}>",
+    )
+    for choice in report.choices:
+        name = {INT8: f"full {report.low.upper()}", RECIPE_PLAN: "recipe"}.get(choice.plan, choice.plan.upper())
+        passes = {None: "-", True: "yes", False: "no"}[choice.meets]
+        worst = "reference" if choice.plan == FP32 else "no figure"
+        if choice.similarity is not None:
+            worst = figure_text(report.metric, choice.similarity, report.threshold)
+        cells = [name, passes, worst]
+        if labelled:
+            cells.append("-" if choice.accuracy is None else percent(choice.accuracy))
+        kept = "-" if choice.gives_up is None else percent(max(1.0 - choice.gives_up, 0.0))
+        if timed:
+            kept = "-" if choice.ms is None else f"{choice.ms:.3g}"
+        cells.append(kept)
+        table.add_row(*map(Text, cells), style="yellow" if choice.meets is False else "")
+    return table
 
 
 def verdict_first(report: Report) -> tuple[Sequence[Line], Sequence[Line]]:
@@ -97,7 +135,7 @@ def _parts(report: Report, console: Console) -> Iterator[ScreenPart]:
     if report.culprits:
         yield ScreenPart("culprits", 0, [spaced(_culprits(report, rows, console)) for rows in (_ROWS, _FEW_ROWS)])
     if report.explanation is not None:
-        short = causes_in_short(report.explanation, report.metric)
+        short = causes_in_short(report.explanation, report.metric, Precision(report.low))
         yield from (ScreenPart("causes", 2, [short]),) if short else ()
     if suspects := _suspects(report):
         lengths = range(len(suspects), 0, -1)
@@ -375,11 +413,11 @@ CULPRITS_UP_TO = 5
 _CAUSES_UP_TO = _MEETING_UP_TO = _MISSING_UP_TO = 3
 
 
-def print_advice(explanation: Explanation, metric: str, console: Console) -> None:
+def print_advice(explanation: Explanation, metric: str, console: Console, low: Precision = Precision.INT8) -> None:
     """Prints the advice in full: causes, and for each culprit evidence and remedies; names are never markup."""
     for cause in explanation.causes:
         console.print(Text(_title(cause, explanation), style="bold"))
-        for line in _measured_lines(cause.measured, metric):
+        for line in _measured_lines(cause.measured, metric, low):
             console.print(line)
         if cause.remedies:
             names = ", ".join(remedy.remedy for remedy in cause.remedies)
@@ -388,7 +426,7 @@ def print_advice(explanation: Explanation, metric: str, console: Console) -> Non
     for advice in explanation.advice[:CULPRITS_UP_TO]:
         console.print(Text(advice.evidence))
         for rank, remedy in enumerate(advice.remedies, start=1):
-            console.print(_indented(_remedy_text(rank, remedy, metric)))
+            console.print(_indented(_remedy_text(rank, remedy, metric, low)))
             if rank == 1 and remedy.commands:
                 console.print(Text(f"     {remedy.commands[0].text}", style="dim"), soft_wrap=True)
         console.print()
@@ -401,17 +439,17 @@ def print_advice(explanation: Explanation, metric: str, console: Console) -> Non
     if of_network:
         console.print(Text("Measured on all inputs, for the whole network:", style="bold"))
     for attempt in of_network:
-        console.print(Text(f"  {_sentence(attempt, metric)}.", style="green" if attempt.offered else ""))
+        console.print(Text(f"  {_sentence(attempt, metric, low)}.", style="green" if attempt.offered else ""))
 
 
-def causes_in_short(explanation: Explanation, metric: str) -> Group | None:
+def causes_in_short(explanation: Explanation, metric: str, low: Precision) -> Group | None:
     """Returns the causes, a line each, and the cheapest remedy measured to be cheaper than the recipe; or None."""
     if not explanation.causes:
         return None
     causes = [Text(_title(cause, explanation)) for cause in explanation.causes[:_CAUSES_UP_TO]]
     recipe = next((tried.cost for tried in explanation.tried if tried.own and tried.meets), math.inf)
     cheaper = [tried for tried in explanation.tried if tried.offered and tried.cost < recipe]
-    return Group(*causes, *_measured_lines(sorted(cheaper, key=lambda row: row.rank)[:1], metric))
+    return Group(*causes, *_measured_lines(sorted(cheaper, key=lambda row: row.rank)[:1], metric, low))
 
 
 def _title(cause: Cause, explanation: Explanation) -> str:
@@ -420,29 +458,30 @@ def _title(cause: Cause, explanation: Explanation) -> str:
     return f"{who}: {cause.words}."
 
 
-def _measured_lines(measured: Sequence[Tried], metric: str) -> Iterator[Padding]:
+def _measured_lines(measured: Sequence[Tried], metric: str, low: Precision) -> Iterator[Padding]:
     """Yields lines on remedies that were measured: those that meet the threshold, then those that miss it."""
     for attempt in [attempt for attempt in measured if attempt.offered][:_MEETING_UP_TO]:
-        yield _indented(Text(f"{_sentence(attempt, metric)} (measured)", style="green"))
+        yield _indented(Text(f"{_sentence(attempt, metric, low)} (measured)", style="green"))
     missing = [attempt for attempt in measured if not attempt.offered][:_MISSING_UP_TO]
     if missing:
         figures = "; ".join(f"{attempt.title} {figure_text(metric, attempt.similarity)}" for attempt in missing)
         yield _indented(Text(f"Measured, not good enough: {figures}", style="yellow"))
 
 
-def _remedy_text(rank: int, remedy: Remedy, metric: str) -> Text:
+def _remedy_text(rank: int, remedy: Remedy, metric: str, low: Precision) -> Text:
     text = Text.assemble(f"{rank}. ", (remedy.remedy, "bold"), f" (cost in speed: {remedy.speed}). {remedy.why}")
     if remedy.tried is None:
         return text.append(" Not measured.", style="dim")
     style = "green" if remedy.tried.offered else "yellow"
-    return text.append(f" Measured: {_sentence(remedy.tried, metric)}.", style=style)
+    return text.append(f" Measured: {_sentence(remedy.tried, metric, low)}.", style=style)
 
 
-def _sentence(tried: Tried, metric: str) -> str:
+def _sentence(tried: Tried, metric: str, low: Precision) -> str:
     if tried.similarity is None:
         return f"{tried.title}: no figure (not finite or not measured)"
-    gain = f"{percent(tried.cost)} of INT8's gain in speed"
-    high = f" with {counted(tried.high, 'layer')} in high precision ({gain})" if tried.high else ""
+    high = (
+        f" with {counted(tried.high, 'layer')} in high precision ({kept_speed(tried.cost, low)})" if tried.high else ""
+    )
     meets = "meets the threshold" if tried.meets else "misses the threshold"
     meets += "" if tried.offered or not tried.meets else ", but not in every setting or not without a doubt"
     return f"{tried.title} gives {figure_text(metric, tried.similarity)}{high}, which {meets}"

@@ -1,0 +1,132 @@
+"""The plans that a user may ship, side by side, and which of them the report says to take."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import trt_bisect
+from tests.support.records import record_of
+from trt_bisect.precision import Precision
+from trt_bisect.report.choices import Choice, fp16_instead, kept_speed
+from trt_bisect.support.text import percent
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "lenet"
+MACS = {"conv1": 288_000, "pool1": 2_880, "conv2": 1_600_000, "pool2": 800, "ip1": 400_000, "ip2": 5_000}
+"""Multiply-adds of LeNet, by hand; a pooling counts its output values."""
+
+
+def choices(fp16=True, ms=None, recipe=0.2, int8=False):
+    times = dict(zip(("fp32", "fp16", "int8", "recipe"), ms or (None,) * 4, strict=True))
+    rows = [
+        Choice("fp32", True, None, None, times["fp32"], None),
+        Choice("fp16", fp16, 0.9999, None, times["fp16"], 1.0),
+        Choice("int8", int8, 0.3, None, times["int8"], 0.0),
+    ]
+    return rows if recipe is None else [*rows, Choice("recipe", True, 0.999, None, times["recipe"], recipe)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({}, ""),
+        ({"recipe": 0.6}, "the recipe keeps 40% of INT8's speedup over FP16 (by multiply-adds)"),
+        ({"recipe": 1.0}, "the recipe is as fast as FP16 (by multiply-adds)"),
+        ({"recipe": 2.5}, "the recipe is slower than FP16 (by multiply-adds)"),
+        ({"recipe": 0.6, "fp16": False}, ""),
+        ({"recipe": None}, "no plan in INT8 that was tried does"),
+        ({"recipe": None, "int8": True}, ""),
+        ({"ms": (4.0, 2.0, 1.0, 1.97)}, "the recipe takes 1.97 ms, FP16 2 ms"),
+        ({"ms": (4.0, 2.0, 1.0, 1.85)}, ""),
+        ({"recipe": None, "int8": True, "ms": (4.0, 1.30, 1.31, None)}, "full INT8 takes 1.31 ms, FP16 1.3 ms"),
+    ],
+)
+def test_fp16_is_the_plan_to_ship_where_int8_is_hardly_faster(asked, why):
+    assert fp16_instead(choices(**asked)) == why
+
+
+def test_the_low_precision_and_the_source_of_prices_are_named():
+    assert fp16_instead(choices(recipe=None), Precision.FP8) == "no plan in FP8 that was tried does"
+    text = "full FP8 takes 1.31 ms, FP16 1.3 ms"
+    assert fp16_instead(choices(recipe=None, int8=True, ms=(4.0, 1.30, 1.31, None)), Precision.FP8) == text
+    text = "the recipe keeps 40% of FP8's speedup over FP16 (predicted on A100)"
+    assert fp16_instead(choices(recipe=0.6), Precision.FP8, "time on A100") == text
+
+
+def test_speed_in_words():
+    assert kept_speed(0.16, Precision.BF16) == "keeps 84% of BF16's speedup over FP32"
+    assert kept_speed(0.0) == "keeps all of INT8's speedup over FP16"
+    assert kept_speed(0.16) == "keeps 84% of INT8's speedup over FP16"
+
+
+def test_every_place_that_shows_a_price_shows_the_same(tmp_path):
+    """In FP32 ``ip2`` takes 4 units a multiply-add instead of 1; all layers take 2 in FP16 instead of 1."""
+    report = trt_bisect.run(
+        SAMPLES / "lenet_planted.onnx",
+        SAMPLES / "calibration.npz",
+        engine="onnxruntime",
+        explain="none",
+        precision="fp32",
+        front=True,
+        output=tmp_path / "run",
+    )
+    price = 3 * MACS["ip2"] / sum(MACS.values())
+    assert report.recipe.high == ("ip2",)
+    assert report.answer.cost == pytest.approx(price)
+    record = record_of(report)
+    assert record["answer"]["cost"] == report.answer.cost
+    by_plan = {choice.plan: choice for choice in report.choices}
+    assert [*by_plan] == ["fp32", "fp16", "int8", "recipe"]
+    assert by_plan["recipe"].gives_up == report.answer.cost
+    assert (by_plan["fp16"].gives_up, by_plan["int8"].gives_up) == (1.0, 0.0)
+    (point,) = [point for point in report.front if "recipe" in point.names]
+    assert point.cost == pytest.approx(price, abs=1e-6)
+    highest = next(point for point in report.front if "all high" in point.names)
+    assert highest.cost == pytest.approx(3.0, abs=1e-3), "all in FP32"
+    assert f"keeps {percent(1 - report.answer.cost)} of INT8's speedup over FP16 (by multiply-adds)" in report.summary
+
+
+def test_the_file_of_fp16_measures_what_the_table_says(tmp_path):
+    """At this threshold every layer has to stay in FP16: the recipe is no faster, and FP16 is the plan to ship."""
+    report = trt_bisect.run(
+        SAMPLES / "lenet_planted.onnx",
+        SAMPLES / "calibration.npz",
+        engine="onnxruntime",
+        explain="none",
+        threshold=0.99999,
+        as_is=True,
+        output=tmp_path / "run",
+    )
+    fp16 = next(choice for choice in report.choices if choice.plan == "fp16")
+    assert report.lines[0].kind == report.next.kind == "ship fp16"
+    assert "network.fp16.onnx" in report.next.command
+    with np.load(SAMPLES / "calibration.npz") as data:
+        samples = data["data"]
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    ours = onnxruntime.InferenceSession(tmp_path / "run/recipe/network.fp16.onnx", options)
+    exact = onnxruntime.InferenceSession(SAMPLES / "lenet_planted.onnx")
+    cosines = []
+    for sample in samples:
+        (a,), (b,) = (session.run(None, {"data": sample[None]}) for session in (ours, exact))
+        a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
+        cosines.append(a @ b / np.sqrt((a @ a) * (b @ b)))
+    # ONNX Runtime adds in float32 and rounds once; the emulation rounds parts of the sums as TensorRT does.
+    assert 0.1 < (1 - min(cosines)) / (1 - fp16.similarity) < 10
+
+
+def test_a_budget_says_what_int8_is_worth(tmp_path):
+    """Within 10 % of the speedup no recipe meets, and FP16 does: whoever set the budget is told what exceeds it.
+
+    A file in FP16 of an earlier run is no part of this one's recipe.
+    """
+    how = {"engine": "onnxruntime", "explain": "none", "threshold": 0.99999, "as_is": True, "output": tmp_path}
+    given = SAMPLES / "lenet_planted.onnx", SAMPLES / "calibration.npz"
+    free = trt_bisect.run(*given, **how)
+    assert (free.next.kind, (tmp_path / "recipe/network.fp16.onnx").exists()) == ("ship fp16", True)
+    bound = trt_bisect.run(*given, budget="10%", **how)
+    assert not bound.recipe.meets
+    assert next(choice for choice in bound.choices if choice.plan == "fp16").meets
+    assert "ship fp16" not in {bound.next.kind, *(line.kind for line in bound.lines)}
+    assert not (tmp_path / "recipe/network.fp16.onnx").exists()

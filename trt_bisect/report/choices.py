@@ -1,0 +1,99 @@
+"""The plans that a user may ship, side by side: FP32, FP16, full INT8 and the recipe; and which of them to take.
+
+FP16 needs no scales and takes half of FP32's time. So INT8 is worth its loss only for what it is faster than FP16: a
+price is the share of that speedup which a plan gives up, and a recipe that keeps less than half of it does not pay
+where FP16 passes. Where times are known they decide too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trt_bisect.model.cost import instead_of
+from trt_bisect.precision import Precision
+from trt_bisect.support.text import percent
+
+FP32, FP16, INT8, RECIPE = "fp32", "fp16", "int8", "recipe"
+"""The plans; ``int8`` stands for every low precision, with all layers in it."""
+TOO_DEAR = 0.5
+"""A recipe that gives up a larger share of the low precision's speedup does not pay."""
+LEAST_GAIN = 0.05
+"""A plan that saves a smaller share of FP16's time is not faster than FP16: engines of two builds differ as much."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of the plans that a user may ship.
+
+    Attributes:
+        plan: one of the words above.
+        meets: it meets what is asked on all inputs given; None if that was not measured.
+        similarity: the similarity on the worst input; None if it has none, and for the FP32 that others are compared
+            with.
+        accuracy: the accuracy on the labelled data; None without labels.
+        ms: the time of an inference in milliseconds, measured or predicted; None where it is not known.
+        gives_up: the share of the low precision's speedup that the plan gives up; None for FP32.
+    """
+
+    plan: str
+    meets: bool | None
+    similarity: float | None
+    accuracy: float | None
+    ms: float | None
+    gives_up: float | None
+
+
+def choice_of(plan: str, choices: Sequence[Choice]) -> Choice | None:
+    """Returns the choice with a name; None if it is not there."""
+    return next((choice for choice in choices if choice.plan == plan), None)
+
+
+def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, costs: str = "macs") -> str:
+    """Returns why FP16, which passes, is the plan to ship; empty if a plan in the low precision is worth more.
+
+    Args:
+        costs: where prices come from, see ``Goal.costs``.
+    """
+    fp16 = choice_of(FP16, choices)
+    if fp16 is None or not fp16.meets:
+        return ""
+    recipe, int8 = choice_of(RECIPE, choices), choice_of(INT8, choices)
+    best = int8 if int8 is not None and int8.meets else recipe
+    if best is None or not best.meets or best.gives_up is None:
+        return f"no plan in {low.upper()} that was tried does"
+    name = f"full {low.upper()}" if best is int8 else "the recipe"
+    if fp16.ms is not None and best.ms is not None and best.ms > (1.0 - LEAST_GAIN) * fp16.ms:
+        return f"{name} takes {best.ms:.3g} ms, FP16 {fp16.ms:.3g} ms"
+    if best.gives_up > TOO_DEAR:
+        return f"{name} {kept_speed(best.gives_up, low)} {priced_by(costs)}"
+    return ""
+
+
+def timed_by(gpu: str) -> str:
+    """Returns the title of times: predicted ones are on a GPU, measured ones on that of the engines."""
+    return f"ms (predicted on {gpu})" if gpu else "ms (measured)"
+
+
+def kept_speed(gives_up: float, low: Precision = Precision.INT8) -> str:
+    """Returns the speed of a plan in words, a verb first, from the share of the speedup that it gives up.
+
+    >>> kept_speed(0.16)
+    "keeps 84% of INT8's speedup over FP16"
+    """
+    other = instead_of(low).upper()
+    if gives_up > 1.0:
+        return f"is slower than {other}"
+    if gives_up == 1.0:
+        return f"is as fast as {other}"
+    kept = "all" if gives_up <= 0.0 else percent(1.0 - gives_up)
+    return f"keeps {kept} of {low.upper()}'s speedup over {other}"
+
+
+def priced_by(costs: str) -> str:
+    """Returns where prices come from, in parentheses, by ``Goal.costs``."""
+    if costs == "macs":
+        return "(by multiply-adds)"
+    if costs == "measured":
+        return "(measured layer by layer)"
+    return f"(predicted {costs.removeprefix('time ')})" if costs.startswith("time on") else f"(by {costs})"
