@@ -47,8 +47,7 @@ class Advice:
 
     Attributes:
         index: the index of the first of ``layers``; None without any.
-        layers: the layers that lose accuracy by it: the INT8 layers that read the rounded tensor, or the layer that
-            makes it.
+        layers: the layers that lose accuracy by it: the INT8 layers that read the rounded tensor, or its maker.
         tensor: its name.
         kind: ``input``, ``activation``, ``output`` or ``weight``.
         reason: one of the constants of this module, from ``LOW_SIMILARITY`` to ``UNDERFLOW``.
@@ -78,7 +77,7 @@ def advise(
     """Returns the findings on all tensors and weights, in execution order.
 
     Args:
-        tensors: in the order in which they are made.
+        tensors: in execution order.
         weights: whole weights, not their channels.
         least_cosine: a similarity below this is low.
         low: the name of the low precision in texts.
@@ -101,10 +100,10 @@ def advise(
 
 
 def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "calibration") -> str:
-    """Returns a reason as a clause with the figures of the tensors that it was found on.
+    """Returns a reason as a clause with the figures of the tensors that have it.
 
     Args:
-        reason: one of the constants of this module, or the kind of a structure finding, which is returned as it is.
+        reason: one of the constants of this module; the kind of a structure finding is returned as it is.
         low: the name of the low precision in texts.
         calibrator: the name of the calibrator of the ranges.
     """
@@ -125,7 +124,7 @@ def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "
 
 
 def _where(origin: Origin, reason: str, low: str) -> str:
-    """The end of the sentence: the layer that makes the tensor and those that read it in INT8; or nothing."""
+    """The end of the sentence: the tensor's maker and its INT8 readers; or nothing."""
     if origin.kind == WEIGHT or reason not in (STARVED, SATURATION, ONE_CHANNEL) or not origin.readers:
         return ""
     maker = f"made by '{origin.layer}'" if origin.layer else "an input of the network"
@@ -189,10 +188,7 @@ def _range(tensor: Compared, rounding: RoundingFigures) -> Iterator[_Reason]:
 
 
 def _channels(tensor: Compared) -> Iterator[_Reason]:
-    """Yields the channels that are far louder than the others.
-
-    Axis 1 has channels; an index of another axis has no name, such as that of a feature or of a box.
-    """
+    """Yields the channels that are far louder than the others; only an index of axis 1 is called a channel."""
     origin, loud, loud_input = tensor.origin, tensor.loud, tensor.loud_input
     if loud and loud.times >= LOUD and origin.kind == WEIGHT:
         scales = (
@@ -237,7 +233,7 @@ BOTH = "both"
 _ONE_SIDED = 0.8
 """A side with at least this share of the loss is to blame alone."""
 _LEAST_SHARE = 0.1
-"""A layer that loses less than this share of the budget when it alone is in INT8 has no side to blame."""
+"""A layer that loses less than this share of the budget alone has no side to blame."""
 _CAUSES = {
     ACTIVATION: (OVERFLOW, UNDERFLOW, NOT_FINITE, NOT_NORMALISED, RESULT_QUANTIZED, STARVED, SATURATION, ONE_CHANNEL),
     WEIGHT: (OVERFLOW, UNDERFLOW, ONE_CHANNEL, STARVED, SATURATION),
@@ -288,7 +284,7 @@ class Evidence:
     def blame(self) -> str | None:
         """The side with most of the loss: ``weight``, ``activation`` or ``both``.
 
-        None if it was not measured, or if the layer alone loses less than ``_LEAST_SHARE`` of the budget.
+        None if not measured, or if the layer alone loses less than ``_LEAST_SHARE`` of the budget.
         """
         alone = self.alone
         if alone is None or alone.both is None or alone.both < _LEAST_SHARE * self.budget:
@@ -304,7 +300,7 @@ class Evidence:
 
     @cached_property
     def causes(self) -> list[Advice]:
-        """The findings that can be a cause on the side to blame, by default on both; the most important first."""
+        """The findings that can be a cause on the side to blame (on both by default), the most important first."""
         sides = (self.blame,) if self.blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
         ranks = [(side, reason) for side in sides for reason in _CAUSES[side]]
         findings = [advice for advice in self.findings if self.layer.name in advice.layers]
@@ -319,7 +315,7 @@ class Evidence:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The structure check's errors, then the causes, then its other findings, then symptoms; each one once."""
+        """The structure check's errors, the causes, its other findings, then symptoms; without repetitions."""
         errors = [finding.kind for finding in self.structure if finding.severity == ERROR]
         others = [finding.kind for finding in self.structure if finding.severity != ERROR]
         faint = any(advice.reason == LOW_SIMILARITY and self.layer.name in advice.layers for advice in self.findings)
@@ -327,7 +323,7 @@ class Evidence:
         return tuple(dict.fromkeys([*errors, *causes, *others, *([LOW_SIMILARITY] if faint else [])]))
 
     def has(self, reason: str, side: str | None = None) -> bool:
-        """Returns true if ``reason`` is among the causes; with ``side``, ``activation`` or ``weight``, on that side."""
+        """Returns true if ``reason`` is among the causes, on a side (``activation`` or ``weight``) if given."""
         return any(advice.reason == reason and side in (None, _side(advice)) for advice in self.causes)
 
     def paragraph(self) -> str:

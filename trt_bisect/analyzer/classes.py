@@ -29,7 +29,7 @@ class Classes:
     Attributes:
         axis: the class axis, from 0; None if it is not known.
         kind: ``SHARES``, ``OWN`` or ``LOGITS``.
-        guessed: the axis was chosen by the shape although other axes are longer than 1 too.
+        guessed: the shape decided between several axes longer than 1.
     """
 
     axis: int | None
@@ -58,7 +58,7 @@ class Classes:
     def sure(self, output: np.ndarray) -> np.ndarray:
         """Returns true for each row whose class is at least ``_SURE`` times as probable as the next, bool ``[rows]``.
 
-        No row of an output that is not finite is sure.
+        A row that is not finite is not sure.
         """
         rows = self.rows(output)
         if not rows.size or not np.isfinite(rows).all():
@@ -81,8 +81,8 @@ class Classes:
 def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
     """Returns the share of rows that have the same class in both arrays, from 0 to 1.
 
-    The class of a row is the index of its largest value. The class of a single value is its side of ``middle``. Values
-    of the reference that are not finite have no class. A row without a finite value is left out.
+    The class of a row is the index of its largest value; of a single value, its side of ``middle``. Values that are not
+    finite in the reference have no class; a row without a finite value is left out.
     """
     finite = np.isfinite(reference)
     if finite.all():
@@ -93,17 +93,14 @@ def top1(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
 
 
 class Divergence:
-    """KL(reference || output) in nats between an output and the FP32 output for one input, the mean over rows.
+    """KL(reference || output) in nats for one input, the mean over rows, in float64.
 
-    Both are turned into probabilities in the same way. ``SHARES`` are divided by their sum, as ``scipy.stats.entropy``
-    does. ``LOGITS`` go through a softmax. Each value p of ``OWN`` is a row (p, 1 - p). So is the sigmoid of each value
-    of ``LOGITS`` if there is only one class. A probability of the output below 1e-12 counts as 1e-12.
-
-    All is computed in float64, part after part.
+    Both are turned into probabilities: ``SHARES`` are divided by their sum, as in ``scipy.stats.entropy``; ``LOGITS``
+    go through a softmax; each value p of ``OWN`` is a row (p, 1 - p), and so is the sigmoid of each of ``LOGITS`` with
+    one class. A probability of the output below 1e-12 counts as 1e-12.
 
     Args:
-        reference: one or more values. Values that are not finite have no class. A row without a finite value is left
-            out.
+        reference: one or more values. Values that are not finite have no class; a row of such values is left out.
         finite: true where they are finite.
         classes: the classes of the reference.
         keeps: keeps the probabilities of the reference for further outputs.
@@ -126,13 +123,11 @@ class Divergence:
         return max(0.0, total / len(self._reference))
 
     def _prepared(self) -> Iterator[tuple[Sequence[np.ndarray], float]]:
-        """Yields the probabilities of each part of the reference, and their own likelihood."""
         for part in self._parts(self._reference):
             p = self._made(part)
             yield p, _likelihood(p, p)
 
     def _laid_out(self, values: np.ndarray) -> np.ndarray:
-        """Returns the values that count: ``[values]`` if each is a row, else ``[rows, classes]``."""
         classes = self._classes
         if self._each:
             return (values if self._whole else values[self._finite]).reshape(-1)
@@ -140,7 +135,6 @@ class Divergence:
         return rows if self._whole else rows[classes.rows(self._finite).any(axis=-1)]
 
     def _parts(self, laid_out: np.ndarray) -> Iterator[np.ndarray]:
-        """Yields the rows in float64, some at a time."""
         length = 1 if self._each else max(laid_out.shape[-1], 1)
         for part in parts(laid_out.size, length):
             yield np.asarray(laid_out[part.start // length : part.stop // length], np.float64)
@@ -167,12 +161,12 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
 
     The class axis is the first of these that exists:
 
-    1. the axis given;
+    1. the axis given, from either end, which must exist;
     2. the only axis along which the FP32 values are probabilities that sum to 1 (within 0.01), or logarithms of such;
     3. the only axis longer than 1;
     4. axis 1 of four, as convolutions write images ``[N, C, H, W]``, unless the sizes look like ``[N, H, W, C]``.
 
-    Axis 0 counts only if it is the only one. The axis given counts from either end, and must exist.
+    Axis 0 counts only if it is the only axis.
     """
     arrays = [np.atleast_1d(np.asarray(array)) for array in reference]
     rank = arrays[0].ndim
@@ -198,8 +192,8 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
 def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
     """Returns the KL of each row of float64 ``[rows, values]`` in nats, float64 ``[rows]``.
 
-    If a row of the reference holds probabilities that sum to 1, both rows are used unchanged; otherwise both go through
-    a softmax. A row of one value is a probability if the value lies in 0..1, else a logit.
+    Rows are used as they are if the reference holds probabilities that sum to 1; else both go through a softmax. A row
+    of one value is a probability if the value lies in 0..1, else a logit.
     """
     if reference.shape[-1] == 1:
         is_share = (reference >= 0.0) & (reference <= 1.0)
@@ -255,14 +249,13 @@ def softmax(rows: np.ndarray) -> np.ndarray:
 
 
 def _shares(rows: np.ndarray) -> np.ndarray:
-    """Returns rows divided by their sums. Negative values count as 0. Rows of zeros stay zero."""
+    """Returns rows divided by their sums; negative values count as 0, rows of zeros stay zero."""
     positive = np.maximum(rows, 0.0)
     sums = positive.sum(axis=-1, keepdims=True)
     return np.asarray(positive / np.where(sums > 0.0, sums, 1.0))
 
 
 def _kind(arrays: Sequence[np.ndarray], axis: int | None) -> str:
-    """Returns the kind of the values; ``SHARES`` only with an axis."""
     if axis is not None and all(_sums_to_one(array, axis) for array in arrays):
         return SHARES
     finite = [array[np.isfinite(array)] for array in arrays]
@@ -282,8 +275,8 @@ def _logarithms_sum_to_one(array: np.ndarray, axis: int) -> bool:
 def _looks_channels_first(first: int, second: int, third: int, *, own: bool) -> bool:
     """Returns true if the three sizes after the batch look like ``[C, H, W]`` and not like ``[H, W, C]``.
 
-    The last two sizes are equal, or the first differs from the second and the last is not the smallest. If the first
-    size is 1, the shape could also be ``[1, T, C]``; it is an image only if ``own``: its values are probabilities.
+    The last two sizes are equal, or the first differs from the second and the last is not the smallest. A first size of
+    1 could also be ``[1, T, C]``: it is an image only if the values are probabilities of their ``own``.
     """
     if second == third:
         return True

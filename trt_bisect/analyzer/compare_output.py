@@ -1,7 +1,6 @@
 """Comparison of one output with the FP32 output, each input by itself, and of two sets of outputs in a notebook.
 
-Everything that depends on the FP32 values alone is computed once. Beside the metrics stand facts for doubts on a pass:
-how far the values go, and the classes that were lost, over all inputs together.
+With the metrics come facts for doubts on a pass, over all inputs together: the reach of the values, and lost classes.
 """
 
 from __future__ import annotations
@@ -26,25 +25,26 @@ from trt_bisect.support.memory import float_parts, largest_magnitude
 FAINT_OCTAVES = 10
 """An output is faint if its norm is more than this many powers of two below the median: relative metrics fail there."""
 _KEPT_VALUES = 1 << 20
-"""The most FP32 values that are kept prepared, at about 50 bytes each. More values are prepared anew each time."""
+"""The most FP32 values that are kept prepared, at about 50 bytes each."""
 _ZERO_OCTAVE = -(1 << 12)
 """The octave of an output of zeros: below that of any number."""
 NEVER_FAINT = 1 << 12
-"""The octave of an output that has no norm: above that of any number. It does not count among those of other inputs."""
+"""The octave of an output without a norm, above any number; other inputs are not compared with it."""
 LEAST_SCORE = 0.05
-"""An error of a single score is relative to this at least: below it scores predict nothing, and the float noise of a
-sigmoid is absolute."""
+"""The least divisor of a single score's error: lower scores predict nothing, and a sigmoid's float noise is
+absolute.
+"""
 LARGEST_SCORE = "largest_score"
-"""The figure of single scores that are all below ``LEAST_SCORE``: FP32's largest one."""
+"""The figure of single scores that are all below ``LEAST_SCORE``: FP32's largest."""
 _NOTHING: dict[str, float] = {}
-"""The figures on an input where nothing is in the region that FP32's output and the other one have."""
+"""The figures on an input where the two outputs have no common region."""
 
 
 class _PreparedReference:
     """The FP32 output for one input, and everything that depends on its values alone.
 
-    It is whole if all values are finite, and empty if none is. The finite values are its rows, see ``rows_of``. Errors
-    are relative to ``least`` at least.
+    It is whole if all values are finite, and empty if none is. Its rows are the finite values, see ``rows_of``.
+    ``least`` is the least divisor of relative errors.
     """
 
     def __init__(self, values: np.ndarray, classes: Classes, *, least: float = 0.0, keeps: bool = False) -> None:
@@ -89,8 +89,8 @@ class OutputJudge:
         reference: the FP32 output for each input.
         classes: the classes of the output; found from ``reference`` by default.
         predicted: the classes that may vanish; ``classes`` by default, where their axis is known.
-        faint: the indices of inputs on which relative metrics do not count, besides those found here.
-        with_facts: the figures hold what doubts need.
+        faint: further inputs, by index, on which relative metrics do not count.
+        with_facts: the figures hold the facts for doubts.
     """
 
     def __init__(
@@ -122,11 +122,11 @@ class OutputJudge:
         self._axis = rows_axis(self._reference)
 
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
-        """Returns the figures of an output, given for each input in the reference's order.
+        """Returns the figures of an output, given for each input in the reference's order; each metric's is its worst.
 
-        The value of each metric is its worst over the inputs. Arrays of different shapes are compared in the region
-        that both have; an input on which that is empty does not count. Values that are not finite in the reference are
-        left out; an input on which none is finite does not count, unless there is no other.
+        Arrays of different shapes are compared in their common region; an input where that is empty does not count.
+        Values that are not finite in the reference are left out; an input on which none is finite counts only if there
+        is no other.
         """
         rows, rows_by_input, shapes = lost_rows(self._reference, outputs, self._axis)
         notes: dict[str, None] = {shapes: None} if shapes else {}
@@ -162,7 +162,6 @@ class OutputJudge:
         return tuple(None if k in faint or by_input[k] is _NOTHING else figure for k, figure in enumerate(figures))
 
     def _values(self, index: int, output: np.ndarray, notes: dict[str, None]) -> dict[str, float] | None:
-        """Each metric's value on one input; None if the output is not finite."""
         same = output.shape == self._reference[index].shape
         if same:
             reference = self._prepared(index)
@@ -193,7 +192,7 @@ class OutputJudge:
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Returns the indices of the inputs on which an output is almost zero, compared with the other inputs.
 
-    ``octaves`` are for each input those of each output's norm.
+    ``octaves`` are those of the outputs' norms, for each input.
     """
     columns = [[exponent for exponent in column if exponent != NEVER_FAINT] for column in zip(*octaves, strict=True)]
     medians = [median_low(column) if column else NEVER_FAINT for column in columns]
@@ -229,7 +228,7 @@ def are_single_scores(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def low_score_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence, without its full stop, on the error of a score that no input raises; empty for others.
+    """Returns a sentence without full stop on the error of a score that no input raises; empty for other outputs.
 
     Args:
         values: the figures of the output, see ``OutputJudge.figures``.
@@ -249,13 +248,12 @@ def is_broken(array: np.ndarray) -> bool:
 def judged_norm(array: np.ndarray) -> float:
     """Returns the norm by which an output is faint on an input.
 
-    It is infinite, so that the output is never faint, for integers, for no values, and where none is finite.
+    It is infinite (never faint) for integers, without values, and where none is finite.
     """
     return finite_norm(array) if array.dtype.kind == "f" and np.isfinite(array).any() else math.inf
 
 
 def _almost_zero(reference: Sequence[np.ndarray]) -> tuple[int, ...]:
-    """Returns the indices of the inputs on which an output is almost zero; single scores near 0 have a meaning."""
     return () if are_single_scores(reference) else faint_places([(octave(judged_norm(array)),) for array in reference])
 
 
@@ -266,7 +264,7 @@ def finite_norm(array: np.ndarray) -> float:
 
 
 def octave(norm: float) -> int:
-    """Returns the exponent of the power of two above a norm; of an infinite one that of an output that is not faint."""
+    """Returns the exponent of the power of two above a norm; ``NEVER_FAINT`` for an infinite norm."""
     if math.isinf(norm):
         return NEVER_FAINT
     return math.frexp(norm)[1] if norm > 0 else _ZERO_OCTAVE
@@ -279,7 +277,7 @@ def finite_rows(array: np.ndarray) -> np.ndarray:
 
 
 def rows_of(array: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Returns an array as ``[rows, last axis]``; only the values that are ``kept``, as ``[n, 1]``, if some are not."""
+    """Returns an array as ``[rows, last axis]``, or its ``kept`` values as ``[n, 1]`` if some are not kept."""
     if not kept.all():
         return np.asarray(array[kept]).reshape(-1, 1)
     return array.reshape(-1, max(array.shape[-1] if array.ndim else 1, 1))
@@ -290,7 +288,7 @@ _TOP_LEVEL = 0.99
 _BEYOND = 1.05
 """An FP32 value this much larger than an output's largest was clipped, not rounded."""
 _LEAST_SHARE = 0.005
-"""A class counts if this share of all sure rows has it; a single row counts only where an input has no other."""
+"""A class counts if this share of all sure rows has it; a single row counts only on an input without others."""
 
 
 class ReachOfOutput:
@@ -319,10 +317,8 @@ class ReachOfOutput:
         return {"reach": top / self._largest, "clipped": clipped, "vanished": vanished}
 
     def _clipped(self, outputs: Sequence[np.ndarray], top: float) -> float:
-        """The share of FP32's large values that lie beyond ``top`` while the output's are at it.
-
-        Large are those from half of the largest magnitude on. 0 if most of the output's values are at ``top``: it is
-        constant then, and not clipped.
+        """The share of FP32's large values (half of the largest magnitude or more) that lie beyond ``top`` while the
+        output's are at it; 0 if most of the output is at ``top``, as it is constant then.
         """
         if top * _BEYOND >= self._largest:
             return 0.0
@@ -337,7 +333,7 @@ class ReachOfOutput:
         return min(1.0, clipped / large) if at_top <= 0.5 * count else 0.0
 
     def _vanished(self, outputs: Sequence[np.ndarray]) -> tuple[int, ...]:
-        """The classes that FP32 is sure of in some rows, and that the output predicts in none of these rows."""
+        """The classes that FP32 is sure of in some rows, and that the output predicts in none of these."""
         if self._classes is None:
             return ()
         kept: set[int] = set()
@@ -347,7 +343,6 @@ class ReachOfOutput:
 
     @cached_property
     def _sure_rows(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each input the rows that FP32 is sure of, and their classes, both int64 of one length."""
         assert self._classes is not None
         rows = [(self._classes.rows(array), np.flatnonzero(self._classes.sure(array))) for array in self._reference]
         none = np.zeros(0, np.int64)
@@ -355,7 +350,6 @@ class ReachOfOutput:
 
     @cached_property
     def _sure_classes(self) -> set[int]:
-        """The classes that FP32 predicts often enough to count."""
         assert self._classes is not None
         predicted, counts = np.unique(np.concatenate([classes for _, classes in self._sure_rows]), return_counts=True)
         single = all(len(self._classes.rows(array)) == 1 for array in self._reference)
@@ -371,7 +365,7 @@ def similarity(
 ) -> float:
     """Returns the metric of ``output`` against ``reference``; of dictionaries, that of the worst output.
 
-    The result is NaN if the output is not finite or nothing can be compared.
+    NaN if the output is not finite or nothing can be compared.
 
     Args:
         reference: one array, or several by name.

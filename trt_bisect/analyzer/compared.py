@@ -1,6 +1,6 @@
 """Comparison of inner tensors of two runs, sample by sample, and of weights before and after rounding.
 
-A weight can have as many bytes as all other tensors together. So it is compared in parts of some channels each.
+Weights, which can have as many bytes as all other tensors together, are compared some channels at a time.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ class ComparedPart:
         shape: the shape on the first sample.
         dtype: the dtype in the FP32 run.
         quantized_dtype: the type that it is rounded to, such as ``int8``; empty if it is not rounded.
-        scale: the scale of INT8; the largest one if each channel has its own; None if the tensor is not rounded.
-        figures: INT8 against FP32, with the tensor as its layer makes it, before its own rounding. For a weight: after
-            rounding against before.
+        scale: the scale of INT8; the largest if each channel has its own; None if not rounded.
+        figures: INT8 against FP32, before the tensor's own rounding; for a weight, after rounding against before.
         fp32: the values in FP32.
         int8: the values in INT8.
     """
@@ -86,8 +85,8 @@ class ComparedTensor(ComparedPart):
         rounding: the error of the tensor's own rounding alone.
         loud: the channel with the largest magnitude.
         loud_input: the input channel of a weight with the largest magnitude.
-        worst_cosine: the worst cosine of one sample. Samples on which the FP32 tensor is almost zero do not count.
-            None for a weight.
+        worst_cosine: the worst cosine of one sample, without samples on which the FP32 tensor is almost zero. None for
+            a weight.
         note: the part that could not be compared; the pairs, where the tensor has several.
         observer: what chose the scale: the calibrator, the largest value of a weight, or the file; empty without one.
         histogram: the histogram of the values in FP32, and of those that the INT8 layers read; None where no value is
@@ -133,21 +132,20 @@ class Compared(ComparedTensor):
 
 
 class _RoundedTensor:
-    """A tensor through one of its pairs, or as it is: its rounding, and the values of both runs as they are read."""
+    """A tensor through one of its pairs, or unrounded: its rounding, and the values of both runs as they are read."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.values = RoundedValues(origin.quantizers)
 
     def add(self, reference: np.ndarray, output: np.ndarray) -> None:
-        """Adds the rounding of the FP32 values, and both runs as they are read; whole if each channel has its scale."""
+        """Adds the FP32 values and both runs as they are read; whole tensors if each channel has its scale."""
         by_channel = any(quantizer.axis is not None for quantizer in self.origin.quantizers)
         pieces = [(reference, output)] if by_channel else zip(*map(_in_parts, (reference, output)), strict=True)
         for in_fp32, in_int8 in pieces:
             self.values.add(in_fp32, self.origin.rounded(in_int8))
 
     def sqnr(self) -> float:
-        """Returns the SQNR of its rounding in dB; infinite where it is not rounded in equal steps."""
         rounding = self.values.rounding
         return math.inf if rounding is None else rounding.sqnr
 
@@ -159,8 +157,6 @@ class _RoundedTensor:
 
 
 class _TensorComparison:
-    """The statistics of one tensor in both runs over the samples added so far."""
-
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
         self._roundings = [_RoundedTensor(each) for each in (origin, *origin.beside)]
@@ -197,7 +193,6 @@ class _TensorComparison:
         self._peaks.add(reference)
 
     def done(self) -> Compared | None:
-        """Returns the comparison over all samples; None if no sample has the tensor."""
         if self._shape is None:
             return None
         worst_cosine, worst_sample = self._worst()
@@ -218,7 +213,6 @@ class _TensorComparison:
         )
 
     def _worst(self) -> tuple[float | None, int | None]:
-        """Returns the worst cosine of a sample that is not faint, and its index. Only the end tells what is faint."""
         if not self._octaves:
             return None, None
         least = median_low(self._octaves.elements()) - FAINT_OCTAVES
@@ -226,7 +220,6 @@ class _TensorComparison:
 
 
 def _facts(origin: Origin, statistics: PairStatistics, values: RoundedValues) -> dict[str, Any]:
-    """Returns what a comparison says of any tensor, as ``Compared`` names it."""
     return {
         "origin": origin,
         "quantized_dtype": origin.quantized_dtype,
@@ -251,11 +244,11 @@ def compare_tensors(
 ) -> tuple[Compared, ...]:
     """Compares every floating-point tensor of ``origins`` that both runs have, over all samples together.
 
-    The tensors of a sample are compared in parallel, and those of only one sample are in memory at a time.
+    The tensors of a sample are compared in parallel; one sample's are in memory at a time.
 
     Args:
         samples: for each sample the tensors of the FP32 run and of the INT8 run, by the same names.
-        origins: the origins by tensor; the result has their order.
+        origins: by tensor; the result has their order.
     """
     comparisons = {name: _TensorComparison(origin) for name, origin in origins.items()}
     with ThreadsIfLong(cores()) as pool:
@@ -273,7 +266,7 @@ ComparedWeights = tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]
 
 
 def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeights:
-    """Compares weights after rounding with those before, whole and by channel. An unrounded one equals itself."""
+    """Compares weights after rounding with those before, whole and by channel; an unrounded weight equals itself."""
     values = ((origin, network.constant(origin.tensor)) for origin in origins)
     return compare_weight_pairs((origin, array, rounded_weight(array, origin)) for origin, array in values)
 

@@ -1,6 +1,6 @@
-"""Warnings on the data: of the wrong scale, constant, or unlike those of the calibration.
+"""Warnings on data of the wrong scale, constant, or unlike the calibration data.
 
-The layers that read an input tell which values it takes: small ones, pixels, or a recurrent state.
+The layers that read an input tell which values it takes: small values, pixels, or a recurrent state.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ _STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 """The places of initial states among the inputs of ONNX's recurrent operators."""
 _PICKING = frozenset({"Slice", "Split", "Gather", "Concat", "Expand"})
 _FITS_SMALL_VALUES = 0.5
-"""The sum of a channel's absolute weights from which on pixels of 0 to 255 would make its output exceed 100: layers
-trained on values of about 1 have sums of 2 to 20, those trained on pixels of 0 to 255 have about a hundredth of it."""
+"""The sum of a channel's absolute weights from which on pixels of 0 to 255 would make its output exceed 100. Layers
+trained on values of about 1 have sums of 2 to 20, those trained on pixels about a hundredth of it.
+"""
 _SAMPLES = 4
 _BORDER = 3
 """Places at each edge of a picture that are left out: there, the padding moves the outputs."""
@@ -52,7 +53,7 @@ class FirstLayer:
 
 
 def first_layer(network: Network, name: str) -> FirstLayer | None:
-    """Returns the convolutions with weights that read an input of a network as it was read; None if others read it."""
+    """Returns the convolutions with weights that read an input of a network as read; None if other layers read it."""
     reads, scaled = name, False
     while True:
         readers = _readers(network, reads)
@@ -72,10 +73,10 @@ def has_large_weights(network: Network, layer: FirstLayer) -> bool:
 
 
 def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds]) -> tuple[float, float] | None:
-    """Returns the largest magnitude that the first layer reads of samples, at most four, and the spread of its outputs.
+    """Returns the largest magnitude that the first layer reads of at most four samples, and the spread of its outputs.
 
-    The spread is the median over the output channels of standard deviation / |mean|. What follows a convolution counts
-    up to the last bias or batch normalisation, if nothing else comes in between. None if ONNX Runtime refuses a sample.
+    The spread is the median over the output channels of standard deviation / |mean|, after the last bias or batch
+    normalisation that follows the convolution directly. None if ONNX Runtime refuses a sample.
     """
     outputs = [_biased(network, node) for node in layer.convolutions]
     made = [name for name in dict.fromkeys((layer.reads, *outputs)) if name in network.producers]
@@ -103,8 +104,8 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
 def feeds_state(network: Network, name: str) -> bool:
     """Returns true if an input is a recurrent state, which an application feeds as 0 at the start of a sequence.
 
-    It reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or the network has an output of the same shape, its
-    next value, beside another output.
+    It reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or one of several outputs has its shape: its next
+    value.
     """
     followed, graph = {name}, network.skeleton.graph
     for node in graph.node:
@@ -132,7 +133,7 @@ def _readers(network: Network, tensor: str) -> list[onnx.NodeProto]:
 
 
 def _convolves(network: Network, node: onnx.NodeProto, tensor: str) -> bool:
-    """Returns true for a convolution of a tensor with a weight of the network: a weight can be computed or fed too."""
+    """Returns true for a convolution of a tensor with a constant weight."""
     return node.op_type == "Conv" and node.input[0] == tensor and network.has_constant(node.input[1])
 
 
@@ -157,10 +158,6 @@ def _biased(network: Network, node: onnx.NodeProto) -> str:
 
 
 def _by_channel(values: np.ndarray, channels: int) -> np.ndarray | None:
-    """Returns an output as ``[channels, all other places]``, without the border of a picture.
-
-    None if no axis has the channels: a Reshape moved them.
-    """
     axis = next((k for k in (1, values.ndim - 1, 0) if k < values.ndim and values.shape[k] == channels), None)
     if axis is None:
         return None
@@ -173,25 +170,27 @@ def _by_channel(values: np.ndarray, channels: int) -> np.ndarray | None:
 _NEARLY_CONSTANT = 0.02
 """Data whose range is at most this share of their largest magnitude are nearly constant."""
 _NO_EFFECT = 0.1
-"""Data have no effect if they move the first layer's outputs by less than this share of their mean. Trained networks
-have 0.39 to 5 with their own data, and at most 0.075 with a 58th of it (ten networks)."""
+"""Data have no effect if they move the first layer's outputs by less than this share of their mean. Ten trained
+networks have 0.39 to 5 with their own data, and at most 0.075 with a 58th of it.
+"""
 _NORMALISED_TO = 300.0
-"""A network that scales its input itself brings pixels of 0 to 255 below this, subtracted means included."""
+"""A network that scales its input itself brings pixels of 0 to 255 below this, means subtracted."""
 _OTHER_UNITS = 10.0
 """Data whose largest magnitude differs from the calibration's by this factor are taken to be in other units."""
 _OUTSIDE = 0.05
-"""Data have drifted if more than this share of their values lies outside the range of the calibration data."""
+"""Data have drifted if more than this share of their values lies outside the calibration data's range."""
 _APART, _BY_CHANCE = 0.3, 0.001
 """Data have drifted if their distribution is so far from the calibration's, and chance is as far apart this rarely."""
 _GROWS, _MANY = 0.05, 0.1
-"""A range grows if the last quarter of the data adds more than the first number, a share, to it. There is a warning if
-more than the second number, a share of all ranges, grow."""
+"""A range grows if the last quarter of the data adds more than the first number, a share, to it. More growing ranges
+than the second number, a share, are a warning.
+"""
 _LEAST_SAMPLES = 4
 _GIVE_MORE = "Give a few hundred samples like the data in production"
 
 
 def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds], source: str) -> Iterator[str]:
-    """Yields a warning for each input with data of the wrong scale, or with one value everywhere or nearly so.
+    """Yields a warning for each input with data of the wrong scale, or (nearly) one value everywhere.
 
     A few of the samples are run through the first layer.
     """
@@ -207,9 +206,9 @@ def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds
 
 
 def zero_states(network: Network, fed: Sequence[FedInput]) -> list[str]:
-    """Returns the inputs that are 0 everywhere because they are recurrent states at the start of a sequence.
+    """Returns the inputs (``fed``, of floats) that are 0 everywhere because they are recurrent states at their start.
 
-    If every input is constant, they are no such states, but missing data. ``fed`` are the inputs of floats.
+    If every input is constant, data are missing, and the result is empty.
     """
     zero = [data.name for data in fed if data.absmax == 0.0]
     all_constant = len(fed) == len(network.inputs) and all(data.std == 0.0 for data in fed)

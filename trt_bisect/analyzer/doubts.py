@@ -1,4 +1,4 @@
-"""Doubts on a plan that passes on similarity, and the bound on the share of unseen inputs that miss.
+"""Doubts on a plan that passes on similarity, and the bound on the share of similar inputs that miss.
 
 The bound is the exact binomial one of Clopper and Pearson (1934).
 """
@@ -29,8 +29,9 @@ VARIES_LESS = "variation lost"
 """The kinds of doubts."""
 _CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
 """An output is clipped noticeably if it reaches less than this share of FP32's largest magnitude, and at least this
-share of FP32's large values are cut off there. Where a task agrees, it has to be short too: a score that is a little
-lower finds the same."""
+share of FP32's large values are cut off there. If a task agrees, it must be short too: slightly lower scores find
+the same.
+"""
 _SHORT_REACH = 0.8
 """An output is short if its largest magnitude is below this share of FP32's."""
 _ALLOWED_DECIBELS = 3.0
@@ -38,9 +39,9 @@ _SHOWN_CLASSES = 8
 _FEWEST_LOST, _LOST_SHARE = 2, 0.05
 """The number of lost objects that are a doubt, and their least share of all."""
 _LEAST_KAPPA = 0.5
-"""Integers that agree less beyond chance are a doubt. Single classes of good recipes have had 0.73."""
+"""Integers that agree less beyond chance are a doubt. Single classes of good recipes had 0.73."""
 _LEAST_EQUAL = 0.5
-"""So are those too few for kappa of which less than this share is equal."""
+"""Integers too few for kappa are a doubt if less than this share is equal."""
 BY_CLASS, BY_AGREEMENT = "class", "agreement"
 SURE = 0.95
 """The probability that a bound holds, over the choice of the held-out inputs."""
@@ -67,9 +68,8 @@ class Doubt:
 
 
 def is_destroyed(rule: Rule, trial: Trial) -> bool:
-    """Returns true if a plan is wrong in every judged output on every input: the SQNR is below 1 dB.
-
-    With a task: if nothing agrees with FP32 on any input.
+    """Returns true if a plan is wrong in every judged output on every input: SQNR below 1 dB; with a task, no
+    agreement.
     """
     metric, least = (rule.metric, 0.0) if rule.metric is AGREEMENT else (BUILT_IN["sqnr"], 1.0)
     figures = [
@@ -84,7 +84,7 @@ def is_destroyed(rule: Rule, trial: Trial) -> bool:
 def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
     """Returns the doubts on a trial's outputs and the groups of their places; empty if it misses the threshold.
 
-    Where a task decides, they are those on the outputs that it reads, and on what it finds in them.
+    Where a task decides, only the outputs that it reads, and its findings, are looked at.
     """
     return tuple(_found(rule, trial)) if rule.meets(trial) else ()
 
@@ -106,7 +106,6 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
 
 
 def _of_reach(name: str, figures: OutputFigures, least: float) -> Iterator[Doubt]:
-    """Yields a doubt on an output that is clipped below the ``least`` reach, or short."""
     reach = math.inf if figures.reach is None else figures.reach
     if reach < least and figures.clipped >= _CLIPPED_SHARE:
         cut_off = f"{percent(figures.clipped)} of FP32's large values are cut off"
@@ -130,7 +129,6 @@ def _of_classes(name: str, figures: OutputFigures) -> Iterator[Doubt]:
 
 
 def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
-    """Yields doubts on what is counted over all inputs: integers equal by chance, rows lost or won, variation lost."""
     kappa, equal = figures.values.get(KAPPA), figures.values.get(ALL_EQUAL)
     if kappa is not None and kappa < _LEAST_KAPPA:
         more = "Chance alone has kappa 0, equal outputs have 1."
@@ -146,12 +144,12 @@ def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:
     """Returns doubts if none of the judged outputs depends on the input in FP32, else notes on those that do not.
 
-    Such an output is 0 everywhere, or equal in every bit on all inputs, of which there are at least two. Integers, such
-    as labels and shapes, may well be equal and are left out.
+    Such an output is 0 everywhere, or bitwise equal on all of two or more inputs. Integers (labels, shapes) may be
+    equal and are left out.
 
     Args:
         rule: the rule; where it judges a task, all outputs count.
-        references: FP32's outputs for each input; the inputs differ.
+        references: FP32's outputs for each of the inputs, which differ.
     """
     floats = [name for name in outputs_to_judge(references[0]) if references[0][name].dtype.kind == "f"]
     named = {output_of(name) for name in rule.outputs}
@@ -164,7 +162,7 @@ def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[D
 
 
 def _constant(name: str, arrays: Sequence[np.ndarray]) -> str:
-    """Returns a sentence, without its full stop, on an output that does not depend on the input; else an empty text."""
+    """Returns a sentence without full stop on an output that does not depend on the input; else an empty text."""
     inputs = "the input" if len(arrays) == 1 else f"all {len(arrays)} inputs"
     if not any(array.any() for array in arrays):
         return f"Output '{name}' of FP32 itself is 0 everywhere on {inputs}"
@@ -174,7 +172,6 @@ def _constant(name: str, arrays: Sequence[np.ndarray]) -> str:
 
 
 def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]:
-    """Returns SQNR without the mean, and cosine, on the input with the worst cosine."""
     values = figures.values
     if "cosine" in values and "centered_sqnr" in figures.inputs:
         index = figures.inputs["cosine"].index(values["cosine"])
@@ -185,8 +182,8 @@ def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]
 def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
     """Returns a doubt if cosine meets the threshold and SQNR does not, or the other way round; else None.
 
-    For small errors without an offset, ``1 - cosine = noise / (2 signal)``. So the threshold T of cosine corresponds to
-    an SQNR of ``-10 log10(2 (1 - T))``, with the mean removed from the signal. A difference of 3 dB is allowed.
+    For small errors without an offset, ``1 - cosine = noise / (2 signal)``: the threshold T of cosine corresponds to an
+    SQNR of ``-10 log10(2 (1 - T))``, the mean removed from the signal. A difference of 3 dB is allowed.
     """
     if rule.metric.name != "cosine" or rule.budget <= 0.0:
         return None
@@ -223,9 +220,8 @@ class Bound:
         missed: the number of these on which the plan misses.
         most: with probability ``sure``, at most this share of such inputs misses.
         sure: that probability.
-        next: a lower, round bound that more held-out inputs would lead to, if they miss as rarely; None if there is
-            none.
-        more: the number of further held-out inputs that it takes; None likewise.
+        next: a lower, round bound that more held-out inputs with the same miss rate would give; None if there is none.
+        more: the number of further held-out inputs for it; None likewise.
         by: how an input misses: empty for the threshold; where an accuracy decides, ``class`` for another class than in
             FP32, and ``agreement`` for an agreement below that of the task.
     """
@@ -248,7 +244,7 @@ def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
 
 
 def upper_bound(inputs: int, missed: int) -> float:
-    """Returns the share of misses at which so few of the inputs miss with probability 1 - ``SURE``; 1 if all miss."""
+    """Returns the share of misses at which that few of the inputs miss with probability 1 - ``SURE``; 1 if all miss."""
     least, most = missed / inputs, 1.0
     for _ in range(_STEPS):
         middle = (least + most) / 2

@@ -26,11 +26,7 @@ _MEANS_NOTHING = (
 
 
 def randomness(network: Network, first: Outputs, second: Outputs) -> str:
-    """Returns a sentence on FP32 that differs from itself; empty if it does not.
-
-    Args:
-        first, second: its outputs on the same input.
-    """
+    """Returns a sentence on FP32 outputs that differ on the same input (``first``, ``second``); empty if equal."""
     apart = {
         name: relative_difference(np.asarray(value), np.asarray(second[name]))
         for name, value in first.items()
@@ -92,7 +88,6 @@ def data_warnings(
 def _inputs_with(
     is_one: Callable[[np.ndarray], bool], names: Sequence[str], references: Sequence[Outputs]
 ) -> dict[str, list[int]]:
-    """Returns by output the places of the inputs on which it is such a one; outputs without any are left out."""
     places = {name: [k for k, outputs in enumerate(references) if is_one(outputs[name])] for name in names}
     return {name: found for name, found in places.items() if found}
 
@@ -102,7 +97,7 @@ class Start:
     """The start of values that are not finite.
 
     Attributes:
-        text: words on it for the end of a sentence; empty if it is not known.
+        text: words on it for the end of a sentence; empty if not known.
         masks: they come from a constant or an input that is infinite, or nearly, as a mask is.
     """
 
@@ -115,7 +110,7 @@ def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int)
 
     Args:
         broken: an input on which FP32 gives such values.
-        good: one on which it does not: a tensor that is not finite there either, such as a mask, is no start.
+        good: an input on which it does not: a tensor that is not finite there either, such as a mask, is no start.
     """
     bad_feeds = [name for name, array in broken.items() if _is_not_finite(array)]
     if bad_feeds:
@@ -135,14 +130,12 @@ def started_at(network: Network, broken: Feeds, good: Feeds | None, memory: int)
 
 
 def _has_mask(network: Network, made: str) -> bool:
-    """Returns true if the node that makes a tensor reads a constant as large as a mask's."""
     read = [name for node in network.skeleton.graph.node if made in node.output for name in node.input]
     arrays = [network.constant(name) for name in read if network.has_constant(name)]
     return any(array.dtype.kind == "f" and bool((np.abs(array) >= _MASKING).any()) for array in arrays)
 
 
 def _not_finite(network: Network, groups: Sequence[Sequence[str]], feeds: Feeds) -> Iterator[tuple[str, bool]]:
-    """Yields the name of each tensor of the groups, and true if it is not finite in FP32."""
     for group in next(observe_in_parts(network, groups, [feeds])):
         for name, array in group.items():
             yield name, _is_not_finite(array)

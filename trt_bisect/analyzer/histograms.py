@@ -9,7 +9,7 @@ import numpy as np
 
 TENSOR_BINS = 64
 _LEAST_EXPONENT = -1000
-"""The least exponent of a bin's width: the width is a normal number, and a value divided by it is finite."""
+"""The least exponent of a bin's width: the width stays a normal number, and quotients by it finite."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,7 @@ class TensorHistogram:
         low: the left edge of the first bin.
         high: the right edge of the last bin.
         fp32: the counts in the FP32 run.
-        int8: the counts in the INT8 run, as the INT8 layers read the tensor: after its own rounding if it has one;
-            empty where there is one run only.
+        int8: the counts in the INT8 run as the INT8 layers read the tensor, after its own rounding; empty with one run.
     """
 
     low: float
@@ -50,9 +49,8 @@ class TensorHistogram:
 class GrowingHistogram:
     """Counts of values in equal bins around zero, in groups: one for a tensor, for each run or for each channel.
 
-    The width of a bin is a power of two, so that the edges and the bin of a value are exact. A value beyond the last
-    bin doubles the width until it fits; neighbouring bins are merged then. Values that are not finite are left out and
-    counted in ``nonfinite``.
+    The width is a power of two, so that edges and bins are exact. A value beyond the last bin doubles the width until
+    it fits. Values that are not finite are counted in ``nonfinite``.
 
     Args:
         groups: the number of groups.
@@ -97,7 +95,6 @@ class GrowingHistogram:
         self._exponents = exponents
 
     def _widened(self, group: int, exponent: int) -> np.ndarray:
-        """Returns the counts of a group in bins whose width has a larger exponent."""
         counts = np.zeros(2 * self._half, np.int64)
         places = np.arange(-self._half, self._half) >> min(int(exponent - self._exponents[group]), 62)
         np.add.at(counts, places + self._half, self._counts[group])
@@ -136,12 +133,10 @@ class GrowingHistogram:
         return TensorHistogram(low, high, fp32, others[0] if others else ())
 
     def _narrowed(self, counts: np.ndarray, most: int) -> tuple[int, int, np.ndarray]:
-        """Merges bins in pairs, as often as it takes, until those from the first to the last one in use are ``most``.
+        """Merges bins in pairs until those in use, from first to last, are at most ``most``.
 
-        ``counts`` are ``[groups, bins]``, not all 0.
-
-        Returns:
-            The first of the merged bins in use, from zero on; how often they were merged; and their counts.
+        ``counts`` are ``[groups, bins]``, not all 0. Returns the first merged bin in use, from zero on; how often bins
+        were merged; and their counts.
         """
         used = np.flatnonzero(counts.any(axis=0))
         places, shift = used - self._half, 0
@@ -166,8 +161,8 @@ class ChannelMap:
         low: the left edge of the first bin.
         high: the right edge of the last bin.
         step: the number of neighbouring channels that one row holds; 1 up to ``MOST_ROWS`` channels.
-        rows: one text a row, one character a bin: ``0`` for no value, else the number of bits of the count, as a digit
-            or a letter from ``a`` (10) on. So ``1`` is 1 value, ``2`` are 2 or 3, ``3`` are 4 to 7.
+        rows: one text a row, one character a bin: ``0`` for no value, else the bits of the count as a digit, or a
+            letter from ``a`` (10) on: ``1`` is 1 value, ``2`` 2 or 3, ``3`` 4 to 7.
     """
 
     axis: int

@@ -1,7 +1,7 @@
-"""Outputs of integers and booleans: labels, class maps, masks, indices and counts. They are equal or not.
+"""Outputs of integers and booleans (labels, class maps, masks, indices, counts), which are equal or not.
 
-How near two classes are in number says nothing, so that no metric of floats is computed. The share of equal elements
-stands beside Cohen's kappa (1960), the agreement beyond chance: a map of which 97 % are equal has kappa 0 if one class
+How near two classes are in number says nothing, so no metric of floats is computed. The share of equal elements is
+reported with Cohen's kappa (1960), the agreement beyond chance: a map of which 97 % are equal has kappa 0 if one class
 is left of two.
 """
 
@@ -24,18 +24,19 @@ from trt_bisect.model.network import Network
 from trt_bisect.support.text import percent
 
 CLASSES, LABELS = "classes", "labels"
-"""The kinds of ``OutputFigures.pooled``: elements that differ beyond chance, of an output beside floats; elements that
-differ, of an output with few elements for each input."""
+"""The kinds of ``OutputFigures.pooled``: elements that differ beyond chance, for an output judged with floats; elements
+that differ, for an output with few elements for each input.
+"""
 FEW_ELEMENTS = 20
 """Fewer elements have no kappa, and say nothing on a single input."""
 CLASSES_MISSED = 0.75
-"""Beside floats it is a miss if more of the agreement beyond chance is lost: less than a quarter is left."""
+"""Next to floats it is a miss if more of the agreement beyond chance is lost: less than a quarter is left."""
 _MOST_CLASSES = 4096
-"""With more values none is equal by chance, nor is one of indices that are compared as sets."""
+"""With more values none is equal by chance."""
 _IN_PLACE = ("Cast", "Identity")
-"""The operators behind which elements of an output are the same at the same place."""
+"""The operators that keep the elements of an output at their places."""
 _MOVING = ("Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose")
-"""The operators behind which they are the same at any place."""
+"""The operators that keep the elements at any place."""
 _DISCRETE = frozenset(
     "ArgMax ArgMin NonZero NonMaxSuppression Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not".split()
 )
@@ -49,8 +50,7 @@ class Integers:
 
     Attributes:
         sets: by output, the axis along which the order of its indices means nothing, from either end.
-        levels: the outputs of quantities in 8 bits, such as pixels: a level more or less is a small error, and they are
-            judged as floats are.
+        levels: the outputs of quantities in 8 bits, such as pixels, which are judged as floats are.
         selections: the outputs whose rows may come in any order, such as those of NonMaxSuppression.
         as_floats: the outputs of labels, indices or truth values that a Cast has made floats.
     """
@@ -76,9 +76,8 @@ PLAIN = Integers()
 
 
 def integers_of(network: Network) -> Integers:
-    """Finds the readings of a network's outputs from the nodes that make them.
-
-    They are the indices of TopK, the rows of NonMaxSuppression, floats in 8 bits, and labels as floats.
+    """Finds indices of TopK, rows of NonMaxSuppression, floats in 8 bits, and labels as floats among a network's
+    outputs.
     """
     makers = {name: node for node in network.skeleton.graph.node for name in node.output}
     sets: dict[str, int] = {}
@@ -102,7 +101,6 @@ def integers_of(network: Network) -> Integers:
 
 
 def _behind(name: str, makers: Mapping[str, onnx.NodeProto], passed: Sequence[str]) -> str:
-    """Returns the tensor that an output is, behind nodes of some operators."""
     while (node := makers.get(name)) is not None and node.op_type in passed:
         name = node.input[0]
     return name
@@ -122,7 +120,7 @@ def _rounds(node: onnx.NodeProto, network: Network) -> bool:
 
 
 def integers_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence, without its full stop, on an output of integers; empty if all is equal, or nothing compared.
+    """Returns a sentence without full stop on an output of integers; empty if all is equal, or nothing compared.
 
     Args:
         values: the figures of the output over all inputs, see ``IntegerJudge.figures``.
@@ -154,8 +152,8 @@ class IntegerJudge:
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
         """Returns the figures of an output, given for each input in the reference's order.
 
-        ``EQUAL`` is that of the worst input. An input on which nothing is in the region that both have does not count;
-        if there is nothing in FP32 either, all is equal.
+        ``EQUAL`` is that of the worst input. An input without a common region does not count; if FP32 has nothing there
+        either, all is equal.
         """
         both = [self._common(place, np.asarray(output)) for place, output in enumerate(outputs)]
         equal = [self._equal(place, np.asarray(output)) for place, output in enumerate(outputs)]
@@ -191,7 +189,9 @@ class IntegerJudge:
         return (reference, output) if reference.shape == output.shape else common_region(reference, output)
 
     def _equal(self, place: int, output: np.ndarray) -> int:
-        """The number of equal elements; of sets of indices that of those in both, and so of rows where one has more."""
+        """The number of equal elements, by place; of sets of indices, and of rows of unlike number, those that both
+        have.
+        """
         reference = self._reference[place]
         if (self._by_rows or reference.shape != output.shape) and reference.ndim == output.ndim:
             return _in_equal_rows(reference, output)
@@ -225,7 +225,6 @@ class IntegerJudge:
 
     @cached_property
     def _chance(self) -> float:
-        """The share of elements that a draw from FP32's own classes gets right; 0 where there is one class."""
         counts = _counts(self._reference)
         elements = sum(counts.values())
         if self._are_indices or len(counts) > _MOST_CLASSES or len(counts) < 2:
@@ -234,9 +233,9 @@ class IntegerJudge:
 
 
 def _in_equal_rows(reference: np.ndarray, output: np.ndarray) -> int:
-    """Returns the number of elements in the rows that both arrays have, at any place; a row counts as often as in both.
+    """Returns the number of elements in the rows that both arrays have, at any place and as often as in both.
 
-    A row that is lost moves all those after it. Rows are along the first axis on which the shapes differ, or the first.
+    Rows are along the first axis on which the shapes differ, or the first.
     """
     sizes = zip(reference.shape, output.shape, strict=True)
     axis = next((k for k, (size, other) in enumerate(sizes) if size != other), 0)

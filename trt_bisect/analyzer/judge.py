@@ -40,7 +40,7 @@ from trt_bisect.precision import Precision
 
 DEFAULT_SHARE = 0.5
 _MISSED = {ROWS: ROWS_MISSED, CLASSES: CLASSES_MISSED, VARIATION: VARIATION_MISSED}
-"""By kind of what is counted over all inputs together, the share above which it is a miss."""
+"""By kind of figure over all inputs together, the share above which it is a miss."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Rule:
         metric: the deciding metric.
         threshold: the worst value of the metric that is still good.
         share: a suspect loses at least this share of the loss that the threshold allows.
-        outputs: the final outputs that count, by name, or groups of their places (``Slice.name``); empty for all. The
+        outputs: the final outputs, or groups of their places (``Slice.name``), that count, by name; empty for all. The
             worst decides.
         reads: the outputs that a task reads, where a task decides.
     """
@@ -105,7 +105,7 @@ class Rule:
         return max(losses, default=math.inf)
 
     def own_loss(self, figures: OutputFigures) -> float | None:
-        """Returns the loss of one output on its worst input; None if only what is counted over all inputs judges it."""
+        """Returns the loss of one output on its worst input; None if only figures over all inputs judge it."""
         if not figures.finite:
             return math.inf
         if self.metric is EQUAL and LABELS in figures.pooled:
@@ -119,11 +119,11 @@ class Rule:
         return own is not None and own <= self.budget
 
     def pools(self, figures: OutputFigures) -> Mapping[str, tuple[float, float]]:
-        """Returns what is judged over all inputs together.
+        """Returns the figures that are judged over all inputs together.
 
-        These are rows; of integers labels, or the agreement beyond chance; of floats that pass by the metric their
-        variation. Labels decide where all judged outputs are integers. Where floats decide too, a strict share of equal
-        elements would fail plans that are good by the floats.
+        They are rows; for integers labels, or the agreement beyond chance; for floats that pass by the metric, their
+        variation. Labels decide where all judged outputs are integers: next to floats, a strict share of equal elements
+        would fail good plans.
         """
         kinds = [ROWS, LABELS if self.metric is EQUAL else CLASSES]
         if self.passes_alone(figures):
@@ -131,15 +131,15 @@ class Rule:
         return {name: counts for name, counts in figures.pooled.items() if name in kinds}
 
     def missed(self, kind: str) -> float:
-        """Returns the share above which what is counted over all inputs is a miss.
+        """Returns the share above which a figure over all inputs is a miss.
 
-        A cosine below 0.5 that the user accepts may leave as little of the variation.
+        If the user accepts a cosine below 0.5, as little of the variation may be left.
         """
         accepted = 1.0 - self.threshold**2 if kind == VARIATION and self.metric.name == "cosine" else 0.0
         return max(_MISSED[kind], accepted)
 
     def pooled_loss(self, kind: str, differ: float, of_all: float, *, alone: bool = False) -> float:
-        """Returns the loss of what is counted over all inputs together; 0 where that is no miss, but for labels.
+        """Returns the loss of a figure over all inputs together; 0 where that is no miss, except for labels.
 
         ``alone``: it is one input's part of a miss, however few its elements are.
         """
@@ -158,9 +158,9 @@ class Rule:
         return max(share, beyond) if self.metric.name in FRACTIONS else beyond
 
     def similarity(self, trial: Trial | None) -> float | None:
-        """Returns the metric's value for the worst output on the worst input; None if there is no such value.
+        """Returns the metric's value for the worst output on the worst input; None without one.
 
-        Where what is counted over all inputs together decides, it is the value of that loss.
+        Where a figure over all inputs together decides, it is the value of that loss.
         """
         if trial is None or trial.failed:
             return None
@@ -174,8 +174,7 @@ class Rule:
     def by_input(self, trial: Trial | None) -> ByInput | None:
         """Returns the metric's value for the worst output on each input; None if the trial failed or had one input.
 
-        What is counted over all inputs together has a value on an input where it is a miss, or where nothing else is
-        judged.
+        A figure over all inputs together has a value on an input where it is a miss, or where nothing else is judged.
         """
         judged = [] if trial is None or trial.failed else list(self.judged(trial).values())
         own = [figures for figures in judged if self.own_loss(figures) is not None]
@@ -208,7 +207,7 @@ class Rule:
         )
 
     def deciding(self, trial: Trial) -> tuple[str, str]:
-        """Returns the worst output and, if what is counted over all inputs decides there, its kind; else empty."""
+        """Returns the worst output and, if a figure over all inputs decides there, its kind; else empty."""
         judged = {} if trial.failed else self.judged(trial)
         name = max(judged, key=lambda name: self.output_loss(judged[name]), default="")
         if not name:
@@ -222,7 +221,6 @@ class Rule:
         return self.deciding(trial)[1] == VARIATION
 
     def _pooled_by_input(self, figures: OutputFigures, *, always: bool) -> Iterator[tuple[float | None, ...]]:
-        """Yields the metric's value on each input of what is counted over all inputs, where that is a miss."""
         for kind, counts in self.pools(figures).items():
             shares = figures.inputs.get(kind, ())
             if shares and (always or self.pooled_loss(kind, *counts) > self.budget):
@@ -240,7 +238,7 @@ class ByInput:
     """The figures of a trial for each input.
 
     With a task, whose agreement is judged over all inputs together, an input on which FP32 finds nothing does not
-    count. What the plan invents there is part of the agreement.
+    count; wrong findings there are part of the agreement.
 
     Attributes:
         inputs: the number of inputs that count.
@@ -252,7 +250,7 @@ class ByInput:
             or where the metric has no value.
         faint: the places of the inputs that do not count.
         together: the threshold is for all inputs together and not for the worst one.
-        invented: with a task, the number of further inputs, on which the plan finds something and FP32 nothing.
+        invented: with a task, the number of further inputs on which the plan finds something and FP32 nothing.
     """
 
     inputs: int
@@ -321,15 +319,15 @@ class Comparer:
 
     Args:
         reference: the FP32 outputs, one dictionary for each input.
-        extra: the user's own metric, besides the built-in ones.
+        extra: the user's own metric.
         classes: the classes of each output and group; found from ``reference`` where they are missing.
-        slices: the groups of places that are compared too; none by default.
+        slices: the groups of places that are compared too.
         task: its agreement is one more entry among the figures.
         integers: the readings of the outputs of integers, which are compared by equality, unless ``extra`` is the
             user's own.
         only: the one metric to compute; all by default.
-        with_facts: the figures hold what doubts need.
-        inputs: the inputs, where the variation of the outputs is judged too.
+        with_facts: the figures hold the facts for doubts.
+        inputs: the inputs, if the variation of the outputs is judged too.
     """
 
     def __init__(
@@ -379,7 +377,6 @@ class Comparer:
         return figures
 
     def _variations(self, parts: Sequence[Outputs]) -> dict[str, Variation]:
-        """Returns the variation of each output of floats and of each group; none without inputs."""
         if self._unlike is None:
             return {}
         references = [self._with_groups(of_input) for of_input in self._reference]
@@ -410,9 +407,9 @@ def numeric_outputs(outputs: Outputs) -> list[str]:
 
 
 def outputs_to_judge(outputs: Outputs, integers: Integers = PLAIN, *, own_metric: bool = False) -> list[str]:
-    """Returns the outputs that count if the user names none: all with numbers, those of integers by equality.
+    """Returns the outputs that count by default: all with numbers, integers by equality.
 
-    A metric of the user's own judges the floating-point ones, or else all: it may mean nothing for labels.
+    A user's own metric, which may mean nothing for labels, judges the floating-point outputs, or else all.
     """
     numeric = numeric_outputs(outputs)
     if not own_metric:

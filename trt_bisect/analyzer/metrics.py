@@ -26,16 +26,16 @@ RELATIVE = ("cosine", "sqnr", "centered_sqnr", "max_rel")
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of an output beside the FP32 output.
+    """A figure of an output compared with the FP32 output.
 
     Attributes:
         name: a built-in name, or that of the user's function.
         perfect: the figure of equal outputs; None if it depends on the reference (a user's function).
         loss_of: from a figure and the perfect figure to the loss: 0 is perfect, and losses can be compared and added.
         of_sums: from ``Sums`` to the figure; None if the metric needs more than these.
-        function: the user's function, from reference and output for one input to the figure: both float64, of the same
-            shape ``[rows, last axis]``. None for a built-in metric.
-        code: a digest of the user's function, so that figures of another function are never used as its own.
+        function: the user's function, from reference and output for one input, float64 of the same shape ``[rows, last
+            axis]``, to the figure. None for a built-in.
+        code: a digest of the user's function: figures of another function are never reused.
         says_order: it says itself which figures are better.
     """
 
@@ -81,10 +81,7 @@ class Metric:
         return self.perfect - loss if self.higher else self.perfect + loss
 
     def knowing_perfect(self, *references: np.ndarray) -> Metric:
-        """Returns this metric with a perfect figure.
-
-        If there is none yet, it is the worst figure of a reference against itself: FP32 itself meets no stricter
-        threshold.
+        """Returns this metric with a perfect figure: by default the worst figure of a reference against itself.
 
         Raises:
             BadInput: a figure of a reference against itself is NaN; or it is 0 and that of other values above 0, as of
@@ -111,7 +108,7 @@ class Metric:
         return replace(self, perfect=perfect)
 
     def facts(self) -> dict[str, Any]:
-        """Returns what is needed to judge figures without the function, in JSON types. See ``metric_of_facts``."""
+        """Returns what judging figures needs without the function, in JSON types. See ``metric_of_facts``."""
         perfect = None if self.perfect is None else repr(self.perfect)
         return {"name": self.name, "perfect": perfect, "higher": self.loss_of is _below, "own": bool(self.code)}
 
@@ -144,9 +141,9 @@ class Sums:
 
 
 class RunningSums:
-    """Adds up ``Sums`` block after block in float64, in groups: one for a tensor, or one for each channel of a weight.
+    """Adds up ``Sums`` block after block in float64, in groups: one for a tensor, or for each channel of a weight.
 
-    Sums do without BLAS, whose threads cost more than they save here.
+    BLAS is not used: its threads cost more than they save here.
     """
 
     def __init__(self, groups: int = 1) -> None:
@@ -193,7 +190,7 @@ def least_divisor(largest: float | np.ndarray) -> np.ndarray:
 def cosine(sums: Sums) -> float:
     """Returns the cosine similarity of the flattened arrays: exactly 1 for equal arrays, 0 if only one is zero.
 
-    A single value has no direction. Its cosine is replaced by 1 - |r - o| / max(|r|, |o|).
+    For a single value, which has no direction, it is 1 - |r - o| / max(|r|, |o|).
     """
     if sums.noise == 0.0:
         return 1.0
@@ -219,9 +216,9 @@ def sqnr(sums: Sums) -> float:
 
 
 def centered_sqnr(sums: Sums) -> float:
-    """Returns the SQNR with the mean of the reference removed from the signal, in dB.
+    """Returns the SQNR in dB with the reference's mean removed from the signal; of a single value, the plain SQNR.
 
-    A large common offset does not improve it. For a single value it is the plain SQNR.
+    A large common offset does not improve it.
     """
     return decibels(sums.signal if sums.size == 1 else sums.centered, sums.noise)
 
@@ -264,7 +261,7 @@ BUILT_IN: dict[str, Metric] = {
     )
 }
 AGREEMENT = Metric("agreement", 1.0, _below)
-"""The share of what a task judges that is as in FP32. Tasks measure it (``trt_bisect.analyzer.tasks``)."""
+"""The share of a task's findings that is as in FP32 (``trt_bisect.analyzer.tasks``)."""
 EQUAL = Metric("equal", 1.0, _below)
 """The share of elements of an output of integers that equal FP32's (``trt_bisect.analyzer.integers``)."""
 ALL_EQUAL, KAPPA = "equal_in_all", "kappa"
@@ -291,10 +288,10 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
     """Returns a built-in metric, or a metric of the user's function.
 
     Args:
-        name: a built-in's name, ``module:function``, or a function of reference and output, float64 arrays
-            ``[rows, last axis]`` of one output for one input, that returns a number. Higher values are better, unless
-            it has an attribute ``higher_is_better`` that is False, as in TorchMetrics. A function with the name of a
-            built-in figure is called ``module:function``.
+        name: a built-in's name, ``module:function``, or a function of reference and output, float64 arrays ``[rows,
+            last axis]`` of one output for one input, that returns a number. Higher values are better unless its
+            attribute ``higher_is_better`` is False, as in TorchMetrics. A function named like a built-in figure is
+            called ``module:function``.
 
     Raises:
         BadInput: there is no such metric or function.
@@ -310,7 +307,7 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
 
 
 def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
-    """Returns a metric that judges figures measured before. Only a built-in metric can measure new ones.
+    """Returns a metric that judges figures measured before; only a built-in metric can measure new ones.
 
     Raises:
         KeyError, TypeError, ValueError: the facts do not come from ``Metric.facts``.
@@ -354,7 +351,7 @@ _IN_DECIBELS = ("sqnr", "centered_sqnr")
 def figure_text(metric: str, value: float | None, threshold: float | None = None) -> str:
     """Returns a metric's value as the screen, the page and the tables write it; ``-`` for None.
 
-    That of a metric that is not built in has six significant digits. For ``threshold`` see ``support.text.percent``.
+    A user's metric has six significant digits. For ``threshold`` see ``support.text.percent``.
     """
     if value is None:
         return "-"
@@ -378,5 +375,5 @@ def loss_text(metric: str, loss: float | None) -> str:
 
 
 def metric_texts(metric: str, threshold: float | None = None) -> Mapping[str, Callable[[Any], str]]:
-    """Returns by kind of column what writes the figures and the losses of a metric; see ``support.table``."""
+    """Returns by kind of column the function that writes figures and losses of a metric; see ``support.table``."""
     return {FIGURE: partial(figure_text, metric, threshold=threshold), LOSS: partial(loss_text, metric)}

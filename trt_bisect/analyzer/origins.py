@@ -1,4 +1,4 @@
-"""The inner tensors of a network: what the network says of each, and their values in FP32 and under a plan."""
+"""The inner tensors of a network: the facts on each, and their values in FP32 and under a plan."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LayerTensor:
     """A tensor and its layer.
 
     Attributes:
-        index: the index of the layer that makes it, or that reads it if it is a weight; None for an input.
+        index: the index of the layer that makes it (reads it, for a weight); None for an input.
         layer: the name of that layer; empty for an input.
         tensor: its name.
         kind: ``input`` or ``output`` of the network, ``activation`` inside it, ``weight`` or ``bias``.
@@ -60,11 +60,11 @@ class LayerTensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin(LayerTensor):
-    """A tensor and its layer, and what rounds it.
+    """A tensor and its layer, and its rounding.
 
     Attributes:
-        quantizers: round it to eight bits, in the order in which they apply; empty if it is not rounded so.
-        float_type: it is rounded to, FP16 or BF16; None if it is not.
+        quantizers: those that round it to eight bits, first applied first; empty if none does.
+        float_type: FP16 or BF16 if it is rounded to that, else None.
         readers: the layers that read it rounded.
         channel_axis: None if it has no channels.
         inputs: the tensors that its layer reads.
@@ -120,7 +120,7 @@ def sides_of(plan: PrecisionPlan) -> dict[int, Precision]:
 def activation_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> dict[str, Origin]:
-    """Returns the network's floating-point inputs and activations by name, in the order in which they are made.
+    """Returns the network's floating-point inputs and activations by name, in execution order.
 
     Args:
         writer: writes the network's plans; has the ranges.
@@ -164,7 +164,7 @@ def activation_origins(
 def weight_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> list[Origin]:
-    """Returns the weights that can be rounded, one for each layer that reads one. Without quantizers in high layers."""
+    """Returns the weights that can be rounded, one for each layer that reads one; high layers have no quantizers."""
     types = network.types
     origins = []
     for layer in network.layers:
@@ -263,10 +263,9 @@ def _roundings(
 
 
 def _channel_axes(network: Network) -> dict[str, int]:
-    """Returns the channel axis of each tensor.
+    """Returns the channel axis of each tensor: 1 after a convolution, the last after a matrix product.
 
-    It is axis 1 after a convolution and the last axis after a matrix product. After other operators it is that of the
-    input if the rank is the same, else it follows from the rank.
+    After other operators it is the input's if the rank is the same, else it follows from the rank.
     """
     shapes = network.types.shapes
     ranks = {**{spec.name: len(spec.shape) for spec in network.inputs}, **{n: len(s) for n, s in shapes.items()}}
@@ -292,8 +291,7 @@ def plan_observer(
 ) -> Callable[[Feeds, int], Iterator[dict[str, np.ndarray]]]:
     """Returns a function from a sample and its number to the tensors of the network under a plan, group by group.
 
-    Each tensor is given as its layer makes it: a tensor that is rounded as an output, before that rounding. Inputs of
-    the network are given unchanged.
+    Tensors are given as their layers make them, outputs before their rounding; inputs unchanged.
 
     Args:
         plan: all high, or the plan for which the origins were found.

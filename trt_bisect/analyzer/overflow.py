@@ -39,7 +39,7 @@ class Overflow:
             finite ones; ``underflow``: a value other than zero becomes zero.
         element: its position in the tensor.
         value: before rounding; None for a value that is not finite.
-        times: an overflow's magnitude as a multiple of the largest value of the type; None for the others.
+        times: an overflow's magnitude as a multiple of the largest value of the type; else None.
         count: the number of such values in the tensor.
         sample: the place of the judged input on which it was seen first; None for a weight.
     """
@@ -74,12 +74,11 @@ class Overflow:
 
 
 def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tuple[Overflow, ...]:
-    """Returns what FP16 or BF16 cannot hold, in the order of layers: for each tensor on the first input that shows it.
+    """Returns the values that FP16 or BF16 cannot hold, by layer: for each tensor on the first input that shows it.
 
-    Tensors are looked at with all layers low, before they are rounded, and in FP32: values that come after a first
-    overflow are infinite or NaN in the low run, but their layers may overflow by themselves too. It is empty if the
-    network's low precision is quantized, and if ONNX Runtime refuses the network or an input. The first judged inputs
-    are run, emulated; up to ``memory`` bytes of tensors are held at a time.
+    The first judged inputs are run, emulated, with all layers low (tensors before rounding) and in FP32: values after a
+    first overflow are infinite or NaN in the low run, but their layers may overflow by themselves too. Up to ``memory``
+    bytes of tensors are held. Empty if the low precision is quantized, or ONNX Runtime refuses the network or an input.
     """
     kind = network.low.float_type
     if kind is None:
@@ -144,9 +143,7 @@ def base_overflows(
 
 
 def sets_to_keep(found: Sequence[Overflow]) -> Iterator[tuple[str, ...]]:
-    """Yields sets of layers that a float type may hold without: those that make NaN or infinity of finite values, as
-    0 times infinity is; then all that overflow.
-    """
+    """Yields sets of layers to keep high: those that make NaN or infinity of finite values; then all that overflow."""
     yield tuple(dict.fromkeys(each.layer for each in found if each.kind == NOT_FINITE))
     yield tuple(dict.fromkeys(each.layer for each in found if each.kind in (NOT_FINITE, OVERFLOW)))
 
@@ -163,7 +160,7 @@ def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Adv
 
 @dataclass(frozen=True)
 class _PlanTensor:
-    """A tensor in the graph of the plan with all layers low, before it is rounded for the layer that makes or reads it.
+    """A tensor of the plan with all layers low, before it is rounded for the layer that makes or reads it.
 
     It is ``tensor`` in the network and ``name`` in the graph. Its role is ``input``, ``output`` or ``weight``.
     """
@@ -212,7 +209,7 @@ def _run(
 def _in_low_run(
     place: _PlanTensor, kind: FloatType, values: np.ndarray, position: int, spoiled: set[str]
 ) -> Overflow | None:
-    """The overflow of one tensor; ``spoiled`` has the tensors with infinite values or NaN so far, and gains this."""
+    """The overflow of one tensor; ``spoiled``, the tensors with infinite values or NaN so far, may gain it."""
     finite = np.isfinite(values)
     lost = finite & ~np.isfinite(kind.rounded(values))
     if finite.all() and not lost.any():
@@ -254,7 +251,6 @@ def _overflow(
 
 
 def _of_weights(network: Network, kind: FloatType) -> Iterator[Overflow]:
-    """Yields the weights that have values of their own that the type cannot hold."""
     for layer in network.layers:
         for rounding in layer.roundings if layer.quantizable else ():
             if rounding.is_weight:

@@ -1,7 +1,7 @@
 """Rows lost or won: outputs whose length depends on the data, such as those of NonMaxSuppression, NonZero or Compress.
 
-The share is that of all inputs together: ``sum |rows of FP32 - rows of the plan| / sum max(both)``. One input alone
-says nothing: 2 rows against 1 are half of them.
+The share is that of all inputs together: ``sum |rows of FP32 - rows of the plan| / sum max(both)``. A single input says
+nothing: 2 rows against 1 are half of them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ ROWS = "rows"
 LOST = "rows_lost"
 """The figure of the rows lost or won."""
 FEW_ROWS = 20
-"""With fewer rows over all inputs, half of them or more is a miss, and nothing is a doubt."""
+"""With fewer rows over all inputs, a loss of half is a miss, and nothing is a doubt."""
 ROWS_MISSED, _FEW_MISSED, _DOUBT = 0.25, 0.5, 0.1
-"""The shares above which rows lost or won are a miss; from which few of them are; and above which they are a doubt."""
+"""The shares of rows lost or won that are a miss; a miss of few rows; and a doubt."""
 
 
 def rows_axis(arrays: Sequence[np.ndarray]) -> int | None:
-    """Returns the axis along which FP32's outputs differ in length; None where they have no axis.
-
-    Where none differs it is the first longer than 1, or the first.
+    """Returns the axis along which FP32's outputs differ in length (else the first longer than 1, or the first); None
+    without axes.
     """
     rank = min(array.ndim for array in arrays)
     lengths = [{array.shape[axis] for array in arrays} for axis in range(rank)]
@@ -43,7 +42,7 @@ def lost_rows(
         axis: the axis of the rows where shapes are equal, see ``rows_axis``; else it is the first on which they differ.
 
     Returns:
-        By ``ROWS`` the rows lost or won and all of them; by ``ROWS`` the share on each of several inputs; a note on the
+        By ``ROWS`` the rows lost or won and all rows; by ``ROWS`` the share on each of several inputs; a note on the
         shapes. All are empty where no shape differs.
     """
     pairs = [_rows(np.asarray(r), np.asarray(o), axis) for r, o in zip(reference, outputs, strict=True)]
@@ -65,7 +64,7 @@ def rows_values(pooled: Mapping[str, tuple[float, float]]) -> dict[str, float]:
 
 
 def rows_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence, without its full stop, on rows lost or won; empty without any. For ``values`` see above."""
+    """Returns a sentence without full stop on rows lost or won; empty without any. For ``values`` see above."""
     lost, rows = values.get(LOST), values.get(ROWS)
     if not lost or not rows:
         return ""
@@ -79,7 +78,7 @@ def rows_at(reference: np.ndarray, output: np.ndarray, axis: int | None) -> dict
 
 
 def _rows(reference: np.ndarray, output: np.ndarray, axis: int | None) -> tuple[int, int]:
-    """Returns the number of rows of both; of unlike ranks none is in common."""
+    """Returns the number of rows of both; none is common to unlike ranks."""
     if reference.ndim != output.ndim:
         return max(reference.size, 1), 0
     unlike = [k for k in range(reference.ndim) if reference.shape[k] != output.shape[k]]

@@ -1,7 +1,7 @@
 """The slices of an output: groups of places along one axis whose FP32 magnitudes are far apart.
 
 A detector writes boxes in pixels and scores from 0 to 1 into one output. A relative metric of the whole output sees
-the boxes alone. So each group is judged as an output of its own.
+only the boxes, so each group is judged as an output of its own.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from trt_bisect.builder.base import Outputs
 FACTOR = 30.0
 """The ratio of largest FP32 magnitudes above which an output is cut."""
 _LONGEST_AXIS = 1024
-"""A longer axis is not cut: it holds anchors, pixels or the words of a dictionary, which are all one quantity."""
+"""A longer axis is not cut: it holds anchors, pixels or words, which are one quantity."""
 _LEAST_VALUES = 16
-"""A place with fewer FP32 values over all inputs has no known magnitude. So vectors stay whole if inputs are few."""
+"""A place with fewer FP32 values over all inputs has no known magnitude: vectors stay whole if inputs are few."""
 _LEAST_SCORE = 0.05
 """Scores that all stay below this predict nothing."""
 _DUST = 1e-5
@@ -104,7 +104,7 @@ class Slices:
         return parts
 
     def names(self, outputs: Iterable[str]) -> tuple[str, ...]:
-        """Returns the names that are judged in place of these outputs."""
+        """Returns the names under which these outputs are judged."""
         groups = self.by_output if self.apart else {}
         names = ([group.name for group in groups.get(name, ())] or [name] for name in outputs)
         return tuple(chain.from_iterable(names))
@@ -130,17 +130,16 @@ def output_of(name: str) -> str:
 def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], *, apart: bool = True) -> Slices:
     """Finds the slices of the named outputs, given all FP32 outputs for each input.
 
-    An output of floating-point numbers is cut along the axis, not the first, that gives the fewest groups. The largest
-    magnitudes of its places, over all inputs, are sorted; two neighbours that differ by more than ``FACTOR`` part two
-    groups. Places whose values all lie in 0..1 are scores: they share one magnitude, that of the largest, so that
-    classes stay together. In an output that is cut, scores and other values are never in one group.
+    An output of floating-point numbers is cut along the axis, not the first, that gives the fewest groups: where the
+    sorted largest magnitudes of its places, over all inputs, differ by more than ``FACTOR``. Places whose values all
+    lie in 0..1 are scores: they share the largest magnitude of them, so that classes stay together, and are in no group
+    with others.
     """
     by_output = {name: _groups(name, [np.asarray(arrays[name]) for arrays in reference]) for name in outputs}
     return Slices({name: groups for name, groups in by_output.items() if groups}, apart)
 
 
 def _groups(name: str, arrays: Sequence[np.ndarray]) -> tuple[Slice, ...]:
-    """Returns the groups of an output; empty if it stays whole."""
     rank = arrays[0].ndim
     if any(array.ndim != rank or array.dtype.kind != "f" or not array.size for array in arrays):
         return ()
@@ -148,7 +147,6 @@ def _groups(name: str, arrays: Sequence[np.ndarray]) -> tuple[Slice, ...]:
 
 
 def _along(name: str, arrays: Sequence[np.ndarray], axis: int) -> tuple[Slice, ...]:
-    """Returns the groups along an axis; empty if there are none."""
     length = arrays[0].shape[axis]
     values = sum(array.size for array in arrays) // length
     if not (2 <= length <= _LONGEST_AXIS and values >= _LEAST_VALUES and all(a.shape[axis] == length for a in arrays)):
@@ -166,7 +164,6 @@ def _along(name: str, arrays: Sequence[np.ndarray], axis: int) -> tuple[Slice, .
 
 
 def _rows(array: np.ndarray, axis: int) -> np.ndarray:
-    """Returns an array as ``[positions, places of the axis]``, 0 for a value that is not finite."""
     finite = array if np.isfinite(array).all() else np.where(np.isfinite(array), array, 0)
     moved = np.moveaxis(finite, axis, -1)
     return moved.reshape(-1, moved.shape[-1])
@@ -185,7 +182,7 @@ def _levels(largest: np.ndarray, scores: np.ndarray) -> np.ndarray | None:
 def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray) -> bool:
     """Returns true if each level is apart from the next at most positions, not by a few peaks alone.
 
-    At a position the median magnitude of the upper level is compared with the largest of the lower one.
+    At each position the upper level's median magnitude is compared with the lower level's largest.
     """
     for lower in range(level.max()):
         apart = counting = 0
@@ -200,7 +197,6 @@ def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray) -> bool:
 
 
 def _filled(kinds: np.ndarray) -> np.ndarray:
-    """Returns the kinds with -1 replaced by the kind of the place before, or of the first place that has one."""
     loud = np.flatnonzero(kinds >= 0)
     before = np.searchsorted(loud, np.arange(len(kinds)), side="right") - 1
     return np.asarray(kinds[loud[np.maximum(before, 0)]])

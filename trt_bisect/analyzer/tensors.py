@@ -1,7 +1,7 @@
 """Statistics of tensors, added a sample at a time: moments, differences between two runs, rounding errors of INT8.
 
-Memory does not grow with the samples. Errors are kept in groups: one for a whole tensor, or one for each
-channel of a weight. Blocks are ``[groups, values]``; sums are float64.
+Memory does not grow with the samples. Blocks are ``[groups, values]``, a group being a whole tensor or a channel of a
+weight; sums are float64.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class PairStatistics:
 
         Args:
             row: the number of neighbouring values that are one distribution for KL.
-            largest: the largest magnitude of the whole reference on this sample; by default that of each group.
+            largest: the largest magnitude of the whole reference on this sample; by default each group's.
         """
         self.reference.add(reference)
         self.output.add(output)
@@ -204,7 +204,7 @@ class RoundedValues:
 
     @property
     def rounding(self) -> RoundingFigures | None:
-        """The errors; None where the values are not rounded in equal steps, as INT8 has them and FP8 has not."""
+        """The errors; None where the values are not rounded in equal steps: unrounded, or FP8."""
         return None if self._rounding is None else self._rounding.figures()
 
     @property
@@ -214,7 +214,7 @@ class RoundedValues:
 
 
 class ChannelPeaks:
-    """The largest magnitude of each channel along an axis, of nothing where that is None.
+    """The largest magnitude of each channel along an axis; of nothing if it is None.
 
     All samples must have the same number of channels.
     """
@@ -240,9 +240,8 @@ class ChannelPeaks:
             self._steady = False
 
     def loudest(self) -> LoudChannel | None:
-        """Returns the channel with the largest magnitude; None if fewer than four channels, or if their number changed.
-
-        Channels of zeros do not count.
+        """Returns the channel with the largest magnitude, channels of zeros left out; None if there are fewer than
+        four, or their number changed.
         """
         if self._peaks is None or not self._steady:
             return None

@@ -1,11 +1,11 @@
 """Variation: the part of a floating-point output that depends on the input.
 
-An output that is a large constant and a small part that varies, such as boxes around an anchor grid, has a cosine near
-1 even if all that varies is lost. So the varying parts are compared too: ``v_i = r_i - mean r`` of FP32's output and
-``w_i = o_i - mean o`` of a plan's, over all inputs. The figure D is the smaller of ``sum <v, w> / sqrt(sum |v|^2 sum
-|w|^2)`` and, of outputs with eight numbers or more, the median over the inputs of ``cos(v_i, w_i)``: one loud input
-alone does not decide. D^2 is the share of the variation that is left. Constants, offsets and factors change nothing.
-``docs/concepts/metrics.md`` has the figures behind the thresholds.
+An output that is a large constant and a small varying part, such as boxes around an anchor grid, has a cosine near 1
+even if all that varies is lost. So the varying parts are compared too, over all inputs: ``v_i = r_i - mean r`` of
+FP32's output and ``w_i = o_i - mean o`` of a plan's. The figure D is the smaller of ``sum <v, w> / sqrt(sum |v|^2 sum
+|w|^2)`` and, for outputs of eight numbers or more, the median over the inputs of ``cos(v_i, w_i)``, so that one loud
+input does not decide alone. D^2 is the share of the variation that is left; constants, offsets and factors change
+nothing. ``docs/concepts/metrics.md`` has the figures behind the thresholds.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _DOUBTED, _NOTED = 0.7**2, 0.9**2
 """If less of the variation is left, it is a doubt, and a line of the verdict."""
 FEWEST_INPUTS = 4
 _LEAST_BETWEEN = 0.1
-"""The inputs are nearly equal if less of their variance lies between them, in each input tensor."""
+"""Inputs are nearly equal if less of each tensor's variance lies between them."""
 _NOISE = 1e-10
-"""An output varies by float noise alone if its varying part has less of its power than this."""
+"""An output varies by float noise alone if less of its power varies."""
 _SMALL = 0.02
-"""With less of its power varying, an output of which all variation is lost can still have a cosine of 99 %."""
+"""An output of which less of the power varies can lose all variation at a cosine of 99 %."""
 _LEAST_SCORE = 0.05
 """Scores that all stay below this predict nothing."""
 _FEW_NUMBERS = 8
@@ -41,8 +41,9 @@ _FEW_NUMBERS = 8
 _AT_MEAN = 1e-6
 """An input on which the varying part has less than this share of the median power says nothing alone."""
 _LONGEST_AXIS, _COLUMN_WEIGHT, _COLUMN_NUMBERS, _LEAST_COLUMN = 1000, 0.1, 64, 0.5
-"""The most positions of an axis whose columns are judged. A column is lost if its own correlation is below the last of
-these figures; it needs the given share of the mean variance of its axis, and the given numbers over all inputs."""
+"""The most positions of an axis whose columns are judged; the share of the axis's mean variance, and the numbers over
+all inputs, that a column needs; and the correlation below which it is lost.
+"""
 _MOST_COLUMNS = 8
 _HELD = 1 << 21
 """The numbers of all inputs together that are held at a time."""
@@ -53,9 +54,9 @@ class Variation:
     """The comparison of the varying parts of an output.
 
     Attributes:
-        left: the share of FP32's variation that is left; None if it is not judged.
-        lost_by_input: the share that is lost on each input; None where FP32's output is at the mean.
-        columns: axis and place of the lost columns, the axis counted with the batch; the first ones.
+        left: the share of FP32's variation that is left; None if not judged.
+        lost_by_input: the share lost on each input; None where FP32's output is at the mean.
+        columns: axis (batch included) and place of the first lost columns.
         unjudged: the reason why it is not judged, where the metric alone cannot see that all variation is lost.
     """
 
@@ -80,10 +81,10 @@ class _Sums:
 
 
 def inputs_vary(samples: Iterable[Feeds]) -> bool:
-    """Returns true unless inputs are nearly equal. Those of unlike shapes are not.
+    """Returns true unless inputs are nearly equal; inputs of unlike shapes are not.
 
-    The share of the variance that lies between inputs counts, the largest of all input tensors; of integers, such as
-    the ids of words, the share of numbers that differ from those of the first input.
+    The largest share of variance between inputs, over all input tensors, counts; for integers, such as word ids, the
+    share of numbers that differ from the first input's.
     """
     tensors: dict[str, list[np.ndarray]] = {}
     for feeds in samples:
@@ -93,7 +94,6 @@ def inputs_vary(samples: Iterable[Feeds]) -> bool:
 
 
 def _between(arrays: Sequence[np.ndarray]) -> float:
-    """Returns the share of the variance of a tensor that lies between inputs; 1 where the shapes differ."""
     first = arrays[0]
     if any(array.shape != first.shape for array in arrays):
         return 1.0
@@ -112,8 +112,8 @@ def _between(arrays: Sequence[np.ndarray]) -> float:
 def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], *, unlike: bool) -> Variation:
     """Compares the varying parts of an output and of FP32's, given for each input in the same order.
 
-    Not judged are outputs of unlike shapes or that are not finite, those that vary by float noise alone, scores that
-    all stay below 0.05, fewer than four inputs, and inputs that are nearly equal.
+    Not judged are outputs of unlike shapes or not finite, outputs that vary by float noise alone, scores that all stay
+    below 0.05, fewer than four inputs, and nearly equal inputs.
 
     Args:
         unlike: the inputs are not nearly equal, see ``inputs_vary``.
@@ -149,7 +149,6 @@ def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray],
 
 
 def _sums(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> _Sums | None:
-    """Returns the sums over all inputs, a part of the outputs at a time; None if a value is not finite."""
     shape, size, inputs = reference[0].shape, reference[0].size, len(reference)
     axes = [axis for axis in range(1, len(shape)) if 1 < shape[axis] <= _LONGEST_AXIS]
     strides = {axis: int(np.prod(shape[axis + 1 :])) for axis in axes}
@@ -173,7 +172,7 @@ def _sums(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> _Su
 
 
 def _values(array: np.ndarray, part: slice) -> np.ndarray:
-    """Returns a part of the flat array as float64; the rest of an array that is not contiguous is not copied."""
+    """Returns a part of the flat array as float64, without copying the rest."""
     flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
     return np.asarray(flat[part], np.float64)
 
@@ -210,7 +209,7 @@ def with_variation(figures: OutputFigures, found: Variation) -> OutputFigures:
 
 
 def variation_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence, without its full stop, on variation that is lost; empty if enough is left, or not judged.
+    """Returns a sentence without full stop on lost variation; empty if enough is left, or not judged.
 
     Args:
         values: the figures of the output, see ``with_variation``.
@@ -222,7 +221,7 @@ def variation_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def variation_doubted(name: str, figures: OutputFigures) -> str:
-    """Returns a sentence on variation that is lost in an output, or in columns of it, that is a doubt; else empty."""
+    """Returns a sentence on the lost variation of an output, or of columns, that is a doubt; else empty."""
     left = figures.values.get(LEFT)
     if left is not None and left < _DOUBTED:
         text = variation_text(name, figures.values)

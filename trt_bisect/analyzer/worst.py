@@ -26,7 +26,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import MEASURED, Trial
 
 _BROKEN = -math.inf
-"""The loss of a sample that FP32 itself gives nothing to compare for: it is among the worst only if all are so."""
+"""The loss of a sample for which FP32 itself gives nothing to compare: it is among the worst only if all are so."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class WorstInputs:
 
 @dataclass
 class _Candidate:
-    """A sample that can be among the worst: if it is judgeable, its loss, and what decides between equal losses.
+    """A sample that can be among the worst: if it is judgeable, its loss, and the tie breaker.
 
-    It was beaten by so many samples that are worse, or earlier and as bad, and nowhere fainter.
+    ``beaten`` counts the samples that are worse, or earlier and as bad, and nowhere fainter.
     """
 
     place: int
@@ -82,9 +82,8 @@ class _Candidate:
 class WorstSamples:
     """Keeps the worst ``count`` of the samples added so far.
 
-    The faint samples are known only at the end, with the median. Until then a sample is kept as long as fewer than
-    ``count`` others are worse and nowhere fainter. So the number of samples kept depends on the number of different
-    octaves, not on the length of the data set.
+    Faint samples are known only at the end, with the median. Until then a sample is kept as long as fewer than
+    ``count`` others are worse and nowhere fainter: the number kept depends on the number of octaves, not of samples.
     """
 
     def __init__(self, count: int) -> None:
@@ -113,9 +112,9 @@ class WorstSamples:
 
         Args:
             norms: the norms of the FP32 outputs; empty if the metric is not relative.
-            scores: by output, true for a single number between 0 and 1: outputs that are so on all samples are never
+            scores: by output, true for a single number between 0 and 1; outputs that are so on all samples are never
                 faint.
-            tie: among samples with equal losses the one where this is larger is worse.
+            tie: of samples with equal losses the larger one is worse.
             judgeable: false for a sample that comes after all others, whatever its loss.
         """
         if loss == _BROKEN and self.first_broken is None:
@@ -165,15 +164,14 @@ def worst_inputs(
     Of equal samples the earlier comes first. About ``count`` samples are in memory; see ``WorstSamples``.
 
     Args:
-        samples: read once.
-        fp32, int8: the reference, and the engine that is compared with it.
-        rule: the rule, or a function from the reference outputs of the first sample to it.
-        count, on_sample: the number of samples to return; called with the number of samples begun.
-        keep_when_stopped: Ctrl-C ends the search and returns what was found until then.
+        samples: read once. fp32, int8: the reference, and the engine compared with it.
+        rule: the rule, or a function from the reference outputs of the first sample to it. count, on_sample: the number
+            of samples to return; called with the number of samples begun.
+        keep_when_stopped: Ctrl-C ends the search and returns the samples found until then.
         class_axis: see ``find_classes``; the first sample decides.
         slices: from the reference outputs of a sample to their slices; the first sample that has some decides.
         task: from the reference outputs of the first sample, in a list, to the task that the rule judges, if any. Of
-            samples with the same agreement that with the lower cosine is worse.
+            samples with the same agreement, the one with the lower cosine is worse.
         integers: the readings of the outputs of integers.
         found_first: with a task, samples on which FP32 finds nothing come after all others.
 
@@ -236,7 +234,6 @@ class _SampleJudge:
         task: Callable[[Sequence[Outputs]], Task | None],
         integers: Integers,
     ) -> None:
-        """``reference`` are the FP32 outputs for the first sample."""
         self.rule = rule if isinstance(rule, Rule) else rule(reference)
         self.slices = Slices()
         equality = integers.of(reference)
@@ -272,7 +269,6 @@ class _SampleJudge:
         )
 
     def _rule_on(self, reference: Outputs) -> Rule:
-        """The rule for the groups that count on a sample: scores that predict nothing do not."""
         parts = self.slices.with_groups(reference)
         outputs = self.slices.names(self.rule.outputs or numeric_outputs(reference))
         groups = {name: self.slices.group(name) for name in outputs}
@@ -307,7 +303,7 @@ class MetricDistribution:
 
     Attributes:
         count: the number of samples.
-        not_finite: the number of samples on which INT8 gave NaN or infinite values, or nothing that can be compared.
+        not_finite: the number of samples on which INT8 gave NaN or infinite values, or nothing comparable.
         best: the metric on the best sample; None if it has no value.
         median: the middle one of the samples in order of their loss; of two, the worse.
         percentiles: by p, the value such that p % of the samples are as good or better.

@@ -1,57 +1,48 @@
 """The cost of layers and plans: in multiply-adds, in measured times, or as a price in predicted time.
 
-A price is the share of INT8's speedup over FP16 that a plan gives up: full INT8 costs 0, the network in FP16, which
-needs no scales, costs 1, and what is slower than FP16 costs more. Where FP16 or BF16 is the low precision itself, the
-speedup is that over FP32 (``instead_of``). The price of a layer is that of the plan in which it alone is high, with the
-reformats that it brings. The price of a plan is that of its own engine: two neighbours share reformats, so that a plan
-can cost less than its layers do.
+A price is the share of INT8's speedup over FP16 that a plan gives up: full INT8 costs 0, an FP16 engine 1, a slower one
+more. Where FP16 or BF16 is the low precision, the speedup is that over FP32 (``instead_of``). A layer's price is that
+of the plan in which it alone is high, reformats included. A plan's price is that of its own engine: neighbours share
+reformats, so a plan can cost less than its layers together. In networks over ``MOST_LAYERS`` an engine for each layer
+takes too long to model: a layer then costs the extra time of its own kernel, and a plan the sum.
 
-**A profile** of an engine of the network corrects the model. A kernel of a plan takes its predicted time, times the
-ratio of measured to predicted time of the engine's kernels with the same layers. In another precision than the engine's
-it is the root of that ratio: half of an error belongs to the layer's shape, half to the kernel that was taken. A
-reformat has the ratio of the engine's reformats, and what the engine does not name has the ratio of the whole engine.
-
-In large networks (``MOST_LAYERS``) an engine for each layer would take too long to model. There, a layer costs what its
-own kernel takes longer, and a plan the sum.
+**A profile** of an engine of the network corrects the model: a kernel takes its predicted time, times the ratio of
+measured to predicted time of the engine's kernels with the same layers. In another precision than the engine's it is
+the root of that ratio: half of an error belongs to the layer's shape, half to the kernel. Reformats have the ratio of
+the engine's reformats, and layers that the engine does not name that of the whole engine.
 
 # The kernels
 
-The kernels that TensorRT makes of a network with a precision plan, as far as its documentation and engines show.
+``EngineModel`` finds the fusions; ``EngineModel.kernels`` says which kernels a plan makes of them, in which precision
+tensors are stored between them, and which kernels only change that. ``model.gpu_time`` has the time of each.
 
-``EngineModel`` finds the fusions once; ``EngineModel.kernels`` then says what a plan makes of them: which kernels there
-are, in which precision tensors are stored between them, and which kernels only change that. ``model.gpu_time`` has the
-time of each.
+**Fusions** ("Types of Fusions" of the TensorRT developer guide; seen in the engines of docs/evidence/engines, and
+checked against engines that TensorRT-RTX builds, tests/model/test_plan_kernels.py):
 
-**Fusions** ("Types of Fusions" of the TensorRT developer guide; seen in the engines of docs/evidence/engines and
-../shared/profiles, and checked against engines that TensorRT-RTX builds, tests/model/test_plan_kernels.py):
-
-- A convolution or matrix product with a weight and what is computed element by element after it (bias,
-  BatchNormalization, activation, SiLU), if no other layer reads the values between.
+- A convolution or matrix product with a weight, and the elementwise layers after it (bias, BatchNormalization,
+  activation, SiLU), if no other layer reads the values between.
 - A layer after a product that the plan keeps in FP32, in a network of FP16 or BF16, begins a kernel of its own.
-- The sum of a residual block goes with the branch that has no Q/DQ pair: its convolution reads the other one. Of two
-  branches from convolutions, it is the later one.
-- Layers that compute element by element are one kernel where they follow each other, also before a softmax or a
-  normalization.
+- The sum of a residual block, with the branch that has no Q/DQ pair: its convolution reads the other branch. Of two
+  branches from convolutions it is the later one.
+- Elementwise layers that follow each other, also before a softmax or a normalization.
 - An INT8 convolution of a picture with the MaxPool after it.
-- Attention in FP16 or BF16: a product of two activations, scale and mask, softmax, and the product with another one.
-  The scores are never written. With FP32 or a pair inside, these are three kernels.
-- A change of shape alone (Reshape, Flatten, Squeeze) is no kernel.
-- All others are kernels of their own: pooling, Concat, Resize, Transpose. They only move bytes.
+- Attention in FP16 or BF16: product of two activations, scale and mask, softmax, second product. The scores are never
+  written. With FP32 or a pair inside, these are three kernels.
+- A change of shape alone (Reshape, Flatten, Squeeze) is no kernel. All other layers (pooling, Concat, Resize,
+  Transpose) are kernels of their own that only move bytes.
 
-**Tensors between kernels.** A reader wants INT8 where the plan rounds the tensor at it, else the precision that it
-computes in. A kernel that computes in INT8 writes INT8, or floats, and so does one that was generated: for pointwise
-layers, a softmax or a normalization. A convolution in floats, a pooling, and the network's inputs give their own
-precision only. Hence:
+**Tensors between kernels.** A reader wants INT8 where the plan rounds the tensor at it, else the precision in which it
+computes. INT8 kernels and generated kernels (pointwise, softmax, normalization) write INT8 or floats. A float
+convolution, a pooling and the network's inputs give their own precision only. Hence:
 
-- All readers want INT8, and the kernel can write INT8: the pair is absorbed, no kernel.
-- Otherwise the tensor is stored in floats, and a *reformat* makes each other precision that a reader wants, once.
-- What only moves values (MaxPool, Resize, Transpose, Slice) stays in INT8 between such kernels and readers.
+- If all readers want INT8 and the kernel can write it, the pair is absorbed: no kernel.
+- Otherwise the tensor is stored in floats, and one *reformat* makes each other precision that a reader wants.
+- Layers that only move values (MaxPool, Resize, Transpose, Slice) stay in INT8 between such kernels and readers.
 - An INT8 convolution stores floats 32 channels wide, a float convolution reads 8 (FP16) or 4 (FP32): one more reformat.
 
-This is why a plan's time is no sum over layers: a layer in high precision between INT8 layers brings a reformat before
-it and one after it, and its neighbour's may be the same ones.
-
-An operator that this module does not know is a region: its bytes are counted, and the range of the prediction widens.
+So a plan's time is no sum over layers: a high layer between INT8 layers brings a reformat before and after it, which
+its neighbour may share. An operator that this module does not know is a region: its bytes are counted, and the range of
+the prediction widens.
 """
 
 from __future__ import annotations
@@ -75,11 +66,11 @@ from trt_bisect.precision import Precision, PrecisionPlan
 Times = Mapping[int, Mapping[Precision, float]]
 """The time of each layer in each precision, by layer index, in any unit."""
 Costs = Mapping[int, Mapping[Precision, float]]
-"""By layer index and high precision, the share of the low precision's speedup that is given up."""
+"""By layer index and high precision, the share of the low precision's speedup that is lost."""
 UNITS = {Precision.INT8: 1.0, Precision.FP8: 1.0, Precision.FP16: 2.0, Precision.BF16: 2.0, Precision.FP32: 4.0}
-"""The time of a multiply-add in units of an INT8 one: dense tensor cores do twice as many in FP16 as in TF32, and twice
-as many again in INT8. Source: NVIDIA A100 datasheet, 156 TFLOPS, 312 TFLOPS and 624 TOPS; for FP8 the H100 datasheet,
-where it is as fast as INT8."""
+"""The time of a multiply-add in units of an INT8 one. Source: dense tensor cores in the NVIDIA A100 datasheet (156, 312
+and 624 tera operations in TF32, FP16 and INT8); FP8 as INT8 in the H100 datasheet.
+"""
 _HIGHER = (Precision.FP16, Precision.BF16, Precision.FP32)
 NEARLY_FREE = 1e-6
 _COLUMNS = "CSV with the columns layer, int8, fp32 and, where layers may be in FP16 or BF16, fp16 or bf16"
@@ -97,7 +88,7 @@ def macs(network: Network, facts: TensorFacts) -> dict[int, int]:
 
 
 def times_by_macs(network: Network, facts: TensorFacts) -> Times:
-    """Times of quantizable layers from their multiply-adds; without any, a layer counts one for each output value."""
+    """Times of quantizable layers from their multiply-adds; if no layer has any, one for each output value."""
     counts, shapes = macs(network, facts), facts.shapes
     work = {
         k: counts[k] or max(math.prod(shapes.get(network.layers[k].outputs[0], ())), 1) for k in network.quantizable
@@ -111,10 +102,11 @@ def instead_of(low: Precision) -> Precision:
 
 
 def shares(times: Times, low: Precision = Precision.INT8) -> dict[int, dict[Precision, float]]:
-    """Returns the share of a low precision's speedup that is lost in a higher one, by layer and higher precision.
+    """Returns the share of the low precision's speedup over ``instead_of(low)`` that is lost, by layer and higher
+    precision.
 
-    The speedup is that over ``instead_of(low)``: all layers in it lose 1, all low ones lose 0. All layers in FP32 lose
-    3 instead of INT8, by multiply-adds. A layer that is no faster in the low one loses ``NEARLY_FREE``.
+    All layers in FP32 instead of INT8 lose 3, by multiply-adds. A layer that is no faster in ``low`` loses
+    ``NEARLY_FREE``.
     """
     other = instead_of(low)
     gain = sum(max(by[other] - by[low], 0.0) for by in times.values()) or 1.0
@@ -175,9 +167,9 @@ _STREAMS = frozenset(
 _WIDTHS = {Precision.INT8: 32, Precision.FP8: 16, Precision.FP16: 8, Precision.BF16: 8, Precision.FP32: 4}
 """The channels that tensor cores' formats store together."""
 _CARRIES = frozenset("Transpose Resize Upsample Slice Split DepthToSpace SpaceToDepth Pad Tile Expand MaxPool".split())
-"""The operators that a pair can be moved across: they write INT8 where they read INT8."""
+"""The operators across which a pair can be moved: they write INT8 where they read INT8."""
 _FEW = 4
-"""The most channels of a tensor that is stored as it is: a picture's."""
+"""The most channels of a tensor, such as a picture, that is not padded."""
 
 
 @dataclass(frozen=True)
@@ -188,8 +180,8 @@ class Group:
         layers: their indices, in order.
         head: the index of the product among them; None without.
         kind: of the kernel, if no precision changes it.
-        reads: the tensors from outside, in the order in which they are read.
-        writes: the tensors that others read.
+        reads: the tensors from outside, in order.
+        writes: the tensors that other kernels read.
     """
 
     layers: tuple[int, ...]
@@ -227,7 +219,7 @@ class EngineModel:
 
     @cached_property
     def attentions(self) -> tuple[tuple[Group, tuple[Group, ...]], ...]:
-        """Each attention as one kernel, and the three that it is otherwise: product, softmax, product."""
+        """Each attention as one kernel, and as the three kernels that replace it: product, softmax, product."""
         writers = {group.writes[0]: group for group in self.groups if len(group.writes) == 1}
         attentions = []
         for last in self.groups:
@@ -251,7 +243,6 @@ class EngineModel:
         return Kind.STREAM if layer.op_type in _GENERATED or layer.op_type in _STREAMS else Kind.REGION
 
     def _fused(self, last: Layer, before: Mapping[int, set[int]]) -> set[int]:
-        """The layers of the kernel that ends with this layer: makers that only the kernel reads, and one product."""
         members, layers, producers = {last.index}, self.network.layers, self.network.producers
         if last.op_type not in _GENERATED or self._kind(last) is not Kind.STREAM:
             return members
@@ -289,7 +280,7 @@ class EngineModel:
         return Group(members, head, kind, tuple(reads), tuple(sorted(outside)))
 
     def kernels(self, plan: PrecisionPlan) -> tuple[Kernel, ...]:
-        """Returns the kernels of the engine of a plan, in order, the reformats of a tensor after its maker."""
+        """Returns the kernels of a plan's engine in order, each with the reformats of its outputs after it."""
         return _Planned(self, plan).kernels()
 
     def products(self, group: Group) -> int:
@@ -298,7 +289,7 @@ class EngineModel:
 
     @cached_property
     def aliases(self) -> Mapping[str, str]:
-        """The tensor that each tensor is, under another shape."""
+        """By tensor, the tensor of which it is another shape."""
         same: dict[str, str] = {}
         for layer in self.network.layers:
             if layer.op_type in _SHAPES and layer.inputs and layer.outputs:
@@ -306,7 +297,7 @@ class EngineModel:
         return same
 
     def size(self, tensor: str, precision: Precision) -> int:
-        """The bytes of a tensor of floats stored in a precision; of pictures' tensors with channels that fill it up."""
+        """The bytes of a tensor of floats stored in a precision, with padded channels in tensors of pictures."""
         shape, dtype = self.facts.shapes.get(tensor), self.facts.dtypes.get(tensor)
         if shape is None or dtype is None or dtype.kind != "f":
             return self.facts.size(tensor)
@@ -342,15 +333,16 @@ class EngineModel:
 
 
 _Made = tuple[tuple[Kernel, ...], tuple[tuple[str, Precision], ...], bool]
-"""A group in a plan: its kernel, with the reformats of what it writes; the tensors that it reads, each with the
-precision in which it wants them; and true for a product in floats."""
+"""A group in a plan: its kernel and reformats; the tensors that it reads, each with the wanted precision; and true for
+a product in floats.
+"""
 
 
 class _Planned:
     """The kernels of one plan.
 
-    Groups are taken from the last to the first: what a plan makes of a group follows from the precisions of its layers
-    and from what the groups after it want. So the model keeps each case that it met; plans of a search differ little.
+    Groups are taken from last to first, because a group's kernel depends on what the groups after it read. The model
+    caches each case: plans of a search differ little.
     """
 
     def __init__(self, model: EngineModel, plan: PrecisionPlan) -> None:
@@ -361,14 +353,13 @@ class _Planned:
         self._by_floats = set[str]()
         """The tensors that a product in floats reads."""
         self._carried: dict[Group, Precision] = {}
-        """The groups that only carry INT8 from a maker to readers that want it."""
+        """The groups that carry INT8 from a maker to readers that want it."""
         self._pools: dict[str, tuple[Group, list[Kernel]]] = {}
         """By tensor, the MaxPool that reads it, and its kernels."""
         for spec in model.network.outputs:
             self._wanted[self._root(spec.name)].add(Precision.FP32)
 
     def kernels(self) -> tuple[Kernel, ...]:
-        """Each group's kernel, and the reformats of what it writes; those of the inputs come first."""
         by_group: list[list[Kernel]] = []
         for fused in reversed(self._groups()):
             for group in reversed(self._parts(fused)):
@@ -386,7 +377,6 @@ class _Planned:
         return tuple(kernel for kernels in reversed(by_group) for kernel in kernels)
 
     def _groups(self) -> list[Group]:
-        """The groups; each attention that is in floats of 16 bits throughout is one."""
         groups = {group.layers[-1]: group for group in self._model.groups}
         for attention, three in self._model.attentions:
             if all(not self._is_low(k) and BYTES[self._float(k)] == BYTES[Precision.FP16] for k in attention.layers):
@@ -396,7 +386,6 @@ class _Planned:
         return [groups[k] for k in sorted(groups)]
 
     def _made(self, group: Group) -> _Made:
-        """Returns the group in the plan; the groups after it are known."""
         precisions = tuple([self._plan.precisions[k] for k in group.layers])
         after = tuple([(frozenset(self._wanted[self._root(name)]), name in self._by_floats) for name in group.writes])
         key = (group.layers[0], group.layers[-1], precisions, after)
@@ -448,7 +437,7 @@ class _Planned:
         return self._plan.precisions[k] in (Precision.INT8, Precision.FP8) and self._layers[k].quantizable
 
     def _float(self, k: int) -> Precision:
-        """The precision of a layer's floats: its own, or the base's where it rounds."""
+        """The precision of a layer's floats: its own, or the base's where the layer is quantized."""
         precision = self._plan.precisions[k]
         return (self._model.network.base or Precision.FP32) if precision.needs_scale else precision
 
@@ -496,7 +485,7 @@ class _Planned:
     def _reformats(
         self, tensor: str, stored: Precision, readers_want: Collection[Precision], *, relaid: bool = False
     ) -> list[Kernel]:
-        """The kernels that make the other precisions of a tensor that its readers want, and another layout."""
+        """The kernels that make the other precisions, and the other layout, that readers of a tensor want."""
         shape, dtype = self._model.facts.shapes.get(tensor, ()), self._model.facts.dtypes.get(tensor)
         if dtype is None or dtype.kind != "f":
             return []
@@ -509,9 +498,9 @@ class _Planned:
 
 
 MOST_LAYERS = 1000
-"""The price of a plan takes some 4 ms there, and a search asks for thousands."""
+"""A plan's price takes some 4 ms at this size, and a search asks for thousands."""
 _NO_GAIN = 0.05
-"""Prices are shares of at least this share of the low precision's time, where its predicted gain is less."""
+"""The least gain, as a share of the low precision's time, by which prices are divided."""
 
 
 @dataclass(frozen=True)
@@ -532,8 +521,8 @@ class TimePrices:
 
     Args:
         gpu: the GPU; the engines of a recipe are built with TF32 off.
-        profile: the kernels of an engine of the network that was measured on the GPU, and the seconds of each.
-        user: the prices of the user's network, where this is a changed one: the speedup is that of the user's.
+        profile: the kernels of an engine of the network measured on the GPU, and the seconds of each.
+        user: the prices of the user's network, if this is a changed one: its speedup counts.
     """
 
     def __init__(
@@ -566,7 +555,7 @@ class TimePrices:
         return self._timed[kernel]
 
     def _ratio(self, kernel: Kernel) -> float:
-        """The measured time of a kernel for its predicted one, as the profile has it."""
+        """The measured over the predicted time of a kernel, by the profile."""
         if not self._profile:
             return 1.0
         inside, product = frozenset(kernel.layers), kernel.product
@@ -589,7 +578,9 @@ class TimePrices:
         return max(self.seconds(self.in_all(instead_of(self.network.low.precision))) - least, _NO_GAIN * least)
 
     def _over(self, plan: PrecisionPlan, other: TimePrices) -> float:
-        """The time of a plan beyond that of another's full low precision, in shares of the user's gain; at least 0."""
+        """The time of a plan beyond that of ``other``'s full low precision, in shares of the user's gain; at least
+        0.
+        """
         return max((self.seconds(plan) - other.seconds(other.full)) / self._user._gain, 0.0)
 
     def price(self, plan: PrecisionPlan) -> float:
@@ -616,7 +607,6 @@ class TimePrices:
         }
 
     def _of_layers(self, plan: PrecisionPlan) -> dict[int, float]:
-        """The seconds of each quantizable layer: those of its kernel, divided among the layers with a weight in it."""
         times = dict.fromkeys(self.network.quantizable, 0.0)
         for kernel in self.engine.kernels(plan):
             inside = [k for k in kernel.layers if k in times]
@@ -635,11 +625,11 @@ class TimePrices:
         return tuple(sorted(timed, key=lambda kernel: -kernel.ms)[:count])
 
     def starts(self, plan: PrecisionPlan) -> float:
-        """The milliseconds that a plan takes to start its kernels."""
+        """The milliseconds in which a plan's kernels start."""
         return math.fsum(1e3 * start_of(kernel, self.gpu) for kernel in self.engine.kernels(plan))
 
     def added_reformats(self, plan: PrecisionPlan, than: PrecisionPlan | None = None) -> tuple[TimedKernel, ...]:
-        """The reformats of a plan that another one does not have; that with all layers low if left out."""
+        """The reformats of a plan that ``than`` (by default the plan with all layers low) does not have."""
         before, after = (
             {kernel.name: kernel for kernel in self.engine.kernels(compared) if kernel.kind is Kind.REFORMAT}
             for compared in (than or self.full, plan)

@@ -26,10 +26,10 @@ BIAS_SLOT = 2
 
 
 def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Network:
-    """Returns a network in which some layers read other constants, which are given by layer and input.
+    """Returns a network in which some layers read other constants, given by layer and input.
 
-    A constant that only the changed input reads keeps its name. Otherwise the new one gets a name of its own, after its
-    layer. An input right after a layer's last one can be added.
+    A constant that only the changed input reads keeps its name; otherwise the new constant is named after its layer. An
+    input right after a layer's last one can be added.
     """
     skeleton = deepcopy(network.skeleton)
     graph = skeleton.graph
@@ -51,7 +51,6 @@ def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Netw
 
 
 def _names_inside(node: onnx.NodeProto) -> set[str]:
-    """The names of the tensors in the bodies of a node."""
     bodies = [body for attribute in node.attribute for body in subgraphs_of_attribute(attribute)]
     names = {v.name for body in bodies for v in body.input} | {t.name for body in bodies for t in body.initializer}
     nodes = [inner for body in bodies for inner in body.node]
@@ -63,25 +62,24 @@ BY_CHANNEL = frozenset("Relu LeakyRelu PRelu MaxPool AveragePool GlobalMaxPool G
 """Operators that work on each channel by itself and commute with positive factors; a PRelu's slopes are constants."""
 _TO_ROWS = ("Reshape", "Squeeze")
 _DEAD = 1e-6
-"""A channel whose weights are all below this share of the layer's largest is dead: its factor is 1."""
+"""The factor of a channel is 1 if its weights are below this share of the layer's largest."""
 _SWEEPS = 100
 _SETTLED = 1e-4
-"""The factors of a sweep that are all this near to 1, relatively, end the iteration."""
+"""The iteration ends when all factors of a sweep are this near to 1."""
 _WORTH = 1e-3
-"""A pair whose factors are all this near to 1, relatively, is left as it is."""
+"""A pair is left as it is if all its factors are this near to 1."""
 
 
 def equalise(network: Network) -> tuple[Network, dict[tuple[str, str], np.ndarray]]:
-    """Returns a network that computes the same in FP32, up to float noise, with equalised channels; and the factors.
+    """Returns a network with equalised channels that computes the same in FP32, up to float noise; and the factors.
 
-    A pair is a Conv, ConvTranspose or Gemm and the next such layer. Between the two there are only operators that
-    commute with positive factors (Relu, LeakyRelu, PRelu, pooling, zero padding, flattening), and each tensor there has
-    a single reader. Clip (ReLU6) does not commute. A layer with a computed, shared, or not finite weight, or one that
-    is not float32, is in no pair. The factors are computed again and again for all pairs until they settle, since a
-    layer can be in two of them. The network has no Q/DQ pairs of its own: their scales would not fit the new channels.
+    A pair is a Conv, ConvTranspose or Gemm and the next such layer, with only operators between that commute with
+    positive factors (Relu, LeakyRelu, PRelu, pooling, zero padding, flattening; not Clip), and a single reader of each
+    tensor. Layers with a computed, shared, not finite or not float32 weight are in no pair. As a layer can be in two
+    pairs, factors are computed again until they settle. The network must have no Q/DQ pairs: their scales would not
+    fit.
 
-    The factors are positive, float64, one for each channel, by the names of the layer whose outputs they divide and of
-    the layer whose weights they multiply, in execution order.
+    The factors are positive, float64, one for each channel, by the names of the two layers, in execution order.
     """
     pairs = dict(_Finder(network).pairs())
     channels_before = {second: channels for (_, second), channels in pairs.items()}
@@ -100,11 +98,10 @@ def equalise(network: Network) -> tuple[Network, dict[tuple[str, str], np.ndarra
 
 
 _Pair = tuple[int, int]
-"""Two layers, by index."""
 
 
 def _settle(pairs: Mapping[_Pair, int], magnitudes: Mapping[int, np.ndarray]) -> dict[_Pair, np.ndarray]:
-    """The factors of all pairs, which come with the number of channels between them; ``magnitudes`` are changed."""
+    """The factors of all pairs, given with the number of channels between them; ``magnitudes`` are changed."""
     factors = {pair: np.ones(channels) for pair, channels in pairs.items()}
     for _ in range(_SWEEPS):
         moved = 0.0
@@ -123,10 +120,9 @@ def _settle(pairs: Mapping[_Pair, int], magnitudes: Mapping[int, np.ndarray]) ->
 
 
 class _Weighted:
-    """A layer with a constant weight, which can be seen as a grid.
+    """A layer with a constant weight, seen as [groups, output channels of a group, input channels of a group, rest].
 
-    Its shape is [groups, output channels of a group, input channels of a group, rest]. ``inputs`` and ``outputs`` are
-    numbers of channels. With ``channels`` before the layer given, a Gemm may read several inputs of each.
+    ``inputs`` and ``outputs`` are numbers of channels. A Gemm may read several inputs of each of the ``channels``.
     """
 
     def __init__(self, network: Network, index: int, channels: int = 0) -> None:
@@ -172,13 +168,10 @@ class _Weighted:
 
 
 class _Finder:
-    """Finds the pairs of a network."""
-
     def __init__(self, network: Network) -> None:
         self._network, self._nodes = network, network.skeleton.graph.node
 
     def pairs(self) -> Iterator[tuple[_Pair, int]]:
-        """Yields the pairs in execution order, each with the number of channels between the layers."""
         for index, node in enumerate(self._nodes):
             if self._can_be_scaled(node):
                 first = _Weighted(self._network, index)
@@ -199,7 +192,7 @@ class _Finder:
         return any(name and not self._network.has_constant(name) for name in node.input[1:])
 
     def _next(self, tensor: str, channels: int) -> int | None:
-        """The layer that reads a tensor with this number of channels and can be the second of a pair; or None."""
+        """The layer that reads a tensor with this number of channels and can be the second of a pair, or None."""
         is_flat = False
         while True:
             reads = self._network.readers.get(tensor, ())
@@ -218,7 +211,6 @@ class _Finder:
             is_flat, tensor = is_flat or flattens, node.output[0]
 
     def _commutes(self, node: onnx.NodeProto) -> bool:
-        """Returns true for a node that works on each channel by itself and commutes with positive factors."""
         if node.domain or any(self._network.uses[name] for name in node.output[1:] if name):
             return False
         if self._reads_computed(node):

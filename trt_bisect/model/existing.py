@@ -1,23 +1,23 @@
 """Networks that are quantized, or in FP16 or BF16, in their file: pairs and types are removed, and noted by layer.
 
-The result is the float network, and the quantizers of the inputs of each node. A plan then writes the pairs of the
-layers in INT8 and leaves out those of the others. Of a file in FP16 or BF16 it is the float32 network with the file's
-weights: a plan writes the Casts of the layers that are low, and with all of them low it is the file's network again.
+The result is the float network, and the quantizers of the inputs of each node; a plan writes the pairs of its INT8
+layers. A file in FP16 or BF16 becomes a float32 network with the file's weights; a plan writes the Casts of the low
+layers, and with all layers low it is the file's network again.
 
-Activations that ONNX Runtime's quantizer removed are restored, if the graph proves that they existed. The quantizer
-removes a Relu or a Clip before an asymmetric pair: the pair's range begins at zero, so its saturation does the same
+ONNX Runtime's quantizer removes a Relu or Clip before an asymmetric pair whose range begins at zero
 (``QDQRemovableActivation`` in ``onnxruntime.quantization``). Without the pair, or with a symmetric one, the network
-needs the activation again. A range that begins at zero is not enough as a proof: GELU and SiLU reach only -0.17 and
--0.28, which a coarse scale rounds to zero. The proof has three parts:
+needs the activation again. It is restored if the graph proves that it existed. A range that begins at zero is no proof:
+GELU and SiLU reach only -0.17 and -0.28, which a coarse scale rounds to zero. The proof has three parts:
 
 1. The pair has one scale, and its zero point is the lowest level.
-2. Its values come from a layer whose results have no lower bound (a convolution, a matrix product, a normalization).
-   In between they are only moved, pooled, scaled by constants or added. Only an activation can have cut them at zero.
+2. Its values come from a layer whose results have no lower bound (a convolution, a matrix product, a normalization),
+and
+   are only moved, pooled, scaled by constants or added since: only an activation can have cut them at zero.
 3. The tensor is not named after its producer (``/conv1/Conv_output_0`` after ``/conv1/Conv``): the quantizer gives the
    output of the removed activation, name included, to the layer before it.
 
-Even so the range can begin at zero because the values do, as those of a Relu do after a small shift. Data tell: a pair
-that saturates nothing at zero replaced no activation (``RestoredActivation.is_seen``).
+Values that are positive by themselves, as after a Relu and a small shift, pass the proof too. Data tell: a pair that
+saturates nothing at zero replaced no activation (``RestoredActivation.is_seen``).
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class RestoredActivation:
     def is_seen(self, values: np.ndarray) -> bool:
         """Returns true if the pair cuts off more of ``values`` at zero than its rounding loses anyway.
 
-        What a pair rounds to zero, down to half a step below, it does not cut off. Rounding loses a twelfth of the
-        squared step for each value.
+        Values down to half a step below zero are rounded, not cut off. Rounding loses a twelfth of the squared step for
+        each value.
         """
         steps = values.astype(np.float64) / self.scale
         cut = np.where(steps < -0.5, steps, 0.0)
@@ -79,7 +79,7 @@ class ExistingPairs:
     """The quantizers of removed pairs, each chain in the order in which it is applied.
 
     Attributes:
-        inputs: the inputs by node name and input slot.
+        inputs: by node name and input slot.
         outputs: by node name and output slot, those right before an output of the network.
         unproven: the layers after which an activation may have been removed, without proof.
         restored: the activations that were restored.
@@ -122,7 +122,7 @@ def take_out_pairs(graph: gs.Graph, unseen: Collection[str] = ()) -> ExistingPai
     """Removes the eight-bit Q/DQ pairs of ``graph``, in place, and returns their quantizers.
 
     Args:
-        unseen: by their layers, activations that are not restored, as data do not show them.
+        unseen: the layers of activations that are not restored, because data do not show them.
     """
     pairs, taken, made = ExistingPairs(), tensor_names(graph), dict[tuple[object, ...], gs.Constant]()
     for dequantize in [node for node in graph.nodes if node.op == "DequantizeLinear"]:
@@ -139,8 +139,9 @@ def take_out_pairs(graph: gs.Graph, unseen: Collection[str] = ()) -> ExistingPai
 
 
 _Chain = tuple[gs.Tensor, tuple[Quantizer, ...]]
-"""Q/DQ pairs in a row: the float tensor that the first one reads, and the quantizers, first applied first; none for a
-bias, which is not rounded."""
+"""Q/DQ pairs in a row: the float tensor that the first pair reads, and the quantizers, first applied first (none for a
+bias).
+"""
 
 
 def _chain_before(dequantize: gs.Node, taken: set[str], made: dict[tuple[object, ...], gs.Constant]) -> _Chain | None:
@@ -202,8 +203,8 @@ def _measured_in(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
 def _levels(quantize: gs.Node, dequantize: gs.Node) -> np.dtype[np.generic]:
     """The type of a pair's integers.
 
-    Source: ONNX operator QuantizeLinear: that of its zero point, else ``output_dtype`` (since opset 21), else uint8. If
-    the Q node has neither and the DQ node has a zero point, its type is used, as in TensorRT's parser.
+    Source: ONNX operator QuantizeLinear: that of its zero point, else ``output_dtype`` (opset 21), else uint8. As in
+    TensorRT's parser, the zero point of the DQ node counts if the Q node has neither.
     """
     named = quantize.attrs.get("output_dtype", 0)
     levels: np.dtype[np.generic] = np.dtype(np.uint8)
@@ -224,7 +225,7 @@ def _parameters(node: gs.Node, levels: np.dtype[np.generic]) -> Quantizer | None
     """The quantizer of a Q or DQ node; None if its parameters are not constant or do not fit its input.
 
     Args:
-        levels: the type of the zero point, which is 0, if the node has none.
+        levels: the type of the zero point, 0, that a node without any has.
     """
     parameters = node.inputs[1:3] if _has_zero_point(node) else node.inputs[1:2]
     if node.attrs.get("block_size", 0) or not all(isinstance(tensor, gs.Constant) for tensor in parameters):
@@ -275,7 +276,7 @@ def _rewire(
 ) -> None:
     """Connects the readers of a chain's output to its source, except nodes inside control flow.
 
-    The node before the chain makes the output of the network that the chain made, if it did.
+    An output of the network that the chain made is made by the node before it.
     """
     in_main_graph, out = {id(node) for node in graph.nodes}, dequantize.outputs[0]
     for consumer in list(out.outputs):
@@ -314,9 +315,9 @@ _RELU6 = 6.0
 def _with_absorbed_activation(
     source: gs.Tensor, quantizers: tuple[Quantizer, ...], graph: gs.Graph, pairs: ExistingPairs, unseen: Collection[str]
 ) -> gs.Tensor:
-    """Restores the activation that a chain replaced, if that is proven; returns its output, else the chain's source.
+    """Restores the activation that a chain replaced, if proven; returns its output, else the chain's source.
 
-    ``pairs`` gets the activation, or the name of the layer before the chain if one is possible but unproven.
+    ``pairs`` gets the activation, or the layer before the chain if an activation is possible but unproven.
     """
     producer = source.inputs[0] if source.inputs else None
     if producer is None or not quantizers or not quantizers[0].begins_at_zero:
@@ -363,7 +364,6 @@ def _passed(node: gs.Node) -> list[gs.Tensor]:
 
 
 def _restore(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, graph: gs.Graph) -> gs.Tensor:
-    """Adds a Clip at zero after ``source``, and at six if the range ends there (Relu6); returns its output."""
     limits = {"zero": 0.0, "six": _RELU6} if abs(float(first.scale) * 255 - _RELU6) < 1e-3 else {"zero": 0.0}
     bounds = [gs.Constant(f"{name}.{word}", np.array(limit, first.dtype)) for word, limit in limits.items()]
     out = gs.Variable(f"{name}_out", first.dtype, source.shape)
@@ -393,8 +393,8 @@ _FLOAT32 = np.dtype(np.float32)
 def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset[str] | None:
     """Makes the FP16 or BF16 tensors of a graph float32, in place, and removes the Casts between.
 
-    A Cast to the type and back, with nothing between, stays: it is a rounding of the network's own. FP16 inputs and
-    outputs of the network keep their type; those in BF16 become float32, as ONNX Runtime's Python has no BF16 arrays.
+    A Cast to the type and back, with nothing between, is a rounding of the network's own and stays. FP16 inputs and
+    outputs of the network keep their type; BF16 ones become float32, as ONNX Runtime's Python has no BF16 arrays.
 
     Returns:
         The names of the nodes that the file has in the type; None if there are none.
@@ -446,7 +446,7 @@ def has_type(graph: gs.Graph, kind: FloatType) -> bool:
 
 
 def _own_roundings(graph: gs.Graph, kind: FloatType) -> set[int]:
-    """The ids of the Casts from float32 to the type, and of those back, where nothing else reads the typed tensor."""
+    """The ids of Casts from float32 to the type and back between which nothing else reads the typed tensor."""
     cast_ids: set[int] = set()
     for node in graph.nodes:
         out = node.outputs[0]
@@ -476,7 +476,6 @@ def _keep_interface(graph: gs.Graph, kind: FloatType) -> None:
 
 
 def _replace_output(old: gs.Tensor, new: gs.Tensor) -> int:
-    """Lets the node that makes a tensor make another one instead; returns the position among its outputs."""
     maker = old.inputs[0]
     slot = next(slot for slot, tensor in enumerate(maker.outputs) if tensor is old)
     maker.outputs[slot] = new
@@ -484,7 +483,6 @@ def _replace_output(old: gs.Tensor, new: gs.Tensor) -> int:
 
 
 def _remove_cast(graph: gs.Graph, node: gs.Node, kind: FloatType) -> None:
-    """Removes a Cast between float32 and the type; one from another type to it casts to float32 instead."""
     read, out = node.inputs[0], node.outputs[0]
     if node.attrs.get("to") not in (TensorProto.FLOAT, kind.onnx):
         return
@@ -499,7 +497,7 @@ def _remove_cast(graph: gs.Graph, node: gs.Node, kind: FloatType) -> None:
 
 
 def _give_name(graph: gs.Graph, node: gs.Node) -> None:
-    """Lets the layer before a Cast make the output of the network that the Cast makes, if the output is float32."""
+    """Lets the layer before a Cast make the network output that the Cast makes, if that is float32."""
     read, out = node.inputs[0], node.outputs[0]
     if node.attrs["to"] != TensorProto.FLOAT:
         return

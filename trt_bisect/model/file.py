@@ -1,13 +1,11 @@
-"""Reads ONNX files with their external data, and writes them; large weights go beside protobuf.
+"""Reads and writes ONNX files with external data; large weights are kept apart from protobuf messages.
 
-The graph and its large weights are kept apart: the graph stays small enough to copy, serialise and change quickly, and
-networks over protobuf's 2 GB need no special case. A detached weight remains in the graph as a tensor whose data is
-external, in a file named ``MEMORY`` that does not exist.
+The graph stays small enough to copy and serialise quickly, and networks over protobuf's 2 GB need no special case. A
+detached weight remains in the graph as a tensor with external data in a file named ``MEMORY``, which does not exist.
 
-Protobuf copies a weight when a file is parsed, when its bytes are taken out of the message, when they are put into one
-and when that is serialised. Here the fields of the messages that lead to a weight are read and written directly.
-Source: "Encoding" in the protobuf documentation; the field numbers are those of ``onnx.proto``. Only a network's main
-graph is treated so, and only weights in ``raw_data``.
+Protobuf copies a weight when a file is parsed, when its bytes are read from or put into a message, and when that is
+serialised. Here the message fields that lead to a weight are read and written directly (source: "Encoding" in the
+protobuf documentation; field numbers of ``onnx.proto``). Only weights in ``raw_data`` of the main graph are treated so.
 """
 
 from __future__ import annotations
@@ -55,14 +53,14 @@ def read_without_weights(
     """Reads an ONNX file; the weights are copied once, from the file into the arrays.
 
     Args:
-        least: smaller weights stay in the graph, in bytes.
-        types: the types of the weights that are taken out, ``TensorProto.DataType``.
+        least: smaller weights, in bytes, stay in the graph.
+        types: the ``TensorProto.DataType`` of the weights that are taken out.
 
     Returns:
         The network, and by name the weights whose ``raw_data`` was left out of it.
 
     Raises:
-        ValueError, DecodeError: the file is no protobuf message of this kind. ``onnx.load`` says more about it.
+        ValueError, DecodeError: the file is no such protobuf message. ``onnx.load`` says more about it.
     """
     if sys.byteorder != "little":
         raise ValueError("raw_data is little-endian")
@@ -209,7 +207,7 @@ class Written:
     """A graph without its weights, and the weights.
 
     Attributes:
-        weights: those of the network that the graph uses, and the rounded ones.
+        weights: those that the graph uses, and the rounded weights.
         pairs: by layer index, the tensors that are rounded for the layer.
     """
 
@@ -219,7 +217,7 @@ class Written:
 
 
 def saved_model(model: str | Path | onnx.ModelProto) -> Path:
-    """Returns the path of a network; one in memory is written to a file that lasts as long as the process.
+    """Returns the path of a network; a network in memory is written to a file that lasts as long as the process.
 
     Raises BadInput if a network is in memory and its weights are not.
     """
@@ -244,7 +242,7 @@ def saved_model(model: str | Path | onnx.ModelProto) -> Path:
 def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
     """Reads a network and its external data; returns it and its large weights, which are detached.
 
-    If the weights are large together, memory does not hold them.
+    Weights that are large together are mapped from the file.
 
     Raises:
         BadInput: the file does not exist or is not an ONNX network, or external data is missing or outside its folder.
@@ -282,9 +280,9 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
 
 
 def _external_weight(tensor: TensorProto, path: Path) -> np.ndarray | None:
-    """Returns the values of an initializer of the file ``path``; None if they are in it, or too small to detach.
+    """Returns an initializer's values from the file ``path``; None if they are in the message, or too small to detach.
 
-    A copy of the tensor reads them: protobuf frees the memory of a field only with the whole model.
+    A copy of the tensor reads them: protobuf frees a field's memory only with the whole model.
     """
     if not external_data_helper.uses_external_data(tensor):
         return None
@@ -353,7 +351,7 @@ def _tensors(message: Message) -> Iterator[TensorProto]:
 
 
 def refill(field: Any, messages: Iterable[Message]) -> None:
-    """Replaces all messages of a repeated field by copies of messages, which may be some of the field itself."""
+    """Replaces the messages of a repeated field by copies of others, which may be some of its own."""
     copies = [type(message).FromString(message.SerializeToString()) for message in messages]
     del field[:]
     field.extend(copies)
@@ -379,7 +377,7 @@ def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def tensor_uses(graph: onnx.GraphProto) -> Counter[str]:
-    """Returns the number of inputs that read each tensor, those of bodies too; an output of the graph counts as one."""
+    """Returns the number of inputs that read each tensor, bodies included; an output of the graph counts as one."""
     uses = Counter(name for node in graph.node for name in tensors_read(node) if name)
     uses.update(value.name for value in graph.output)
     return uses
@@ -448,7 +446,7 @@ def constant_tensor(name: str, values: np.ndarray, weights: Weights) -> TensorPr
 
 
 def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
-    """Makes the detached weights of ``model`` references to a file of ``save_model``; it then needs no copy of them."""
+    """Makes the detached weights of ``model`` references to a file of ``save_model``, so that they need no copy."""
     detached = [tensor for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
     inside = places_of_weights(path)
     if all(tensor.name in inside for tensor in detached):

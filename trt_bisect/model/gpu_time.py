@@ -1,42 +1,36 @@
 """The time of a kernel on a GPU, predicted without one: the peaks of data sheets, and seven constants.
 
-**The model.** An engine is a list of kernels that run one after another. A kernel takes a launch, and then its
-arithmetic or its bytes, whichever is longer; as the two overlap, but not quite, it is the root of the sum of their
-squares. The bytes are those of the tensors as they are stored: channels are padded to the width of the format, 24 of
-them to 32 in INT8. They move at a share ``memory`` of the data sheet's bandwidth. A launch takes as long on every GPU
-where a product waits for its first tile from memory; of a kernel that only moves bytes it is a number of cycles, fewer
-microseconds at a higher clock than the A100's.
+**The model.** An engine is a list of kernels that run one after another. A kernel takes a launch, and the root of the
+sum of the squares of its arithmetic and its bytes, which overlap, but not quite. Bytes are those of the tensors as
+stored, channels padded to the width of the format (24 to 32 in INT8), at a share ``memory`` of the data sheet's
+bandwidth. The launch of a product, which waits for its first tile, takes as long on every GPU; that of a kernel that
+only moves bytes is a number of cycles.
 
-**Products.** A convolution is a matrix product (implicit GEMM): batch x height x width of the output are the rows, the
+**Products.** A convolution is a matrix product (implicit GEMM): batch x height x width of the output are the rows,
 filters the columns, filter size x channels the depth. Its arithmetic depends on the shape in three ways:
 
-- *Tiles.* A kernel computes tiles of the product, from 64 x 32 to 256 x 128, each on one multiprocessor (SM), in waves
-  of as many tiles as there are SMs. The last wave, and the tiles at the edges, are paid in full: this is what a small
-  batch or few channels cost. A tile of a x b values reads a + b values for a x b multiply-adds, so that small tiles
-  compute less of the time: by 1 + ``tile`` (1/a + 1/b). TensorRT times many kernels and takes the fastest; so the
-  model takes the best tile.
+- *Tiles.* A kernel computes tiles of 64 x 32 to 256 x 128, each on one multiprocessor (SM), in waves of as many tiles
+  as there are SMs. The last wave and the tiles at the edges are paid in full. A tile of a x b reads a + b values for a
+  x b multiply-adds, so small tiles are slower by 1 + ``tile`` (1/a + 1/b). As TensorRT takes the fastest of many
+  kernels, the model takes the best tile.
 - *Depth.* A tensor core takes 32 bytes of channels at a time: 32 in INT8, 16 in FP16, 8 in FP32 (TF32).
-- *Images.* With four channels or fewer, tensor cores reach a share ``image`` of their peak. FP32 kernels, and INT8 ones
-  that read a format four channels wide, use no tensor cores there, but a share ``scalar`` of the CUDA cores' peak (INT8
-  four times as many, DP4A).
+- *Images.* With four channels or fewer, tensor cores reach a share ``image`` of their peak. FP32 kernels, and INT8
+  kernels that read a format four channels wide, use a share ``scalar`` of the CUDA cores' peak there (INT8 four times
+  as much, DP4A).
 
-INT8 reaches a share ``integer`` of what the sheet promises over FP16: its results are scaled and rounded again.
-
-A *depthwise* convolution uses no tensor cores. Each multiply-add reads a value, and an SM reads 128 bytes a cycle from
-its shared memory for 128 multiply-adds in FP32: so it runs at 1/4 of the CUDA cores' rate in FP32, 1/2 in FP16 and all
-of it in INT8, times ``scalar``. No constant is fitted for it.
+INT8 reaches a share ``integer`` of its advantage over FP16 in the sheet, as its results are scaled and rounded again. A
+*depthwise* convolution uses no tensor cores: an SM reads 128 bytes a cycle from shared memory for 128 FP32
+multiply-adds, so it runs at 1/4 of the CUDA cores' rate in FP32, 1/2 in FP16 and all of it in INT8, times ``scalar``.
 
 **The rest** (pooling, pointwise layers, softmax, quantization, changes of format) only moves bytes. A change of format
-of a tensor with four channels or fewer, a network's picture, reaches a share ``narrow`` of ``memory``: its reads or
-writes are scattered.
+of a picture (four channels or fewer) reaches a share ``narrow`` of ``memory``: its accesses are scattered.
 
-**The constants** are in ``FIT``. They were fitted on four engines alone: ResNet-18, batch 32, on an A100, in FP32, FP16
-and two placements of Q/DQ, which NVIDIA published with the TensorRT Engine Explorer (NVIDIA/TensorRT, Apache-2.0). See
-``benchmarks.time``, which also measures each of the four with constants from the other three, and other engines.
+**The constants** (``FIT``) were fitted on four engines alone: ResNet-18, batch 32, on an A100, in FP32, FP16 and two
+placements of Q/DQ, published by NVIDIA with the TensorRT Engine Explorer (NVIDIA/TensorRT, Apache-2.0).
+``benchmarks.time`` measures each of the four with constants from the other three, and other engines.
 
-**What it does not know.** Which kernel TensorRT really takes; what a second-level cache holds; sparse weights; clocks
-below the sheet's; kernels of regions that TensorRT's compiler fused (attention), of which only the bytes at the ends
-are counted. A prediction is thus a range: see ``Predicted``.
+**Not modelled**: the kernel that TensorRT really takes; second-level caches; sparse weights; lower clocks; kernels of
+fused regions (attention), of which only the bytes at the ends count. A prediction is thus a range: see ``Predicted``.
 """
 
 from __future__ import annotations
@@ -63,14 +57,14 @@ _FEW = 4
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU, as its data sheet has it.
+    """A GPU, by its data sheet.
 
     Attributes:
         name: as ``--gpu`` takes it.
         processors: the number of SMs.
         clock: the boost clock, in MHz.
-        tera: by precision, the peak of the tensor cores without sparsity, in tera operations a second, two for a
-            multiply-add; FP32 is TF32. A precision that the tensor cores do not have is absent.
+        tera: by precision, the dense peak of the tensor cores in tera operations a second, two for a multiply-add; FP32
+            is TF32. A precision that the tensor cores lack is absent.
         scalar: the peak of the CUDA cores in FP32, in the same unit.
         bandwidth: of the memory, in GB a second.
         source: of these figures.
@@ -87,7 +81,7 @@ class Gpu:
     measured: bool = False
 
     def rate(self, precision: Precision) -> float:
-        """The multiply-adds a second of a precision; that of the next higher precision where it is absent."""
+        """The multiply-adds a second in a precision, or in the next higher one if it is absent."""
         absent = self.scalar if precision is Precision.FP32 else self.tera.get(Precision.FP16, self.scalar)
         return self.tera.get(precision, absent) * 1e12 / 2
 
@@ -129,13 +123,13 @@ GPUS = {
 }  # fmt: skip
 """The GPUs of the model, by name. tests/model/test_gpu_time.py has the peaks as SMs x clock x multiply-adds a cycle."""
 _VARIANTS = frozenset({"ti", "super", "laptop", "mobile", "d"})
-"""Words in the names of GPUs with other peaks than that of the same number."""
+"""Words in the names of GPUs that have other peaks than the GPU of the same number."""
 
 
 def gpu_named(name: str) -> Gpu:
-    """Returns the GPU of a name, however it is written: ``rtx 3090``, ``NVIDIA GeForce RTX 3090``, ``Orin-AGX``.
+    """Returns the GPU of a name in any spelling: ``rtx 3090``, ``NVIDIA GeForce RTX 3090``, ``Orin-AGX``.
 
-    Raises BadInput for a name that the table does not have, or that of a variant with other peaks.
+    Raises BadInput for an unknown name, or a variant with other peaks.
     """
     words = set(_words(name))
     fitting = [gpu for gpu in GPUS.values() if set(_words(gpu.name)) <= words and _VARIANTS.isdisjoint(words)]
@@ -234,11 +228,11 @@ class Kernel:
 
     Attributes:
         name: of the layers in it.
-        kind: ``NOTHING`` for what takes no time: a change of shape, a format that is another only in name.
+        kind: ``NOTHING`` for a kernel that takes no time: a change of shape, or of a format's name.
         moved: the bytes that it reads and writes, weights included.
-        product: what it multiplies, if it does.
+        product: its multiplication, if it has one.
         is_narrow: true for a change of format of a tensor with few channels.
-        layers: the indices of the network's layers in it; empty where the engine's file is all that is known.
+        layers: the indices of the network's layers in it; empty if only the engine's file is known.
     """
 
     name: str
@@ -251,7 +245,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Fit:
-    """The constants of the model; the module says what each stands for. ``launch`` is in microseconds."""
+    """The constants of the model; the module's docstring defines them. ``launch`` is in microseconds."""
 
     launch: float
     tile: float
@@ -263,7 +257,7 @@ class Fit:
 
 
 FIT = Fit(launch=8.9, tile=25.5, integer=0.86, memory=0.92, scalar=0.755, image=0.296, narrow=0.253)
-"""Fitted on the four engines of shared/profiles/A100 and on no others: ``python -m benchmarks.time --fit``."""
+"""Fitted on the four engines named above: ``python -m benchmarks.time --fit``."""
 
 
 def seconds(kernel: Kernel, gpu: Gpu, fit: Fit = FIT) -> float:
@@ -276,7 +270,7 @@ def seconds(kernel: Kernel, gpu: Gpu, fit: Fit = FIT) -> float:
 
 
 def start_of(kernel: Kernel, gpu: Gpu, fit: Fit = FIT) -> float:
-    """Returns the seconds that it takes to start a kernel."""
+    """Returns the seconds that a kernel takes to start."""
     if kernel.kind is Kind.NOTHING:
         return 0.0
     slower = GPUS["A100"].clock / gpu.clock if kernel.kind in _SIMPLE else 1.0
@@ -307,8 +301,9 @@ def _computing(product: Product, gpu: Gpu, fit: Fit) -> float:
 
 
 _SURE, _UNSURE, _REGION = 1.2, 1.5, 5.0
-"""Factors of the range: of an engine on a GPU that the model was compared with, on another one, and of a region, whose
-kernels are not known. Source: ``benchmarks.time``; docs/concepts/time.md has the errors."""
+"""Factors of the range: of an engine on a GPU that the model was compared with, on another GPU, and of a region.
+Source: ``benchmarks.time``; docs/concepts/time.md has the errors.
+"""
 
 
 @dataclass(frozen=True)
@@ -335,7 +330,7 @@ def predicted(kernels: Iterable[Kernel], gpu: Gpu, fit: Fit = FIT) -> Predicted:
 
 
 def ranged(timed: Iterable[tuple[Kind, float]], gpu: Gpu) -> Predicted:
-    """Returns the time of an engine whose kernels take these seconds, and the range that the truth should lie in.
+    """Returns the time of an engine whose kernels take these seconds, with its range.
 
     The range widens for a GPU that no engine was compared on, and for regions.
     """

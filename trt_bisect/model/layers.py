@@ -1,24 +1,21 @@
 """The layers of a network in execution order, and the tensors that a low precision rounds at each.
 
-TensorRT's fusions: the side of a residual Add that gets no Q/DQ pair, and the tensors that weak typing may round.
-
-Facts and their sources:
+Facts about TensorRT's fusions, and their sources:
 
 - TensorRT fuses a convolution with the Add after it, and with pointwise layers in between, unless the Add broadcasts
   over another axis than the batch ("Layer Fusion Catalog": Convolution and ElementWise, Convolution and Generic
-  Activation). In INT8 it does so if the other input of the Add is quantized and the convolution's own output is not
-  ("Working with Quantized Types": do not quantize the outputs of weighted layers; quantize the residual input).
+  Activation). In INT8 it does so if the other input of the Add is quantized and the convolution's output is not
+  ("Working with Quantized Types": quantize the residual input, not the outputs of weighted layers).
 - Model-Optimizer does the same (``build_non_residual_input_map``, pull requests 425 and 450): no pair on the branch
-  that comes from a convolution; if both do, none on the branch that is longer from the fork, or on the second if they
-  are equally long. NVIDIA's TensorFlow toolkit also leaves one without (``ResidualConnectionQDQCase``).
-- A layer that only follows (Sigmoid, Mul, Resize, Transpose) has no constraint if it stands between two INT8 layers.
-  TensorRT's weak typing may then give it INT8 inputs and outputs, wherever a tensor has a scale. The rules are those
-  of the constraints that ``builder.tensorrt_walk.constraints`` sets: a tensor is free if its maker is in INT8 or free,
-  and if an INT8 layer reads it, directly or through layers that follow. All readers of such a tensor get the rounded
-  values.
-- Tensors inside a fused kernel are never written, so never rounded: what the convolution of a residual sum gives to
-  the sum; what only a Relu, a Clip or the sum with a bias reads of a convolution, a matrix product or a sum; and what
-  one pointwise layer gives to the next alone (TensorRT developer guide, "Types of Fusions").
+  from a convolution; of two such branches, none on the longer one from the fork, or the second if equally long.
+  NVIDIA's TensorFlow toolkit also leaves one without (``ResidualConnectionQDQCase``).
+- An unquantized layer (Sigmoid, Mul, Resize, Transpose) between two INT8 layers has no constraint, so weak typing may
+  give it INT8 inputs and outputs wherever a tensor has a scale (the constraints that
+  ``builder.tensorrt_walk.constraints`` sets). A tensor is free if its maker is in INT8 or free, and an INT8 layer reads
+  it, directly or through unquantized layers. All readers of such a tensor get the rounded values.
+- Tensors inside a fused kernel are never written, so never rounded: between a convolution and its residual sum; between
+  a convolution, a matrix product or a sum and its only reader if that is a Relu, a Clip or the sum with a bias; and
+  between two pointwise layers (TensorRT developer guide, "Types of Fusions").
 """
 
 from __future__ import annotations
@@ -57,11 +54,11 @@ class Wiring:
 
     Args:
         constants: the tensors that do not depend on the network's inputs.
-        shapes: those that are known.
+        shapes: the known shapes.
 
     Attributes:
         makers: the node that computes each tensor.
-        uses: the number of inputs that read each tensor, including those of bodies; a network output counts as one.
+        uses: the number of inputs that read each tensor, bodies included; a network output counts as one.
     """
 
     def __init__(self, graph: onnx.GraphProto, constants: Collection[str], shapes: Mapping[str, Shape]) -> None:
@@ -71,9 +68,8 @@ class Wiring:
     def fused_with(self, tensor: str, heads: Collection[str] = CONVOLUTIONS) -> onnx.NodeProto | None:
         """Returns the convolution (of the operators ``heads``) that can be fused with the only reader of a tensor.
 
-        Between the convolution and the tensor there are only pointwise nodes, and only they read the tensors between.
-        A Mul of the output and its Sigmoid is allowed, a Mul by the output of another layer is not. An Add of two
-        activations is not allowed: it has pairs of its own.
+        Only pointwise nodes with single readers may stand between. A Mul of the output by its own Sigmoid is allowed; a
+        Mul by the output of another layer, and an Add of two activations, which has pairs of its own, are not.
         """
         reads, waiting = Counter([tensor]), [tensor]
         head: onnx.NodeProto | None = None
@@ -118,8 +114,7 @@ class Wiring:
     def bare_side(self, sides: tuple[str, str]) -> int | None:
         """Returns the input of an Add that gets no pair: 0 or 1, or None if both get one.
 
-        If both come from convolutions, it is the one with more layers of its own, or the second if they have equally
-        many: the other is the skip connection, usually a projection.
+        Of two convolutions it is the one with more layers of its own, or the second: the other is the skip connection.
         """
         if self._broadcasts(sides):
             return None
@@ -135,7 +130,7 @@ CARRIES = frozenset(
     "Identity Dropout DepthToSpace SpaceToDepth Pad MaxPool GlobalMaxPool ReduceMax ReduceMin Relu Max Min Abs Neg "
     "Where ReverseSequence Compress CenterCropPad Trilu TopK ScatterElements ScatterND Hardmax Sign".split()
 )
-"""The operators whose outputs are values that they read, or exact in every type: they round nothing of their own."""
+"""The operators that round nothing of their own: their outputs are values that they read, or exact in every type."""
 
 
 @dataclass(frozen=True)
@@ -147,12 +142,12 @@ class TypedSlots:
 
 
 def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) -> TypedSlots | None:
-    """Returns the slots of a node that can have a type.
+    """Returns the slots of a node that can have a type; None if it has bodies or a float32 output that must stay
+    float32.
 
-    An operator's schema says it: the inputs and outputs whose type variable allows float16 can be float16, all that
-    share a variable together. The newest schema counts: TensorRT takes bfloat16 for operators of any opset, while ONNX
-    allows it for Conv and others from opset 22 on. None for a node that has bodies, no float32 output, or a float32
-    output that must stay float32.
+    By the operator's schema, inputs and outputs whose type variable allows float16 can be float16 together. The
+    newest schema counts: TensorRT takes bfloat16 for operators of any opset, ONNX for Conv and others from opset 22
+    on.
     """
     schema = _newest_schema(node.op_type) if not node.domain else None
     if schema is None or any(True for attribute in node.attribute for _ in subgraphs_of_attribute(attribute)):
@@ -195,9 +190,9 @@ class Rounding:
     """One tensor that is rounded to the low precision for one layer.
 
     Attributes:
-        slot: the position of the tensor in the layer's inputs (in its outputs if ``at_output``).
+        slot: the tensor's position in the layer's inputs (in its outputs if ``at_output``).
         tensor: its name.
-        is_weight: true for a constant of the network, false for an activation.
+        is_weight: true for a constant of the network.
         axis: the channel axis of a weight's scales; None for one scale.
         fixed: the quantizers from the network's file, first applied first; empty if the ranges give the scale.
         at_output: true for a pair right before an output of the network.
@@ -231,12 +226,12 @@ class Layer:
         inputs: the tensors that it reads, including those that its bodies read, without constants.
         shape: the shape of its first output; a text is a named dynamic axis, None an unknown size.
         dtype: the dtype of its first output; None if unknown.
-        roundings: the tensors that the low precision rounds at it; empty for a layer that only follows others. FP16
-            and BF16 round its float outputs too.
+        roundings: the tensors that the low precision rounds at it; empty for an unquantized layer. FP16 and BF16 round
+            its float outputs too.
         why_not: the reason in words if the layer is not quantizable, else empty.
-        fixed: the precision that the user gave the layer, which no search changes; None for a layer left to the search.
+        fixed: the precision that the user gave the layer, None for a layer left to the search.
         refused: the reason in words if the layer is fixed because an engine does not run it in the low precision.
-        module, code: its place in a program of PyTorch, see ``model.prepare.Exported``.
+            module, code: its place in a program of PyTorch, see ``model.prepare.Exported``.
     """
 
     index: Annotated[int, Column("#", kind=INDEX, rank=0)]
@@ -274,7 +269,7 @@ class Layer:
         return any(rounding.is_weight for rounding in self.roundings)
 
     def kept_high(self, why: str) -> Layer:
-        """Returns this layer, no longer quantizable, nor fixed low; an earlier reason is kept."""
+        """Returns this layer as not quantizable, nor fixed low; an earlier reason is kept."""
         fixed = None if self.fixed is not None and self.fixed.needs_scale else self.fixed
         return replace(self, why_not=self.why_not or why, fixed=fixed)
 
@@ -324,7 +319,7 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
 def layers_of(
     graph: onnx.GraphProto, weights: Weights, pairs: ExistingPairs, low: LowPrecision = INT8
 ) -> tuple[Layer, ...]:
-    """The layers of a prepared graph in execution order; with ``pairs``, those without any are not quantizable."""
+    """The layers of a prepared graph in execution order; with ``pairs``, only layers that have some are quantizable."""
     types = TensorTypes.of(graph)
     constants = {tensor.name for tensor in graph.initializer} | set(weights)
     small = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in weights}

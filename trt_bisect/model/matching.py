@@ -1,4 +1,4 @@
-"""The layers that two networks have in common: one network exported in float and quantized, or of two days."""
+"""The layers that two networks have in common: a float network and its quantized export, or exports of two days."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Kind = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Match:
-    """A layer of the first network and the same layer of the second one; None where it has none there.
+    """A layer of the first network and its partner in the second; None without.
 
     ``by`` is ``name``, ``output`` or ``structure``; empty without a partner.
     """
@@ -33,7 +33,7 @@ class Matching:
     """Two networks, layer by layer.
 
     Attributes:
-        tensors: the names of the first network's tensors, inputs among them, and those that they have in the second.
+        tensors: by the name of a tensor or input in the first network, its name in the second.
         pairs: by the index of a layer in the second network, the match.
         alone: the layers without a partner, those of the first network first.
     """
@@ -64,12 +64,12 @@ class Matching:
 def match_layers(first: Network, second: Network) -> Matching:
     """Finds the layers of two networks that are the same; both have the shapes of one sample (``Network.with_shapes``).
 
-    They have the same operator, and weights and outputs of the same shapes. Of these, layers of the same name are
-    matched, then layers whose output has the same name, without case and punctuation. The rest is aligned in execution
-    order by ``difflib``, and again as long as that finds more; a pair whose inputs come from layers that are matched
-    otherwise is no pair. Where matched layers read tensors of which one has no partner, such as the output of a
-    convolution and that of a BatchNormalization that was not folded into it, these two are the same tensor. Outputs of
-    the networks are matched by name, else in order. Raises BadInput if their inputs cannot be matched.
+    Partners have the same operator, and weights and outputs of the same shapes. Layers of the same name are matched
+    first, then layers whose output has the same name, without case and punctuation. The rest is aligned in execution
+    order by ``difflib`` until that finds no more; a pair whose inputs come from layers that are matched otherwise is no
+    pair. Where matched layers read tensors of which one has no partner (a convolution's output, and that of an unfolded
+    BatchNormalization), these are the same tensor. Outputs are matched by name, else in order. Raises BadInput if the
+    inputs cannot be matched.
     """
     kinds = {**_kinds(first), **_kinds(second)}
     results = match_names(*([spec.name for spec in network.outputs] for network in (first, second)))
@@ -152,7 +152,7 @@ def _kinds(network: Network) -> dict[int, _Kind]:
 
 
 class _Pairing:
-    """The pairs so far; ``tensors`` are those of ``Matching``, at first as matched before any layer is."""
+    """The pairs so far; ``tensors`` are those of ``Matching``."""
 
     def __init__(self, tensors: dict[str, str]) -> None:
         self.tensors = tensors
@@ -164,7 +164,9 @@ class _Pairing:
         return id(layer) in self._taken
 
     def agrees(self, layer: Layer, partner: Layer, *, supported: bool) -> bool:
-        """False if both read matched tensors, but not with each other, or read none and it has to be ``supported``."""
+        """False if the layers read matched tensors, but not each other's, or read none and the pair has to be
+        ``supported``.
+        """
         here = [name for name in layer.inputs if name in self.tensors]
         there = [name for name in partner.inputs if name in self._back]
         apart = [name for name in here if self.tensors[name] not in partner.inputs]

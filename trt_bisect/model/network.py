@@ -60,20 +60,20 @@ class Network:
         skeleton: the prepared graph; its large weights are detached (see ``model.file``).
         layers: in execution order.
         has_pairs: true if the file has Q/DQ pairs; their scales are in the layers' roundings.
-        base: the precision of the layers that only follow. In FP16 or BF16 the float tensors that INT8 and FP8 layers
-            read and make have that type too. None: the high precision of each plan, and float32 at low layers.
-        notes: remarks on the network for the user, one sentence each.
+        base: the precision of unquantized layers. In FP16 or BF16 the float tensors that INT8 and FP8 layers read and
+            make have that type too. None: the high precision of each plan, and float32 at low layers.
+        notes: remarks for the user, one sentence each.
         typed_in_file: the file has layers in the low precision, FP16 or BF16; the skeleton is float32.
         one_scale: the layers whose weights have one scale each, see ``with_one_scale_a_weight``.
-        scales: by activation, the INT8 scale that the user gave it; it comes before that of any calibration.
-        part: a sentence on the part of the file that this is; empty if it is all of it.
-        properties: the file's own properties (``metadata_props``), by name.
+        scales: by activation, the INT8 scale that the user gave; it comes before any calibration.
+        part: a sentence on the part of the file that this is; empty for the whole file.
+        properties: the file's ``metadata_props``, by name.
         restored: the activations that pairs of the file replaced, as far as the graph tells.
-        changes: those by which it loses less in INT8 than the user's network, in words; empty without any.
-        on_grid: by weight, what layers in INT8 round instead of it: values near those of their grid, by another way
-            than to the nearest one.
-        rounded: the digest and the quantizers of weights, and the weights after them as long as anything uses these;
-            shared by the copies of a network with the same weights.
+        changes: in words, the changes that make it lose less in INT8 than the user's network.
+        on_grid: by weight, the values that INT8 layers round instead: near those of their grid, found by another way
+            than rounding to the nearest.
+        rounded: the quantizers of weights, and rounded weights as long as anything uses them; copies of the network
+            with the same weights share it.
     """
 
     source: str
@@ -116,15 +116,14 @@ class Network:
         return tuple(k for k in self.quantizable if self.layers[k].fixed is None)
 
     def plan(self, chosen: Iterable[int], high: Precision) -> PrecisionPlan:
-        """Returns the plan with the ``chosen`` layers low, layers that the user fixed as fixed, and the others high.
-
-        Layers that only follow are in the base.
+        """Returns the plan with the ``chosen`` layers low, fixed layers as fixed, unquantized layers in the base,
+        others high.
         """
         plan = self.in_base(self.free_plan(chosen, high), high)
         return replace(plan, precisions=tuple(layer.fixed or plan.precisions[layer.index] for layer in self.layers))
 
     def in_base(self, plan: PrecisionPlan, high: Precision) -> PrecisionPlan:
-        """Returns ``plan`` with the layers that only follow in the base: ``high`` where the network has none."""
+        """Returns ``plan`` with unquantized layers in the base: ``high`` if the network has none."""
         return plan.keeping(self._following, self.base or high)
 
     def used_precisions(self, plan: PrecisionPlan) -> frozenset[Precision]:
@@ -138,7 +137,7 @@ class Network:
 
     @cached_property
     def for_parser(self) -> Network:
-        """This network with nodes renamed by ``names_for_parser``; the ``doc_string`` of each has its old name."""
+        """This network with nodes renamed by ``names_for_parser``; each ``doc_string`` has the old name."""
         names = names_for_parser([layer.name for layer in self.layers], {*self.weights, *self._small_constants})
         if not names:
             return self
@@ -164,12 +163,12 @@ class Network:
         return low_set(len(self.layers), chosen, high, self.low.precision)
 
     def all_in(self, precision: Precision) -> PrecisionPlan:
-        """Returns the plan with every layer in one float precision, but those that the user fixed."""
+        """Returns the plan with every layer in one float precision, except layers that the user fixed."""
         free = tuple(replace(layer, fixed=None) if layer.refused else layer for layer in self.layers)
         return replace(self, base=precision, layers=free).plan((), precision)
 
     def full(self, high: Precision) -> PrecisionPlan:
-        """Returns the plan with every quantizable layer low that the user did not fix in another precision."""
+        """Returns the plan with every quantizable layer low, except layers that the user fixed in another precision."""
         return self.plan(self.movable, high)
 
     def fixing(self, precisions: Mapping[int, Precision]) -> Network:
@@ -207,7 +206,7 @@ class Network:
 
     @cached_property
     def activations(self) -> tuple[str, ...]:
-        """The float32 tensors that are not constants, in the order in which they are computed, inputs first."""
+        """The float32 tensors that are not constants, in the order of computation, inputs first."""
         made = [spec.name for spec in self.inputs if spec.dtype == np.float32]
         rounded = set(self.rounded_activations)
         for layer in self.layers:
@@ -224,7 +223,7 @@ class Network:
 
     @property
     def unscaled(self) -> tuple[str, ...]:
-        """The activations that a layer rounds which may be low, and whose scale the user did not give."""
+        """The activations without a scale from the user that a layer rounds which may be low."""
         low = (k for k in self.quantizable if (fixed := self.layers[k].fixed) is None or fixed.needs_scale)
         read = {rounding.tensor for k in low for rounding in self.layers[k].roundings}
         return tuple(name for name in self.rounded_activations if name in read and name not in self.scales)
@@ -292,9 +291,7 @@ class Network:
         return tuple(rounding for layer in self.layers for rounding in layer.roundings if rounding.asymmetric)
 
     def as_in_file(self) -> Network:
-        """Returns this network as its file has it, if that has Q/DQ pairs.
-
-        It has the quantizers of the file, including asymmetric ones, no base, and every layer with a pair is
+        """Returns a network with Q/DQ pairs as its file has it: asymmetric quantizers, no base, every layer with a pair
         quantizable.
         """
         if not self.has_pairs:
@@ -310,9 +307,9 @@ class Network:
         return replace(self, layers=tuple(layers), base=None)
 
     def with_one_scale_a_weight(self, chosen: Iterable[int] | None = None) -> Network:
-        """Returns this network with one scale for each whole weight of the ``chosen`` layers (all by default).
+        """Returns this network with one scale for each weight of the ``chosen`` layers (default: all).
 
-        Weights that have quantizers in the file keep them.
+        Quantizers from the file are kept.
         """
         indices, layers = frozenset(range(len(self.layers)) if chosen is None else chosen), list(self.layers)
         for k in indices:
@@ -321,9 +318,9 @@ class Network:
         return replace(self, layers=tuple(layers), one_scale=self.one_scale | indices)
 
     def digest(self) -> str:
-        """SHA-256 over the graph, the weights, and for each layer if it is quantizable and which inputs are rounded.
+        """SHA-256 over the graph, the weights, and by layer if it is quantizable and which inputs are rounded.
 
-        The precision of a quantizable layer is no part: it is in each plan.
+        Precisions are not part of it: each plan has them.
         """
         self.rounded.digest = self.rounded.digest or weights_digest(self.weights)
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
@@ -361,15 +358,15 @@ def load_network(
     """Reads an ONNX file of opset 9 or later and prepares it for measuring.
 
     Functions are inlined, constants and BatchNormalization folded, unnamed nodes named, existing Q/DQ pairs removed and
-    their scales kept. If ONNX Runtime cannot run a node, the part before the node is kept, with a note.
+    their scales kept. If ONNX Runtime cannot run a node, the part before it is kept, with a note.
 
     Args:
-        path: the file, whose external data is in the same folder; or the network as ``onnx.load`` returns it.
+        path: the file, with external data in the same folder; or the network as ``onnx.load`` returns it.
         shapes: sizes for dynamic inputs, by input name; other dynamic axes stay dynamic.
         low: the low precision in question.
         base: see ``Network``.
-        fuse_norms: a LayerNormalization that the exporter took apart becomes one node, of opset 17.
-        unseen: layers of ``restored``, as a call without this argument gives them, that data do not show: left out.
+        fuse_norms: a decomposed LayerNormalization becomes one node, of opset 17.
+        unseen: layers of ``restored`` activations that data do not show: these are left out.
 
     Raises:
         BadInput: the file or a shape cannot be used.
@@ -444,7 +441,7 @@ def _prepared(
 
 
 def _others_in_fp32(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[Layer, ...]:
-    """Returns layers of a file with pairs: those that it has neither in eight bits nor in its base stay in FP32."""
+    """Returns layers of a file with pairs; those that are neither in eight bits nor in the base stay in FP32."""
     return tuple(
         replace(layer, fixed=Precision.FP32)
         if layer.follows and layer.dtype == np.float32 and layer.name not in in_base and layer.op_type != "Cast"
@@ -532,10 +529,7 @@ def spec_of(value: onnx.ValueInfoProto) -> TensorSpec:
 
 
 def followed_tensors(network: Network, int8: Collection[int]) -> frozenset[str]:
-    """Returns the tensors that may be held in INT8, beside those that INT8 layers round.
-
-    ``int8`` are the indices of the layers in INT8; those that are not quantizable do not count.
-    """
+    """Returns the tensors that may be held in INT8 beyond those that the INT8 layers (``int8``, indices) round."""
     chosen = {k for k in int8 if network.layers[k].quantizable}
     fed, read = set[str](), set[str]()
     for layer in network.layers:

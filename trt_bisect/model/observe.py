@@ -1,4 +1,4 @@
-"""The tensors of a graph: read while it runs over samples, in segments that limit the memory; and their shapes."""
+"""The tensors of a graph, read while it runs over samples in segments that limit the memory; and their shapes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from trt_bisect.support.text import shape_text
 
 _Item = TypeVar("_Item")
 SHARE_OF_GROUP = 4
-"""A group's tensors may take one such part of the memory; the rest is for tensors that later segments read."""
+"""A group's tensors may take this part of the memory; the rest is for tensors that later segments read."""
 _NO_TENSORS = ("Sequence", "Optional", "ZipMap", "DictVectorizer", "CastMap", "StringSplit")
-"""Parts of the names of operators that may make other values than tensors, which a session cannot take as inputs."""
+"""Parts of names of operators whose outputs may be no tensors, which a session cannot take as inputs."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class _Cut:
 
 
 def groups_of(items: Iterable[_Item], size: Callable[[_Item], int], memory: int) -> list[tuple[_Item, ...]]:
-    """Returns items, in their order, in groups of at most ``memory`` bytes; ``size`` gives the bytes of each.
+    """Returns items, in order, in at least one group of at most ``memory`` bytes; ``size`` gives the bytes of each.
 
-    A larger item is a group of its own. There is at least one group.
+    A larger item is a group of its own.
     """
     groups, held = [list[_Item]()], 0
     for item in items:
@@ -102,7 +102,7 @@ def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
 
 
 def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) -> Iterator[dict[str, np.ndarray]]:
-    """Runs the FP32 network over samples and yields its tensors ``names``, which may include inputs, for each sample.
+    """Runs the FP32 network over samples and yields its tensors (or inputs) ``names`` for each sample.
 
     Sequences and optional values are left out. Raises BadInput if ONNX Runtime refuses the network or a sample.
     """
@@ -115,8 +115,8 @@ def observe_in_parts(
 ) -> Iterator[Iterator[dict[str, np.ndarray]]]:
     """Does the same as ``observe``, but yields the tensors of each sample group by group.
 
-    The tensors of one group are held at a time, and those that later groups need. A sample that ONNX Runtime refuses
-    raises BadInput while its groups are asked for.
+    Only one group, and the tensors that later groups need, are held. A sample that ONNX Runtime refuses raises BadInput
+    while its groups are iterated.
     """
     inside = [[name for name in names if name in network.producers] for names in groups]
     observer = Observer(Written(network.skeleton, dict(network.weights)), inside, network.source)
@@ -133,10 +133,10 @@ def observe_in_parts(
 def observe_ahead(
     network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields what ``observe_in_parts`` does, one group after another, sample after sample.
+    """Yields the groups of ``observe_in_parts`` one after another, sample after sample.
 
-    While the caller works on one group, another thread computes the next one, so that two are held. Samples are asked
-    for in the caller's thread: they may come from a user's function.
+    A thread computes the next group while the caller works on one, so that two are held. Samples are drawn in the
+    caller's thread: they may come from a user's function.
     """
     with ThreadsIfLong(1) as thread:
         coming: Future[dict[str, np.ndarray]] | None = None
@@ -151,15 +151,15 @@ def observe_ahead(
 
 
 class Observer:
-    """Runs a written graph and returns tensors inside it that its nodes make, one group after another.
+    """Runs a written graph and returns tensors inside it, one group after another.
 
-    One group comes from one session of the whole graph. Of several, each has a segment of it: the nodes that this group
-    needs and no earlier one. Sessions of segments are made on the first sample, from the types of its tensors. They
-    have no arena, so that the memory of an inference is freed after it. All values between the nodes are tensors (see
-    ``can_be_cut``).
+    One group comes from one session of the whole graph. With several groups, each has a segment: the nodes that it
+    needs and no earlier group does. Sessions of segments are made on the first sample, from the types of its tensors,
+    and have no arena, so that an inference's memory is freed after it. All values between nodes must be tensors
+    (``can_be_cut``).
 
     Args:
-        in_segments: a single group has a segment too: what it does not need is not computed.
+        in_segments: a single group has a segment too: nodes that it does not need are not computed.
 
     Attributes:
         types: by tensor, ONNX Runtime's name of its type; empty if the graph runs in segments.
@@ -198,7 +198,7 @@ class Observer:
                 give_back_memory()
 
     def _infer(self, number: int, live: dict[str, Any]) -> dict[str, Any]:
-        """Returns the tensors of a group; ``live`` has those that later segments need, and is changed."""
+        """Returns the tensors of a group; ``live``, changed in place, has those that later segments need."""
         if not self._cuts:
             names = self._groups[0]
             return dict(zip(names, self._sessions[0].run(names, live), strict=True)) if names else {}
@@ -271,7 +271,7 @@ def groups_within(
 ) -> list[tuple[str, ...]]:
     """Returns tensors in groups to be read one after another; one group if the network cannot be cut.
 
-    ``memory`` is for a group, in bytes, and for what later groups need; ``runs`` of the network are held at once.
+    ``memory``, in bytes, is for a group and what later groups need; ``runs`` inferences are held at once.
     """
     if any(spec.name not in feeds for spec in network.inputs) or not can_be_cut(network.skeleton):
         return [tuple(names)]

@@ -1,8 +1,7 @@
-"""Operators that ONNX Runtime cannot run: networks cut around unknown ones, and invalid files.
+"""Operators that ONNX Runtime cannot run: networks cut before unknown ones, and invalid files.
 
-TensorRT's plugins are nodes of operators that ONNX does not have. Ranges, the emulation and FP32's tensors come from
-ONNX Runtime, which knows such an operator only from a library. Without one, the part of the network before these nodes
-is kept.
+TensorRT's plugins are operators that ONNX Runtime knows only from a library. Without it, the part of the network before
+these nodes is kept.
 """
 
 from __future__ import annotations
@@ -30,16 +29,18 @@ Operator = tuple[str, str]
 
 
 Cut = tuple[str, str]
-"""Two texts on a cut network: the part that is judged, and what is not, which stands above a verdict; and the operators
-that cannot be run, the tensors at the cut, and what else can be done."""
+"""A cut network: the judged part, and what is not judged, as texts; the operators that cannot be run, the tensors at
+the cut, and the remedy.
+"""
 
 
 def cut_around(
     model: onnx.ModelProto, weights: Mapping[str, np.ndarray], source: str
 ) -> tuple[onnx.ModelProto, Cut | None]:
-    """Returns the part of a network before all nodes that ONNX Runtime cannot run, and where it was cut.
+    """Returns the part of a network before all nodes that ONNX Runtime cannot run, and the cut (None without such a
+    node).
 
-    Without such a node, it is the model itself and None. Raises BadInput if nothing is left of the network.
+    Raises BadInput if nothing is left.
 
     Args:
         model: its functions are inlined and its nodes named; not changed.
@@ -76,7 +77,7 @@ def _not_of_onnx(node: onnx.NodeProto) -> bool:
 
 
 def _is_named(kind: Operator, refusal: str) -> bool:
-    """Returns true if ONNX Runtime's error is about an operator: it names it, or the domain that it does not know."""
+    """Returns true if ONNX Runtime's error names an operator, or its unknown domain."""
     domain, name = kind
     return re.search(rf"\b{re.escape(name)}\b", refusal) is not None or (domain != "" and f"domain {domain}" in refusal)
 
@@ -93,10 +94,10 @@ class _Split:
     """The nodes of a graph around nodes that cannot be run.
 
     Attributes:
-        unknown: the nodes of these operators, which cannot be run.
+        unknown: the nodes that cannot be run.
         before: the nodes that need nothing of them.
         after: the nodes that do.
-        fixed: the tensors that need no input: constants, and what is computed from them.
+        fixed: the tensors that need no input: constants, and tensors computed from them.
     """
 
     def __init__(self, graph: onnx.GraphProto, operators: set[Operator]) -> None:
@@ -154,7 +155,7 @@ def _named(nodes: Sequence[onnx.NodeProto]) -> str:
 
 
 def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
-    """Adds the types of what operators from libraries make to a model, in place: ONNX cannot infer them.
+    """Adds the types of the outputs of libraries' operators to a model, in place: ONNX cannot infer them.
 
     Nothing is added if there is no such operator, or if ONNX Runtime does not open the model.
     """
@@ -175,7 +176,9 @@ def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None
 
 @contextmanager
 def refusing_invalid(path: Path) -> Iterator[None]:
-    """Turns an unexpected error into BadInput: memory ends, or ONNX's checker or ONNX Runtime refuses the file too."""
+    """Turns an unexpected error into BadInput if memory is exhausted, or ONNX's checker or ONNX Runtime refuses the
+    file too.
+    """
     try:
         yield
     except TrtBisectError:

@@ -78,9 +78,9 @@ class Boundaries:
 def cut(network: Network, facts: TensorFacts, layers: int = PIECE_LAYERS) -> tuple[Piece, ...]:
     """Cuts the network into pieces of about ``layers`` quantizable layers, where live tensors have the fewest bytes.
 
-    A piece begins with a quantizable layer and ends with those that follow the last one. There is no cut between an Add
-    and the layer right before it that computes one of its terms, as engines fuse the two, nor where a tensor is live
-    that ``facts`` lack. A network that cannot be cut is one piece.
+    A piece begins with a quantizable layer and ends with the unquantized layers after its last one. An Add is not cut
+    from the layer right before it whose output it adds (engines fuse the two); nor is a cut made where ``facts`` lack a
+    live tensor. A network that cannot be cut is one piece.
     """
     boundaries = Boundaries(network)
     starts = [k for k in network.quantizable[1:] if _can_cut(network, boundaries, k, facts)]
@@ -104,10 +104,10 @@ def _has_two_versions(network: Network, boundaries: Boundaries, tensor: str) -> 
 
 
 def _best_cuts(counts: Sequence[int], live_bytes: Sequence[int], layers: int) -> list[int]:
-    """The cuts with the least cost: live bytes, plus a share of the mean of them for sizes other than ``layers``.
+    """The cheapest cuts, as indices: live bytes, plus a share of their mean for sizes other than ``layers``.
 
-    The two sequences have an element for each possible cut, the start and the end of the network among them: the
-    quantizable layers before it, and the live bytes. Returns indices into them (dynamic programming over all cuts).
+    The sequences have an element for each possible cut, the network's start and end included: the quantizable layers
+    before it, and the live bytes. Solved by dynamic programming.
     """
     usual = sum(live_bytes) / max(len(live_bytes), 1)
     cost = [0.0] + [float("inf")] * (len(counts) - 1)

@@ -1,8 +1,8 @@
 """Prepares the graph of a file for measuring: inlined, opset 13 or later, constants and BatchNormalization folded.
 
-TensorRT's parser and builder simplify a graph before they choose precisions. The same is done here once, so that every
-engine gets the same layers: constants are folded, BatchNormalization is folded into the weights before it, Identity and
-Dropout are removed. In the graph of ONNX-GraphSurgeon large weights stay detached, so that nothing copies them.
+TensorRT simplifies a graph before it chooses precisions: it folds constants, folds BatchNormalization into the weights
+before it, and removes Identity and Dropout. The same is done here once, so that every engine gets the same layers.
+Large weights stay detached in ONNX-GraphSurgeon's graph, so that nothing copies them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ NORM_OPSET = 17
 
 
 Decomposed = tuple[list[gs.Node], int, float, "np.ndarray | None", "np.ndarray | None"]
-"""A LayerNormalization in parts: its nodes, the first ReduceMean first, the one that makes the output last; the first
-of the axes that it normalizes, counted from the end; the epsilon that is added to the variance; scale and bias."""
+"""A LayerNormalization in parts: its nodes from the first ReduceMean to the output; the first normalized axis, counted
+from the end; the epsilon added to the variance; scale and bias.
+"""
 
 
 def decomposed_normalizations(graph: gs.Graph) -> Iterator[Decomposed]:
@@ -43,18 +44,16 @@ def decomposed_normalizations(graph: gs.Graph) -> Iterator[Decomposed]:
 
 
 def fuse_normalizations(graph: gs.Graph) -> int:
-    """Puts each LayerNormalization that an exporter took apart together, in place. Returns their number.
+    """Fuses each decomposed LayerNormalization into one node, in place. Returns their number.
 
-    Exporters write LayerNormalization as one node from opset 17 on, which the graph has. Below, it is nine nodes:
+    Exporters write these nine nodes for opsets below 17:
 
         x -> ReduceMean -> Sub(x, mean) = d -> Pow(d, 2) -> ReduceMean -> Add(epsilon) -> Sqrt
                                           d -> Div(d, .) -> Mul(scale) -> Add(bias)
 
-    In FP16 the square overflows above 255, and its mean is inexact: TensorRT computes the single node in FP32 inside
-    (TensorRT issue 4493). Both compute the same in FP32.
-
-    Only what is surely a LayerNormalization is taken: the mean is over the last axes, with their sizes known; nothing
-    else reads a tensor in between; scale and bias are constants of these sizes.
+    In FP16 the square overflows above 255, and its mean is inexact; TensorRT computes the single node in FP32 inside
+    (TensorRT issue 4493). Only sure matches are taken: the mean is over the last axes, of known sizes; nothing else
+    reads a tensor in between; scale and bias are constants of these sizes.
     """
     norms = list(decomposed_normalizations(graph))
     for nodes, axis, epsilon, scale, bias in norms:
@@ -126,14 +125,13 @@ def _is_square(node: gs.Node) -> bool:
 
 
 def _only_reader(node: gs.Node, operator: str) -> gs.Node | None:
-    """Returns the node that alone reads the only output of another, if it is the operator."""
     readers = {id(reader): reader for reader in node.outputs[0].outputs} if len(node.outputs) == 1 else {}
     reader = next(iter(readers.values()), None)
     return reader if len(readers) == 1 and reader is not None and reader.op == operator else None
 
 
 def _constant_beside(node: gs.Node, tensor: gs.Tensor) -> np.ndarray | None:
-    """Returns the constant that a node reads beside a tensor; None if it reads something else."""
+    """Returns the constant that a node reads with a tensor, or None."""
     beside = [read for read in node.inputs if read is not tensor]
     is_constant = len(node.inputs) == 2 and len(beside) == 1 and isinstance(beside[0], gs.Constant)
     return np.asarray(beside[0].values) if is_constant else None
@@ -148,12 +146,13 @@ _LONGEST = 300
 
 
 Exported = tuple[str, str]
-"""The place of a layer in the user's program: the path of the module that has it, and its class, as in ``layer1.0.conv1
-(Conv2d)``; and the innermost line that is no line of PyTorch, as in ``/nets/model.py:12``. Empty if not known."""
+"""A layer's place in the user's program: module path and class, as in ``layer1.0.conv1 (Conv2d)``; and the innermost
+line outside PyTorch, as in ``/nets/model.py:12``. Empty if not known.
+"""
 
 
 def exported_from(nodes: Iterable[onnx.NodeProto]) -> dict[str, Exported]:
-    """Returns by the names of nodes what the exporter says of them; nothing of nodes of which it says nothing."""
+    """Returns by node name the place that the exporter notes, where it notes one."""
     exported = {}
     for node in nodes:
         metadata = {entry.key: entry.value for entry in node.metadata_props}
@@ -198,10 +197,10 @@ def prepare(
     """Prepares a model; every node of the result is a layer: it has a name and does not compute a constant.
 
     Args:
-        model: as read from the file; it is changed and must not be used again.
-        weights: those that are detached from it. In the graph, ``model.prepare`` keeps them apart.
+        model: as read from the file; changed, so not to be used again.
+        weights: those that are detached from it.
         opset: the oldest that the low precision can be written with; 13 is the oldest for all.
-        fuse_norms: a LayerNormalization in parts becomes one node, see ``fuse_normalizations``.
+        fuse_norms: see ``fuse_normalizations``.
 
     Returns:
         The graph; where it was cut, None if it is whole; and what PyTorch's exporter says of the nodes.
@@ -245,9 +244,8 @@ def prepare(
 def _state_kernel_shapes(graph: gs.Graph) -> None:
     """Gives each convolution its ``kernel_shape``, in place.
 
-    ONNX infers a missing one from the weight. TensorRT before 10 refuses such a convolution if its weight comes from
-    a DequantizeLinear: its parser compares sizes that nothing has set. "The input tensor shape misaligns with the input
-    kernel shape" (8.6.0, see docs/evidence).
+    TensorRT before 10 refuses a convolution without it whose weight comes from a DequantizeLinear: "The input tensor
+    shape misaligns with the input kernel shape" (8.6.0, see docs/evidence).
     """
     for node in graph.nodes:
         if node.op in ("Conv", "ConvTranspose") and "kernel_shape" not in node.attrs:
@@ -296,7 +294,6 @@ def _computed_bytes(node: gs.Node) -> int:
 
 
 def _size(tensor: gs.Tensor) -> int:
-    """The bytes of a tensor; 0 if unknown."""
     if tensor.shape is None or tensor.dtype is None or not all(isinstance(size, int) for size in tensor.shape):
         return 0
     return int(math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize)
@@ -364,7 +361,7 @@ def _dims_text(dims: object) -> str:
 
 
 def _shape_remedy(name: str, shape: tuple[int, ...], dims: Sequence[Any]) -> str:
-    """The spelling of ``--shape`` that fits: fixed sizes as in the network, the given ones where it is dynamic."""
+    """The ``--shape`` that fits: fixed sizes as in the network, given sizes where it is dynamic."""
     sizes = (1, *shape) if len(shape) == len(dims) - 1 else shape
     if all(dim.HasField("dim_value") for dim in dims):
         return "Leave --shape out: every size of that input is fixed in the network."
@@ -422,11 +419,9 @@ def name_nodes(graph: onnx.GraphProto) -> None:
 def names_for_parser(nodes: Sequence[str], constants: Collection[str]) -> dict[str, str]:
     """Returns another name for each node whose name TensorRT's parser may give to a layer that it adds.
 
-    The parser names such a layer after its node, with ``_`` and a number, and the layer of a constant after that. Of
-    ``fc``, with a bias, and ``fc_6``, TensorRT-RTX 1.7 may call the sum with the bias ``fc_6``, and the node
-    ``fc_6_22``. So ``fc_6`` gets the name ``fc.6``.
-
-    Source: ``ImporterContext::registerLayer`` in onnx-tensorrt's ``ImporterContext.cpp``.
+    The parser names such a layer after its node, with ``_`` and a number: the sum with the bias of ``fc`` may become
+    ``fc_6``. So a node ``fc_6`` is renamed ``fc.6``. Source: ``ImporterContext::registerLayer`` in onnx-tensorrt's
+    ``ImporterContext.cpp``; seen in TensorRT-RTX 1.7.
     """
     taken = {*nodes, *constants}
     names: dict[str, str] = {}
@@ -443,7 +438,7 @@ def names_for_parser(nodes: Sequence[str], constants: Collection[str]) -> dict[s
 
 
 def use_default_domain(model: onnx.ModelProto) -> None:
-    """Replaces the domain ``ai.onnx`` by the equivalent empty text, in place, as not every tool knows the former."""
+    """Replaces the domain ``ai.onnx`` by the equivalent empty text, in place: not every tool knows the former."""
     for entry in (*model.opset_import, *(opset for function in model.functions for opset in function.opset_import)):
         entry.domain = "" if entry.domain == "ai.onnx" else entry.domain
     bodies: list[onnx.GraphProto | onnx.FunctionProto] = [model.graph, *model.functions]
@@ -507,7 +502,7 @@ def tensor_names(graph: gs.Graph) -> set[str]:
 
 
 def unused_name(stem: str, taken: set[str]) -> str:
-    """Returns ``stem``, with a number added if it is in ``taken``, and adds the result to ``taken``."""
+    """Returns ``stem``, numbered if it is in ``taken``, and adds the result to ``taken``."""
     name, count = stem, 1
     while name in taken:
         name, count = f"{stem}_{count}", count + 1
@@ -611,7 +606,7 @@ def is_integer_layer(op_type: str) -> bool:
 
 
 def refuse_integer_layers(graph: gs.Graph, source: str) -> None:
-    """Raises BadInput if there are integer layers: no plan can put them in higher precision."""
+    """Raises BadInput if there are integer layers: no plan can make them high."""
     ops = [node.op for node in graph.nodes if is_integer_layer(node.op)]
     if ops:
         raise BadInput(
@@ -626,7 +621,7 @@ _OF_SHAPES = ("Shape", "Size")
 
 
 class _Detached(LazyValues):  # type: ignore[misc]
-    """The values of a constant that the graph refers to. GraphSurgeon writes the reference, not the values."""
+    """The values of a constant to which the graph refers; GraphSurgeon writes the reference."""
 
     def __init__(self, name: str, array: np.ndarray) -> None:
         super().__init__(detached_tensor(name, array))
@@ -640,8 +635,8 @@ class _Detached(LazyValues):  # type: ignore[misc]
 def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> gs.Graph:
     """Returns GraphSurgeon's graph of a model, whose initializers without values are ``weights``.
 
-    A weight that only layers read that depend on the network's inputs stays detached: ``fold_constants`` cannot need
-    it. The others are attached.
+    A weight read only by layers that depend on the network's inputs stays detached, as ``fold_constants`` cannot need
+    it.
     """
     graph = gs.import_onnx(model)
     fixed, outputs = _not_foldable(graph), {id(tensor) for tensor in graph.outputs}

@@ -1,15 +1,13 @@
-"""A precision plan written into the ONNX graph: Q/DQ pairs for layers in INT8 or FP8, Casts for FP16 and BF16 ones.
+"""A precision plan written into the ONNX graph: Q/DQ pairs for layers in INT8 or FP8, Casts for FP16 and BF16.
 
-The pairs are on the inputs of each INT8 layer: activations per tensor, weights per output channel, biases not at all,
-each tensor once for all its INT8 consumers with the same scale. A residual sum that TensorRT fuses with a convolution
-has one on its skip input only (see ``model.layers``). A layer that stays high therefore reads unrounded tensors, and
-an INT8 layer whose consumers are all high has a float output: a boundary adds no rounding of its own. On request
-tensors that layers which only follow make or read are rounded too (see ``model.layers``).
+The pairs are on the inputs of each INT8 layer: activations per tensor, weights per output channel, biases not at all; a
+tensor is rounded once for all its INT8 consumers. A residual sum that TensorRT fuses with a convolution has a pair on
+its skip input only (see ``model.layers``). So a high layer reads unrounded tensors, and an INT8 layer with high
+consumers has a float output: a boundary adds no rounding. On request, tensors of unquantized layers are rounded too.
 
-A switch is one graph that runs any plan with any scales. An If for each quantizable layer holds the layer in every
-precision that plans give it. The conditions of all Ifs are one input of the graph, and the scales of all activations
-another: the time in which ONNX Runtime checks the names of inputs grows with the square of their number. With 2,000
-layers it was 82 of the 144 ms of an inference.
+A switch is one graph that runs any plan with any scales: an If for each quantizable layer holds the layer in every
+precision. The conditions of all Ifs are one input of the graph, the scales of all activations another: ONNX Runtime's
+check of input names is quadratic in their number (2,000 layers: 82 of the 144 ms of an inference).
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ from trt_bisect.precision import Precision, PrecisionPlan
 class GraphTarget(Enum):
     """The engine that a graph is written for.
 
-    ``ONNXRUNTIME``: weights are rounded in advance, and layers in FP16 or BF16 compute in float32 between roundings to
-    that type, so that the arithmetic is the same on every CPU. ``TENSORRT``: weights keep their pairs, and such layers
-    have the type.
+    ``ONNXRUNTIME``: weights are rounded in advance, and FP16 or BF16 layers compute in float32 between roundings to
+    that type, so that the arithmetic is the same on every CPU. ``TENSORRT``: weights keep their pairs, layers have the
+    type.
     """
 
     ONNXRUNTIME = "onnxruntime"
@@ -51,7 +49,7 @@ class WrittenPiece(Written):
 
 
 class PlanWriter:
-    """Writes plans of one network with one set of scales. All its graphs share the rounded weights."""
+    """Writes plans of one network with one set of scales. Its graphs share the rounded weights."""
 
     def __init__(
         self,
@@ -106,7 +104,7 @@ class PlanWriter:
         return {k: tensors for k, tensors in rounded.items() if tensors}
 
     def value_info(self, tensor: str, name: str | None = None) -> onnx.ValueInfoProto:
-        """Returns the type and shape of a tensor, under another name if it is given; without either where not known."""
+        """Returns the type and shape of a tensor, as far as known, under its name or another."""
         return renamed(self.context.types.get(tensor, onnx.ValueInfoProto(name=tensor)), name or tensor)
 
 
@@ -117,8 +115,7 @@ class WrittenSwitch(Written):
     Attributes:
         gates: a layer and a precision each. The input ``gates_input``, bool ``[gates + followed]``, is true where the
             layer has that precision. A layer with no true gate has its last one.
-        followed: the tensors that are rounded where they are made, in some plans. After the layers, ``gates_input`` is
-            true for those that are rounded there.
+        followed: the tensors that some plans round where they are made; their gates come after those of the layers.
         scales: the rounded activations; the input ``scales_input``, float32 ``[scales]``, has their scales.
         gates_input: its name; empty if there are no gates.
         scales_input: its name; empty if there are no scales.
@@ -138,11 +135,11 @@ Choices = Sequence[tuple[Precision, ...]]
 def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()) -> Choices:
     """Returns by layer the precisions that the plans of a search give it, the base last.
 
-    A quantizable layer is low, in one of ``more``, raised, or in the base. A layer that the user fixed has one
-    precision. INT16 is no choice, as the scale of 16 bits is no input of the graph.
+    A quantizable layer is low, in one of ``more``, high, or in the base; a layer that the user fixed has one precision.
+    INT16 is no choice: its scale is no input of the graph.
 
     Args:
-        high: the precision of layers that a plan raises, and the base where the network has none.
+        high: the precision of high layers, and the base where the network has none.
     """
     base, choices = network.base or high, list[tuple[Precision, ...]]()
     for layer in network.layers:
@@ -189,7 +186,6 @@ def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = Non
 def _split(
     writing: GraphWriting, inputs: list[onnx.ValueInfoProto], parts: Sequence[str], dtype: int, name: str
 ) -> str:
-    """Adds an input of the graph whose elements become tensors with one element each; returns its name, if any."""
     if not parts:
         return ""
     inputs.append(helper.make_tensor_value_info(name, dtype, [len(parts)]))
@@ -203,8 +199,8 @@ def _choice(
 ) -> onnx.NodeProto:
     """Returns the If of a layer: in the first precision whose gate is true, else in the last one.
 
-    With several gates the Ifs are nested, from the last gate outwards. A tensor that is rounded only as an output of
-    the network has two outputs: both versions.
+    Several gates are nested Ifs, the last one outermost. A tensor that is rounded only as an output of the network has
+    two outputs: both versions.
     """
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.at_output}
     otherwise = _body(writing, layer, last, names, f"{tag}switch{layer.index}e", rounded)

@@ -1,7 +1,7 @@
-"""The low precisions in question, and the arithmetic of one rounding to eight bits and of the scales of weights.
+"""The low precisions, and the arithmetic of one rounding to eight bits and of the scales of weights.
 
-A low precision is one of two kinds. INT8 and FP8 are *quantized*: a Q/DQ pair with a scale on inputs and weights. FP16
-and BF16 are *float types*: a layer reads, computes and writes values of that type, and needs no scale.
+INT8 and FP8 are *quantized*: a Q/DQ pair with a scale on inputs and weights. FP16 and BF16 are *float types*: a layer
+reads, computes and writes values of that type, without a scale.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ _INT8_SLOTS: dict[str, tuple[int, ...]] = {
 }
 """The operators that TensorRT runs in INT8 if their inputs have Q/DQ, with the slots of those inputs.
 
-Source: TensorRT developer guide, "Working with Quantized Types", and ModelOpt's default list of operators. Activations,
-elementwise operators with constants, normalizations and shuffles follow the layer that they are fused with. One of the
-two inputs of an Add may stay without a pair (see ``model.layers``).
+Source: TensorRT developer guide, "Working with Quantized Types", and ModelOpt's default list. Activations, elementwise
+operators with constants, normalizations and shuffles follow the layer with which they are fused.
 """
 _FP8_SLOTS: dict[str, tuple[int, ...]] = {"Conv": (0, 1), "Gemm": (0, 1), "MatMul": (0, 1)}
 """The operators that TensorRT runs in FP8 from TensorRT 10 and compute capability 8.9 on."""
@@ -53,12 +52,12 @@ class FloatType:
     smallest: float
 
     def rounded(self, values: np.ndarray) -> np.ndarray:
-        """Returns ``values`` rounded to this type, half to even, in float32; too large ones become infinite."""
+        """Returns ``values`` rounded to this type, half to even, as float32; too large values become infinite."""
         with np.errstate(over="ignore"):
             return np.asarray(values, np.float32).astype(self.dtype).astype(np.float32)
 
     def positive(self, values: np.ndarray) -> np.ndarray:
-        """Returns positive values rounded to this type, in float32; those that become zero or infinite stay inside."""
+        """Returns positive values rounded to this type, as float32; the result is neither zero nor infinite."""
         least = np.float32(np.finfo(np.float32).tiny if self.name == "bfloat16" else 2.0**-24)
         return np.asarray(np.clip(self.rounded(values), least, np.float32(self.largest)), np.float32)
 
@@ -73,10 +72,10 @@ class LowPrecision:
 
     Attributes:
         precision: the precision as plans name it.
-        opset: the oldest ONNX operators (opset) that its graphs can be written with.
-        slots: the operators that can have a quantized one, with the inputs that are rounded.
-        float_type: the type of a float one; None for a quantized one.
-        level: the dtype in which a quantized one stores values.
+        opset: the oldest opset in which its graphs can be written.
+        slots: by operator that can be quantized, the positions of the inputs that are rounded.
+        float_type: the type of a float one; None if quantized.
+        level: the dtype of stored values, if quantized.
         levels: the largest stored value; a scale is the largest magnitude divided by it.
         wide: activations are rounded to INT16 and weights to this precision; an experiment, which no engine runs.
     """
@@ -90,7 +89,7 @@ class LowPrecision:
     wide: bool = False
 
     def __reduce__(self) -> tuple[Callable[[Precision], LowPrecision], tuple[Precision]]:
-        """Makes a copy that travelled the one of this process again: code asks which one it is with ``is``."""
+        """Unpickles to this process's own instance, because code compares with ``is``."""
         return find_low, (Precision.INT16 if self.wide else self.precision,)
 
     @property
@@ -99,7 +98,7 @@ class LowPrecision:
         return "W8A16" if self.wide else str(self.precision).upper()
 
     def oldest_opset(self, base: Precision | None) -> int:
-        """Returns the oldest operators (opset) for its graphs where all that is not low is in ``base``."""
+        """Returns the oldest opset for its graphs if other layers are in ``base``."""
         return max(self.opset, TYPED_PAIRS_OPSET if base in FLOAT_TYPES and self.needs_ranges else 0)
 
     @property
@@ -126,7 +125,7 @@ LOWS: Mapping[Precision, LowPrecision] = {low.precision: low for low in (INT8, F
 
 
 def find_low(precision: str | Precision) -> LowPrecision:
-    """Returns a low precision by its name: of ``int16`` the activations alone are, and the weights in INT8.
+    """Returns a low precision by its name; ``int16`` has INT8 weights and INT16 activations.
 
     Raises BadInput for another name.
     """
@@ -138,10 +137,10 @@ def find_low(precision: str | Precision) -> LowPrecision:
 
 INT8_MAX = 127
 SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
-"""The smallest scale that a GPU does not take for 0: float32's smallest normal value, for a scale in FP16 or BF16 too.
+"""The smallest scale that a GPU does not take for 0: float32's smallest normal value, for scales in FP16 and BF16 too.
 
-An engine multiplies by scales in float32, and every positive FP16 value is a normal float32 value: 2.7e-5, denormal in
-FP16, is kept. Source: the CUDA C++ Programming Guide flushes denormal values of single precision only (``-ftz``).
+Engines multiply by scales in float32, and every positive FP16 value is a normal float32 value. Source: the CUDA C++
+Programming Guide flushes denormal values of single precision only (``-ftz``).
 """
 _INT16 = np.iinfo(np.int16)
 FP8_DTYPE: np.dtype[np.generic] = np.dtype(ml_dtypes.float8_e4m3fn)
@@ -173,7 +172,7 @@ class Quantizer:
         return parameters if self.dtype == FLOAT32 else (*parameters, self.dtype.str)
 
     def of_part(self, part: tuple[slice, ...]) -> Quantizer:
-        """Returns the quantizer of a part of a tensor, given its slice along each axis; none given is all of it."""
+        """Returns the quantizer of a part of a tensor, given its slice along each axis; no slices: all of it."""
         if not part or self.axis is None or self.scale.ndim == 0:
             return self
         channels = part[self.axis]
@@ -182,8 +181,8 @@ class Quantizer:
     def symmetric(self) -> Quantizer:
         """Returns this quantizer if TensorRT accepts it, else the symmetric INT8 one with the same reach.
 
-        The range of levels l..h about zero point z with scale s is s (l - z) to s (h - z), and that of symmetric INT8
-        with scale t is -128 t to 127 t: t = max(s (z - l) / 128, s (h - z) / 127). A UINT8 zero point of 128 keeps s.
+        Levels l..h about zero point z with scale s reach s (l - z) to s (h - z), symmetric INT8 with scale t reaches
+        -128 t to 127 t: t = max(s (z - l) / 128, s (h - z) / 127). A UINT8 zero point of 128 keeps s.
         """
         if self.zero_point.dtype in (np.int8, FP8_DTYPE) and not np.any(self.zero_point):
             return self
@@ -221,10 +220,9 @@ class Quantizer:
         """Returns ``values`` quantized and dequantized, in ``dtype``: divide, round half to even, saturate, multiply.
 
         FP8 rounds to four significant bits, and saturates at 448. With the scale of a mask (about 1e36) the lowest
-        level overflows float32 and becomes infinite, as in an engine; an infinite scale makes NaN of everything.
-
-        Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the same way. For float16 both
-        compute in float32, as ONNX Runtime does.
+        level becomes infinite, as in an engine; an infinite scale makes NaN of everything. Source: ONNX operators
+        QuantizeLinear and DequantizeLinear; TensorRT rounds the same way. float16 is computed in float32, as in ONNX
+        Runtime.
         """
         levels = self.levels(values)
         np.clip(levels, *self.limits, out=levels)
@@ -266,13 +264,11 @@ def round_trips(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarr
 
 
 class RoundedWeights(WeakValueDictionary[tuple[object, ...], np.ndarray]):
-    """Weights after their quantizers, by name and quantizers, each as long as anything else uses it.
-
-    A copy for another process begins empty.
+    """Rounded weights, by name and quantizers, each as long as anything else uses it; empty in another process.
 
     Attributes:
-        digest: that of the weights as they are; empty until it was asked for.
-        quantizers: the quantizers of weights by name, axis and low precision; they depend on nothing else.
+        digest: that of the unrounded weights; empty until it was asked for.
+        quantizers: the quantizers of weights by name, axis and low precision.
     """
 
     def __init__(self) -> None:
@@ -306,7 +302,7 @@ def int8_scale(low: LowPrecision, scale: np.float32) -> np.float32:
 
 
 def activation_quantizer(low: LowPrecision, scale: np.float32) -> Quantizer:
-    """Returns the quantizer of an activation in a low precision, from its INT8 scale: symmetric."""
+    """Returns the symmetric quantizer of an activation in a low precision, from its INT8 scale."""
     quantizer = symmetric(scale_in(low, scale), low=low)
     return replace(quantizer, zero_point=quantizer.zero_point.astype(_INT16.dtype)) if low.wide else quantizer
 
@@ -314,7 +310,7 @@ def activation_quantizer(low: LowPrecision, scale: np.float32) -> Quantizer:
 def weight_quantizer(weight: np.ndarray, axis: int | None, low: LowPrecision = INT8) -> Quantizer:
     """Returns the quantizer of a weight: scale absmax / 127, or / 448 in FP8, one for each channel along ``axis``.
 
-    A channel of zeros is rounded to zeros by any scale. It gets the largest scale of the other channels, or 1.
+    A channel of zeros gets the largest scale of the other channels, or 1.
     """
     axes = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
     values = np.asarray(weight, np.float32)

@@ -42,17 +42,16 @@ def compare_with_file(
 
     A network with Q/DQ pairs is compared twice: in full INT8 with the file, and in FP32 with the file without its
     pairs. ONNX Runtime runs the file without graph optimisation, so that no INT8 kernel is used. If an output differs
-    by more than ``FLOAT_NOISE``, each piece of the network reads the file's tensors and must compute the file's
-    tensors. A rounding that flips because of float noise therefore does not affect the next piece.
+    by more than ``FLOAT_NOISE``, each piece of the network must compute the file's tensors from the file's tensors: a
+    rounding that float noise flips then does not affect the next piece.
 
     Nothing is compared if the file is too large to be loaded twice, is on another machine, or ONNX Runtime cannot run
-    it; if it is in FP16 or BF16, which ONNX Runtime's CPU kernels compute in float32 with other roundings; or if it
-    gives other outputs each time.
+    it; if it is in FP16 or BF16, which ONNX Runtime's CPU kernels compute with other roundings; or if its outputs vary.
 
     Args:
-        network: the network; layers kept high and pairs made symmetric are compared as they are in the file.
+        network: layers kept high and pairs made symmetric are compared as they are in the file.
         outputs: the outputs that are compared first.
-        prepared: the network's FP32 outputs on the sample, if they are known.
+        prepared: the network's FP32 outputs on the sample, if known.
 
     Raises:
         BadInput: the network computes something else than the file; the message names the first tensor that differs.
@@ -90,10 +89,7 @@ def compare_with_file(
 
 
 def random_nodes(model: onnx.ModelProto) -> dict[str, str]:
-    """Returns by name the operators of the nodes of a graph that give other values each time they run.
-
-    Dropout is one if its training mode is on.
-    """
+    """Returns by name the operators of the nodes whose outputs are random, such as Dropout in training mode."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
 
     def is_random(node: onnx.NodeProto) -> bool:
@@ -108,8 +104,8 @@ def random_nodes(model: onnx.ModelProto) -> dict[str, str]:
 def relative_difference(original: np.ndarray, other: np.ndarray) -> float:
     """Returns |difference| / |original|, in norms, over the values that are finite in both.
 
-    0 if only sizes of axes differ: the boxes of a detector, whose number depends on float noise. 1 if the numbers of
-    axes differ, or more than half of the values are finite in only one of the two.
+    0 if only sizes of axes differ (a detector's number of boxes depends on float noise). 1 if the numbers of axes
+    differ, or more than half of the values are finite in only one of the two.
     """
     if original.shape != other.shape:
         return 0.0 if original.ndim == other.ndim else 1.0
@@ -122,9 +118,8 @@ def relative_difference(original: np.ndarray, other: np.ndarray) -> float:
 
 
 def _comparisons(network: Network) -> Iterator[tuple[PrecisionPlan, Written]]:
-    """The plans of a network as in its file, each with the graph from the file that must compute the same.
-
-    See ``compare_with_file``. There are none if the file cannot be used.
+    """The plans of a network as in its file, each with the graph from the file that must compute the same; none if the
+    file cannot be used.
     """
     weights = sum(array.nbytes for array in network.weights.values())
     there = Path(network.source).is_file()
@@ -185,7 +180,7 @@ def _is_numeric(value: object) -> bool:
 def _first_difference(network: Network, plan: PrecisionPlan, file: Written, feeds: Feeds) -> tuple[str, bool]:
     """Compares each piece of the network with the file, from the file's tensors.
 
-    In FP32, pieces with a restored activation (see ``model.existing``) are skipped: the file without pairs lacks it.
+    In FP32, pieces with a restored activation are skipped: the file without pairs lacks it.
 
     Returns:
         The first difference in words, empty if there is none; and true if pieces were skipped.
@@ -237,10 +232,7 @@ def _piece_difference(
     """Compares a piece that reads the file's tensors with the file.
 
     A leaf differs if its relative difference is above ``FLOAT_NOISE`` and above ``_TIMES_ITS_NOISE`` times the largest
-    one that noise in the inputs causes, over ``_DRAWS`` draws.
-
-    Returns:
-        The first leaf that differs, in words; empty if there is none.
+    caused by noise in the inputs, over ``_DRAWS`` draws. Returns the first such leaf in words, or an empty text.
     """
     leaves = [name for name in piece.leaves if name in tensors]
     if not leaves or any(name not in tensors for name in piece.reads):

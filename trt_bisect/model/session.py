@@ -1,7 +1,7 @@
 """ONNX Runtime sessions of written graphs, and libraries with operators that ONNX Runtime does not have.
 
-Q/DQ fusion is off. With it on, a layer left high between INT8 neighbours is quantized silently, and x86 INT8 kernels
-without VNNI saturate 16-bit sums. All other optimisations are on: they keep the float arithmetic.
+Q/DQ fusion is off: with it, a high layer between INT8 neighbours is quantized silently, and x86 INT8 kernels without
+VNNI saturate 16-bit sums. All other optimisations keep the float arithmetic and are on.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from trt_bisect.support.memory import file_of, give_back_memory
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
 NO_SPINNING = ("session.intra_op.allow_spinning", "0")
-"""Threads of a session that wait sleep. By default they go on asking for work for a while: a search runs tens of
-sessions by turns, and the waiting threads of one take the cores from the next one and from Python."""
+"""Makes waiting threads sleep. A search runs tens of sessions by turns: spinning threads take the cores from the next.
+"""
 WRONG_BEFORE_FP8 = ("ReluQuantRewrite", "ClipQuantRewrite")
-"""The optimisations of ONNX Runtime that remove an activation before a QuantizeLinear because it saturates there. The
-first one removes a Relu before FP8 too, although FP8 holds negative values (seen in 1.31)."""
+"""ONNX Runtime's optimisations that remove an activation before a QuantizeLinear which saturates there. The first one
+removes a Relu before FP8 too, although FP8 holds negative values (seen in 1.31).
+"""
 _FOLDER_OF_WEIGHTS = "session.model_external_initializers_file_folder_path"
 _IDENTITY = '<ir_version: 8, opset_import: ["": 13]> g (float[1] x) => (float[1] y) {y = Identity(x)}'
 _SUMMED = 64
@@ -52,8 +53,8 @@ _libraries: list[Path] = []
 def use_libraries(paths: Iterable[str | Path]) -> None:
     """Gives the operators of shared libraries to every session that ``new_options`` is used for from now on.
 
-    Each library has the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput if one cannot be
-    loaded; it is not used.
+    Each library has the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput for a library
+    that cannot be loaded.
     """
     for path in paths:
         library = Path(path).resolve()
@@ -70,7 +71,7 @@ def use_libraries(paths: Iterable[str | Path]) -> None:
 
 
 def new_options() -> ort.SessionOptions:
-    """Returns options for a session that says nothing and knows the operators of all libraries."""
+    """Returns options for a silent session with the operators of all libraries."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     for library in _libraries:
@@ -97,9 +98,8 @@ def _content(library: str | Path) -> bytes:
 
 
 def element_type(name: str) -> int | None:
-    """Returns the ``TensorProto.DataType`` of ONNX Runtime's name of a type, such as ``tensor(float)``.
-
-    None if it is no tensor's.
+    """Returns the ``TensorProto.DataType`` of ONNX Runtime's name of a type, such as ``tensor(float)``; None for no
+    tensor.
     """
     kind = _TENSOR.fullmatch(name)
     return TensorProto.DataType.Value(kind[1].upper()) if kind else None
@@ -118,11 +118,11 @@ def make_session(
     """Makes a session, with Q/DQ fusion off unless ``integers``; raises TrialFailed if ONNX Runtime refuses the graph.
 
     Args:
-        threads: for one inference; None for ONNX Runtime's own number.
-        one_of_many: true to take memory from an arena that all such sessions share, instead of one of its own.
-        level: the level of ONNX Runtime's optimisations. Up to ``SAME_SUMS`` the outputs are the same bit by bit;
-            beyond it tensors get other layouts, and float sums another order.
-        arena: true to keep memory from one inference to the next; false to free it after each, which takes longer.
+        threads: for one inference; None for ONNX Runtime's default.
+        one_of_many: true to use an arena that all such sessions share.
+        level: of ONNX Runtime's optimisations. Up to ``SAME_SUMS`` outputs are the same bit by bit; beyond it tensors
+            get other layouts, and float sums another order.
+        arena: true to keep memory between inferences; false to free it after each, which takes longer.
         integers: true for ONNX Runtime's INT8 kernels, as a session with default options has them.
     """
     options = new_options()
@@ -146,9 +146,8 @@ def make_session(
 
 
 def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelProto:
-    """Gives options the weights of a graph; returns the graph, which refers to those that are in files.
-
-    ONNX Runtime reads a file without a copy of its own beside the packed one.
+    """Gives options the weights of a graph; returns the graph, which refers to weights in files: ONNX Runtime reads
+    these without an extra copy.
     """
     files = {name: path for name, array in written.weights.items() if (path := file_of(array)) is not None}
     arrays = {name: np.ascontiguousarray(array) for name, array in written.weights.items() if name not in files}
@@ -171,7 +170,7 @@ def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelPr
 def usable_provider() -> str:
     """Returns CUDA's execution provider if a session gets it here, else the CPU's.
 
-    ``onnxruntime-gpu`` also names it where the GPU, its driver or CUDA's libraries are missing, and runs on the CPU.
+    ``onnxruntime-gpu`` names CUDA even where GPU, driver or libraries are missing.
     """
     if CUDA not in ort.get_available_providers():
         return CPU
@@ -186,7 +185,7 @@ def usable_provider() -> str:
 
 @cache
 def integer_sums_are_exact() -> bool:
-    """Returns true if ONNX Runtime's INT8 kernels add up the largest products exactly on this machine.
+    """Returns true if ONNX Runtime's INT8 kernels add up the largest products exactly here.
 
     Without VNNI, x86 kernels add pairs of products in 16 bits, which saturate.
     """
@@ -199,7 +198,7 @@ def integer_sums_are_exact() -> bool:
 
 
 def give_back_arena() -> None:
-    """Returns to the system what the arena that sessions share does not use, and all other freed memory."""
+    """Returns the unused memory of the shared arena, and all other freed memory, to the system."""
     if _share_arena.cache_info().currsize:
         session, binding, options = _shrinking()
         session.run_with_iobinding(binding, options)

@@ -1,35 +1,30 @@
-"""Channel smoothing: large channels of an activation divided where it is made, its readers' weights multiplied.
+"""Channel smoothing: large channels of an activation are divided where it is made, its readers' weights multiplied.
 
-TensorRT rounds an activation with one scale for all its channels. A channel that is ten times as large as the others
-takes three of the eight bits from each of them: in a text recogniser (PP-OCRv4) the median channel that a convolution
-reads reaches a tenth of the largest one.
-
-Dividing channel c by s[c], and multiplying the weights that read the channel by s[c], changes nothing in FP32. The idea
-is SmoothQuant's (Xiao et al., ICML 2023), which does so behind LayerNormalization. Here the division goes back from the
-readers to the first constants that can take it, through what commutes with positive factors: into the scale and the
-bias of a normalization, the weights of a convolution or a MatMul, the constant of a Mul, a Div or an Add. So no layer
-is added. A constant of one element becomes one for each channel. If other layers read the tensor too, or nothing can
-take the division, the tensor is left. At a Concat of channels it goes on in each of the inputs, which brings them to
-one range:
+TensorRT rounds an activation with one scale for all channels: a channel ten times as large as the others costs them
+three of eight bits. (In a text recogniser, PP-OCRv4, the median channel reaches a tenth of the largest.) Dividing
+channel c by s[c] and multiplying the weights that read it by s[c] changes nothing in FP32. The idea is SmoothQuant's
+(Xiao et al., ICML 2023), behind LayerNormalization. Here the division goes back from the readers to the first constants
+that can take it, through operators that commute with positive factors: scale and bias of a normalization, weights of a
+convolution or MatMul, the constant of a Mul, Div or Add. No layer is added. If other layers read the tensor, or nothing
+can take the division, the tensor is left. At a Concat of channels the division goes on in each input:
 
     Conv a ---------- [0:16] -+
                               Concat --- Conv c     a and b are divided by their part of the factors, c is multiplied
     Conv b - Resize - [16:48]-+
 
-In a transformer with LayerNormalization behind the residual sum, as BERT has it, the sum of the next block reads the
-tensor beside the MatMul. There a Mul brings the channels back for the other readers, if the error to expect falls by
-half or more (Wei et al., "Outlier Suppression", NeurIPS 2022, move the scale of the normalization so):
+With LayerNormalization behind the residual sum, as in BERT, the next block's sum reads the tensor too. There a Mul
+brings the channels back for the other readers, if the expected error at least halves (as Wei et al., "Outlier
+Suppression", NeurIPS 2022, move the scale of the normalization):
 
     LayerNormalization / s -+- MatMul * s --- ...
                             +- Mul s -------- Add       the only layer that is added; TensorRT fuses it with others
 
 The factors. With the step D = max_c(a[c] / s[c]) / 127, where a[c] is the largest magnitude of a channel, each value is
-rounded with an error of variance D^2 / 12, which a reader multiplies by its weights: its outputs get the sum over o, c
-of (w[o,c] s[c])^2 D^2 / 12. The weights of output o have a step d[o] = max_c |w[o,c] s[c]| / 127, and their errors are
-multiplied by the values: the sum over o, c of E[x[c]^2] / s[c]^2 d[o]^2 / 12. Of the factors a[c]^p / w[c]^q, with the
-largest weight w[c] that reads the channel, those with the smallest sum of both are taken. For a depthwise convolution,
-whose weights have a scale for each channel in any case, that is s = a; for others a compromise. p = q = 1/2 is
-SmoothQuant's.
+rounded with an error of variance D^2 / 12; a reader's outputs get the sum over o, c of (w[o,c] s[c])^2 D^2 / 12. The
+weights of output o have a step d[o] = max_c |w[o,c] s[c]| / 127, whose errors give the sum over o, c of E[x[c]^2] /
+s[c]^2 d[o]^2 / 12. Of the factors a[c]^p / w[c]^q, with w[c] the largest weight that reads the channel, those with the
+smallest sum of both are taken: s = a for depthwise convolutions, whose weights have a scale for each channel anyway, a
+compromise for others (p = q = 1/2 is SmoothQuant's).
 """
 
 from __future__ import annotations
@@ -54,19 +49,21 @@ from trt_bisect.model.prepare import unused_name
 _PRODUCTS = ("MatMul", "Gemm")
 _POWERS = tuple((p / 4, q / 4) for p in range(5) for q in range(5) if p + q)
 _WORTH = 0.9
-"""A tensor is left as it is if more than this share of the error to expect would be left."""
+"""A tensor is left as it is if more than this share of the expected error would remain."""
 _WORTH_A_LAYER = 0.5
 """The same for a tensor with other readers, which need a Mul."""
 _LEAST = 1e-3
-"""No magnitude counts as less than this share of the largest one: a channel that the samples hardly use may be large
-elsewhere."""
+"""The least magnitude of a channel, as a share of the largest: a channel that the samples hardly use may be large
+elsewhere.
+"""
 _SAMPLES = 64
 """The samples over which the channels' magnitudes are taken."""
 
 
 _Divided = tuple[Slot, int, slice, bool]
-"""A constant that is divided by the factors of the channels: the input that is the constant, its axis of the channels
-from the end, and those of the smoothed tensor's that it has; true for a divisor, which is multiplied."""
+"""A constant that is divided by the channels' factors: its input slot, its channel axis from the end, the channels of
+the smoothed tensor that it has; and true for a divisor, which is multiplied.
+"""
 
 
 @dataclass(frozen=True)
@@ -86,10 +83,10 @@ class _Smoothable:
 
 
 def smooth(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[str, float]]:
-    """Returns a network that computes the same in FP32, up to float noise, with channels that are alike.
+    """Returns a network with similar channels that computes the same in FP32, up to float noise.
 
-    Also by tensor the share of the error to expect that is left. The network has no Q/DQ pairs of its own, and its
-    shapes are known; the samples are calibration data.
+    Also by tensor the share of the expected error that remains. The network has no Q/DQ pairs and known shapes; the
+    samples are calibration data.
     """
     nodes, smoothable = network.skeleton.graph.node, dict(_Finder(network).smoothable())
     constants: dict[Slot, np.ndarray] = {}
@@ -119,10 +116,10 @@ def smooth(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[st
 
 
 def _with_products(network: Network, products: Mapping[str, tuple[np.ndarray, Sequence[Slot]]]) -> Network:
-    """Returns a network in which some layers read the product of a tensor and a constant, by a Mul behind its maker.
+    """Returns a network with a Mul by a constant behind the makers of some tensors.
 
-    The indices of the layers behind it change, their names stay. ``products`` has by tensor the constant and the inputs
-    that read the product.
+    ``products`` has by tensor the constant and the inputs that read the product. Indices of later layers change, their
+    names stay.
     """
     if not products:
         return network
@@ -173,9 +170,9 @@ def _magnitudes(
 
 
 def _factors(largest: np.ndarray, squares: np.ndarray, weights: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:
-    """Returns the best factors of the channels, and the share of the error to expect that is left with them.
+    """Returns the best factors of the channels, and the share of the expected error that remains with them.
 
-    By channel ``largest`` has the magnitude and ``squares`` the mean; ``weights`` are the ``_magnitudes_read``.
+    By channel ``largest`` has the magnitude and ``squares`` the mean square; ``weights`` are the ``_magnitudes_read``.
     """
     read = np.maximum.reduce([weight.max(axis=0) for weight in weights])
     a, w = (np.maximum(magnitudes / max(magnitudes.max(), 1e-30), _LEAST) for magnitudes in (largest, read))
@@ -198,7 +195,6 @@ def _is_depthwise(node: onnx.NodeProto) -> bool:
 
 
 def _read_axis(node: onnx.NodeProto, weight: np.ndarray) -> int:
-    """The axis of a weight that has the channels that are read, from the end."""
     if node.op_type == "Conv":
         return -weight.ndim if _is_depthwise(node) else 1 - weight.ndim
     return -1 if attribute(node, "transB", 0) else -2
@@ -214,8 +210,6 @@ def _magnitudes_read(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
 
 
 class _Finder:
-    """Finds the tensors that can be smoothed, and the constants that take the division."""
-
     def __init__(self, network: Network) -> None:
         self._network, self._nodes = network, network.skeleton.graph.node
         layers = [layer for layer in network.layers if layer.shape is not None]
@@ -253,7 +247,7 @@ class _Finder:
     def _taken_by(self, tensor: str, axis: int, rank: int, channels: slice) -> list[_Divided]:
         """The constants before a tensor that take a division of its channels; none if it cannot be taken.
 
-        The axis is that of the channels, from the end; ``channels`` are those of the smoothed tensor in this one.
+        The axis is that of the channels, from the end; ``channels`` are the smoothed tensor's channels in this one.
         """
         divided: list[_Divided] = []
         while (maker := self._network.producers.get(tensor)) is not None:

@@ -38,15 +38,15 @@ _PARTS = {
 }
 """The operators that TensorRT's ONNX parser writes as several layers, each of which rounds in FP16 and BF16.
 
-Source: the networks that TensorRT-RTX 1.7 parses. A Softmax and the normalizations of ONNX stay one TensorRT layer;
-ReduceLogSumExp has its maximum taken off first, so that nothing overflows inside.
+Source: networks that TensorRT-RTX 1.7 parses. Softmax and ONNX's normalizations stay one layer; ReduceLogSumExp has its
+maximum subtracted first, so that nothing overflows.
 """
 
 
 def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """Returns the nodes that compute what a node computes, and new constants that they read.
+    """Returns the nodes that compute a node, and new constants that they read.
 
-    A node of one TensorRT layer is returned as it is. ``final`` begins the names of new tensors, and is none of them.
+    A node of one TensorRT layer is returned as it is. ``final`` begins the names of new tensors.
     """
     if node.op_type not in _PARTS or node.domain:
         return [node], []
@@ -71,24 +71,22 @@ _OWN_WORDS = "int8 fp8 fp16 bf16 typed rounded unrounded branch scale held given
 class WritingContext:
     """The facts, quantizers and rounded weights that all graphs of one network with one set of scales share.
 
-    The quantizers of weights and the rounded weights are shared with other contexts of a network. Rounded weights
-    take as much room as the weights: where these are large, they are kept in files, or not at all.
+    Rounded weights take as much room as the weights; large ones are kept in files, or not at all.
 
     Args:
         scales: of the activations whose quantizers are not in the file.
-        emulates: the graph is for ONNX Runtime: weights are rounded in advance, and layers in FP16 or BF16 compute in
-            float32 between roundings to that type.
-        followers_round: tensors that layers which only follow make or read are rounded too, where they have a scale
-            and an engine may hold them in INT8 (see ``model.layers``).
+        emulates: the graph is for ONNX Runtime: see ``GraphTarget``.
+        followers_round: tensors of unquantized layers are rounded too, where they have a scale and an engine may hold
+            them in INT8 (see ``model.layers``).
         held: exactly these tensors are rounded where they are made; None for those of ``followers_round``.
 
     Attributes:
         tag: underscores that make the names of new tensors new.
-        initializers: the constants of the graph by name, detached weights among them.
-        types: the type and shape of each tensor by name, as far as they are known.
+        initializers: the constants of the graph by name, detached weights included.
+        types: the known types and shapes of tensors by name.
         float_tensors: the names of the float32 tensors.
-        base_slots: by index of a layer that INT8 or FP8 rounds, the inputs and outputs that have the network's base
-            type where the layer is low; none where that is float32.
+        base_slots: by index of an INT8 or FP8 layer, the inputs and outputs that have the network's base type where the
+            layer is low; none where that is float32.
     """
 
     def __init__(
@@ -133,7 +131,7 @@ class WritingContext:
         return (quantizers[key],)
 
     def rounded(self, name: str, quantizers: tuple[Quantizer, ...], kind: FloatType | None = None) -> np.ndarray:
-        """The values of a constant after its quantizers, in the dtype of the last one; first rounded to a type."""
+        """The values of a constant, rounded to a type if given, after its quantizers, in the dtype of the last one."""
         key = (name, kind, *(quantizer.key() for quantizer in quantizers))
         if key not in self._constants:
             rounded = self.network.rounded.get(key)
@@ -160,14 +158,14 @@ class WritingContext:
     def typed_slots(self, layer: Layer, precision: Precision) -> TypedSlots | None:
         """Returns the inputs and outputs that a layer in FP16 or BF16 has in that type; None if it has to be float32.
 
-        A layer that could have the low precision, and carries what it reads, does so in any type: see ``carries``.
+        Layers that only move data keep their input's type, even where they could be low.
         """
         kind = FLOAT_TYPES.get(precision)
         node = self.network.skeleton.graph.node[layer.index]
         return None if kind is None else typed_slots(node, self.float_tensors, kind)
 
     def carries(self, layer: Layer, precision: Precision, slots: TypedSlots) -> bool:
-        """Returns true if a layer with these slots rounds nothing, where its inputs have the type already."""
+        """Returns true if a layer with these slots rounds nothing where its inputs have the type already."""
         kind, node = FLOAT_TYPES[precision], self.network.skeleton.graph.node[layer.index]
 
         def exact(name: str) -> bool:
@@ -233,11 +231,11 @@ class GraphWriting:
         self._rounded_names: dict[tuple[object, ...], str] = {}
         self._times_rounded: Counter[tuple[str, str]] = Counter()
         self._typed_names: dict[tuple[str, str], str] = {}
-        """By tensor and type, the name of the tensor in that type, if a layer made it or passed it on so."""
+        """By tensor and type, the name of the tensor in that type, if a layer made or moved it so."""
         self._cast_names: dict[tuple[str, str], str] = {}
         """The same for tensors that were rounded for a reader."""
         self._spare: set[str] = set()
-        """Float32 copies of tensors that have another type; those that nothing reads are left out in the end."""
+        """Float32 copies of tensors of another type; unread ones are left out in the end."""
 
     def layer(
         self, layer: Layer, precision: Precision, names: Names, followed: Collection[str] = ()
@@ -282,7 +280,7 @@ class GraphWriting:
 
     @contextmanager
     def body(self) -> Iterator[list[onnx.NodeProto]]:
-        """Gives the list that nodes go into meanwhile: the body of an If. It shares no rounded tensor with others."""
+        """Gives the list that nodes go into meanwhile: the body of an If, which shares no rounded tensor."""
         outside = self.nodes, self._rounded_names, self._typed_names, self._cast_names
         self.nodes, self._rounded_names, self._typed_names, self._cast_names = [], {}, {}, {}
         yield self.nodes
@@ -291,7 +289,7 @@ class GraphWriting:
     def _write_quantized(
         self, layer: Layer, roundings: list[Rounding], node: onnx.NodeProto, names: Names, *, wide: bool
     ) -> tuple[str, ...]:
-        """Writes a layer with the roundings of what it reads and makes; ``wide``: what it reads is in 16 bits."""
+        """Writes a layer with its roundings; ``wide``: it reads 16 bits."""
         after: list[tuple[str, str, Rounding, tuple[Quantizer, ...]]] = []
         kind, slots = self._network.base_type, self._context.base_slots.get(layer.index)
         for rounding in roundings:
@@ -317,7 +315,6 @@ class GraphWriting:
         return tuple(rounding.tensor for rounding in roundings)
 
     def _new(self, name: str, word: str) -> str:
-        """A new name for a rounded, typed or unrounded copy of a tensor; no tensor of the network has it."""
         return f"{name}{self._context.tag}{word}"
 
     def _rounded(
@@ -337,7 +334,7 @@ class GraphWriting:
         return self._rounded_names[key]
 
     def _give_shape(self, name: str, dtype: int | None, like: str) -> None:
-        """Adds the shape of a new tensor. ONNX Runtime makes a session twice as fast if it need not infer shapes."""
+        """Adds the shape of a new tensor: ONNX Runtime makes a session twice as fast if it need not infer shapes."""
         if like in self._context.types:
             shape = renamed(self._context.types[like], name)
             if dtype is not None:
@@ -360,9 +357,8 @@ class GraphWriting:
             name = out
 
     def _rounded_wide(self, name: str, rounding: Rounding, quantizer: Quantizer) -> str:
-        """The name of an activation rounded to 16 bits over the range of its quantizer.
-
-        ONNX has 16-bit pairs from opset 21 on only: this is their arithmetic in floats.
+        """The name of an activation rounded to 16 bits over the range of its quantizer, in floats: ONNX has 16-bit
+        pairs only from opset 21 on.
         """
         key = (name, None, "int16", *quantizer.key())
         if key in self._rounded_names:
@@ -388,9 +384,9 @@ class GraphWriting:
     def _write_typed(
         self, layer: Layer, kind: FloatType, slots: TypedSlots, node: onnx.NodeProto, carries: bool = False
     ) -> None:
-        """Writes a layer in a float type. Emulated: in float32, between roundings of what it reads and makes.
+        """Writes a layer in a float type. Emulated: in float32, between roundings of its inputs and outputs.
 
-        What a layer makes is not rounded again if it ``carries`` the values that it reads.
+        Outputs are not rounded again if the layer ``carries`` its inputs' values.
         """
         original = self._network.skeleton.graph.node[layer.index]
         for slot in slots.inputs:
@@ -416,7 +412,7 @@ class GraphWriting:
                 self._add("Cast", [raw], final, to=TensorProto.FLOAT)
 
     def _add_rounded_parts(self, node: onnx.NodeProto, kind: FloatType) -> None:
-        """Adds a node; emulated, as the layers that TensorRT makes of it, with a rounding after each but the last."""
+        """Adds a node; emulated, as the layers that TensorRT makes of it, rounded after each but the last."""
         parts, constants = parts_of(node, node.output[0]) if self._context.emulates else ([node], [])
         self._constants += constants
         for part in parts[:-1]:
@@ -427,7 +423,7 @@ class GraphWriting:
         self.nodes.append(parts[-1])
 
     def _write_carrying(self, layer: Layer, node: onnx.NodeProto) -> bool:
-        """Writes a layer that carries what it reads in the type that all of it has; returns false if it does not."""
+        """Writes a layer that only moves data in the type of its inputs; returns false for another layer."""
         low = self._network.low
         kind, slots = low.float_type, self._context.typed_slots(layer, low.precision)
         if kind is None or slots is None or layer.quantizable or not self._context.carries(layer, low.precision, slots):
@@ -465,7 +461,6 @@ class GraphWriting:
         self._add("Cast", [f"{final}_{kind.name}"], final, to=TensorProto.FLOAT)
 
     def _numbered(self, name: str, word: str) -> str:
-        """A new name for a rounded copy of a tensor; bodies may each make one of their own."""
         again = self._times_rounded[name, word]
         self._times_rounded[name, word] += 1
         return self._new(name, f"{word}_{again}" if again else word)
@@ -481,7 +476,6 @@ class GraphWriting:
         return name
 
     def _constant(self, name: str, values: np.ndarray) -> str:
-        """Adds a constant, whose values are detached if it is large; returns its name."""
         self._constants.append(constant_tensor(name, values, self._large))
         return name
 
@@ -512,7 +506,7 @@ class GraphWriting:
 
 
 def renamed(value: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
-    """Returns a type and shape under another name. Names of axes are removed, as equal names would mean equal sizes."""
+    """Returns a type and shape under another name, without names of axes: equal names would mean equal sizes."""
     copied = onnx.ValueInfoProto()
     copied.CopyFrom(value)
     copied.name = name
@@ -522,7 +516,6 @@ def renamed(value: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
 
 
 def _rounds(precision: Precision, rounding: Rounding) -> bool:
-    """Returns true if a layer in ``precision`` does this rounding with a quantizer."""
     if precision in (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION):
         return rounding.is_weight == (precision is Precision.INT8_WEIGHT)
     return precision in (Precision.INT8, Precision.FP8, Precision.INT16)
