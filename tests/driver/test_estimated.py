@@ -26,7 +26,7 @@ def searched(space, by_input, estimates=None, most=200):
     if estimates is None:
         alone = np.array([by_input({unit}) for unit in sorted(space.all)])
         estimates = Estimates(places, alone, dict(enumerate(by_input(space.all))), space.budget)
-    search = SetSearch(space, [estimates], measure, lambda _: estimates, list(places), space.budget)
+    search = SetSearch(space, [estimates], measure, list(places), space.budget)
     while len(asked) < most and search.step(lambda price: max(2e-4 * price, WORTH)):
         pass
     return search, asked
@@ -81,37 +81,6 @@ def test_the_same_measurements_lead_to_the_same_sets():
     network, space = drawn(3, 30, 0.2)
     first, again = (searched(space, lambda low: [network.loss(low)])[1] for _ in range(2))
     assert first == again
-
-
-@pytest.mark.parametrize(("times", "kept"), [(0.5, {3}), (20.0, {2, 3})])
-def test_units_are_measured_alone_with_another_calibrator_only_where_it_may_be_cheaper(times, kept):
-    """With the second calibrator each unit loses ``times`` as much as with the first one."""
-    losses = np.array([0.01, 0.02, 0.15, 0.3, *[0.002] * 12])
-    space, asked = space_of(16, 0.15), []
-
-    def of_low(number, low):
-        return float(losses[sorted(low)].sum()) * (times if number else 1.0)
-
-    def measure(number, kept):
-        asked.append(number)
-        loss = of_low(number, space.all - kept)
-        return Measured(loss, {0: loss}, loss)
-
-    def alone(number):
-        asked.append(f"alone {number}")
-        figures = [[of_low(number, {unit})] for unit in sorted(space.all)]
-        return Estimates([0], np.array(figures), {0: of_low(number, space.all)}, space.budget)
-
-    first = alone(0)
-    rough = first.with_full({0: of_low(1, space.all)})
-    search = SetSearch(space, [first, rough], measure, alone, [0], space.budget)
-    while search.step(lambda price: max(2e-3 * price, WORTH)):
-        pass
-    assert kept_by(search) == kept
-    assert asked.count("alone 1") == (times < 1.0)
-    if times < 1.0:
-        assert rough.sums([0])[3, 0] == pytest.approx(0.3 * times)
-        assert asked.index("alone 1") < asked.index(1)
 
 
 def test_no_set_above_a_bound_of_the_price_is_measured():

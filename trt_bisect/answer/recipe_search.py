@@ -168,7 +168,7 @@ class RecipeSearch:
         self._by_similarity = isinstance(self.target, SimilarityTarget)
         self._jumps = self.plans.experiment.rule.metric.jumps or not self._by_similarity
         self._limits = even_limits()
-        self.sets = SetSearch(self.space, [], self._measure, self._alone, self.plans.judged, self.space.budget)
+        self.sets = SetSearch(self.space, [], self._measure, self.plans.judged, self.space.budget)
         self._failed: set[tuple[int, Kept]] = set()
         self._told = math.inf
 
@@ -193,9 +193,7 @@ class RecipeSearch:
         everything = self._checked(0, self.space.all)
         if not everything.holds:
             return replace(everything, meets=False)
-        self.sets.estimates += [first := self._alone(0)]
-        for number in range(1, len(self.ranges)):
-            self.sets.estimates.append(self._alone(number) if self._jumps else first.with_full(self._in_full(number)))
+        self.sets.estimates += [self._estimates(ranges) for ranges in self.ranges]
         self.plans.setup.progress.stage("Searching for the cheapest recipe", None)
         return self._cheapest(everything)
 
@@ -209,22 +207,17 @@ class RecipeSearch:
 
     # Pass 1: alone
 
-    def _in_full(self, number: int) -> Mapping[int, float]:
-        """Measures full INT8 with a calibrator; returns its loss, or noise, on each judged input."""
-        ranges, all_low = self.ranges[number], self.space.plan(frozenset())
-        evaluator = self.plans.noise(ranges) if self._jumps else self.plans.each(ranges)
-        evaluator.losses([all_low], self.plans.judged, to_the_end=True)
-        return evaluator.by_place(all_low)
-
-    def _alone(self, number: int) -> Estimates:
+    def _estimates(self, ranges: Ranges) -> Estimates:
         """Measures each unit alone on the inputs that full INT8 loses most on; returns estimates that begin with it.
 
         The other units are in FP32 even where FP16 suffices for them: it adds little, and its emulation takes long.
         """
-        plans, space, ranges = self.plans, replace(self.space, others={}), self.ranges[number]
-        full = self._in_full(number)
+        plans, space = self.plans, replace(self.space, others={})
         plans.setup.progress.stage(f"Each layer alone with ranges of {ranges.origin}", len(space.units))
         evaluator = plans.noise(ranges) if self._jumps else plans.each(ranges)
+        all_low = space.plan(frozenset())
+        evaluator.losses([all_low], plans.judged, to_the_end=True)
+        full = evaluator.by_place(all_low)
         places = sorted(plans.judged, key=lambda place: -full.get(place, 0.0))[:ALONE]
         alone = [space.plan(space.all - {unit}) for unit in sorted(space.all)]
         evaluator.losses(alone, places, lambda _: plans.setup.progress.step("", len(places)), to_the_end=True)

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -97,19 +96,7 @@ class Estimates:
         self._alone = np.clip(np.nan_to_num(alone, nan=np.inf), 0.0, MOST * limit)
         self._places = list(places)
         self._full = full
-        self._usual = float(np.mean([min(full.get(k, MOST * limit), MOST * limit) for k in places]))
         self._rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-
-    def with_full(self, full: Mapping[int, float]) -> Estimates:
-        """Returns estimates for another calibrator, with which no unit was measured alone, by its losses in full."""
-        rough = copy(self)
-        rough._places, rough._full, rough._rows = [], full, {}
-        return rough
-
-    @property
-    def is_rough(self) -> bool:
-        """True if no unit was measured alone with the calibrator."""
-        return not self._places
 
     def sums(self, places: Sequence[int]) -> np.ndarray:
         """Returns the losses that units add on some inputs, float64 ``[units, places]``, none below 0."""
@@ -157,7 +144,8 @@ class Estimates:
                 mean = self._alone[:, self._places.index(place)]
             else:
                 apart = ELSEWHERE
-                ratio = min(self._full.get(place, self._usual), most) / self._usual if self._usual else 1.0
+                usual = float(np.mean([min(self._full.get(k, most), most) for k in self._places]))
+                ratio = min(self._full.get(place, usual), most) / usual if usual else 1.0
                 mean = self._alone.mean(axis=1) * ratio
             mean = np.minimum(mean, most)
             own = np.diag((apart * mean) ** 2 + (LEAST * self.limit) ** 2)
@@ -208,9 +196,6 @@ def _normal_below(z: np.ndarray) -> np.ndarray:
     return below
 
 
-_NO_OFFER = (-math.inf, 0.0, 0, frozenset[int]())
-
-
 @dataclass(frozen=True)
 class _Offers:
     """Sets of a calibrator that were not measured; float64 ``[sets]`` each: prices, chances, and the least chances.
@@ -231,9 +216,8 @@ class SetSearch:
 
     Attributes:
         space: the units, their costs. The price of a set is its cost, and ``EACH`` for each unit.
-        estimates: those of each calibrator; rough ones are replaced before a set is measured with it.
+        estimates: those of each calibrator.
         measure: measures the set of a calibrator, by its number.
-        alone: measures each unit alone with a calibrator; returns the estimates that begin with it.
         judged: the places of the inputs that plans are judged on; it may grow.
         limit: the largest loss that is good.
         most: sets of this price or more are not measured.
@@ -244,7 +228,6 @@ class SetSearch:
     space: Space
     estimates: list[Estimates]
     measure: Callable[[int, Kept], Measured]
-    alone: Callable[[int], Estimates]
     judged: list[int]
     limit: float
     most: float = math.inf
@@ -302,15 +285,12 @@ class SetSearch:
             worth: returns the least saving that is worth a plan, for the price of the best set.
         """
         best_price = min(self.most, self.price(self.space.all if self.best is None else self.best[1]))
-        while True:
-            offers = list(self._offers(best_price))
-            expected, chance, number, kept = max(offers, key=lambda offer: offer[0], default=_NO_OFFER)
-            if expected < worth(best_price):
-                return False
-            if not self.estimates[number].is_rough:
-                break
-            self.estimates[number] = self.alone(number)
-            del self._offered[number]
+        offers = list(self._offers(best_price))
+        if not offers:
+            return False
+        expected, chance, number, kept = max(offers, key=lambda offer: offer[0])
+        if expected < worth(best_price):
+            return False
         holds = self.take(number, kept)
         self._expected += chance
         self._held += holds
