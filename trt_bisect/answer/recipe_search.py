@@ -14,9 +14,9 @@ set that leaves half of it unused is taken where it costs little more; otherwise
 little more, the one with the smallest mean loss. On eight networks 12 of 171 unseen inputs missed with it, 19 with the
 cheapest set.
 
-Each promising calibrator is measured unit by unit, whatever full INT8 loses with it: one unit may be to blame for all of
-that. On samples/ocr mse is the worst of four in full INT8 and leads to the cheapest recipe (1.6 % of INT8's speedup
-over FP16). With units measured alone only where the losses in full looked worth it, the recipe was four times as expensive.
+Each promising calibrator is measured unit by unit, whatever full INT8 loses with it: one unit may be to blame for all.
+On samples/ocr mse is the worst of four in full INT8 and leads to the cheapest recipe (1.6 % of INT8's speedup over
+FP16). Measured only where the losses in full looked worth it, the recipe was four times as expensive.
 
 Units stay high in FP16 where all units in FP16 lose little. Otherwise they stay high in FP32, and the same search, with
 FP16 as the low precision and the units of the recipe as all units, finds those that FP16 suffices for.
