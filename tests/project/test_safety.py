@@ -23,8 +23,8 @@ from tests.support.waiting import LIMIT
 from trt_bisect import BadInput, Precision, load_network, open_dataset
 from trt_bisect.builder.tensorrt_weak import Constraint, WeakPlan
 from trt_bisect.calibration.cache import parse_version
-from trt_bisect.data.feeds import open_dumps
 from trt_bisect.data.named import load_function
+from trt_bisect.data.saved import open_dumps
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.history.store import HISTORY
 from trt_bisect.recipe.trtexec import REFUSED, Build, flags_file, flags_of, refusals

@@ -28,7 +28,8 @@ from trt_bisect.calibration.collect import ranges_of
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, no_ranges
 from trt_bisect.commands.losses import with_most_sensitive
 from trt_bisect.data.datasets import Dataset, open_dataset
-from trt_bisect.data.feeds import Feeds, TensorSpec, open_dumps
+from trt_bisect.data.feeds import Feeds, TensorSpec
+from trt_bisect.data.saved import open_dumps
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
 from trt_bisect.model.layers import Layer, weight_axis
 from trt_bisect.model.matching import match_inputs
@@ -371,7 +372,7 @@ class _Comparing:
         fp32, int8 = self.options.fp32, self.options.int8
         if fp32 is None or int8 is None:
             raise BadInput("One saved run alone cannot be compared.", "Give both --fp32 and --int8.")
-        names, pairs, unmatched = open_dumps(fp32, int8)
+        names, pairs, unmatched = open_dumps(fp32, int8, network.outputs if network else ())
         of_network = planned.origins() if planned else {}
         if planned is None and network is not None:
             of_network = activation_origins(network, PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), ())

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.data.feeds import DAMAGED, WORST, Feeds, TensorSpec, load_saved, read_archive, read_array
+from trt_bisect.data.feeds import DAMAGED, WORST, Feeds, TensorSpec, read_archive, read_array
 from trt_bisect.data.named import DATA_KINDS, kind_of, load_function, samples_from, similar_file
 from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.data.samples import (
@@ -29,10 +29,11 @@ from trt_bisect.data.samples import (
     shape_remedy,
     with_batch_axis,
 )
+from trt_bisect.data.saved import RAW, inferences, raw_files, read_json
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support.text import counted, listed
 
-_KINDS = "Give a .npz, .npy or .json file, a folder of .npz files or of pictures, or module:function."
+_KINDS = "Give a .npz, .npy, .json or .bin file, a folder of .npz files or of pictures, or module:function."
 
 Span = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """The smallest, the first and the largest of some samples."""
@@ -237,6 +238,8 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...], options: Preprocessing
         raise BadInput(f"'{text}' is a URL, and URLs are not fetched.", "Download the data and give its path.")
     if path.suffix == ".py" and path.is_file():
         text = f"{text}:load_data"
+    if raw_files(text) or (path.suffix in RAW and path.is_file()):
+        return _stacked(next(inferences(path, 0, specs, "input")), specs, text)
     if not Path(text).exists() and ":" in text:
         return _open_function(load_function(text, "data set"), text, specs, options)
     if not path.exists():
@@ -256,7 +259,7 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...], options: Preprocessing
         swapped = " The network comes first, and data after --calibration or --input." if path.suffix == ".onnx" else ""
         raise BadInput(f"The data set '{path}' is {kind}, not data.{swapped}", _KINDS)
     if path.suffix == ".json":
-        samples = _read_polygraphy(path)
+        samples = read_json(path, 0, specs, "input")
         return Dataset(text, specs, lambda: samples, len(samples))
     arrays = _read_arrays(path, specs)
     read = _of_inputs(arrays, specs)
@@ -267,6 +270,8 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...], options: Preprocessing
 
 def _open_folder(path: Path, specs: tuple[TensorSpec, ...], options: Preprocessing) -> Dataset:
     files = sorted(p for p in path.iterdir() if p.suffix in (".npz", ".npy"))
+    if not files and any(path.glob("*.input.*.raw")):
+        return _stacked(next(inferences(path, 0, specs, "input")), specs, str(path))
     pictures = image_files(path)
     if files and pictures:
         raise BadInput(
@@ -321,17 +326,6 @@ def _unreadable(path: Path, error: Exception) -> BadInput:
         f"The data set '{path}' cannot be read: {first_line(error)}",
         "Write it again with numpy.savez (arrays only, no pickled objects).",
     )
-
-
-def _read_polygraphy(path: Path) -> list[Feeds]:
-    try:
-        loaded = load_saved(path)
-    except ValueError as error:
-        raise _unreadable(path, error) from error
-    if not isinstance(loaded, list) or not all(isinstance(feeds, Mapping) for feeds in loaded):
-        problem = f"The data set '{path}' is JSON, but not a list of Polygraphy's saved inputs."
-        raise BadInput(problem, "Save it with 'polygraphy run ... --save-inputs FILE', or use .npz.")
-    return [{name: np.asarray(array) for name, array in feeds.items()} for feeds in loaded]
 
 
 def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], source: str) -> Dataset:

@@ -115,8 +115,8 @@ class CompareOptions(OtherOptions, ReferenceOptions, FollowerOptions, TensorOpti
 
     Attributes:
         recipe: Compare with this run's recipe: a run folder, or its recipe folder.
-        fp32: Compare this saved FP32 run instead of running a network: .npz, Polygraphy's --save-outputs JSON, or a
-            folder of such files.
+        fp32: Compare this saved FP32 run instead of running a network: .npz, the JSON of Polygraphy, trtexec or Triton,
+            name:file.bin, or a folder of such files.
         int8: Compare with this saved low-precision run of the same inputs.
         engine: Run on this engine. ONNX Runtime emulates INT8; TensorRT 10.8 and later also shows the tensors of its
             fused engines, TensorRT-RTX and older versions give final outputs only.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from trt_bisect.data.preprocessing import Preprocessing, preprocessing
+from trt_bisect.data.saved import SAVED
 from trt_bisect.driver.curves import CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.model.gpu_time import Gpu, gpu_named
@@ -77,8 +78,8 @@ class DataOptions(ShapeOptions):
     """The data that a network is calibrated with and judged on.
 
     Attributes:
-        calibration: Calibrate with this data: .npz, .npy, .json, a folder of these or of pictures, module:function, or
-            a TensorRT calibration cache. A network with Q/DQ pairs needs none.
+        calibration: Calibrate with this data: .npz, .npy, .json, name:file.bin, a folder of these or of pictures,
+            module:function, or a TensorRT calibration cache. A network with Q/DQ pairs needs none.
         inputs: Judge these inputs, each by itself.
     """
 
@@ -126,7 +127,8 @@ class ReferenceOptions(Options):
 
     Attributes:
         reference: Compare with this network, such as the float network that a QAT network was trained from, or with
-            saved outputs for the samples of --input: Polygraphy's --save-outputs JSON, .npz, or a folder of such files.
+            saved outputs for the samples of --input: .npz, the JSON of Polygraphy, trtexec or Triton, name:file.bin, or
+            a folder of such files.
     """
 
     reference: Annotated[
@@ -150,7 +152,7 @@ def saved_outputs(reference: Any) -> Path | None:
     if not isinstance(reference, (str, Path)):
         return None
     path = Path(reference)
-    return path if path.suffix in (".npz", ".npy", ".json") or path.is_dir() else None
+    return path if path.suffix in SAVED or path.is_dir() else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -25,8 +24,9 @@ from trt_bisect.analyzer.tasks.find import find_task, suggestion
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, open_dataset
-from trt_bisect.data.feeds import Feeds, inferences, match_names
+from trt_bisect.data.feeds import Feeds, match_names
 from trt_bisect.data.named import code_digest
+from trt_bisect.data.saved import inferences_for
 from trt_bisect.errors import BadInput
 from trt_bisect.model.file import ONNX_TYPES, saved_model
 from trt_bisect.model.matching import match_inputs, match_layers
@@ -80,11 +80,9 @@ class SavedOutputs(Reference):
         self._path, self._source = path, samples.source
         self._outputs: dict[str, Outputs] = {}
         sha, judged = hashlib.sha256(), [spec.name for spec in network.outputs]
-        for feeds, saved in zip_longest(samples, inferences(path)):
-            if feeds is None or saved is None:
-                fewer = f"'{path}'" if saved is None else f"'{samples.source}'"
-                raise BadInput(f"{fewer} has too few samples: inputs and saved outputs differ in number.", _BOTH)
-            outputs, key = _under_their_names(judged, saved, str(path), _BOTH), digest_of_feeds(feeds)
+        keys = samples.digests
+        for key, saved in zip(keys, inferences_for(path, len(keys), network.outputs), strict=True):
+            outputs = _under_their_names(judged, saved, str(path), _BOTH)
             self._outputs[key] = outputs
             sha.update(f"{key} {digest_of_feeds(outputs)}".encode())
         self.digest = sha.hexdigest()
