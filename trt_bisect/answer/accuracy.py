@@ -93,11 +93,12 @@ def class_folders(folder: Path) -> list[str]:
 
 
 def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes: int) -> np.ndarray:
-    """Returns the class of each picture: the number of its folder, or its place in the order of the folders' names.
+    """Returns the class of each picture: the number that names its folder, or the folder's place among the sorted
+    names.
 
     Args:
-        samples: the samples that the pictures have become.
-        pictures: the folder with the pictures, the same or one in it.
+        samples: the samples made from the pictures.
+        pictures: the folder with the pictures, the same or inside it.
         classes: the number of classes of the network.
 
     Raises:
@@ -123,18 +124,18 @@ def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes:
 
 
 def labels_in_order(labels: object, samples: Dataset, dataset: object) -> tuple[np.ndarray, list[str]]:
-    """Returns the class of each sample: by the name of its file where the labels have names, else in their order.
+    """Returns the class of each sample: by its file's name where the labels have names, else in order.
 
     Args:
         labels: their path, ``Labels``, or an array of classes.
-        dataset: what the samples were opened from.
+        dataset: the origin of the samples.
 
     Returns:
-        The classes; and the remark that their order counts, where the samples have names and the labels have none.
+        The classes; and a remark that order counts, where the samples have names and the labels have none.
 
     Raises:
         BadInput: the labels cannot be read, the samples have no names, a file has no label, or labels without names may
-            be in another order than the files: that of the numbers in their names.
+            be in another order than the files (that of the numbers in their names).
     """
     labels = read_labels(Path(labels)) if isinstance(labels, (str, Path)) else labels
     pictures = image_files(Path(dataset)) if isinstance(dataset, (str, Path)) and Path(dataset).is_dir() else []
@@ -161,12 +162,10 @@ def labels_in_order(labels: object, samples: Dataset, dataset: object) -> tuple[
 
 
 def _by_numbers(file: str) -> list[tuple[int, str]]:
-    """The key of an order in which ``2.png`` comes before ``10.png``."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", file)]
 
 
 def _of_whole_samples(labels: np.ndarray, samples: Dataset) -> np.ndarray:
-    """The labels of the pictures that fill a batch."""
     batch = samples.specs[0].shape[0] if len(samples.specs[0].shape) == 4 else 1
     return labels[: len(labels) - len(labels) % (batch or 1)]
 
@@ -176,14 +175,13 @@ def accuracy_by_masks(
 ) -> Accuracy:
     """Makes the accuracy that is the mean intersection over union (mIoU), over the pixels of all masks together.
 
-    A pixel of a mask has the class that the network gives where it lies in the input. Pixels of 255 do not count; in
-    masks of 0 and 255 alone, 255 is class 1.
+    Pixels of 255 do not count; in masks of 0 and 255 alone, 255 is class 1.
 
     Args:
         samples: each holds one image; its mask has its name, or its number.
         folder: a PNG for each image, of one channel or a palette: the class of each pixel.
         letterbox: the images keep their shape in the input; else they are stretched.
-        classes: the number of classes of the network; None if it is not known.
+        classes: the number of classes of the network; None if not known.
     """
     files = sorted(folder.glob("*.png"))
     place_of = place_finder(samples, [file.name for file in files], "mask")
@@ -227,11 +225,11 @@ def accuracy_by_masks(
 
 
 def chance_of_masks(pixels: np.ndarray, classes: int | None) -> float:
-    """Returns the mIoU by chance, from the number of pixels of each class that the masks have.
+    """Returns the mIoU by chance, from the number of pixels of each class in the masks.
 
-    One class everywhere has its share ``p`` as intersection over union, and the others have 0. Classes that are drawn
-    with the shares of the masks have ``p^2 / (2 p - p^2)`` each, and a hundredth more is chance too, as the pixels of a
-    picture depend on each other. The larger mean counts. With one class it is 1 / ``classes``.
+    The larger of two means counts: one class everywhere has its share ``p``, the others 0; classes drawn with the
+    masks' shares have ``p^2 / (2 p - p^2)`` each, and a hundredth more, as neighbouring pixels depend on each other.
+    With one class it is 1 / ``classes``.
     """
     if len(pixels) < 2:
         return 1.0 / classes if classes else 0.0
@@ -259,14 +257,14 @@ def _read(task: Task, infer: RunNetwork, feeds: Mapping[str, np.ndarray]) -> Seq
 
 @dataclass(frozen=True)
 class Texts:
-    """The right texts, and the names of their images; none where the lines are in the order of the samples."""
+    """The right texts, and the names of their images; no names where the lines are in the samples' order."""
 
     names: tuple[str, ...]
     lines: tuple[str, ...]
 
 
 def read_texts(path: Path) -> Texts:
-    """Reads a text a line, or on every line the name of an image, a tab and its text; raises BadInput if it cannot."""
+    """Reads one text a line, or on every line an image's name, a tab and its text; raises BadInput if it cannot."""
     try:
         lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -283,17 +281,17 @@ def read_texts(path: Path) -> Texts:
 
 
 def letters_in(task: Task, network: Network) -> tuple[str, ...]:
-    """Returns the character of each class of a task of texts, as PaddleOCR lists them in its ONNX files; else none."""
+    """Returns the character of each class of a task of texts from PaddleOCR's ONNX property, if there."""
     looks, listed = task.looks, network.properties.get(_LETTERS, "")
     return () if looks is None or looks.letters is None else looks.letters(listed)
 
 
 def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Sequence[str]) -> Accuracy:
-    """Makes the accuracy that is 1 less the character error rate: the edits of all lines by the right characters.
+    """Makes the accuracy that is 1 minus the character error rate: the edits of all lines by the right characters.
 
     Args:
         samples: one or more lines each.
-        texts: those of all lines, in their order; or one for each sample, by name.
+        texts: of all lines, in order; or one for each sample, by name.
         letters: the character of each class.
     """
     place_of = place_finder(samples, texts.names, "text")
@@ -324,14 +322,14 @@ def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Seque
 
 
 TIE = 1e-6
-"""The weight of the similarity beside an accuracy: it decides between plans of the same accuracy."""
+"""The weight of the similarity next to an accuracy: it decides between plans of the same accuracy."""
 
 
 _READERS: Mapping[str, Callable[[Path], object]] = {CLASSES: read_labels, BOXES: read_truth, TEXTS: read_texts}
 
 
 def refuse_accuracy(options: RunOptions) -> None:
-    """Raises BadInput if the accuracy function or the file of labels cannot be loaded: before anything is measured."""
+    """Raises BadInput if the accuracy function or the file of labels cannot be loaded, before anything is measured."""
     if isinstance(options.accuracy, str):
         load_function(options.accuracy, "accuracy function")
     kind = "" if options.labels is None else kind_of(options.labels, options.task)
@@ -406,7 +404,7 @@ def _by_task(kind: str, path: Path, samples: Dataset, experiment: Experiment, op
 
 
 def _classes_of_pixels(task: Task, reference: Sequence[Mapping[str, np.ndarray]], axis: int | None) -> int | None:
-    """Returns the number of classes of a task of pixels; None for labels and queries, which do not tell it."""
+    """Returns the number of classes of a task of pixels; None for labels and queries, which do not tell."""
     arrays = [outputs[task.reads[0]] for outputs in reference]
     if arrays[0].dtype.kind != "f" or len(task.reads) > 1:
         return None
@@ -424,7 +422,7 @@ def chance_warning(accuracy: Accuracy, fp32: float) -> tuple[str, ...]:
 
 
 def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float]:
-    """Returns the accuracy of the FP32 network and the figures beside it.
+    """Returns the accuracy of the FP32 network and the figures with it.
 
     Raises:
         BadInput: the user's function fails.
@@ -439,9 +437,9 @@ def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float
 
 
 class AskedAccuracy:
-    """The accuracy of the user's labels or function; with a least one it is a ``Target``.
+    """The accuracy of the user's labels or function; a ``Target`` if a least one is given.
 
-    Then a little of the similarity, which ``plans`` measures, decides between plans of the same accuracy.
+    Then the similarity, which ``plans`` measures, decides between plans of the same accuracy.
 
     Args:
         fp32: see ``fp32_accuracy``.
@@ -461,7 +459,7 @@ class AskedAccuracy:
         """Returns the accuracy of FP32, full INT8 and the recipe, and of the base where the accuracy decides.
 
         Args:
-            measures: false tells only the accuracies that were measured.
+            measures: false returns only accuracies that were measured before.
         """
         network, high = answer.experiment.network, answer.experiment.whole.high
         evaluator = self._of(answer.experiment)
@@ -506,12 +504,12 @@ class AskedAccuracy:
         return losses
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, **_: object) -> Checked:
-        """Measures a plan: accuracies are measured on its own engine, always."""
+        """Measures a plan, always on its own engine."""
         (loss,) = self.losses([plan], experiment.ranges)
         return Checked({OWN: inf if loss is None else loss})
 
     def put_back(self, plan: PrecisionPlan, experiment: Experiment, setting: str, **_: object) -> PutBack:
-        """Returns a plan that misses, on all of the data set."""
+        """Returns a plan that misses, on the whole data set."""
         (loss,) = self.losses([plan], experiment.ranges)
         return PutBack(loss, setting, None)
 
@@ -524,7 +522,7 @@ class AskedAccuracy:
         return Checked({OWN: inf if figure is None else self.reference - figure})
 
     def worse(self, *_: object) -> tuple[int, ...]:
-        """Returns no input: all of the data set count together."""
+        """Returns no input: the data set counts as a whole."""
         return ()
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:

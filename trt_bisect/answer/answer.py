@@ -45,34 +45,32 @@ from trt_bisect.support.text import counted, percent
 
 _SEARCHING = "Searching for the cheapest recipe"
 _JUDGED_AT_FIRST = 8
-"""The number of inputs that the search judges on at first: the worst ones in full INT8. Figures for this number and the
-next one: ``docs/benchmarks.md``."""
+"""The number of inputs judged at first: the worst in full INT8. ``docs/benchmarks.md`` has the figures behind it."""
 _PLANS_OF_SEARCH = 3
-"""The number of plans that a search is expected to take for each unit; the bar grows if it takes more."""
+"""The plans that a search is expected to take for each unit, for the progress bar."""
 _ROUNDS = 5
 _MENDING = 5
-"""The number of further rounds that repair the sets found, after ``_ROUNDS`` searches whose recipes missed."""
+"""The most further rounds that repair the sets found, after ``_ROUNDS`` searches whose recipes missed."""
 _IMPROVEMENTS, _IMPROVEMENTS_OF_FEW = 32, 100
-"""The number of plans by which a plan within a budget is made more accurate; the second with at most ``FEW_UNITS``."""
+"""The most plans tried to make a plan within a budget more accurate; the second with at most ``FEW_UNITS``."""
 _CHECKED_AT_END = 4
-"""When the time is over, so many sets that hold on the judged inputs are checked on all."""
+"""After ``--time-limit``: how many candidate sets are checked on every input."""
 _POINTS, _POINTS_DEAR = 12, 8
-"""The number of plans between the ends of a front; the second where each takes an engine or an accuracy."""
+"""The plans between the ends of a front; the second where each takes an engine or an accuracy."""
 _TO_TWO_DECIMALS = 0.01
-"""From this cost on two decimals of a per cent are told: layers that cost nothing count a millionth each, which would
-make 100.0011 % of all layers."""
+"""Costs above this are rounded to 0.01 %. Free layers count 1e-6 each, so the sum can exceed 100 %."""
 
 
 class AnswerSearch:
-    """The search of the answer, a stage at a time: ``choose_ranges``, then the curve, then ``finish``.
+    """The search of the answer, in stages: ``choose_ranges``, then the curve, then ``finish``.
 
     Attributes:
         experiment: the experiment with the chosen ranges.
-        effort: how far a recipe is made cheaper: see ``answer.recipe_search``. With few units the default is thorough,
-            and so it is where an accuracy or a budget is the goal.
-        most: the largest cost of a recipe; None without a budget. With one, the most accurate plan is searched.
-        target: judges plans; by the similarity if nothing else is set.
-        on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe; then the search goes on.
+        effort: how far a recipe is made cheaper: see ``answer.recipe_search``. By default thorough with few units, or
+            where an accuracy or a budget is the goal.
+        most: the largest cost of a recipe; None without a budget. With a budget the most accurate plan is searched.
+        target: judges plans; by the similarity by default.
+        on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe.
         recipe: the cheapest recipe so far; None without one.
         suspects: the suspects of the curve, as layer indices.
     """
@@ -96,7 +94,7 @@ class AnswerSearch:
         Where an accuracy is the goal, ranges with which full INT8 reaches it come first.
 
         Raises:
-            BadInput: the layers that the user fixed in high precision cost more than the budget.
+            BadInput: the layers that the user fixed high cost more than the budget.
         """
         plans, current = self.plans, self.experiment.ranges
         self.space = space = make_space(plans)
@@ -128,11 +126,10 @@ class AnswerSearch:
 
     @property
     def _in_one_session(self) -> bool:
-        """True if one session runs all plans, and units are few enough for each to be measured alone."""
         return self.alone.can_measure(self.space)
 
     def _found_recipe(self, recipe: Recipe) -> None:
-        """Says a recipe that is cheaper than the one before, and passes it on."""
+        """Says a recipe that is cheaper than the last, and passes it on."""
         layers, cost = len(recipe.high), recipe.cost
         if self.recipe is not None and cost >= self.recipe.cost:
             return
@@ -146,20 +143,20 @@ class AnswerSearch:
         self._tell()
 
     def _go_on_from(self, recipe: Recipe) -> None:
-        """Takes a recipe, which a stopped search has too."""
         self._know(recipe)
         self.recipe = recipe
         self._tell()
 
     def _know(self, recipe: Recipe) -> None:
-        """Measures what a stopped search tells beside a recipe: full INT8 with the recipe's ranges, and the similarity
-        of a recipe that an accuracy chose."""
+        """Measures the figures that a stopped search reports with a recipe: full INT8 with the recipe's ranges, and the
+        similarity of a recipe that an accuracy chose.
+        """
         self.plans.whole(self.plans.full, recipe.experiment)
         if not self._by_similarity:
             self.plans.whole(recipe.plan, recipe.experiment)
 
     def _tell(self) -> None:
-        """Passes on the answer so far; the search goes on as it was."""
+        """Passes on the answer so far without changing the search."""
         if self.on_answer is None:
             return
         space = self.space
@@ -169,7 +166,7 @@ class AnswerSearch:
             self.on_answer(answer)
 
     def _say_full(self) -> None:
-        """Measures full INT8 on all inputs with the first ranges, so that it is known whatever happens, and says it."""
+        """Measures full INT8 on all inputs with the first ranges and says it, so that a stopped run knows it."""
         plans, experiment, rule = self.plans, self.experiment, self.experiment.rule
         trial = plans.whole(plans.full, experiment)
         value = rule.similarity(trial)
@@ -186,7 +183,7 @@ class AnswerSearch:
             self._go_on_with(self.plans.setup.with_curve(changed))
 
     def _go_on_with(self, experiment: Experiment) -> None:
-        """Takes an experiment with other ranges; full INT8 is known with them too, wherever the search is stopped."""
+        """Takes an experiment with other ranges, and measures full INT8 with them for a stopped run."""
         if self.plans.switches:
             self.plans.whole(self.plans.full, experiment)
         self.experiment = experiment
@@ -265,14 +262,14 @@ class AnswerSearch:
         return self._answer(in_fp16(replace(recipe, meets=recipe.holds, taken_back=taken_back), plans, target))
 
     def so_far(self, *, measures: bool) -> Answer | None:
-        """Returns the answer of a search that was stopped; None if full INT8 or its recipe is not known on all inputs.
+        """Returns the answer of a stopped search; None if full INT8 or its recipe is not known on all inputs.
 
-        A recipe that an accuracy decides need not have been run on them before the search ends. The recipe is the
-        cheapest plan that holds on all inputs given. Its layers that were not taken back are ``untested``.
+        A recipe that an accuracy decides may not have been run on them yet. The recipe is the cheapest plan that holds
+        on all inputs given; its layers that were not put back are ``untested``.
 
         Args:
-            measures: plans that hold on the inputs judged so far are checked, and layers are added to them until a plan
-                holds. Otherwise nothing is measured: the recipe has to be known to hold, in one setting at least.
+            measures: plans that hold on the inputs judged so far are checked, and layers are added until a plan holds.
+                False: nothing is measured; the recipe has to be known to hold in at least one setting.
         """
         plans = self.plans
         if measures:
@@ -295,10 +292,10 @@ class AnswerSearch:
         return None if answer is None else replace(answer, not_done=tuple(self._not_done(answer)))
 
     def _holding(self, *, measures: bool) -> Recipe:
-        """Returns the cheapest set that holds on all inputs given, as far as it is known; see ``so_far``.
+        """Returns the cheapest set known to hold on all inputs given; see ``so_far``.
 
-        Where nothing is measured, full INT8 is known on all inputs with its ranges too. Without one it is the empty
-        set, which does not hold.
+        If nothing is measured, full INT8 must be known on all inputs with its ranges. Without such a set it is the
+        empty set, which does not hold.
         """
         plans, target, recipe, space, budget = self.plans, self.target, self.recipe, self.space, self.space.budget
         counting, in_use = plans.inputs.counting, self.experiment.ranges
@@ -358,7 +355,6 @@ class AnswerSearch:
             yield "held-out inputs were not measured"
 
     def _with_single_scales(self, recipe: Recipe) -> Recipe:
-        """Gives single tensors the scales of other calibrators where units of a recipe can then go to INT8."""
         if not recipe.kept or not self._by_similarity or self.named:
             return recipe
         kept, ranges = retuned(self.plans, recipe, [row.ranges for row in self.tried])
@@ -371,9 +367,9 @@ class AnswerSearch:
     def _held(self) -> Recipe:
         """Searches until a recipe holds on all inputs in all settings; each plan takes an engine, or units are many.
 
-        The suspects of the curve are lowered last. Inputs on which a set misses join the judged ones. If there are no
-        such inputs, the next search aims higher, and at last the units of earlier sets are lowered last too. With many
-        units there is one search; a set that misses grows at once.
+        The suspects of the curve are lowered last. Inputs on which a set misses are judged from then on; without such
+        inputs the next search aims higher, and at last units of earlier sets are lowered last too. With many units
+        there is one search, and a set that misses grows at once.
         """
         plans, target, space = self.plans, self.target, self.space
         aim = target.budget * (SAFETY if self._by_similarity else 1.0)
@@ -403,12 +399,12 @@ class AnswerSearch:
 
     @property
     def named(self) -> bool:
-        """True if the user named the ranges; then they are not changed."""
+        """True if the user named the ranges, which are then kept."""
         setup = self.plans.setup
         return setup.options.calibrator != AUTO or not setup.data.candidates
 
     def _answer(self, recipe: Recipe) -> Answer:
-        """Returns the answer with a recipe, which is measured on whole engines and on unseen inputs."""
+        """Returns the answer with a recipe, measured on whole engines and on held-out inputs."""
         plans, experiment = self.plans, recipe.experiment
         plans.setup.forecast.begins(CHECKS)
         plan, followers = recipe.plan, None
@@ -428,7 +424,7 @@ class AnswerSearch:
     def _made(self, recipe: Recipe, trial_of: Callable[[PrecisionPlan, Experiment], Trial | None]) -> Answer | None:
         """Returns the answer with a recipe; None if a trial is not known.
 
-        Both trials are those of the recipe's own experiment: no caller can give those of other ranges.
+        Both trials are taken from the recipe's own experiment, so that their ranges are the same.
         """
         full, restored = (trial_of(plan, recipe.experiment) for plan in (self.plans.full, recipe.plan))
         if full is None or restored is None:
@@ -464,9 +460,9 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
 
 
 def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
-    """Measures plans on all inputs given, with the scales of the recipe that a search found.
+    """Measures plans on all inputs given, with the recipe's scales.
 
-    Returns those that no other one beats, and those with a name.
+    Returns the plans that no other beats, and those with a name.
     """
     plans, target, experiment = answering.plans, answering.target, answer.experiment
     recipe, ranges, network = answer.recipe, experiment.ranges, experiment.network

@@ -1,24 +1,24 @@
-"""The recipe on a network that computes the same and loses less in INT8, where that on the user's network is dear.
+"""The recipe on a network that computes the same and loses less in INT8, where the user's network has an expensive
+recipe.
 
-A recipe raises precision, which costs speed. Changes of the network raise accuracy, and every layer stays as fast:
+A recipe keeps layers high, which costs speed. Changes of the network raise accuracy, and every layer stays as fast:
 
     the user's network -> channels equalised -> channels smoothed -> weights rounded for the outputs
 
-Each change is made from every other sample of the calibration data, and judged by the other inputs given (``_held``):
-made from all 20, the changes of a voice detector held on the 20 given inputs and missed on 4 of 20 unseen ones. On all
-given inputs the changed network has to compute in FP32 what the user's does.
-There it is measured in two plans, each with its best promising calibrator: full INT8, and INT8 with the cheapest layers
-of the user's recipe high, which together make a tenth of its price. The sums of a transformer cost next to nothing, and
-their loss in full INT8 hides what smoothing saves the dear MatMuls; but the cheapest layers of one network may be the
-wrong ones of the other. So the loss of a network is the geometric mean of both mean losses. A change that lowers it
-enough is kept, and the next is made on top of it. If all that are kept lower it enough together, the set of layers is
-searched on that network as on the user's: same search, inputs and bounds, judged by FP32 of the user's network. Weights
-that are rounded change the float file of the recipe too, which has to hold on all inputs given as the recipe has. If
-the recipe does not hold, the last change is not taken. The cheaper recipe, with or without changes, is the answer's.
-Full INT8 of the changed network is a recipe like any other: it has to leave the margin.
+Each change is made from every other calibration sample, and judged on the other inputs given (``_held``): made from
+all 20, the changes of a voice detector held on the 20 given inputs and missed on 4 of 20 held-out ones. On all given
+inputs the changed network has to compute in FP32 what the user's does.
 
-Full INT8, the verdict and the culprits are those of the user's network: a change is part of the recipe, as the layers
-that stay high are. The inputs held out play no part in any choice.
+A change is measured in two plans, each with its best promising calibrator: full INT8, and INT8 with the cheapest
+layers of the user's recipe high, a tenth of its price. (The sums of a transformer cost next to nothing, and their
+loss in full INT8 hides what smoothing saves in the expensive MatMuls.) The loss of a network is the geometric mean
+of both mean losses. A change that lowers it enough is kept, and the next is made on top. If the kept changes lower
+it enough together, the set of layers is searched on that network: same search, inputs and bounds, judged by FP32 of
+the user's network. A recipe with rounded weights must hold in its float file too, else the last change is dropped.
+The cheaper recipe, with or without changes, is the answer's; full INT8 of the changed network has to leave the
+margin like any recipe.
+
+Full INT8, the verdict and the culprits are those of the user's network. Held-out inputs play no part in any choice.
 """
 
 from __future__ import annotations
@@ -61,20 +61,21 @@ CHANGES = {
     SMOOTHED: ("tensor", "channels of {} smoothed"),
     ROUNDED: ("weight", "{} rounded for the outputs"),
 }
-"""The changes, in the order in which they are made: a word for what is changed, and for the change."""
+"""The changes, in order: a word for the changed part, and for the change."""
 _EVERY = 2
-"""Changes are made from one in so many samples."""
+"""Changes are made from one of this many samples."""
 _CHEAPEST = 0.1
-"""The share of the recipe's price that its cheapest layers make, which stay high where changes are measured."""
+"""The share of the recipe's price that the layers kept high while changes are measured make together."""
 _KEPT = 0.95
 """A change is kept if it leaves at most this share of the mean loss."""
 _SEARCHED = 0.8
-"""A recipe is searched if the changes kept leave at most this share together."""
+"""A recipe is searched if the kept changes leave at most this share together."""
 
 
 def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, Answer] | None:
     """Returns the search of a changed network and its answer, if its recipe is cheaper than that of the user's network,
-    whose search is at its end."""
+    whose search has ended.
+    """
     if _is_left(search, answer):
         return None
     progress, least = search.plans.setup.progress, answer.recipe.cost if answer.meets else inf
@@ -97,7 +98,7 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
 
 
 def _is_left(search: AnswerSearch, answer: Answer) -> bool:
-    """Returns true if the recipe is cheap or small, the network is to stay as it is, or others cannot be measured."""
+    """Returns true if the recipe is cheap or small, the network must not change, or changes cannot be measured."""
     plans, experiment, recipe = search.plans, search.experiment, answer.recipe
     network, options = experiment.network, plans.setup.options
     is_usual = network.low is INT8 and not network.has_pairs and not network.scales and experiment.data is not None
@@ -123,8 +124,8 @@ def _kept(plans: AnswerPlans, high: Sequence[str]) -> tuple[list[AnswerPlans], d
     """Tries the changes, each with some layers high.
 
     Returns:
-        What measures the network with each change that was kept on top of those before, if they lower the loss enough;
-        and the mean losses, see ``Answer.changes``.
+        The plans of the network with each change that was kept, on top of those before, if they lower the loss enough
+        together; and the mean losses, see ``Answer.changes``.
     """
     progress, held = plans.setup.progress, _held(plans)
     progress.stage("Changing channels and weights", len(CHANGES))
@@ -153,9 +154,9 @@ def losses_in_words(losses: Mapping[str, float]) -> str:
 
 
 def changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
-    """Returns what measures a network with one of ``CHANGES`` on top; or why there is none. It is made once.
+    """Returns the plans of a network with one of ``CHANGES`` on top, or the reason why there are none. Cached.
 
-    The calibration data are those of the run; they are not of scales alone.
+    The calibration must be data, not scales alone.
     """
     if how not in plans.changed:
         plans.changed[how] = _changed(plans, how)
@@ -188,7 +189,7 @@ def _changed(plans: AnswerPlans, how: str) -> AnswerPlans | str:
 
 
 def of_network(plans: AnswerPlans, network: Network) -> AnswerPlans:
-    """Returns what measures another network on the same inputs; its ranges come from the same calibration data."""
+    """Returns the plans of another network on the same inputs, with ranges from the same calibration data."""
     setup = copy(plans.setup)
     setup.data = plans.setup.data.of_network(network)
     moved = setup.with_network(plans.experiment, network, setup.data.first_ranges)
@@ -205,7 +206,7 @@ def _apart(plans: AnswerPlans, network: Network) -> float:
 
 
 def _holds_in_float(plans: AnswerPlans, recipe: Recipe) -> bool:
-    """Returns true if the recipe's float file, which has the weights that were rounded, holds on all inputs given."""
+    """Returns true if the recipe's float file, with its rounded weights, holds on all inputs given."""
     experiment = recipe.experiment
     network = with_weights_on_grid(experiment.network, recipe.plan.lowered)
     if network is experiment.network:

@@ -1,4 +1,4 @@
-"""The losses of units alone in low precision, their gains alone high, and what makes the price of a recipe."""
+"""The losses of units alone low, their gains alone high, and the parts of a recipe's price."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class EachAlone:
     """Measures units alone.
 
     Attributes:
-        order: the losses and the gains of all units with the ranges that they were measured with first, to try units in
-            an order; None until they are measured. As figures they are told with those ranges alone: see ``gains``.
+        order: the losses and gains of all units with the ranges first used, to order units; None until measured.
+            Reported only with those ranges: see ``gains``.
     """
 
     def __init__(self, plans: AnswerPlans) -> None:
@@ -45,7 +45,7 @@ class EachAlone:
         return self._plans.switches and not space.has_many
 
     def sensitivities(self, space: Space, ranges: Ranges) -> Sensitivities | None:
-        """Measures all units once, with the first ranges asked for; returns None if that cannot be done."""
+        """Measures all units once, with the first ranges asked for; None if ``can_measure`` is false."""
         if self.order is None and self.can_measure(space):
             self._plans.setup.progress.stage("Each layer alone", 2 * len(space.units))
             self.order = self._measured(sensitivities(MeasuredSets(space)), ranges)
@@ -53,10 +53,8 @@ class EachAlone:
         return self.order
 
     def gains(self, answer: Answer, suspects: Collection[int]) -> dict[int, float]:
-        """Returns the gains of layers by index, with the answer's ranges.
-
-        They are those of all layers, if the search needed them with these ranges, else of the recipe's and suspects.
-        Each unit of the answer is one layer.
+        """Returns the gains of layers by index, with the answer's ranges: of all layers if the search needed them with
+        these ranges, else of the recipe's and the suspects. Each unit of the answer is one layer.
         """
         recipe, space, ranges = answer.recipe, answer.recipe.space, answer.experiment.ranges
         layers = [layer for (layer,) in space.units]
@@ -88,9 +86,9 @@ def in_fp16_alone(plans: AnswerPlans, answer: Answer) -> Trial | None:
 
 
 def priced(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Returns the answer of a run with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``dear``, which are measured.
+    """Returns the answer of a run with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``dear`` measured.
 
-    Where full INT8 meets the threshold, only what FP16 around it does is measured. Each unit is one layer.
+    Where full INT8 meets the threshold, only ``around_fp16`` is. Each unit is one layer.
     """
     if not answer.meets or answer.by_accuracy:
         return answer
@@ -107,10 +105,7 @@ def priced(plans: AnswerPlans, answer: Answer) -> Answer:
 
 
 def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFigures | None:
-    """Measures the recipe with all the layers that it needs in one precision; None if no engine runs it.
-
-    Full INT8 needs no other figure.
-    """
+    """Measures the recipe with all its high layers in one precision; None if no engine runs it, or for full INT8."""
     experiment, recipe = answer.experiment, answer.recipe
     kept = recipe.kept
     if not kept:
@@ -123,7 +118,7 @@ def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFig
 def _around_in_fp16(plans: AnswerPlans, recipe: Recipe) -> PlanFigures | None:
     """Measures the recipe with FP16 in place of FP32 everywhere, as engines are deployed, on all inputs.
 
-    It is None if no engine runs it, or where an engine of NVIDIA measures: it has to parse the network anew for that.
+    None if no engine runs it, or with an NVIDIA engine, which would have to parse the network anew.
     """
     experiment = recipe.experiment
     if experiment.builder.engine != ONNXRUNTIME:

@@ -12,11 +12,11 @@ from trt_bisect.model.cost import Costs
 from trt_bisect.precision import Precision
 
 _LEAST = 1e-9
-"""The least cost of FP32 beside FP16, as costs are above 0."""
+"""The least extra cost of FP32 over FP16: costs are above 0."""
 
 
 def middle_space(space: Space, units: Sequence[int], costs: Costs) -> Space:
-    """Returns the choice between FP16, as the low precision, and FP32 for units that stay high in a space."""
+    """Returns the choice between FP16, as the low precision, and FP32 for the high units of a space."""
     layers = tuple(space.units[unit] for unit in units)
     pairs = zip(costs_of(layers, costs, Precision.FP32), costs_of(layers, costs, Precision.FP16), strict=True)
     saved = tuple(max(in_fp32 - in_fp16, _LEAST) for in_fp32, in_fp16 in pairs)
@@ -24,14 +24,14 @@ def middle_space(space: Space, units: Sequence[int], costs: Costs) -> Space:
 
 
 def with_units_in(space: Space, units: Collection[int], precision: Precision, costs: Costs) -> Space:
-    """Returns ``space`` with some units in another high precision, and the costs that they have there."""
+    """Returns ``space`` with some units in another high precision, at their costs there."""
     changed = {unit: sum(costs[k][precision] for k in space.units[unit]) for unit in units}
     in_it = (changed.get(unit, cost) for unit, cost in enumerate(space.costs))
     return replace(space, costs=tuple(in_it), others={**space.others, **dict.fromkeys(units, precision)})
 
 
 def may_be_in_fp16(plans: AnswerPlans, space: Space, kept: Kept) -> bool:
-    """Returns true if units of a recipe, all in FP32, may be in FP16: their costs there are known."""
+    """Returns true if the units of a recipe, all in FP32, may be in FP16: their costs there are known."""
     network, layers = plans.experiment.network, space.layers(kept)
     usual = (space.low, space.high, network.base_type) == (Precision.INT8, Precision.FP32, None)
     is_known = all(Precision.FP16 in plans.costs[k] for k in layers)

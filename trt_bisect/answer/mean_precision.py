@@ -40,7 +40,7 @@ class TruthImage:
         boxes: ``[n, 4]``: x, y, w, h.
         classes: ``[n]``.
         crowds: ``[n]``, 1 for a box around many objects.
-        more: what else COCO's JSON says of each box: its area, its keypoints, its outline.
+        more: each box's area, keypoints and outline from COCO's JSON.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Truth:
     """The right boxes of images, in the order of the file.
 
     Attributes:
-        categories: the number of classes; 0 where the file does not say it.
+        categories: the number of classes; 0 if the file does not say it.
         digest: SHA-256 of the files.
     """
 
@@ -134,8 +134,7 @@ def accuracy_by_boxes(
     """Makes the accuracy that is mAP50-95: of boxes, of poses by OKS, or of masks.
 
     Args:
-        samples: pictures are found among the images of ``truth`` by their names, without their endings; other samples
-            by their number. Each holds one image.
+        samples: each holds one image, found in ``truth`` by its name without ending, else by its number.
         reader: a key of ``KINDS``, which reads the detections.
         reference: the FP32 outputs for some inputs: they tell boxes in pixels of the input from shares of it.
         letterbox: the images keep their shape in the input; else they are stretched.
@@ -224,7 +223,7 @@ def at_pixels(values: np.ndarray, shape: tuple[int, ...], size: tuple[int, int],
 
 
 def inside_of(size: tuple[int, int], image: tuple[float, float], *, letterbox: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the width and the height of an image inside the input, and those of the border before it.
+    """Returns the width and height of an image inside the input, and of the border before it.
 
     Args:
         size: the width and the height of the input.
@@ -242,8 +241,8 @@ def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str
     """Returns ``accuracy`` (mAP50-95) and ``map50`` by pycocotools.
 
     Args:
-        detections: by the number of their image, boxes as corners; only these images count. Beside its box each has
-            its keypoints, ``[K, 3]``, or its mask in pycocotools' form, as ``kind`` says.
+        detections: by the number of their image; only these images count. Each has its box (as corners) and its
+            keypoints, ``[K, 3]``, or its mask in pycocotools' form, as ``kind`` says.
         kind: a value of ``KINDS``.
 
     Raises:

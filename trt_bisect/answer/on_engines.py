@@ -1,7 +1,7 @@
 """Engines decide what the emulation proposes.
 
-A build takes seconds on a workstation and minutes on a Jetson. The emulation costs no build, so the whole search runs
-there. Engines are built for the plans that decide, each once:
+A build takes seconds on a workstation and minutes on a Jetson, so the whole search runs in the emulation. Engines are
+built for the plans that decide, each once:
 
     base ------> full INT8 ------> recipe -------> each unit of it put back in INT8
     |            |                 |               |
@@ -12,26 +12,24 @@ there. Engines are built for the plans that decide, each once:
 Scales. Where the emulation passes full INT8 and the engine fails it, full INT8 is built with the next calibrators that
 pass in the emulation.
 
-Mend. Where a recipe misses, the engine computes something otherwise than its file says. The distance between the
-outputs of engine and emulation for the *same* plan shows where: beside the recipe, the first n other units are in INT8
-and the rest is high, and bisection finds the n at which the distance arises. That unit stays high. If the distance does
-not at least halve by that, the difference has no single place: then the recipe grows by the units that lose most alone
-in the emulation for their cost, twice as many each time, and halving finds the smallest number that holds. If half of
-all units are not enough, the engine does not compute with these scales, and the search ends.
+Mend. Where a recipe misses, the engine computes something otherwise than its file says; the distance between engine and
+emulation for the *same* plan shows where. With the recipe high, the first n other units in INT8 and the rest high,
+bisection finds the n at which the distance arises. That unit stays high. If the distance does not at least halve, the
+difference has no single place: the recipe then grows by the units that lose most alone in the emulation for their cost,
+twice as many each time, and bisection finds the smallest number that holds. If half of all units are not enough, the
+engine does not compute with these scales, and the search ends.
 
-Put back. Each unit that the emulation needs and each wrong kernel is put back, and goes to INT8 if the engine holds
-without it; then what was measured beside it is measured anew. Units that the emulation keeps for a reserve, and those
-by which a recipe grew, are not put back: an engine for each would decide nothing.
+Put back. Each unit that the emulation needs, and each wrong kernel, is put back, and goes to INT8 if the engine holds
+without it; what was measured with it high is then measured anew. Units kept for a reserve, and units by which a recipe
+grew, are not put back: an engine for each would decide nothing.
 
 Refused. A layer that no engine builds in INT8 is found by bisection on failed builds, unless the message names it. The
-search is then made again with that layer high (``NoKernels``).
+search is then repeated with that layer high (``NoKernels``).
 
 Invariants. The verdict and every figure of a unit put back are measured on engines, on all inputs given. No plan is
-built twice, also after a stop: the trials are in the journal; a plan without INT8 has no scales, and is built once for
-all of them. Without a contradiction a run builds base, full INT8, FP16, the recipe, and as many engines as the recipe
-has units; with one unit, that put back is full INT8.
-
-Source of the rule: measured on stand-ins for engines, ``python -m benchmarks.builds``.
+built twice, also after a stop (the trials are in the journal); a plan without INT8 is built once for all scales.
+Without a contradiction a run builds base, full INT8, FP16, the recipe, and one engine for each unit of the recipe; with
+one unit, that put back is full INT8. Source of the rule: stand-ins for engines, ``python -m benchmarks.builds``.
 """
 
 from __future__ import annotations
@@ -71,26 +69,25 @@ from trt_bisect.support.progress import Progress, fits
 from trt_bisect.support.text import Line, counted, listed
 
 APART = 0.5
-"""The engine computes a plan as the emulation does if the loss between their outputs is at most this share of that
-allowed."""
+"""Engine and emulation agree on a plan if the loss between their outputs is at most this share of the allowed loss."""
 HALVES = 0.5
-"""A single unit is to blame for a difference if without it at most this share is left."""
+"""A single unit is to blame for a difference if at most this share is left without it."""
 OTHER_SCALES = 2
-"""The most calibrators with which full INT8 is built again, where the emulation passes with them."""
+"""The most calibrators with which full INT8 is built again, if the emulation passes with them."""
 MOST_HIGH = 0.5
 """The share of the units up to which a recipe grows."""
 _NAMED = 3
 _OBEYS = 0.1
-"""A unit that loses less than this share of what it loses in the emulation is not run in INT8."""
+"""A unit that loses less than this share of its loss in the emulation is not run in INT8."""
 _REFUSED = (BUILD_FAILED, INFERENCE_FAILED)
-"""The outcomes of a plan that the engine does not run, whenever it is tried."""
+"""The outcomes of a plan that the engine never runs."""
 
 
 Trials = dict[tuple[str, str], Trial]
 
 
 class NoKernels(Exception):
-    """The engine builds some layers in no INT8: the search has to be made with them high.
+    """The engine builds some layers in no INT8: the search has to be repeated with them high.
 
     Attributes:
         reasons: by index of the layer, why it stays high.
@@ -103,7 +100,7 @@ class NoKernels(Exception):
 
 
 def engine_experiment(plans: AnswerPlans, emulated: Experiment, engine: str) -> Experiment:
-    """Returns the experiment of an emulated one on an NVIDIA engine: all inputs given are judged together.
+    """Returns the experiment of an emulated one on an NVIDIA engine; all inputs given are judged together.
 
     Raises:
         EngineUnavailable: the engine does not start here.
@@ -167,17 +164,17 @@ class OnEngines:
         proposal: the answer of the emulation.
         engine: the name of the engine.
         accuracy: decides instead of the similarity; None where that does.
-        trials: those of all engines of the run, by the fingerprint of scales, empty without any, and the plan's key.
+        trials: all engines' trials, by the fingerprint of scales (empty without any) and the plan's key.
         experiment: the recipe's network and ranges on the engine.
         user: the user's network on the engine.
         base: the trial with no layer in INT8; None before it is measured. Likewise ``full``, of full INT8, and
             ``fp16``, of all in FP16.
-        kept: the units of the recipe that the search is at.
-        holding: those of the last recipe that was measured to hold, or, within a budget, was measured; None before.
-        kernels: the units of the recipe that the engine computes otherwise than its file says.
-        grown: the units by which it grew; they are not put back, which would take an engine for each.
+        kept: the units of the current recipe.
+        holding: the units of the last recipe measured to hold or, within a budget, measured; None before.
+        kernels: the units that the engine computes otherwise than its file says.
+        grown: the units by which the recipe grew; they are not put back.
         put_back: by unit of ``kept``, the recipe with the unit in INT8.
-        lines: what contradicts the emulation.
+        lines: the contradictions of the emulation.
     """
 
     search: AnswerSearch
@@ -221,7 +218,7 @@ class OnEngines:
 
     @property
     def built(self) -> int:
-        """The number of engines built, in earlier sittings of the run too."""
+        """The number of engines built, earlier sittings of the run included."""
         return sum(trial.builds for trial in self.trials.values())
 
     def decide(self) -> Answer:
@@ -265,14 +262,13 @@ class OnEngines:
         return self.answer()
 
     def so_far(self) -> Answer:
-        """Returns the answer of a run that was stopped: that of the emulation until engines have decided."""
+        """Returns the answer of a stopped run: the emulation's until engines have decided."""
         if self.full is not None and (self.holding is not None or self._passes):
             return replace(self.answer(), not_done=(f"not all engines of {self.engine} were built",))
         return replace(self.proposal, not_done=(f"no engine of {self.engine} has confirmed the recipe",))
 
     @property
     def _passes(self) -> bool:
-        """True if full INT8 of the user's network meets the budget."""
         return self._loss_of(self.user, self.of_user.plans.full) <= self.budget
 
     def answer(self) -> Answer:
@@ -331,7 +327,7 @@ class OnEngines:
         return self.space.plan(kept)
 
     def _built(self, what: str, experiment: Experiment, plan: PrecisionPlan, *, as_is: bool = False) -> Trial:
-        """Returns the trial of a plan, whose engine is built if it is not in the journal."""
+        """Returns the trial of a plan; its engine is built unless the journal has it."""
         evaluator = _evaluator(experiment)
         plan = plan if as_is else evaluator.canonical(plan)
         key = experiment.key if plan.lowered else "", plan.key()
@@ -349,7 +345,6 @@ class OnEngines:
         self._progress.step(what)
 
     def _loss_of(self, experiment: Experiment, plan: PrecisionPlan) -> float:
-        """Returns the loss of a plan that was measured; infinite if it has none."""
         trial = _evaluator(experiment).measure(plan)
         if trial.failed:
             return math.inf
@@ -362,7 +357,7 @@ class OnEngines:
         return self._loss_of(self.experiment, plan)
 
     def _apart(self, kept: Kept, what: str) -> float:
-        """Returns the loss of the engine's outputs, judged by the emulation's of the same plan."""
+        """Returns the loss of the engine's outputs against the emulation's of the same plan."""
         trial = self._built(what, self.experiment, self._plan(kept))
         return math.inf if trial.apart is None else trial.apart
 
@@ -384,7 +379,7 @@ class OnEngines:
     # Contradictions
 
     def _explain_pass(self) -> None:
-        """Says which layers the engine does not run in INT8, where its full INT8 passes and the emulation's fails."""
+        """Says which layers the engine does not run in INT8, where only the emulation fails full INT8."""
         proposal, full, search = self.proposal.of_user, self.full, self.of_user
         assert full is not None
         rule, recipe, layers = proposal.experiment.rule, proposal.recipe, proposal.experiment.network.layers
@@ -412,9 +407,8 @@ class OnEngines:
         )
 
     def _passes_with_other_scales(self) -> bool:
-        """Tries full INT8 with other calibrators, where that of the emulation passes and the engine's does not.
-
-        Returns true if the engine passes with one of them, whose scales the answer has then.
+        """Tries full INT8 with other calibrators, where only the engine fails it; returns true if one passes, whose
+        scales the answer then has.
         """
         plans, proposal = self.search.plans, self.proposal
         in_use = proposal.experiment.ranges
@@ -455,10 +449,7 @@ class OnEngines:
         return True
 
     def _leaves_the_emulation(self) -> int | None:
-        """Returns the unit at which the engine's outputs leave the emulation's; None if they agree.
-
-        The first units beside the recipe are in INT8, all others high; bisection finds how many of them it takes.
-        """
+        """Returns the unit at which the engine's outputs leave the emulation's; None if they agree (see "Mend")."""
         others, limit = sorted(self.space.all - self.kept), APART * self.budget
         if self._apart(self.kept, "the recipe") <= limit:
             return None
@@ -472,9 +463,8 @@ class OnEngines:
         return others[enough - 1]
 
     def _grown(self) -> bool:
-        """Adds the units that lose most alone in the emulation for their cost, as few as make the recipe hold.
-
-        Returns false if too many would be needed.
+        """Adds the units that lose most alone in the emulation for their cost, as few as make the recipe hold; false if
+        too many would be needed.
         """
         space = self.space
         alone = self.search.alone.sensitivities(space, self.proposal.experiment.ranges)
@@ -509,10 +499,10 @@ class OnEngines:
     # Put back
 
     def _put_all_back(self) -> None:
-        """Puts each unit back that the emulation needs, that which loses least there first.
+        """Puts each unit back that the emulation needs, by increasing loss there.
 
-        One that the engine does not need goes to INT8. What was measured with it still high is measured again then,
-        after the last unit of a round.
+        A unit that the engine does not need goes to INT8; figures measured with it high are measured again after the
+        round.
         """
         proposed, order = self.proposal.recipe, self._needed()
         aim = proposed.aim if self._loss(self.kept, "the recipe") <= proposed.aim else self.budget
@@ -537,12 +527,12 @@ class OnEngines:
             self.lines.append(Line(NOT_NEEDED, f"{text}.", tuple(names)))
 
     def _loss_in_emulation(self, unit: int) -> float:
-        """Returns the loss of the emulation's recipe with a unit put back; infinite for a unit that is not in it."""
+        """Returns the loss of the emulation's recipe with a unit put back; infinite for another unit."""
         back = self.proposal.recipe.taken_back.get(unit)
         return math.inf if back is None or back.loss is None else back.loss
 
     def _needed(self) -> list[int]:
-        """Returns the units to put back: not those that the emulation keeps for a reserve, nor those it grew by."""
+        """Returns the units to put back: without reserve and growth."""
         units = [unit for unit in self.kept - self.grown if self._loss_in_emulation(unit) > self.budget]
         return sorted(units, key=lambda unit: (self._loss_in_emulation(unit), unit))
 

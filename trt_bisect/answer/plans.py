@@ -1,4 +1,4 @@
-"""The inputs of the answer, given and never seen by the search, and plans measured on them with any ranges."""
+"""The inputs of the answer, given and held out, and plans measured on them with any ranges."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ from trt_bisect.support.text import DATA, OUTPUTS, Note, counted, noted
 _JOIN = 8
 """The number of inputs that join the judged ones at a time."""
 _HELD = 2
-"""An inference that switches precisions holds a tensor and its rounded copy."""
+"""The tensors that an inference which switches precisions holds for each: itself and its rounded copy."""
 _NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
-"""Factors of the scales that change nothing but the side of a level on which single values fall."""
+"""Factors of the scales that change nothing but the level on which borderline values fall."""
 _VARYING = 32
-"""The search measures the variation of the outputs over so many inputs."""
+"""The number of inputs over which the search measures the variation of the outputs."""
 _NEAR = 0.5
-"""Kernels of another optimisation level moved the loss of an input by 53 % at most in the runs behind issue 16."""
+"""Kernels of another optimisation level moved the loss of an input by at most 53 % when this was set."""
 
 
 SQNR = BUILT_IN["sqnr"]
@@ -70,13 +70,13 @@ class AnswerPlans:
 
     Attributes:
         experiment: the experiment of the run; its ranges may be changed.
-        costs: what each layer costs in each higher precision.
-        price_of: the cost of a whole plan, where it is not the sum of those of its layers.
-        judged: the places of the inputs that the search judges on; inputs on which a recipe misses join them.
-        varying: a plan was measured that misses by the variation of its outputs alone: the search judges it too.
+        costs: the cost of each layer in each higher precision.
+        price_of: the cost of a whole plan, where it is not the sum over its layers.
+        judged: the places of the judged inputs; inputs on which a recipe misses join them.
+        varying: a plan missed by the variation of its outputs alone: the search judges variation too.
         allowed: the number of single inferences that the search may take on that session.
         changes: the changes by which the network differs from the user's, in words.
-        changed: by change, what measures the network with that change on top, or why there is none: see
+        changed: by change, the plans of the network with that change on top, or the reason why there are none: see
             ``answer.candidates``.
     """
 
@@ -115,16 +115,16 @@ class AnswerPlans:
         return sum(evaluator.taken for evaluator in self._by_ranges.values())
 
     def left(self, reserved: float = 0.0) -> float:
-        """Returns the number of inferences that are left, without a share of those allowed that is reserved."""
+        """Returns the number of inferences left, without a reserved share of those allowed."""
         return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - self._taken
 
     @cached_property
     def unseen(self) -> GivenInputs | None:
-        """The inputs that neither calibration nor search saw; None without any."""
+        """The held-out inputs; None without any."""
         return unseen_inputs(self.setup, self.experiment, self.inputs)
 
     def loss_on_unseen(self, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """Returns the loss of a plan on those inputs; 0 without any, infinite if it cannot be run."""
+        """Returns the loss of a plan on the held-out inputs; 0 without any, infinite if it cannot be run."""
         if self.unseen is None:
             return 0.0
         experiment = self.with_ranges(ranges)
@@ -137,8 +137,9 @@ class AnswerPlans:
         return self.experiment.network.full(self.experiment.whole.high)
 
     def give_back(self) -> None:
-        """Frees memory for other engines: the tensors kept for other plans and, where the weights take more than the
-        memory allowed, the session that runs all plans. It has the weights in two precisions, and is made again."""
+        """Frees memory for other engines: the tensors kept for other plans and, if the weights take more than the
+        memory allowed, the session that runs all plans, which has them in two precisions and is made again.
+        """
         if self._session is None:
             return
         self._session.forget()
@@ -175,7 +176,7 @@ class AnswerPlans:
         return EachInput(inputs, judge, budget, runner, store, ranges.digest(), metric, canonical, **more)
 
     def runner(self, ranges: Ranges) -> Runner:
-        """Returns what runs plans with some ranges."""
+        """Returns the runner of plans with some ranges."""
         if self._session is not None:
             return SwitchRunner(self._session, ranges.scales, lambda: self.with_ranges(ranges).builder, self._at_once)
         return WholeRunner(self.with_ranges(ranges).builder)
@@ -205,13 +206,11 @@ class AnswerPlans:
         *,
         to_the_end: bool = False,
     ) -> list[Loss]:
-        """Returns the largest loss of each plan on the judged inputs; after the first miss no more inputs are run.
-
-        That by the variation of the outputs counts too, see ``by_variation``.
+        """Returns the largest loss of each plan on the judged inputs, variation included (``by_variation``).
 
         Args:
             among: the places of other inputs than the judged ones.
-            to_the_end: inputs after a miss are run too.
+            to_the_end: inputs after the first miss are run too.
         """
         places, budget = self.judged if among is None else among, self.experiment.rule.budget
         losses = self.each(ranges).losses(plans, places, self.tell, to_the_end=to_the_end)
@@ -223,7 +222,7 @@ class AnswerPlans:
     def by_variation(self, plan: PrecisionPlan, ranges: Ranges) -> float:
         """Returns the loss of a plan over some inputs together, by the variation of its outputs and on each input.
 
-        It is 0 as long as no plan was measured that misses by the variation alone; infinite if the plan cannot be run.
+        0 until a plan has missed by the variation alone; infinite if the plan cannot be run.
         """
         if not self.varying:
             return 0.0
@@ -262,7 +261,7 @@ class AnswerPlans:
         return max(self.each(ranges).loss(plan), self.by_variation(plan, ranges))
 
     def join(self, missed: Iterable[int]) -> bool:
-        """Adds the worst inputs on which a recipe misses to the judged ones; returns true if there was a new one."""
+        """Adds the worst inputs on which a recipe misses to the judged ones; returns true if one was new."""
         new = [input_index for input_index in missed if input_index not in self.judged][:_JOIN]
         self.judged += new
         return bool(new)
@@ -296,17 +295,17 @@ class AnswerPlans:
         return sorted(self.inputs.counting, key=lambda input_index: -losses.get(input_index, 0.0))
 
     def exceeding(self, losses: Mapping[int, float], budget: float | None = None) -> list[int]:
-        """Returns the places of the losses that exceed a budget, that of the run if left out, the largest first."""
+        """Returns the places of the losses that exceed a budget (default: the run's), the largest first."""
         most = self.experiment.rule.budget if budget is None else budget
         return sorted((index for index in losses if losses[index] > most), key=lambda index: -losses[index])
 
     def nudged(
         self, plan: PrecisionPlan, ranges: Ranges, *, to_the_end: bool = False
     ) -> tuple[float, dict[int, float]]:
-        """Measures a plan with all scales multiplied by factors close to 1.
+        """Measures a plan with all scales multiplied by factors close to 1; returns the loss, and by input the largest
+        loss.
 
-        Inputs far from the budget keep the loss they have. After a miss, no more inputs are run, unless ``to_the_end``.
-        Returns the loss, and by input the largest loss.
+        Inputs far from the budget keep their loss. After a miss, no more inputs are run, unless ``to_the_end``.
         """
         rule, losses, together = self.experiment.rule, self.on_all(plan, ranges), 0.0
         # Where a figure can jump, as top-1 does, and in large networks, which add up the noise, all inputs are near.
@@ -340,8 +339,8 @@ class AnswerPlans:
             experiment: the experiment with the ranges.
             inputs: all inputs given if left out.
             name: the name of the inputs, for the progress bar.
-            kind: the kind that trials of other engines are kept under.
-            build: makes such an engine, for example without layers that only follow in the high precision.
+            kind: the kind under which trials of other engines are kept.
+            build: makes such an engine, for example without unquantized layers in the high precision.
         """
         canonical, inputs = experiment.whole.canonical(plan), self.inputs.given if inputs is None else inputs
         key, store = self._key(kind, canonical, experiment, inputs), self.experiment.store
@@ -356,9 +355,8 @@ class AnswerPlans:
         return trial
 
     def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
-        """Returns the trial of a plan on all inputs as far as it is known; nothing is measured.
-
-        It is that of its own engine, or one that is made of its losses on single inputs; None without both.
+        """Returns the known trial of a plan on all inputs: that of its own engine, or one made of its losses on single
+        inputs; None without both.
         """
         plan, rule, inputs = experiment.whole.canonical(plan), experiment.rule, self.inputs
         key = self._key("whole", plan, experiment, inputs.given)
@@ -376,14 +374,14 @@ class AnswerPlans:
         return Trial(key, MEASURED, {name: figures}, builds=0)
 
     def meeting(self, ranges: Ranges, among: Sequence[int]) -> list[PrecisionPlan]:
-        """Returns the plans with some ranges that were measured to meet the budget on some inputs, all of them."""
+        """Returns the plans with some ranges that were measured to meet the budget on all of some inputs."""
         evaluator = self._by_ranges.get(ranges.digest())
         return [] if evaluator is None else evaluator.meeting(among)
 
     def plain(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
         """Returns the trial of the recipe's file on all inputs in ONNX Runtime with default options.
 
-        It is None if that is another arithmetic: see ``OnnxRuntimeBuilder.has_plain``.
+        None if that is another arithmetic: see ``OnnxRuntimeBuilder.has_plain``.
         """
         builder, canonical, name = experiment.builder, experiment.whole.canonical(plan), "all inputs, INT8 kernels"
         if not isinstance(builder, OnnxRuntimeBuilder) or not builder.has_plain(canonical):
@@ -404,7 +402,6 @@ class AnswerPlans:
         return replace(trial, inferences=len(outputs)).judged(figures)
 
     def _comparison(self, inputs: GivenInputs) -> Comparer:
-        """Returns the comparison of outputs with FP32's for inputs, which several plans share."""
         if inputs.digest not in self._comparisons:
             comparison = self.experiment.comparison_with(inputs.references, inputs.feeds)
             self._comparisons[inputs.digest] = comparison
@@ -412,7 +409,6 @@ class AnswerPlans:
 
     @cached_property
     def _nearby(self) -> Callable[[Sequence[Outputs]], float] | None:
-        """See ``Task.nearby``; for all inputs given."""
         task = self.experiment.task
         return None if task is None or task.nearby is None else task.nearby(self.inputs.given.references)
 
@@ -427,7 +423,7 @@ class AnswerPlans:
 
     @cached_property
     def _pools(self) -> Pools:
-        """The figures that are judged over all inputs together, beside each input by itself."""
+        """The figures that are judged over all inputs together."""
         rule, references = self.experiment.rule, self.inputs.given.references
 
         def loss(name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
@@ -441,7 +437,7 @@ class AnswerPlans:
 
     @cached_property
     def _compared_by_fp32(self) -> dict[int, float] | None:
-        """With a task, by place the number of things that FP32 gives to compare; None without."""
+        """With a task, by place the number of FP32's findings to compare; None without."""
         if self.experiment.rule.metric is not AGREEMENT:
             return None
         references = self.inputs.given.references
@@ -457,7 +453,7 @@ class AnswerPlans:
 
     @cached_property
     def _at_once(self) -> int:
-        """The inferences that may run at a time: beside the first one, as many as fit in half of the memory allowed."""
+        """The inferences that may run at a time: one, and as many more as fit in half of the memory allowed."""
         bytes_each = _HELD * Boundaries(self.experiment.network).most_bytes(self._facts)
         return max(1, min(cores(), 1 + self._memory // 2 // max(bytes_each, 1)))
 
@@ -468,7 +464,7 @@ class AnswerPlans:
 
 
 def _pools_of(rule: Rule, judged: Mapping[str, OutputFigures]) -> dict[str, tuple[float, float]]:
-    """Returns what is judged over all inputs together by output and kind."""
+    """Returns the figures judged over all inputs together, by output and kind."""
     return {f"{name} {kind}": counts for name, of_one in judged.items() for kind, counts in rule.pools(of_one).items()}
 
 
@@ -486,7 +482,7 @@ class AnswerInputs:
     """The inputs of the answer.
 
     Attributes:
-        given: all inputs given; the first ones are those that the curve is judged on.
+        given: all inputs given; the first are those that the curve is judged on.
         counting: the places of those that are measured; on the others FP32's output is almost zero.
         first: the places of the inputs that the curve is judged on.
         warnings: sentences on inputs for which FP32 itself gives nothing to compare.
@@ -500,13 +496,13 @@ class AnswerInputs:
 
     @property
     def told(self) -> tuple[int, ...]:
-        """The places of the inputs that a report counts: with a task only those on which FP32 finds something."""
+        """The places of the inputs that a report counts; with a task only those on which FP32 finds something."""
         return tuple(place for place in self.counting if place not in self.given.empty)
 
 
 @contextmanager
 def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs]:
-    """Runs FP32 on all inputs given that it was not run on before; those that the curve is judged on come first.
+    """Runs FP32 on all inputs given on which it was not run yet; those of the curve come first.
 
     Raises:
         BadInput: a sample cannot be used.
@@ -575,9 +571,9 @@ def _outputs(setup: Setup, engine: Engine, samples: Sequence[Feeds], spill: Spil
 
 
 def unseen_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) -> GivenInputs | None:
-    """Runs FP32 on the inputs that neither calibration nor search sees.
+    """Runs FP32 on the held-out inputs; None if there are none.
 
-    Those equal to given ones, or to samples of the calibration, do not count, and are noted. None if there are none.
+    Inputs equal to given ones, or to calibration samples, do not count, and are noted.
     """
     unseen, holdout = setup.data.unseen, setup.data.holdout
     if unseen is None or holdout is None:

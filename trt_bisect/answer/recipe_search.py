@@ -1,34 +1,34 @@
 """The search of a recipe where one session runs all plans: passes over one state.
 
-State: what was measured of each set of units with each calibrator (``SetSearch.tried``), and the estimates made of it.
+State: the measurements of each set of units with each calibrator (``SetSearch.tried``), and the estimates made of them.
 
     1 alone      each unit alone low, on the worst inputs, with each promising calibrator
     2 cheaper    the set worth measuring next, until none is (``driver.estimated``)
     3 check      the cheapest set on all inputs in all settings; inputs on which it misses are judged from then on
-    4 put back   each unit of it, the most expensive first; a unit that is not needed goes. What that teaches may make
-                 another set worth measuring: back to 2, until nothing is cheaper
+    4 put back   each unit of it, the most expensive first; a unit that is not needed goes. If that makes another set
+                 worth measuring: back to 2, until nothing is cheaper
     5 reserve    passes 2 to 4 with half of the loss allowed, among sets that cost at most a quarter more
 
-The cheapest set uses all of the loss allowed on the worst input given, and inputs that were not given lose more. So a
-set that leaves half of it unused is taken where it costs little more; otherwise, of the sets measured to hold that cost
-little more, the one with the smallest mean loss. On eight networks 12 of 171 unseen inputs missed with it, 19 with the
-cheapest set.
+The cheapest set uses all of the loss allowed on the worst input given, and other inputs lose more. So a set that leaves
+half of it unused is taken where it costs little more; otherwise, of the sets measured to hold that cost little more,
+the one with the smallest mean loss. On eight networks 12 of 171 held-out inputs missed with it, 19 with the cheapest
+set.
 
 Each promising calibrator is measured unit by unit, whatever full INT8 loses with it: one unit may be to blame for all.
 On samples/ocr mse is the worst of four in full INT8 and leads to the cheapest recipe (1.6 % of INT8's speedup over
-FP16). Measured only where the losses in full looked worth it, the recipe was four times as expensive.
+FP16).
 
-Units stay high in FP16 where all units in FP16 lose little. Otherwise they stay high in FP32, and the same search, with
-FP16 as the low precision and the units of the recipe as all units, finds those that FP16 suffices for.
+Units stay high in FP16 if all units in FP16 lose little. Otherwise they stay high in FP32, and the same search, with
+FP16 as the low precision and the recipe's units as all units, finds those for which FP16 suffices.
 
-Two questions do not fit. More than 500 units: two inferences for each would be 4,000 with 2,000 units; lowering by
-halves takes about 2 c log2(N / c) plans for c units that stay high, and the covariances of 2,000 units on 32 inputs are
-1 GB (``driver.cheapest``). The least loss within a cost (``--budget``): the set with the largest chance to lose less
-than the best one needs a tenth of the plans of ``driver.local_search`` on drawn networks, but on a line classifier
-within 1 % it stops at a cosine of .9939 after 1,054 inferences, where that reaches .9991 after 8,447.
+Two questions do not fit. More than 500 units: two inferences for each would be 4,000 with 2,000 units, where lowering
+by halves takes about 2 c log2(N / c) plans for c units that stay high, and the covariances of 2,000 units on 32 inputs
+are 1 GB (``driver.cheapest``). The least loss within a cost (``--budget``): on drawn networks the set with the largest
+chance to lose less than the best needs a tenth of the plans of ``driver.local_search``, but on a line classifier within
+1 % it stops at a cosine of .9939 after 1,054 inferences, where local search reaches .9991 after 8,447.
 
-Invariants. Every set that is returned was measured as a whole plan on all inputs given, in all settings. Each of its
-units was put back and measured too. An accuracy is judged by the same passes, with ``NoiseEstimates``.
+Invariants. Every set that is returned was measured as a whole plan on all inputs given, in all settings, and each of
+its units was put back and measured too. An accuracy is judged by the same passes, with ``NoiseEstimates``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.answer import AS_CHEAP, OFF, OWN
 
 JUDGED = 32
-"""The number of inputs that plans are judged on at first: the worst ones in full INT8."""
+"""The number of inputs judged at first: the worst in full INT8."""
 ALONE = 2
 """The number of inputs on which each unit is measured alone."""
 WORTH = {QUICK: 0.05, DEFAULT: 0.002, THOROUGH: 0.0002}
@@ -63,13 +63,13 @@ WORTH_AT_LEAST = 6e-4
 SWEEPS = {QUICK: 1.0, DEFAULT: 2.0, THOROUGH: math.inf}
 """By effort, the single inferences that a search may take, as a multiple of the units and the inputs given."""
 LEAST_ALLOWED = 400
-"""A search may always take so many."""
+"""The single inferences that a search may always take."""
 RESERVED = 0.3
-"""The share of these that is left for putting units back."""
+"""The share of the inferences that is left for putting units back."""
 LITTLE_MORE = 1.25
-"""A set that leaves half of the loss allowed unused may cost so many times as much as the cheapest one."""
+"""The most that a set which leaves half of the loss allowed unused may cost, as a multiple of the cheapest."""
 SO_MUCH = 0.5
-"""A recipe is passed on during the search if its price is at most this share of that of the last one."""
+"""A recipe is passed on during the search if its price is at most this share of the last one's."""
 EQUAL = 0.01
 """Sets whose prices differ by less than this share are equally good."""
 CLOSER = 0.97
@@ -81,7 +81,7 @@ FP16_LOSES = 0.25
 
 
 def allowed(effort: str, units: int, inputs: int) -> float:
-    """Returns the number of single inferences that a search may take; each unit's gain takes one more after it."""
+    """Returns the number of single inferences that a search may take; each unit's gain takes one more."""
     return max((SWEEPS[effort] * inputs - 1.0) * units, LEAST_ALLOWED)
 
 
@@ -122,7 +122,7 @@ def searched(
 
 
 def in_fp16(recipe: Recipe, plans: AnswerPlans, target: Target) -> Recipe:
-    """Returns a recipe with all its units in FP16, if that is allowed, good enough, and saves enough; else as it is."""
+    """Returns a recipe with all its units in FP16 if that is allowed, good enough, and saves enough; else unchanged."""
     saves = FP16_SAVES.get(plans.options.precision)
     if saves is None or not recipe.holds or not may_be_in_fp16(plans, recipe.space, recipe.kept):
         return recipe
@@ -244,7 +244,7 @@ class RecipeSearch:
             self._tell()
 
     def _tell(self) -> None:
-        """Checks the best set and passes it on, if it is much cheaper than the last one: a stopped run has it."""
+        """Checks the best set and passes it on for a stopped run, if it is much cheaper than the last."""
         if self.sets.best is None or self.sets.price(self.sets.best[1]) > SO_MUCH * self._told:
             return
         number, kept = self.sets.best
@@ -254,7 +254,7 @@ class RecipeSearch:
             self.on_recipe(recipe)
 
     def _measure(self, number: int, kept: Kept) -> Measured:
-        """Measures a set on the judged inputs, then on all, then with scales moved a little; ends where it misses."""
+        """Measures a set on the judged inputs, on all, and with scales moved a little, until it misses."""
         plans, ranges, plan = self.plans, self.ranges[number], self.space.plan(kept)
         limit = self.space.budget
         loss = self._loss(plan, ranges)
@@ -304,8 +304,8 @@ class RecipeSearch:
     def _without_unneeded(self, number: int, recipe: Recipe) -> Recipe:
         """Returns a recipe of which each unit is needed: each is put back, the most expensive first.
 
-        Units that are not needed on the inputs go at once; one check in all settings follows for all of them, and
-        bisection finds the first one that another setting needs. A unit stays if the plan costs more without it.
+        Units that the inputs do not need go at once; one check in all settings follows for all of them, and bisection
+        finds the first that another setting needs. A unit stays if the plan costs more without it.
         """
         space = self.space
         elsewhere = set[int]()
@@ -324,7 +324,7 @@ class RecipeSearch:
             elsewhere.add(needed)
 
     def _holds(self, number: int, kept: Kept) -> bool:
-        """Returns true if a set holds on all inputs; it is measured at most once, and teaches the estimates."""
+        """Returns true if a set holds on all inputs; measured at most once, and added to the estimates."""
         if (number, kept) not in self.sets.tried:
             return self.sets.take(number, kept)
         return self.sets.tried[number, kept].loss <= self.sets.limit
@@ -344,10 +344,8 @@ class RecipeSearch:
     # Pass 5: reserve
 
     def _with_reserve(self, cheapest: Recipe, share: float) -> Recipe:
-        """Returns a recipe that is likelier to hold on other inputs, if it costs little more than the cheapest one.
-
-        Args:
-            share: the share of the loss allowed that a recipe leaves unused.
+        """Returns a recipe that leaves a ``share`` of the loss allowed unused, if it costs little more than the
+        cheapest.
         """
         most = LITTLE_MORE * self.sets.price(cheapest.kept)
         self.plans.setup.progress.stage("A recipe with a reserve", None)
@@ -368,11 +366,9 @@ class RecipeSearch:
         return cheapest
 
     def _cheaper(self, cheapest: Recipe, taken: Recipe) -> Recipe | None:
-        """Returns the cheapest recipe if it costs noticeably less than the one taken."""
         return cheapest if cheapest.cost < taken.cost - WORTH_AT_LEAST else None
 
     def _checked(self, number: int, kept: Kept) -> Recipe:
-        """Returns the recipe of a set with a calibrator, as the target has checked it."""
         return Recipe(self.space, kept, self._experiment(number), self.space.budget).checked_by(self.target)
 
     def _experiment(self, number: int) -> Experiment:
@@ -380,10 +376,10 @@ class RecipeSearch:
 
 
 def with_all_put_back(target: Target, recipe: Recipe, *, switches: bool) -> Recipe:
-    """Measures each unit of a recipe put back, on all inputs; returns the recipe with what that measures.
+    """Measures each unit of a recipe put back, on all inputs; returns the recipe with these losses.
 
-    A unit that only another setting needs is measured in that setting. One that no setting needs stays for the reserve,
-    or because the plan is slower without it.
+    A unit that only another setting needs is measured in that setting. A unit that no setting needs stays for the
+    reserve, or because the plan is slower without it.
 
     Args:
         switches: one session runs all plans.

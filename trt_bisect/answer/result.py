@@ -1,4 +1,4 @@
-"""The answer: the recipe that holds on all inputs given, its files, and the facts that a report tells of it."""
+"""The answer: the recipe that holds on all inputs given, its files, and its facts for a report."""
 
 from __future__ import annotations
 
@@ -64,12 +64,13 @@ ARITHMETIC, CLEAR, CLOSE, ONE_SETTING = "arithmetic", "beyond the noise", "withi
 WEAK_CULPRIT, FOLLOWERS_ROUND, FOLLOWERS_STAY = "weak culprit", "followers round", "followers"
 """The kinds of lines."""
 ENOUGH = 20
-"""With fewer inputs a recipe often misses on others: of unseen inputs 36 of 114 with 5 given, 8 of 69 with 20
-(``python -m benchmarks.answer``)."""
+"""With fewer inputs a recipe often misses on others: of held-out inputs 36 of 114 with 5 given, 8 of 69 with 20
+(``python -m benchmarks.answer``).
+"""
 _FLIPS = 0.1
 """Roundings that fall to the other side of a level move 1 - cosine by 5 to 10 %."""
 _NOTHING = 0.01
-"""Losses below this share of the budget are float noise: their spread says nothing of a loss near the budget."""
+"""Losses below this share of the budget are float noise: their spread says nothing of losses near the budget."""
 _MOST_NAMED = 3
 
 
@@ -82,8 +83,8 @@ class EngineResult:
         engine: the name of the engine.
         base: the trial with no layer low.
         builds: the number of engines built.
-        kernels: the units of the recipe that the engine computes otherwise than its file says.
-        lines: what contradicts the emulation.
+        kernels: the units that the engine computes otherwise than its file says.
+        lines: the contradictions of the emulation.
     """
 
     proposal: Answer
@@ -96,31 +97,31 @@ class EngineResult:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer: a recipe, and what was measured of it.
+    """The answer: a recipe, and its measurements.
 
     Attributes:
         recipe: it ``meets`` if its plan holds on all inputs given.
         full: the trial of full INT8 on all inputs, on a whole engine.
         restored: the trial of the recipe, likewise.
         put_back: by unit of ``recipe.taken_back`` that has a loss, the similarity or accuracy with that unit in INT8 as
-            well; None if that is not finite.
+            well; None if not finite.
         judged: the number of inputs that the search judged on.
         held_out: inputs were held out.
-        unseen: the recipe on unseen inputs; None without such inputs. Where an accuracy decides, it is a similarity.
-        followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
-        plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
-        in_fp16: the recipe with its layers in FP16; None where it was not measured.
-        in_fp32: the recipe with its layers in FP32, where some are in FP16; None where it was not measured.
-        around_fp16: the recipe with FP16 in place of FP32 everywhere; None where it was not measured.
-        fp16: the trial of the network in FP16 on all inputs; None where FP16 is the low precision, or it does not run.
+        unseen: the recipe on held-out inputs; None without any. Where an accuracy decides, it is a similarity.
+        followers: the recipe on all inputs with unquantized layers rounding too; None if that changes nothing.
+        plain: the recipe's file on all inputs in ONNX Runtime with default options; None if it is the same.
+        in_fp16: the recipe with its layers in FP16; None if not measured.
+        in_fp32: the recipe with its layers in FP32, where some are in FP16; None if not measured.
+        around_fp16: the recipe with FP16 in place of FP32 everywhere; None if not measured.
+        fp16: the trial of the network in FP16 on all inputs; None if FP16 is the low precision or does not run.
         dear: the layers that make most of the recipe's cost.
-        not_done: what was not done because the search was stopped, a clause each; empty if it came to its end.
+        not_done: what a stopped search left out, a clause each; empty if it came to its end.
         most: the largest cost allowed; None without a budget.
         by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
-        own: the answer on the user's network, where this is that on a changed one, which is cheaper; else None.
-        changes: by change of the network that was tried, the mean loss with that change and those kept before it, see
-            ``answer.candidates``; the first one, without a name, is the user's network.
-        engines: what engines said; None where the emulation decides. Then ``tried`` is of the emulation alone, and so
+        own: the answer on the user's network, where this is that on a changed, cheaper one; else None.
+        changes: by tried change, the mean loss with it and those kept before it, see ``answer.candidates``; the first,
+            without a name, is the user's network.
+        engines: the engines' trials; None where the emulation decides. Then ``tried`` is of the emulation alone, and so
             are the parts of ``own`` but its full INT8.
     """
 
@@ -170,7 +171,7 @@ class Answer:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The layers that were measured to break the target when they are taken back, ascending.
+        """The layers that were measured to break the target when put back, ascending.
 
         Within a budget other layers stay high too, which make the plan more accurate.
         """
@@ -182,10 +183,10 @@ class Answer:
 
     @property
     def untested(self) -> tuple[int, ...]:
-        """The layers that stay high though no step back was measured that shows that they must, ascending.
+        """The high layers of which no step back was measured that shows that they are needed, ascending.
 
-        There are none unless there are many units, as the steps back are limited then, or the search was stopped. A
-        recipe that misses has none.
+        None unless there are many units, whose steps back are limited, or the search was stopped. A recipe that misses
+        has none.
         """
         units = self.recipe.kept - self.recipe.taken_back.keys()
         return tuple(sorted(self.recipe.space.layers(units))) if self.meets else ()
@@ -194,7 +195,7 @@ class Answer:
 def recipe_of(setup: Setup, options: RunOptions, answer: Answer) -> RecipeFiles:
     """Returns the files of the recipe, with the shapes of all samples given, held out or not.
 
-    Libraries are named by their whole paths, for commands that run in another folder; a bare name is searched for.
+    Libraries have absolute paths, for commands that run in another folder; a bare name is searched for.
     """
     experiment, plan, feeds = answer.experiment, answer.recipe.plan, answer.inputs.given.feeds
     network, builder = experiment.network, experiment.builder
@@ -244,7 +245,7 @@ def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> S
 
 
 def cost_of(answer: Answer) -> float:
-    """Returns the price of a recipe: by engines' times, where INT8 was faster than FP16, else as the search had it."""
+    """Returns the price of a recipe: by engines' times if INT8 was faster than FP16, else as the search had it."""
     times = {plan: timed.median_ms for plan, timed in (latencies_of(answer) or {}).items() if timed is not None}
     if not {"fp16", "int8", "recipe"} <= times.keys() or times["int8"] > (1.0 - LEAST_GAIN) * times["fp16"]:
         return answer.recipe.cost
@@ -254,7 +255,7 @@ def cost_of(answer: Answer) -> float:
 def _noise_of(answer: Answer) -> tuple[float, float]:
     """Returns the largest loss of all settings, and the share by which noise moves it: their spread.
 
-    Of the cosine it is 0.1 at least. Without settings the loss is infinite.
+    For the cosine the share is 0.1 at least. Without settings the loss is infinite.
     """
     losses, rule = list(answer.recipe.checked.losses.values()), answer.experiment.rule
     finite = [loss for loss in losses if math.isfinite(loss)]
@@ -265,16 +266,15 @@ def _noise_of(answer: Answer) -> tuple[float, float]:
 
 
 def _is_close(answer: Answer) -> bool:
-    """Returns true if noise could reverse the verdict on the recipe."""
     (worst, share), budget = _noise_of(answer), answer.experiment.rule.budget
     return math.isfinite(worst) and share > 0.0 and abs(budget - worst) <= share * worst
 
 
 def confidence(answer: Answer, followers: float | None) -> tuple[Line, ...]:
-    """Returns lines on the inputs, the arithmetic and the margins that the verdict of an answer rests on.
+    """Returns lines on the inputs, the arithmetic and the margins on which the verdict rests.
 
     Args:
-        followers: the largest loss with the layers that only follow rounding too; None if it was not measured.
+        followers: the largest loss with unquantized layers rounding too; None if not measured.
     """
     if answer.by_accuracy:
         return (_arithmetic(answer),)
@@ -353,11 +353,11 @@ def _noise(answer: Answer) -> Iterator[Line]:
 
 
 def ranked(answer: Answer) -> tuple[list[int], list[int]]:
-    """Returns the units of the culprits, those first whose step back loses most.
+    """Returns the units of the culprits by decreasing loss when put back.
 
     Returns:
-        Those that miss the threshold by more than the noise when they are put back; and the others, which miss it by
-        less, miss only the margin, or miss only with moved scales.
+        The units whose miss exceeds the noise; and the others, which miss by less, miss only the margin, or miss only
+        with moved scales.
     """
     (_, share), recipe, members = _noise_of(answer), answer.recipe, set(answer.members)
     space, budget = recipe.space, recipe.space.budget
@@ -429,7 +429,7 @@ def similarity_of(rule: Rule, loss: float) -> float | None:
 
 
 def taken_back(answer: Answer) -> dict[str, dict[str, Any]]:
-    """Returns by layer of the recipe the fields of its row that tell what the recipe measures with it low as well."""
+    """Returns by layer of the recipe the fields of its row on the recipe with it low as well."""
     layers, units, back = answer.experiment.network.layers, answer.recipe.space.units, answer.recipe.taken_back
     return {
         layers[units[unit][0]].name: {
@@ -442,7 +442,7 @@ def taken_back(answer: Answer) -> dict[str, dict[str, Any]]:
 
 
 def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
-    """Returns the reason why a layer with a large drop is no culprit.
+    """Returns the reason why a layer with a large loss on the curve is no culprit.
 
     Args:
         layer: the index of the layer.
@@ -464,10 +464,10 @@ def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
 
 
 def bound_on_unseen(answer: Answer) -> Bound | None:
-    """Returns the bound on unseen inputs that miss; None without any.
+    """Returns the bound on similar inputs that miss; None without held-out inputs.
 
-    Where an accuracy decides, no input misses. Then it is the bound on inputs that get another class than in FP32, or
-    whose answers differ more than the task allows; None for outputs without classes.
+    Where an accuracy decides, it is the bound on inputs that get another class than in FP32, or whose answers differ
+    more than the task allows; None for outputs without classes.
     """
     trial, rule = answer.unseen, answer.experiment.rule
     if trial is None or answer.unseen_inputs is None:
@@ -484,7 +484,7 @@ def bound_on_unseen(answer: Answer) -> Bound | None:
 
 
 def answer_facts(answer: Answer) -> AnswerFacts:
-    """Returns the facts of an answer for the report. Where an accuracy decides, no input is judged by itself."""
+    """Returns the facts of an answer for the report."""
     rule, recipe, network = answer.experiment.rule, answer.recipe, answer.experiment.network
     unseen, unseen_inputs = None, answer.unseen_inputs
     if answer.unseen is not None and unseen_inputs is not None:
@@ -575,7 +575,7 @@ def refused_by_default(answer: Answer) -> list[Note]:
 
 
 def _doubts(answer: Answer, unseen: Held | None) -> Iterator[Line]:
-    """Yields what contradicts a recipe that meets the threshold: on the inputs given, on unseen ones, in the engine."""
+    """Yields what contradicts a recipe that meets the threshold: on given and held-out inputs, in the engine."""
     rule = answer.experiment.rule
     constant, _ = constant_outputs(rule, answer.inputs.given.references)
     for doubt in (*constant, *doubts(rule, answer.restored)):
@@ -595,7 +595,7 @@ def _doubts(answer: Answer, unseen: Held | None) -> Iterator[Line]:
 
 
 def obedience(answer: Answer) -> tuple[str, ...]:
-    """Returns the doubt on a recipe whose engine did not run its low layers low; empty where the graph settles it."""
+    """Returns the doubt on a recipe whose engine did not run its low layers low; empty if the graph settles it."""
     weak = answer.experiment.builder.typing == "weak"
     if not weak and not answer.restored.ran:
         return ()
@@ -617,9 +617,8 @@ def latencies_of(answer: Answer) -> Latencies | None:
 
 
 def _row(rule: Rule, answer: Answer, tried: CalibratorTried) -> CalibratorRow:
-    """The row of a calibrator. Full INT8 of the chosen one is measured on all inputs, and has one figure everywhere.
-
-    Its name is then that of the ranges in use, in which single tensors may have the scales of other calibrators.
+    """The row of a calibrator; the chosen one has the figures on all inputs, and the name of the ranges in use, which
+    may mix scales.
     """
     ranges = answer.experiment.ranges
     chosen = ranges.calibrator == tried.ranges.calibrator
@@ -660,7 +659,7 @@ def _held(rule: Rule, trial: Trial, given: GivenInputs, counting: tuple[int, ...
 
 
 def moves_of(answer: Answer) -> tuple[Move, ...]:
-    """Returns the tensors that a recipe gives the scale of another calibrator than that of its ranges."""
+    """Returns the tensors to which a recipe gives the scale of another calibrator than its ranges'."""
     ranges, tried = answer.experiment.ranges, [row.ranges for row in answer.tried]
     before = next((candidate.scales for candidate in tried if candidate.calibrator == ranges.calibrator), ranges.scales)
     return tuple(

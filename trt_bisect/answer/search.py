@@ -1,7 +1,4 @@
-"""The search of the answer: the ranges, and the set of layers that stay high.
-
-Every plan is the deployed one, measured on all inputs.
-"""
+"""The ranges, and the set of layers that stay high. Every plan is the deployed one, measured on all inputs."""
 
 from __future__ import annotations
 
@@ -38,29 +35,33 @@ from trt_bisect.support.text import duration
 Units = tuple[tuple[int, ...], ...]
 Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
 DEAR_RECIPE = 0.3
-"""A recipe that costs more is expensive: the layers that make most of its price are named."""
+"""For a recipe that costs more, the layers that make most of its price are named."""
 PROMISING = (Calibrator("entropy"), Calibrator("mse"), Calibrator("percentile", 99.99))
-"""The calibrators with which a recipe is searched, besides the first: one of them is cheapest as a rule."""
+"""The number of calibrators with which a recipe is searched after the first: one of them is usually cheapest."""
 CHEAP_RECIPE = 0.15
-"""A recipe that costs no more is not made cheaper by other scales for single tensors, nor by a changed network."""
+"""A recipe that costs no more is not made cheaper by other scales or a changed network."""
 FEW_LAYERS = 4
-"""A recipe of so few layers stands, whatever it costs: it names what is to blame, which can be mended at its cause."""
+"""A recipe of at most this many layers stands, whatever it costs: it names culprits that can be mended at their
+cause.
+"""
 _RETUNED = 64
 """Of many units only the most expensive ones get other scales."""
 _SWEEPS, _MOST_JUDGED = (2.0, 15.0), 16
-"""A search takes so many inferences for each layer and each input given, of which it judges on few if there are more
-than ``_MOST_JUDGED``: see "How long a search takes" in ``docs/benchmarks.md``."""
+"""The inferences that a search takes for each layer and each input given, of which it judges at most ``_MOST_JUDGED``:
+see "How long a search takes" in ``docs/benchmarks.md``.
+"""
 SAFETY = 0.95
-"""The share of the budget that the search aims at, so that the noise of kernels does not make its recipe miss."""
+"""The share of the budget that the search aims at, as a margin for the noise of kernels."""
 CLOSER, CLOSEST = 0.98, 0.8
-"""After a miss that no new input explains, the aim is lowered by the miss and by ``CLOSER``, to ``CLOSEST`` at least:
-a rounding that flips can make one loss many times as large, which says nothing about the others."""
+"""After a miss that no new input explains, the aim is lowered by the miss and by ``CLOSER``, to ``CLOSEST`` at least: a
+flipped rounding can multiply one loss, which says nothing about the others.
+"""
 _IN_USE = 0.2
-"""The share of the loss allowed that full INT8 leaves unused with the ranges in use where these come first."""
+"""The share of the loss allowed that full INT8 must leave unused for the ranges in use to come first."""
 _SHORT = 5.0
 """A search of fewer seconds is not forecast."""
 _DEAREST = 3
-"""The kernels that a report names as those that take longest."""
+"""The number of slowest kernels that a report names."""
 _TELLING, _MOSTLY = 0.05, 0.5
 """The shares of full INT8's time from which changes of type, and the starts of kernels, are a reason."""
 _SAME_SCALE = 1e-3
@@ -75,12 +76,11 @@ class CalibratorTried:
         loss: the largest loss of full INT8 on the inputs that were run; None if it cannot be run.
         inputs: the number of the inputs that were run.
         meets: full INT8 meets the budget on all inputs.
-        cost: the cost of the first recipe found with them, a share of INT8's speedup; None if it was not searched,
-            or given up because it would cost more than another.
+        cost: the cost of the first recipe found with them, a share of INT8's speedup; None if not searched, or given up
+            as more expensive than another.
         kept: the units of that recipe.
-        mean: its mean loss over the judged inputs, which decides between recipes that cost about the same.
-        confirmed: full INT8 passes in all settings, without a doubt, and on held-out inputs too; None if that was not
-            tested.
+        mean: its mean loss over the judged inputs, which decides between recipes of about the same cost.
+        confirmed: full INT8 passes in all settings, without a doubt, and on held-out inputs too; None if not tested.
     """
 
     ranges: Ranges
@@ -94,10 +94,10 @@ class CalibratorTried:
 
 
 def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, prices: TimePrices | None = None) -> Costs:
-    """Returns what each layer costs in each higher precision; ``--cost`` and ``--gpu`` say how its time is known.
+    """Returns the cost of each layer in each higher precision, by ``--cost`` and ``--gpu``.
 
     Args:
-        prices: by predicted time, on a GPU that is known.
+        prices: by predicted time, on a known GPU.
 
     Raises:
         BadInput: the engine does not time layers, or the file cannot be used.
@@ -125,10 +125,10 @@ def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, price
 
 
 def time_prices(options: RunOptions, experiment: Experiment, user: Experiment | None = None) -> TimePrices | None:
-    """Returns the prices by predicted time; None if no GPU was named and none of the table is in the machine.
+    """Returns the prices by predicted time; None if no GPU is named or recognised in the machine.
 
     Args:
-        user: has the user's network, where the other is a changed one: the speedup is that of the user's.
+        user: has the user's network, if the other is a changed one: its speedup counts.
 
     Raises:
         BadInput: a profile cannot be used.
@@ -144,10 +144,10 @@ def time_prices(options: RunOptions, experiment: Experiment, user: Experiment | 
 def answer_plans(
     setup: Setup, options: RunOptions, experiment: Experiment, inputs: AnswerInputs, user: AnswerPlans | None = None
 ) -> AnswerPlans:
-    """Returns what measures plans on the inputs of the answer, with the costs of the layers.
+    """Returns the plans on the inputs of the answer, with the costs of the layers.
 
     Args:
-        user: measures the user's network, where that of ``experiment`` is a changed one.
+        user: the plans of the user's network, if that of ``experiment`` is a changed one.
 
     Raises:
         BadInput: the costs of the layers cannot be known as the options ask.
@@ -165,7 +165,7 @@ def answer_plans(
 
 
 def predicted_times(options: RunOptions, experiment: Experiment, recipe: PrecisionPlan) -> PredictedTimes | None:
-    """Returns the predicted times of a recipe and of the plans beside it; None where no GPU is known."""
+    """Returns the predicted times of a recipe and the other plans; None where no GPU is known."""
     prices = time_prices(options, experiment)
     if prices is None:
         return None
@@ -195,7 +195,7 @@ def foreseen_times(options: RunOptions, experiment: Experiment) -> str:
 
 
 def make_space(plans: AnswerPlans) -> Space:
-    """Returns the plans to choose from, with their costs and the budget: each layer moves that the user did not fix."""
+    """Returns the plans to choose from, with costs and budget; layers that the user fixed do not move."""
     experiment, costs = plans.experiment, plans.costs
     network, high = experiment.network, experiment.whole.high
     units = tuple((k,) for k in network.movable)
@@ -214,14 +214,14 @@ def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:
 def choose_ranges(
     plans: AnswerPlans, space: Space, candidates: Sequence[Ranges], named: bool
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
-    """Chooses the ranges that the search begins with, and returns them with full INT8's result for each calibrator.
+    """Returns the ranges that the search begins with, and full INT8's result for each calibrator.
 
     Ranges with which full INT8 meets the budget on all inputs come first (see ``_passing``), then those with the
     smallest loss.
 
     Args:
         candidates: the ranges in use, and others.
-        named: true if the user named the ranges in use; then they stay.
+        named: true if the user named the ranges in use, which are then kept.
     """
     progress, low = plans.setup.progress, plans.experiment.network.low
     progress.stage(f"Full {low.title}{' with each calibrator' if low.needs_ranges else ''}", len(candidates))
@@ -245,7 +245,7 @@ def with_recipe(tried: CalibratorTried, plans: AnswerPlans, space: Space, kept: 
 
 
 def _passing(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> CalibratorTried | None:
-    """Returns the calibrator with which full INT8 passes: in all settings and without a doubt, if there is one."""
+    """Returns the calibrator with which full INT8 passes, preferably in all settings and without a doubt."""
     doubted, meeting = [], _meeting(plans, aim, tried)
     for row in meeting:
         holds, is_doubted = holds_in_all_settings(plans, plans.full, row.ranges)
@@ -269,7 +269,7 @@ def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTri
 
 
 def holds_in_all_settings(plans: AnswerPlans, plan: PrecisionPlan, ranges: Ranges) -> tuple[bool, bool]:
-    """Returns true if a plan meets the budget in all settings; and true if something speaks against that."""
+    """Returns true if a plan meets the budget in all settings; and true if a doubt remains."""
     experiment, rule = plans.with_ranges(ranges), plans.experiment.rule
     holds = check(plans, experiment, plan).meets(rule.budget)
     return holds, holds and bool(doubts(rule, plans.whole(plan, experiment)))
@@ -278,9 +278,8 @@ def holds_in_all_settings(plans: AnswerPlans, plan: PrecisionPlan, ranges: Range
 def _meeting(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -> list[CalibratorTried]:
     """Returns the calibrators with which full INT8 meets the budget on all inputs, the best first.
 
-    The ranges in use come first if full INT8 leaves a reserve with them, then those with the smallest loss. A figure
-    that jumps, such as top-1, is often the same for several calibrators and says nothing of a reserve: then
-    ``_finer`` decides between those with the smallest loss.
+    The ranges in use come first if full INT8 leaves a reserve with them, then those with the smallest loss. Equal
+    losses, as of figures that jump (top-1), are decided by ``_finer``.
     """
     jumps = plans.experiment.rule.metric.of_sums is None
     meeting = sorted((row for row in tried if row.meets), key=_loss)
@@ -292,10 +291,9 @@ def _meeting(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTried]) -
 
 
 def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
-    """Returns a finer figure of full INT8, lower for better: to compare ranges with the same loss.
+    """Returns a finer figure of full INT8, lower for better, to compare ranges with the same loss.
 
-    These are the task's disagreement at other thresholds (see ``NEARBY``), and for equal ones the noise to signal ratio
-    of the outputs that count, of the worst one on its worst input.
+    It is the task's disagreement at other thresholds (``NEARBY``), then the noise to signal ratio of the worst output.
     """
     trial = plans.whole(plans.full, plans.with_ranges(ranges))
     task, apart = plans.experiment.task, 0.0
@@ -305,7 +303,6 @@ def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
 
 
 def _say_how_long(plans: AnswerPlans, space: Space, seconds: float, inferences: int) -> None:
-    """Says the time that a long search will take, from that of the first inferences; nothing where a run goes on."""
     if space.has_many or plans.experiment.store.resumed:
         return
     counting, pace = len(plans.inputs.counting), seconds / max(inferences, 1)
@@ -336,8 +333,8 @@ def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
 def retuned(plans: AnswerPlans, recipe: Recipe, candidates: Sequence[Ranges]) -> tuple[Kept, Ranges]:
     """Lowers units of a recipe by giving their tensors the scales of another calibrator, which costs no speed.
 
-    Scales that only just suffice for the inputs at hand fail on others. So a scale is taken only where the mean loss
-    over the judged inputs does not grow, and nothing is changed for a recipe that is cheap as it is.
+    Scales that only just suffice for the inputs at hand fail on others: a scale is taken only if the mean loss over the
+    judged inputs does not grow, and cheap recipes stay.
 
     Args:
         candidates: the ranges whose scales are tried for single tensors.
@@ -374,7 +371,7 @@ def retuned(plans: AnswerPlans, recipe: Recipe, candidates: Sequence[Ranges]) ->
 def _other_scales(
     plans: AnswerPlans, layers: Sequence[int], ranges: Ranges, candidates: Sequence[Ranges]
 ) -> Iterator[Mapping[str, Ranges]]:
-    """The scales that other calibrators give to the activations that layers round, one calibrator after another."""
+    """The scales of other calibrators for the activations that layers round, one calibrator after another."""
     network = plans.experiment.network
     tensors = dict.fromkeys(
         rounding.tensor

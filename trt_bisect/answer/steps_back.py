@@ -1,4 +1,4 @@
-"""The last steps to a recipe: other sets are checked, more layers are kept high, and layers are taken back."""
+"""The last steps to a recipe: other sets are checked, more layers are kept high, and layers are put back."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.answer import OFF, OWN
 
 _GROUPS = 64
-"""A larger set of many units is first taken back in groups: so many, each of which may stay high as a whole."""
+"""The number of groups in which a larger set of many units is first put back; a group may stay high as a whole."""
 _STEPS = 256
-"""So many times one of many units is taken back alone."""
+"""In networks with many units: the most times that a unit is put back alone."""
 _ENGINE = 8
-"""Such a step counts as so many more if the plan's own engine is built."""
+"""A put-back that builds an engine counts as this many extra trials."""
 
 
 def with_more_high(
@@ -28,11 +28,9 @@ def with_more_high(
 ) -> Recipe:
     """Keeps more units high until the recipe holds in all settings: the cheapest first, twice as many each time.
 
-    Units whose losses alone in the low precision are known come first, those that lose most for their cost. All but one
-    are tried before all of them.
-
-    It is for a recipe that holds in the search and misses in another setting, where the search cannot tell why: a
-    figure that jumps, such as the number of detections, says nothing before it jumps.
+    Units whose losses alone are known come first, by loss for their cost; all but one are tried before all. It is for a
+    recipe that misses only in another setting, where the search cannot tell why: a figure that jumps, such as the
+    number of detections, says nothing before it jumps.
 
     Returns:
         The larger recipe; it misses too if a larger one would cost more than ``dearest``.
@@ -52,17 +50,15 @@ def with_more_high(
 def minimal(
     target: Target, recipe: Recipe, cheaper: Callable[[Recipe], None] = lambda _: None, *, switches: bool
 ) -> Recipe:
-    """Takes back each unit of a recipe, the dearest first; a unit that is not needed goes to the low precision.
+    """Puts back each unit of a recipe, the most expensive first; a unit that is not needed goes to the low precision.
 
-    It stays if the plan costs more without it, where a price is no sum over units. This is repeated until every unit is
-    needed beside the others. With many units, a large set is taken back in groups first, and the number of steps is
-    limited: as soon as those left only suffice to take back each unit once more, the set stays as it is. ``cheaper`` is
-    called with each smaller recipe.
+    A unit also stays if the plan costs more without it. This is repeated until every unit is needed. With many units, a
+    large set is put back in groups first, and the steps are limited: when those left only suffice to put back each unit
+    once more, the set stays. ``cheaper`` is called with each smaller recipe.
 
     Returns:
-        The recipe with ``taken_back`` and ``faster``. With many units some were not taken back: they stay high, and no
-        step back that was left showed that they must. The steps back that remain are run on all inputs given, as far as
-        the inferences left suffice.
+        The recipe with ``taken_back`` and ``faster``; the remaining steps are run on all inputs given as far as the
+        inferences left suffice. With many units some may be untested.
     """
     space, ranges = recipe.space, recipe.experiment.ranges
     steps = float(_STEPS) if space.has_many else math.inf
@@ -103,10 +99,9 @@ def minimal(
 def with_faster(target: Target, recipe: Recipe) -> Recipe:
     """Keeps more units high where that makes the plan cheaper: neighbours that share changes of type.
 
-    With the sum of prices there is no such unit.
-
     Returns:
-        The larger recipe; the recipe itself, which holds, if the larger one misses in some setting.
+        The larger recipe; the recipe itself, which holds, if the larger one misses in some setting, or the price is a
+        sum.
     """
     space, kept, before = recipe.space, recipe.kept, None
     while space.price_of is not None and kept != before:
@@ -121,10 +116,10 @@ def with_faster(target: Target, recipe: Recipe) -> Recipe:
 
 
 def _without_groups(target: Target, recipe: Recipe) -> Recipe:
-    """Returns a recipe that holds without groups of its units, those first that joined it last.
+    """Returns a recipe that holds without groups of its units, the last joined first.
 
-    This gives one set after another, each a part of the one before. Engines are built for the last one, and if that
-    misses, for the one before it, then two before that, and so on.
+    Each set is a part of the one before. Engines are built for the last set, and if that misses, for the one before it,
+    then two before that, and so on.
     """
 
     def measure(batch: Sequence[PrecisionPlan]) -> list[Loss]:

@@ -1,4 +1,4 @@
-"""The judge of plans in the search, and the check of a recipe: on its own engine, and in settings like its own."""
+"""The judge of plans in the search, and the check of a recipe: on its own engine, and in similar settings."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ class Checked:
     """A plan on all inputs.
 
     Attributes:
-        losses: the largest loss by setting; infinite if the plan cannot be run. After a setting in which it misses, no
-            other is measured.
+        losses: the largest loss by setting, up to the first setting in which it misses; infinite if it cannot be run.
         missed: the places of inputs on which it misses, the worst first.
     """
 
@@ -58,9 +57,9 @@ class PutBack:
 
     Attributes:
         loss: the largest loss on the inputs that it was run on; None if that plan cannot be run.
-        setting: the setting of the engine that it was measured in: ``NUDGED`` where only moved scales miss.
-        inputs: the number of the inputs that it was run on. With fewer than those that count, as a stopped or limited
-            search may leave it, it loses as much or more on all. None where an accuracy decides.
+        setting: the setting in which it was measured: ``NUDGED`` where only moved scales miss.
+        inputs: the number of the inputs that it was run on. With fewer than those that count (a stopped or limited
+            search), it loses at least as much on all. None where an accuracy decides.
     """
 
     loss: Loss
@@ -81,7 +80,7 @@ class Recipe:
         equals: other sets that cost the same, each of which holds too.
         taken_back: by unit of ``kept``, the recipe with that unit low as well.
         faster: the units of ``kept`` without which the plan meets the budget too, and costs more.
-        reserve: the share of the loss allowed that it leaves unused on the inputs given; 0 where it may use all.
+        reserve: the share of the loss allowed that it leaves unused on the inputs given; 0 if it may use all.
         cheapest: the cheapest recipe, where this one costs a little more to be likelier to hold on other inputs.
     """
 
@@ -125,10 +124,8 @@ class Recipe:
 def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
     """Measures a plan on all inputs: with optimisations off, with scales moved a little, and on its own engine.
 
-    To build that engine takes longer than the other settings: it comes last.
-
     Args:
-        own_engine: false leaves out the plan's own engine where one session runs all plans.
+        own_engine: false leaves out its own engine, the slowest setting, if one session runs all plans.
     """
     checked, rule, ranges, counting = Checked({}), experiment.rule, experiment.ranges, plans.inputs.counting
 
@@ -179,7 +176,7 @@ class Target(Protocol):
     budget: float
 
     def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
-        """Returns the losses of plans, to choose among them; unless ``to_the_end``, a miss ends the run of a plan."""
+        """Returns the losses of plans, to choose among them; unless ``to_the_end``, a plan's run ends with a miss."""
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
         """Measures a plan in the form in which it will be used; ``own_engine`` false may leave out its own engine."""
@@ -193,7 +190,7 @@ class Target(Protocol):
         """Returns the check of a plan in the settings in which it was measured on all inputs; None without any."""
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
-        """Returns the places of inputs not judged on which a plan is worse than on the judged ones, the worst first."""
+        """Returns the places of inputs not judged on which a plan is worse than on all judged ones, the worst first."""
 
     def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
         """Returns the figure of a plan that was measured to have a loss; None if it has none."""
@@ -217,7 +214,7 @@ class SimilarityTarget:
     def put_back(
         self, plan: PrecisionPlan, experiment: Experiment, setting: str, *, to_the_end: bool = True
     ) -> PutBack:
-        """Returns a plan that misses in a setting, on the inputs that it was run on."""
+        """See ``Target``; on the inputs that the plan was run on."""
         plans, ranges, counting = self._plans, experiment.ranges, self._plans.inputs.counting
         if setting == NUDGED:
             loss, _ = plans.nudged(plan, ranges, to_the_end=True)
@@ -232,14 +229,14 @@ class SimilarityTarget:
         return PutBack(None if failed else evaluator.loss(plan), setting, len(run))
 
     def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
-        """Returns the check of a plan in the settings in which it was measured on all inputs; None without any."""
+        """See ``Target``."""
         trial = self._plans.known(plan, experiment)
         if trial is None:
             return None
         return Checked({OWN if trial.builds else OFF: _or_infinite(experiment.rule.loss(trial))})
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
-        """Returns the places of inputs not judged on which a plan is worse than on the judged ones, the worst first."""
+        """See ``Target``."""
         losses, judged = self._plans.on_all(plan, ranges), self._plans.judged
         most = max((losses[input_index] for input_index in judged if input_index in losses), default=0.0)
         others = [input_index for input_index, loss in losses.items() if input_index not in judged and loss > most]
@@ -251,10 +248,10 @@ class SimilarityTarget:
 
 
 def with_rounded_followers(options: MeasuringOptions, experiment: Experiment, plan: PrecisionPlan) -> Builder | None:
-    """Returns a builder like that of an experiment whose layers that only follow round too.
+    """Returns a builder like that of an experiment, with unquantized layers rounding too.
 
-    None if a plan would not change by that: the run rounds them already, an engine decides itself, or the network has
-    no such tensor with a scale.
+    None if that changes no plan: the run rounds them already, an engine decides itself, or the network has no such
+    tensor with a scale.
     """
     build = options.build_options()
     if experiment.builder.engine != ONNXRUNTIME or build.followers_round:

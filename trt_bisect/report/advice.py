@@ -35,7 +35,7 @@ ROUNDING = "weight rounding"
 HIGH = {Precision.FP16: "FP16", Precision.FP32: "FP32"}
 QAT = "QAT"
 SPREAD_OUT = "no abnormal tensor"
-"""The cause of culprits whose tensors are all normal: many small roundings add up."""
+"""No single cause found: all tensors are normal, and small roundings add up."""
 
 _INT8_ONLY = "The network is for INT8 only: its FP32 output changes."
 _MOVES = {
@@ -43,7 +43,7 @@ _MOVES = {
     SMOOTHING: "Large channels are divided, and the weights that read them multiplied; FP32 does not change.",
     ROUNDING: f"Errors of weights cancel at the outputs. {_INT8_ONLY}",
 }
-"""The reasons for the moves that are advised only where they were measured to help."""
+"""The reasons for moves advised only where measured to help."""
 _WHY_QAT = "Training with INT8 rounding moves the weights to values that INT8 can express."
 _FP16_LARGEST = 65504.0
 _BITS = {Precision.INT8: "eight", Precision.FP8: "four"}
@@ -110,7 +110,7 @@ def cause_of(
     tried: Sequence[Tried],
     calibrator: str,
 ) -> Cause:
-    """Returns the culprits of one cause with their remedies; cause and evidence are an item of ``by_cause``."""
+    """Returns the culprits of one cause with their remedies; ``cause`` and ``evidence`` are an item of ``by_cause``."""
     culprits = tuple(facts.layer.name for facts in evidence)
 
     of_culprits = [attempt for attempt in tried if set(attempt.culprits) <= set(culprits)]
@@ -132,7 +132,7 @@ def cause_of(
 
 
 def _data_remedies(evidence: blame.Evidence, setting: Setting) -> Iterator[Remedy]:
-    """Yields what repairs the data, or Q/DQ pairs that the file should not have."""
+    """Yields repairs of the data, or of Q/DQ pairs that the file should not have."""
     if evidence.has(blame.NOT_NORMALISED):
         why = "The input is not scaled like the data that the network was trained on."
         yield Remedy("the network's own preprocessing", why)
@@ -145,7 +145,7 @@ def _data_remedies(evidence: blame.Evidence, setting: Setting) -> Iterator[Remed
 
 
 def _range_remedies(evidence: blame.Evidence, setting: Setting, tried: Tried | None) -> Iterator[Remedy]:
-    """Yields another calibrator, or other data, where a range is to blame or a calibrator that was tried helps."""
+    """Yields another calibrator, or other data, where a range is to blame or a measured calibrator helps."""
     saturated = evidence.has(blame.SATURATION, ACTIVATION)
     starved = evidence.has(blame.STARVED, ACTIVATION) or (evidence.has(blame.ONE_CHANNEL, ACTIVATION) and not saturated)
     clipped = saturated and not starved

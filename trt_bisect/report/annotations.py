@@ -1,7 +1,7 @@
 """Annotations of GitHub Actions: lines that its runner shows on the page of a job, and with a pull request.
 
-They are the workflow commands ``error``, ``warning`` and ``notice``, escaped as GitHub's actions/toolkit escapes them.
-GitHub shows at most 10 of each for a step.
+They are the workflow commands ``error``, ``warning`` and ``notice``, escaped as in GitHub's actions/toolkit. GitHub
+shows at most 10 of each for a step.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def of_check(report: CheckReport) -> list[str]:
 
 
 def _annotation(severity: str, title: str, texts: Sequence[str], end: str = "") -> str:
-    """Returns a workflow command with the first texts, the number of the others, and a last text, each in a line."""
+    """Returns a workflow command with the first texts, the number of the others, and a last text, a line each."""
     lines = [*texts[:_MOST]]
     if len(texts) > _MOST:
         lines.append(f"and {len(texts) - _MOST} more")

@@ -18,13 +18,13 @@ DECIDING = (OFF, OWN, NUDGED)
 ENGINE_PASSES, KERNEL, DIFFUSE = "engine passes", "wrong kernel", "engine loses more"
 SCALES_DIFFER, NOT_NEEDED, BASE_MISSES = "other scales", "not needed on the engine", "base misses"
 OTHER_CALIBRATOR = "another calibrator"
-"""The kinds of lines on what an engine contradicts in the emulation."""
+"""The kinds of lines on contradictions between an engine and the emulation."""
 PLAIN = "ONNX Runtime's INT8 kernels"
 FOLLOWERS = "followers in INT8"
-"""Settings that are reported, and do not decide: another arithmetic than TensorRT's; see ``model.layers``."""
+"""Settings that are reported and do not decide, because TensorRT computes otherwise; see ``model.layers``."""
 
 AS_CHEAP = 0.03
-"""Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
+"""Recipes whose costs differ by less count as equally cheap."""
 
 
 @dataclass(frozen=True)
@@ -32,21 +32,21 @@ class CalibratorRow:
     """One calibrator's full INT8, and the recipe that its ranges lead to.
 
     Attributes:
-        calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of ranges that were given; for the chosen
-            one the origin of the run's ranges, such as ``mse, 1 tensor by entropy``.
+        calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of given ranges; for the chosen one the
+            origin of the run's ranges, such as ``mse, 1 tensor by entropy``.
         similarity: the similarity of full INT8 on the worst of the inputs that were run, all of them for the chosen
             calibrator; None if it has no figure.
         inputs: the number of these: a calibrator that misses on the first input is not run on others.
         meets: full INT8 meets the threshold on all inputs.
-        cost: the cost of the first recipe found with them, a share of INT8's speedup; None if none was searched,
-            or if it was given up because another was cheaper.
+        cost: the cost of the first recipe found with them, a share of INT8's speedup; None if none was searched, or it
+            was given up as more expensive than another.
         high: the number of layers that this recipe keeps high.
         chosen: these are the run's ranges.
-        mean_loss: the mean loss of that recipe over the judged inputs: of recipes that cost about the same, that with
-            the smallest is chosen; None if none was searched.
-        by: the calibrator, for commands; None for ranges that were given.
+        mean_loss: the mean loss of that recipe over the judged inputs, which decides between recipes of about the same
+            cost; None if none was searched.
+        by: the calibrator, for commands; None for given ranges.
         confirmed: with these ranges full INT8 passes in all settings, without a doubt, and on the held-out inputs too;
-            None where that was not tested, as the run's own ranges make it pass, or another calibrator before this one.
+            None if not tested, because the run's own ranges or an earlier calibrator make it pass.
     """
 
     calibrator: str
@@ -88,7 +88,7 @@ class Held:
 
 @dataclass(frozen=True)
 class PlanFigures:
-    """A plan that is not the recipe.
+    """Another measured plan, for comparison with the recipe.
 
     Attributes:
         cost: a share of INT8's speedup over FP16.
@@ -107,8 +107,7 @@ class DearLayer:
 
     Attributes:
         cost: a share of INT8's speedup over FP16.
-        alone: the similarity on the worst input given with this layer low and every other layer high; None if there is
-            none.
+        alone: the similarity on the worst input given with this layer low and all others high; None without one.
     """
 
     name: str
@@ -118,7 +117,7 @@ class DearLayer:
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """The figures that NVIDIA engines gave for the plans that the emulation proposed.
+    """The figures of NVIDIA engines for the plans that the emulation proposed.
 
     Attributes:
         engine: ``tensorrt`` or ``tensorrt-rtx``.
@@ -126,9 +125,9 @@ class EngineFacts:
         base: the similarity of the network without INT8; None if it has no figure.
         int8_emulated: the similarity of full INT8 in the emulation.
         recipe_emulated: that of the recipe proposed by the emulation.
-        apart_int8: the loss of the engine's outputs in full INT8, judged by those of the emulation.
+        apart_int8: the loss of the engine's outputs in full INT8 against those of the emulation.
         apart_recipe: likewise with the recipe.
-        lines: what contradicts the emulation; the kinds are words above.
+        lines: the contradictions with the emulation, by kind.
     """
 
     engine: str
@@ -146,42 +145,41 @@ class AnswerFacts:
     """The answer of a run.
 
     Attributes:
-        judged: the number of inputs that the search judged each plan on.
+        judged: the number of inputs on which the search judged each plan.
         given: the recipe on all inputs given.
-        unseen: the recipe on inputs that neither calibration nor search saw; None without such inputs, or as long as
-            they are not measured.
+        unseen: the recipe on held-out inputs; None without any, or before they are measured.
         held_out: inputs were held out.
         cost: the cost of the recipe, a share of INT8's speedup over FP16.
         calibrators: a row for each calibrator that was tried.
         equals: other sets of layers that cost the same; each meets the threshold too.
-        settings: the recipe's worst figure on all inputs, by the setting of the engine that it was measured in;
-            ``followers in INT8`` is reported, and does not decide.
-        in_fp16: the recipe with its layers in FP16 instead of FP32; None where it was not measured.
-        in_fp32: the recipe in FP32 that came before that in FP16; None where it was not measured.
+        settings: the recipe's worst figure on all inputs, by the engine's setting; ``followers in INT8`` is reported,
+            and does not decide.
+        in_fp16: the recipe with its layers in FP16 instead of FP32; None if not measured.
+        in_fp32: the recipe in FP32 that came before that in FP16; None if not measured.
         around_fp16: the recipe, or full INT8 if it passes, with FP16 in place of all FP32, as ``--base fp16`` has it;
-            None where it was not measured.
-        changes: those of the recipe's network, by which it loses less in the low precision than the user's; empty
-            where the recipe is for the user's network.
-        changes_tried: by change that was tried, the mean loss with that change and those kept before it, on the inputs
-            that no change was made from, the geometric mean of full INT8 and of INT8 with the cheapest layers of
-            ``unchanged`` high, up to a tenth of its price; the first one, without a name, is the user's network.
-        unchanged: the cheapest recipe found for the user's network, where that of a changed one is cheaper; None
-            without changes, or if there is none.
-        dear: the one or two layers that make at least 80 % of the recipe's cost, the dearest first; empty if there are
-            none, or if the recipe costs at most 10 %.
-        ranked: the culprits, those first whose step back loses most.
-        weak: the last of these, the weak culprits: taken back, they miss the threshold by less than the noise, or miss
+            None if not measured.
+        changes: the changes of the recipe's network by which it loses less in the low precision; empty if the recipe is
+            for the user's network.
+        changes_tried: by change that was tried, the mean loss with it and those kept before it, on the inputs from
+            which no change was made: the geometric mean of full INT8 and of INT8 with the cheapest layers of
+            ``unchanged`` high, up to a tenth of its price. The first, without a name, is the user's network.
+        unchanged: the cheapest recipe for the user's network, if that of a changed one is cheaper; None without
+            changes, or if there is none.
+        dear: the one or two layers that make at least 80 % of the recipe's cost, the most expensive first; empty if
+            there are none, or if the recipe costs at most 10 %.
+        ranked: the culprits by decreasing loss when put back.
+        weak: the last of these, the weak culprits: put back, they miss the threshold by less than the noise, or miss
             only the margin.
-        doubts: what contradicts the recipe's similarity, or that of full INT8 if it passes; the kinds are words of
+        doubts: contradictions to the similarity of the recipe, or of full INT8 if it passes; kinds of
             ``analyzer.doubts``.
-        aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
-        margin: the share of the loss allowed that the recipe leaves unused on the inputs given; 0 where it may use all.
+        aim: the loss that the search aimed at; less than the budget if a recipe missed in another setting.
+        margin: the share of the loss allowed that the recipe leaves unused on the inputs given; 0 if it may use all.
         cheapest: the cheapest set of layers that holds, where the recipe costs a little more to be likelier to hold on
             other inputs; None otherwise.
-        not_done: what was not done because the run was stopped, a clause each; empty if it came to its end.
-        confidence: what the verdict rests on: inputs, arithmetic, noise, layers that only follow.
+        not_done: what a stopped run left out, a clause each; empty if it came to its end.
+        confidence: the grounds of the verdict: inputs, arithmetic, noise, unquantized layers.
         close: noise could reverse the verdict on the recipe.
-        on_engines: what engines said; None where the emulation decides.
+        on_engines: the figures of engines; None where the emulation decides.
     """
 
     judged: int
@@ -212,10 +210,10 @@ class AnswerFacts:
 
     @property
     def free_ranges(self) -> tuple[CalibratorRow, ...]:
-        """The calibrators that were confirmed to make full INT8 pass where that of the run does not.
+        """The calibrators confirmed to make full INT8 pass where the run's does not.
 
-        If full INT8 meets the threshold with the run's own ranges too, and yet a recipe is needed, it misses in another
-        setting: then so do the others, which were tried first.
+        None if full INT8 meets the threshold with the run's own ranges and misses in another setting: the others, tried
+        first, miss there too.
         """
         if any(row.chosen and row.meets for row in self.calibrators):
             return ()
@@ -240,8 +238,8 @@ class RecipeLayers:
         high: the layers left high.
         added: those of them that are no culprits.
         meets: the recipe meets the threshold.
-        untested: those that were not shown to be needed: steps back are limited in large networks and stopped runs.
-        faster: those that are not needed, and stay high as the plan is predicted to be slower without them.
+        untested: those that were not shown to be needed: large networks and stopped runs limit the steps back.
+        faster: those that are not needed, but without which the plan is predicted to be slower.
     """
 
     high: tuple[str, ...] = ()
@@ -253,14 +251,14 @@ class RecipeLayers:
 
 @dataclass(frozen=True)
 class Goal:
-    """The goal of the search for a recipe, beside the threshold.
+    """The goal of the search for a recipe, next to the threshold.
 
     Attributes:
-        most: the largest share of INT8's speedup over FP16 that the recipe may give up; None without ``--budget``. With
-            one, the recipe is the most accurate plan found within it.
+        most: the largest share of INT8's speedup over FP16 that the recipe, then the most accurate plan within it, may
+            give up; None without ``--budget``.
         drop: the loss of accuracy allowed, as it was given; empty where the similarity decides.
         costs: the source of the costs of layers: ``macs``, ``measured``, ``time on`` a GPU, or a file of times.
-        mixed: layers in high precision may be in FP16 where that is enough.
+        mixed: high layers may be in FP16 where that is enough.
     """
 
     most: float | None = None
@@ -276,8 +274,8 @@ class PredictedTimes:
     Attributes:
         gpu: the GPU.
         plans: for ``fp32``, ``fp16``, ``int8`` (all layers in the low precision) and ``recipe``.
-        dearest: the kernels of the recipe that take longest.
-        reformats: the kernels that only change a type or layout, which the recipe has and ``int8`` has not.
+        dearest: the slowest kernels of the recipe.
+        reformats: the kernels that only change a type or layout, in the recipe and not in ``int8``.
     """
 
     gpu: str
@@ -307,7 +305,7 @@ class Accuracies:
 
 
 ALL_HIGH, RECIPE, KNEE = "all high", "recipe", "knee"
-"""The names of points of the front, beside ``all INT8``."""
+"""The names of points of the front, with ``all INT8``."""
 
 
 @dataclass(frozen=True)
@@ -344,7 +342,7 @@ class FrontPoint:
 
 @dataclass(frozen=True)
 class Move:
-    """A tensor whose scale is of another calibrator than that of the other tensors; this costs no speed."""
+    """A tensor that has another calibrator's scale, which costs no speed."""
 
     tensor: Annotated[str, Column("Scale of another calibrator", "Tensor", rank=0)]
     calibrator: Annotated[str, Column("by", "Calibrator that gives the scale", rank=0)]

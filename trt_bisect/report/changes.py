@@ -1,8 +1,8 @@
-"""Changes between reports of one network: figures that moved by more than noise, and what else differs.
+"""Changes between reports of one network: figures that moved by more than noise, and other differences.
 
-An earlier version of the network was measured in several repeats. A figure has changed if it lies outside the range of
-the repeats by more than a margin: the width of that range or the tolerance, the larger of the two. Similarities are
-compared as losses, so that ``worse`` has the same meaning for every metric.
+An earlier version of the network was measured in several repeats. A figure has changed if it lies outside their range
+by more than the width of the range or the tolerance, the larger of the two. Similarities are compared as losses, so
+that ``worse`` means the same for every metric.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LABELS = {
     "culprits": "what the culprits are",
     **{name: name for name in ("model", "ranges", "engine", "typing", "driver")},
 }
-"""The parts of a run that are no options, and options with other names."""
+"""The parts of a run that are no options, and options that are called otherwise."""
 _REPORT = (
     *("engine", "typing", "strategy", "arithmetic", "metric", "threshold", "share", "precision", "versions"),
     *("fingerprint", "schema", "verdict", "low", "budget", "culprits", "similarity", "recipe", "bound", "made_of"),
@@ -59,12 +59,12 @@ _ROW = (
     *("index", "name", "op_type", "shape", "quantizable", "similarity", "drop", "culprit", "outcome", "asked", "ran"),
     "obeyed",
 )
-"""The fields that comparisons read, and those that no report and no layer is without."""
+"""The fields that comparisons read, and those that every report and layer has."""
 _DIGESTS = ("model", "ranges", "inputs", "metric code")
 _DIGITS = 8
 _ULPS = 1e-9
 _Moved = Callable[[str, str, tuple[float | None, ...], float | None], Iterator["Change"]]
-"""Yields the change of a value of the metric whose loss moved by more than noise, from its kind and its subject."""
+"""Yields the change of a metric's value whose loss moved by more than noise, from its kind and subject."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,10 @@ class Change:
     """One figure that changed.
 
     Attributes:
-        kind: the kind of the figure that changed.
+        kind: the kind of the figure.
         effect: ``worse``, ``better``, or ``told`` for a change that is neither.
         what: the subject. ``int8`` or ``recipe`` for the kinds ``similarity``, ``recipe``, ``target`` and
-            ``threshold``; a plan for ``latency``; ``network`` for ``part`` and ``bound``; the name of a layer for all
-            other kinds.
+            ``threshold``; a plan for ``latency``; ``network`` for ``part`` and ``bound``; a layer for all other kinds.
         before: the earlier values, one for each repeat. For ``target`` and ``threshold`` that figure itself.
         now: the later value.
     """
@@ -101,7 +100,7 @@ class Change:
     now: Any
 
     def fails(self, accepted: bool = False) -> bool:
-        """Returns true if this change fails a nightly run; where the user accepts all, only a missed target does."""
+        """Returns true if this change fails a nightly run; if the user accepts all, only a missed target does."""
         return self.kind == TARGET if accepted else self.effect == WORSE and self.kind in FAILING
 
     @property
@@ -133,8 +132,8 @@ class RunChanges:
         before, now: the folders' networks, as the reports name them.
         metric: the metric that judged both.
         changes: the changes of figures, culprits, recipe, latency and layers, larger than the tolerances.
-        differs: the parts of the runs that are not the same: network, data, engine, versions, options; None if one of
-            the reports is too old to tell.
+        differs: the parts of the runs that differ: network, data, engine, versions, options; None if a run was stopped
+            before they were known.
     """
 
     before: str
@@ -144,7 +143,7 @@ class RunChanges:
     differs: tuple[Difference, ...] | None
 
     def __str__(self) -> str:
-        """Returns a sentence for each change, the worse ones first, and what else is different."""
+        """Returns a sentence for each change, the worse ones first, and the other differences."""
         lines = [
             f"{'changed' if change.effect == NEUTRAL else change.effect}: {sentence(change, self.metric)}"
             for change in sorted(self.changes, key=lambda change: change.effect != WORSE)
@@ -165,7 +164,7 @@ def compared(before: Report, now: Report, direction: str) -> RunChanges:
 
 
 def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, direction: str) -> tuple[Change, ...]:
-    """Returns the changes from the repeats of an earlier run to a report that the same metric judged.
+    """Returns the changes from the repeats of an earlier run to a report judged by the same metric.
 
     Args:
         now: the later report, as ``compared_part`` returns it.
@@ -200,9 +199,9 @@ def missed_targets(now: Report, targets: Mapping[str, float], direction: str) ->
 
 
 def missed_thresholds(now: Report, direction: str) -> tuple[Change, ...]:
-    """Returns a change for full INT8 and for the recipe where it misses the threshold, of a network without baseline.
+    """Returns a change for full INT8 and for the recipe where it misses the threshold, without a baseline.
 
-    Only a miss of the recipe counts as worse: a recipe is needed because full INT8 misses.
+    Only the recipe's miss is worse: a recipe is needed because full INT8 misses.
     """
     missed = missed_targets(now, {INT8: now.threshold}, direction)
     full = [replace(change, kind=THRESHOLD, effect=NEUTRAL) for change in missed]
@@ -212,7 +211,7 @@ def missed_thresholds(now: Report, direction: str) -> tuple[Change, ...]:
 
 
 def compared_part(report: Report) -> Report:
-    """Returns a report with what comparisons read alone, as it would be read from a file."""
+    """Returns the part of a report that comparisons read, as it would be read from a file."""
     latency = report.latency and {
         plan: timed and replace(timed, layers=(), computed={}) for plan, timed in report.latency.items()
     }
@@ -247,9 +246,9 @@ def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
 
 
 def metric_of(report: Report, direction: str) -> Metric:
-    """Returns the metric that judged a report, which can judge its figures but not measure new ones.
+    """Returns the metric that judged a report; it can judge figures, but not measure new ones.
 
-    The direction, ``higher`` or ``lower``, is that of better values of a metric of the user's own.
+    ``direction``, ``higher`` or ``lower``, is that of better values of a user's own metric.
     """
     if report.metric in JUDGING:
         return JUDGING[report.metric]
@@ -273,7 +272,6 @@ def _effect(before: Sequence[float | None], now: float | None, floor: float) -> 
 
 
 def _overall(now: Report, runs: Sequence[Report], moved: _Moved) -> Iterator[Change]:
-    """Yields the changes of the part that is judged, of full INT8, of the recipe and of the layers it leaves high."""
     parts = tuple(dict.fromkeys(run.inputs.part for run in runs))
     if parts != (now.inputs.part,):
         yield Change(PART, WORSE if now.inputs.part else BETTER, "network", parts, now.inputs.part)
@@ -290,7 +288,7 @@ def _overall(now: Report, runs: Sequence[Report], moved: _Moved) -> Iterator[Cha
 
 
 def _bound(now: Report, runs: Sequence[Report]) -> Iterator[Change]:
-    """Yields the change of the bound on unseen inputs, if it is more than that of one more or one less miss."""
+    """Yields the change of the bound on similar inputs, if larger than that of one more or one less miss."""
     bounds = [run.bound for run in runs if run.bound is not None]
     if not bounds:
         return
@@ -352,7 +350,6 @@ def _layer(now: LayerRow, before: Sequence[LayerRow], moved: _Moved, floor: floa
 
 
 def _parts(report: Report) -> dict[str, Any]:
-    """Returns what a run was made of, without nesting, and the options that do not change an engine."""
     parts: dict[str, Any] = dict(report.made_of)
     versions, code = parts.pop("versions", None), parts.pop("metric", "")
     return {

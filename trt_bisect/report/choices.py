@@ -1,8 +1,8 @@
 """The plans that a user may ship, side by side: FP32, FP16, full INT8 and the recipe; and which of them to take.
 
-FP16 needs no scales and takes half of FP32's time. So INT8 is worth its loss only for what it is faster than FP16: a
-price is the share of that speedup which a plan gives up, and a recipe that keeps less than half of it does not pay
-where FP16 passes. Where times are known they decide too.
+FP16 needs no scales and takes half of FP32's time, so INT8 is worth its loss only for its speedup over FP16. A price is
+the share of that speedup which a plan gives up: a recipe that keeps less than half does not pay where FP16 passes.
+Known times decide too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FP32, FP16, INT8, RECIPE = "fp32", "fp16", "int8", "recipe"
 TOO_DEAR = 0.5
 """A recipe that gives up a larger share of the low precision's speedup does not pay."""
 LEAST_GAIN = 0.05
-"""A plan that saves a smaller share of FP16's time is not faster than FP16: engines of two builds differ as much."""
+"""A plan that saves a smaller share of FP16's time is not faster: engines of two builds differ as much."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,7 @@ class Choice:
     Attributes:
         plan: one of the words above.
         meets: it meets what is asked on all inputs given; None if that was not measured.
-        similarity: the similarity on the worst input; None if it has none, and for the FP32 that others are compared
-            with.
+        similarity: the similarity on the worst input; None if it has none, and for FP32, the reference.
         accuracy: the accuracy on the labelled data; None without labels.
         ms: the time of an inference in milliseconds, measured or predicted; None where it is not known.
         gives_up: the share of the low precision's speedup that the plan gives up; None for FP32.
@@ -50,7 +49,7 @@ def choice_of(plan: str, choices: Sequence[Choice]) -> Choice | None:
 
 
 def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, costs: str = "macs") -> str:
-    """Returns why FP16, which passes, is the plan to ship; empty if a plan in the low precision is worth more.
+    """Returns why FP16, which passes, is the plan to ship; empty if a low-precision plan is worth more.
 
     Args:
         costs: where prices come from, see ``Goal.costs``.
@@ -76,7 +75,7 @@ def timed_by(gpu: str) -> str:
 
 
 def kept_speed(gives_up: float, low: Precision = Precision.INT8) -> str:
-    """Returns the speed of a plan in words, a verb first, from the share of the speedup that it gives up.
+    """Returns a plan's speed in words, a verb first, from the share of the speedup that it gives up.
 
     >>> kept_speed(0.16)
     "keeps 84% of INT8's speedup over FP16"

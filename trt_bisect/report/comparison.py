@@ -34,13 +34,13 @@ _MOST_CHANNELS = 4096
 
 @dataclass(frozen=True)
 class MatchedLayer:
-    """A layer of two networks that are compared.
+    """A layer of two compared networks.
 
     Attributes:
         layer: its name in the first network; empty if it is only in the second one.
         other: its name in the second network; empty if it is only in the first one.
         other_op_type: its operator there.
-        by: the way it was found: by ``name``, ``output`` or ``structure``; empty if it is in one network only.
+        by: how it was found: by ``name``, ``output`` or ``structure``; empty if it is in one network only.
     """
 
     layer: Annotated[str, Column("Layer", "In the first network", NAME, rank=0, empty="(none)")]
@@ -57,17 +57,17 @@ class Comparison(Result):
     Attributes:
         model: the network's file; empty where two saved runs were compared without it.
         arithmetic: the arithmetic of the run in low precision: ``emulated`` or ``saved``, or ``as it runs``.
-        source: a description of where the samples come from.
+        source: the source of the samples.
         tensors: the tensors in execution order.
         weights: as a whole.
         advice: the findings, in execution order.
         channels: the channels of the weights, one a row.
         low: the low precision; ``int8`` in the names of columns stands for it.
         other: the file of the second network, if two were compared: ``fp32`` in the names of columns stands for the
-            first network, and ``int8`` for the second one.
+            first network, and ``int8`` for the second.
         matched: the layers of both networks.
         sort: the column by which screen and page sort tensors and weights, the worst first.
-        engine_tensors: the tensors that a real engine of the same precisions shows, beside the emulation.
+        engine_tensors: the tensors that a real engine of the same precisions shows, next to the emulation.
         threshold: the cosine below which the similarity of a tensor is called low.
     """
 
@@ -225,14 +225,12 @@ class ProfiledTensor:
     Attributes:
         quantized_dtype: the type that INT8 rounds it to for this layer; empty where it is not rounded.
         scale: the scale of that rounding, the largest of a per-channel scale; None where it is not rounded.
-        zero_point: the zero point of that rounding; None where it is not rounded, for FP8, and where the channels have
-            several.
+        zero_point: the zero point of that rounding; None where it is not rounded, for FP8, and where channels differ.
         shape: the shape on the first sample.
-        spread: the spread of the values, before the rounding; None where no data was given.
-        rounded: the spread of the values after the Q/DQ pair; None where it is not rounded, or no data was given.
+        spread: the spread of the values before the rounding; None without data.
+        rounded: the spread of the values after the Q/DQ pair; None where it is not rounded, or without data.
         rounding: the error of the pair; None where there is no ``rounded``, and for FP8.
-        histogram: the histogram of the finite values before and, as ``int8``, after the rounding; None where there are
-            none.
+        histogram: the histogram of the finite values before and, as ``int8``, after the rounding; None without any.
         map: the channels of a weight; None where there are none.
     """
 

@@ -1,7 +1,7 @@
 """``explanation.json``: the reasons why a network loses accuracy in low precision, and the remedies, as one tree.
 
-The tree holds text and figures alone. The files that stand beside it, calibration caches and networks, are
-``RemedyFile``. ``pictures.json`` is what FP32, full INT8 and the recipe find in the worst images.
+It holds text and figures alone; calibration caches and networks are ``RemedyFile``. ``pictures.json`` has the findings
+of FP32, full INT8 and the recipe in the worst images.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trt_bisect.recipe.files import write_network
 from trt_bisect.support.files import make_folder, write_whole
 
 EXPLANATION = "explanation.json"
-"""The file, the largest part of the page; its floats have ``DIGITS`` significant digits, more than anything prints."""
+"""The file; its floats have ``DIGITS`` significant digits, more than anything prints."""
 DIGITS = 7
 SCHEMA = 2
 
@@ -70,7 +70,7 @@ class Channels:
 
 @dataclass(frozen=True)
 class ExplainedTensor:
-    """A tensor or a weight in FP32 and in full INT8: as its layer makes it, a weight as it is rounded.
+    """A tensor or a weight in FP32 and in full INT8: a tensor before its rounding, a weight after it.
 
     Attributes:
         kind: ``input``, ``activation``, ``weight`` or ``bias``.
@@ -84,7 +84,7 @@ class ExplainedTensor:
             ``max_rel`` in ``compare.json``; None if nothing could be compared.
         fp32: the values in FP32.
         int8: the values in INT8.
-        clipped: the share of the values that are beyond the range; None where it is not rounded.
+        clipped: the share of the values beyond the range; None where it is not rounded.
         histogram: the histogram of the values that the INT8 layers read; None where no value is finite.
         channels: the channels of a weight.
         map: the counts of a weight's channels in FP32.
@@ -161,22 +161,22 @@ class ExplainedLayer:
 
 @dataclass(frozen=True)
 class Tried:
-    """A remedy that was measured with everything in INT8 but the layers that it leaves high.
+    """A remedy that was measured with all layers in INT8 except those that it leaves high.
 
-    One that meets the threshold on all inputs given was measured on the held-out inputs too, except ``own``.
+    If it meets the threshold on all inputs given, it was measured on the held-out inputs too, except ``own``.
 
     Attributes:
         culprits: the layers that it is for; empty for the whole network.
         remedy: its name.
-        what: a description of what was done, without the words that it is for the whole network.
+        what: the remedy in words, without "for the whole network".
         similarity: the metric on the worst output of the worst input; None where it could not be measured.
         loss: the loss of that similarity; None where it could not be measured.
         meets: true if the loss is within the threshold.
-        calibrator: the one that was tried; None for another remedy.
+        calibrator: the calibrator that was tried; None for another remedy.
         high: the number of layers that it leaves high.
         layers: the names of these.
         cost: the cost of these, a share of INT8's speedup over FP16.
-        confirmed: it holds in all settings of the engine, and nothing speaks against it; None where that was not asked.
+        confirmed: it holds in all settings of the engine without a doubt; None if not tested.
         own: it is the run's own recipe.
         cache: the path, in the run folder, of a calibration cache: with ranges that meet the threshold and that no
             calibrator gives, or of ``network``; empty without one.
@@ -206,9 +206,9 @@ class Tried:
 
     @property
     def rank(self) -> tuple[bool, bool, float, bool, bool, float]:
-        """The key that sorts remedies, the best first: the cheapest that is offered.
+        """The sort key of remedies: the cheapest that is offered first.
 
-        Of equally cheap ones, those for the whole network come first, which are one command; of these the confirmed
+        Of equally cheap remedies, those for the whole network come first, which are one command; of these the confirmed
         ones, in whose order ``run`` chooses a calibrator; then those that lose least.
         """
         loss = math.inf if self.loss is None else self.loss
@@ -247,11 +247,10 @@ class CulpritAdvice:
     Attributes:
         culprit: its name.
         evidence: a paragraph.
-        reasons: the reasons that the advisor and the structure check give, the strongest first; may be empty.
-        blame: ``weight``, ``activation``, ``both``, or None where that is not known.
-        remedies: those measured to meet the threshold at the recipe's cost or less first; then those that were not
-            measured, and the recipe itself; then those measured to be dearer, last those measured to miss the
-            threshold; in each, the cheapest first.
+        reasons: the reasons of the advisor and the structure check, the strongest first; may be empty.
+        blame: ``weight``, ``activation``, ``both``, or None if not known.
+        remedies: those measured to meet the threshold at the recipe's cost or less; then unmeasured ones and the recipe
+            itself; then those measured to be more expensive; last those measured to miss. In each, the cheapest first.
     """
 
     culprit: str
@@ -263,7 +262,7 @@ class CulpritAdvice:
 
 @dataclass(frozen=True)
 class Cause:
-    """The culprits of one cause, and what to do about it.
+    """The culprits of one cause, and the remedies for it.
 
     Attributes:
         cause: the most important reason of each of them, or ``no abnormal tensor``.
@@ -291,7 +290,7 @@ class Explanation:
         findings: the advisor's, in execution order.
         advice: the advice on each culprit, in the report's order.
         tried: the remedies that were measured, for culprits or for the whole network.
-        causes: the culprits grouped by cause, with what was measured against each; the largest group first.
+        causes: the culprits grouped by cause, the largest group first.
     """
 
     samples: int
@@ -339,7 +338,7 @@ class Mark:
         kind: ``kept``, ``lost`` or ``invented``, against FP32; empty in FP32's own picture.
         text: the class and the score.
         outline: the corners of its box, x and y in pixels of the input.
-        points: its keypoints that are seen, likewise.
+        points: its visible keypoints, likewise.
     """
 
     kind: str

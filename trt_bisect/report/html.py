@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ASSETS = Path(__file__).parent / "assets"
 _LAST = "plotly.js"
-"""The script that runs last: the text of the page appears before Plotly is loaded."""
+"""The script that runs last: text appears before Plotly is loaded."""
 WORKER = "layout.js"
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#0a5cb8"/>'
@@ -45,7 +45,7 @@ def render_tables(page: TablePage) -> str:
 
 
 def rendered(template: str, script: str, data: PageData | TablePage, live: str = "", **texts: Any) -> str:
-    """Returns a page as HTML, from a template, a bundled script and the data that this reads."""
+    """Returns a page as HTML, from a template, a bundled script and its data."""
     scripts = (_script(script), _script(_LAST))
     return (
         environment()
@@ -77,26 +77,25 @@ def asset(name: str) -> str:
 
 @cache
 def _script(name: str) -> tuple[Markup, str]:
-    """Returns a script and its SHA-256 in base64."""
     text = asset(name)
     return Markup(text), base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 @cache
 def icon() -> str:
-    """Returns the page's icon as an address that holds it: a falling curve and its culprit."""
+    """Returns the page's icon, a falling curve and its culprit, as a data address."""
     return f"data:image/svg+xml,{quote(_ICON)}"
 
 
 @cache
 def environment(package: str = "trt_bisect.report") -> Environment:
-    """Returns the Jinja2 environment of a package's templates; it escapes all text that is not marked as safe."""
+    """Returns the Jinja2 environment of a package's templates, which escapes text unless marked as safe."""
     loader = PackageLoader(package)
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def _policy(digests: list[str], live: str) -> str:
-    """Returns a content security policy that allows the scripts with these digests only, and no other host."""
+    """Returns a content security policy that allows only the scripts with these digests, and no other host."""
     hashes, connect = " ".join(f"'sha256-{digest}'" for digest in digests), "connect-src 'self'; " if live else ""
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; worker-src blob:; "

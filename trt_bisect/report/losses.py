@@ -24,7 +24,7 @@ WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": P
 """The rounded parts of a layer, and the precision of each."""
 LAYERS = "sensitivity.csv"
 OWN = ("loss", "gain", "worth", "macs")
-"""The figures that rows can be sorted by, beside the metrics."""
+"""The figures by which rows can be sorted, next to the metrics."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class SensitiveOp:
 
     Attributes:
         op_name: the layer.
-        sensitive_type: ``both``, ``weight`` or ``activation``: the part that is rounded, while all else is high.
+        sensitive_type: the part that is rounded, while all else is high: ``both``, ``weight`` or ``activation``.
         loss: the loss by the metric of the run; None where it could not be measured.
         share: its fraction of the network's multiply-adds.
         metrics: by name, each metric on the worst final output.
@@ -79,10 +79,10 @@ class Sensitivity(Result):
     def sorted_by(
         self, figure: str = "loss", *, descending: bool | None = None, way: str | None = None
     ) -> tuple[SensitiveOp, ...]:
-        """Returns the rows sorted by ``loss``, ``gain``, ``worth``, ``macs`` or a metric, rows without it last.
+        """Returns the rows sorted by a figure, rows without it last.
 
         Args:
-            figure: one of these.
+            figure: ``loss``, ``gain``, ``worth``, ``macs`` or a metric.
             descending: the largest first; None for the most sensitive first.
             way: only the rows of this rounded part: ``both``, ``weight`` or ``activation``.
 
@@ -176,7 +176,7 @@ class WorstReport(Result):
         order: the order of the metric's values from the worst to the best: ``ascending`` or ``descending``.
         threshold: the worst value that is still good; None where the metric has none.
         allowed: the loss that the threshold allows.
-        high: the layers that were left in high precision.
+        high: the layers that were left high.
         source: the data set.
         values: the metric on each sample; None where the low precision gave no finite output.
         losses: the losses of these values; None for infinite.
@@ -189,7 +189,7 @@ class WorstReport(Result):
         verdict: a sentence that says if the inputs or the network cause the loss.
         low: the low precision.
         other: the file of the second network, if two were compared; empty else.
-        inputs: the worst samples, worst first; no part of the JSON file.
+        inputs: the worst samples, worst first; not in the JSON file.
     """
 
     COMMAND = "worst"
@@ -266,7 +266,7 @@ class WorstReport(Result):
     def quantiles(self) -> Mapping[str, str]:
         """The best value, the median, the percentiles and the worst value as text, by title.
 
-        A percentile is the value that so many per cent of the inputs reach or exceed in quality.
+        A percentile is the value that this percentage of the inputs reaches or exceeds in quality.
         """
         spread = self.distribution
         values = {"best": spread.best, "median": spread.median}

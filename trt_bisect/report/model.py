@@ -1,6 +1,6 @@
-"""The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is; and what draws it.
+"""The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is; and its views.
 
-Its methods import the renderers, which take a report and know it as a type only. The parts are in ``report.parts``.
+Its methods import the renderers, which know a report as a type only. The parts are in ``report.parts``.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attached:
-    """The facts of a run beyond its report, no fields of it; a report that was read from a file has none of them."""
+    """The facts of a run that are no fields of its report; a report read from a file has none."""
 
     files: RecipeFiles | None = None
     graph: Graph | None = None
@@ -94,7 +94,7 @@ class Report(Shown):
         state: ``running``, ``interrupted`` or ``finished``: a run under way writes what it knows so far.
         verdict: the verdict on full INT8: a word of ``report.parts``.
         lines: the verdict in lines.
-        low: the low precision in question; ``int8`` in the names of plans and columns stands for it.
+        low: the low precision; ``int8`` in the names of plans and columns stands for it.
         precision: the high precision.
         budget: the loss that the threshold allows.
         layers: in execution order.
@@ -103,12 +103,11 @@ class Report(Shown):
         outputs: by output, every metric on the input where it is worst.
         by_input: the figures of each input, if several were judged.
         refused: the reasons why TensorRT cannot build the network; empty where an NVIDIA engine was built.
-        answer: the recipe on given and unseen inputs, the calibrators; None before the recipe is
-            found.
-        bound: the bound on unseen inputs that miss with the recipe; None without held-out inputs.
+        answer: the recipe on given and held-out inputs, the calibrators; None before the recipe is found.
+        bound: the bound on similar inputs that miss with the recipe; None without held-out inputs.
         accuracy: the accuracy on labelled data; None without labels or an accuracy function.
-        goal: what the recipe was searched for, beside the threshold.
-        moves: the tensors whose scales are of another calibrator than that of the other tensors.
+        goal: the goal of the recipe, next to the threshold.
+        moves: the tensors that have another calibrator's scale.
         front: the plans that no measured plan beats in both cost and figure, and those with a name; empty without
             ``--front``.
         choices: the plans that a user may ship, side by side; empty as long as nothing was measured.
@@ -116,9 +115,9 @@ class Report(Shown):
             without a GPU.
         predicted: the predicted times of the same plans; None where no GPU is known.
         overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
-        base_high: the layers that the base cannot hold, where full INT8 with them in FP32 was measured to meet the
-            threshold; empty where that is not so, and for a base that misses nothing by itself.
-        next: the step to go on with; None without one.
+        base_high: the layers that the base cannot hold, if full INT8 was measured to meet the threshold with them in
+            FP32; else empty.
+        next: the next step; None without one.
         stopped: ``interrupted``, ``time limit`` or ``no room`` for a run that was stopped before its end; the same
             command goes on. Its verdict is ``not measured`` if full INT8 was not measured on all inputs until then.
         plans: the number of plans measured.
@@ -127,9 +126,9 @@ class Report(Shown):
         command: the command line; empty for a run from Python.
         started: the time of the start, in seconds since the epoch.
         network: the digest of the network as it was read.
-        accept: a pass that is doubted counts as a pass.
-        made_of: the content that the fingerprint is made of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
-            ``typing``, ``versions`` and the options that change an engine.
+        accept: a doubted pass counts as a pass.
+        made_of: the content of the fingerprint, by part: ``model``, ``ranges``, ``inputs``, ``engine``, ``typing``,
+            ``versions`` and the options that change an engine.
     """
 
     attached = Attached()
@@ -186,7 +185,7 @@ class Report(Shown):
     made_of: Mapping[str, Part] = field(default_factory=dict)
 
     def changed(self, **fields: Any) -> Report:
-        """Returns this result with other values of some fields, among them those of ``attached``."""
+        """Returns this result with other values of some fields, ``attached`` included."""
         extras = {name: fields.pop(name) for name in Attached.__dataclass_fields__ if name in fields}
         result = replace(self, **fields)
         object.__setattr__(result, "attached", replace(self.attached, **extras))
@@ -248,12 +247,12 @@ class Report(Shown):
 
     @property
     def put_back_title(self) -> str:
-        """The title of what the recipe measures with a culprit put back: culprits are those of the user's network."""
+        """The title of the figures with a culprit put back."""
         changes = self.answer.changes if self.answer is not None else ""
         return f"If put back in {self.low.upper()}{' without changes' if changes else ''}"
 
     def put_back_text(self, row: LayerRow) -> str:
-        """Returns what the recipe measures with a layer put back; ``or worse`` where not all inputs were run."""
+        """Returns the recipe's figure with a layer put back; ``or worse`` if not all inputs were run."""
         given = None if self.answer is None else self.answer.given
         part = given is not None and row.taken_back_on is not None and row.taken_back_on < given.inputs
         moved = f" with {NUDGED}" if row.taken_back_in == NUDGED else ""
@@ -273,7 +272,7 @@ class Report(Shown):
 
     @property
     def ranked_culprits(self) -> tuple[tuple[LayerRow, ...], tuple[LayerRow, ...]]:
-        """The rows of the culprits but for the weak ones, and those of the weak ones; see ``AnswerFacts.ranked``."""
+        """The rows of the culprits, weak ones apart; see ``AnswerFacts.ranked``."""
         ranked, weak = (self.answer.ranked, set(self.answer.weak)) if self.answer is not None else ((), set())
         places = {name: rank for rank, name in enumerate(ranked)}
         rows = sorted((row for row in self.layers if row.culprit), key=lambda row: places.get(row.name, 0))
@@ -295,7 +294,7 @@ class Report(Shown):
 
     @property
     def has_recipe(self) -> bool:
-        """True if the recipe is not full INT8 of the user's network: it leaves layers high, or changes the network."""
+        """True if the recipe leaves layers high or changes the network: it is not full INT8 of the user's network."""
         return bool(self.recipe.high or (self.answer and self.answer.changes))
 
     @property
@@ -311,7 +310,7 @@ class Report(Shown):
         return timed.mean_ms if timed else None
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
-        """Returns the milliseconds of the engine layers with a layer, as fused layers share one; None if not known."""
+        """Returns the milliseconds of the engine layer that a layer is fused into; None if not known."""
         timed = (self.latency or {}).get(plan)
         parts = [part.milliseconds for part in (timed.layers if timed else ()) if layer in part.layers]
         return sum(parts) if parts else None
@@ -341,16 +340,15 @@ class Report(Shown):
         return loaded(cls, file_in(folder, REPORT), SCHEMA, "run")
 
     def save(self, folder: str | Path, *, recipe: bool = True) -> Path:
-        """Writes ``report.json``, ``layers.csv`` and ``report.html`` into a folder, which is made if it is missing.
+        """Writes ``report.json``, ``layers.csv``, ``report.html`` and a measured front, ``front.csv``, into a folder.
 
-        A measured front is written as ``front.csv``.
         A report that is not read from a file writes the recipe, ``network.json`` and ``explanation.json`` too.
 
         Args:
             recipe: false if the folder has the recipe's files already.
 
         Returns:
-            The folder.
+            The folder, which is made if it is missing.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -425,7 +423,7 @@ class Report(Shown):
 
     @property
     def overview(self) -> Overview:
-        """The verdict, the next step, and the culprits with what the network measures if each is put back."""
+        """The verdict, the next step, and the culprits with the figure if each is put back."""
         from trt_bisect.report.screen.run import next_lines, verdict_first
         from trt_bisect.report.summary import headline
 
@@ -493,8 +491,8 @@ def load(path: str | Path, file: str | None = None) -> Report | Result:
 
     Args:
         path: the folder that was the ``output`` of the command, or the JSON file in it.
-        file: the JSON file in the folder, by which type checkers and editors know the result: ``report.json``,
-            ``sensitivity.json`` and so on. None for the first of these that is there.
+        file: the JSON file in the folder, which tells type checkers the result: ``report.json``, ``sensitivity.json``
+            and so on. None for the first of these that is there.
 
     Raises:
         BadInput: there is no result, or one that this version cannot read.

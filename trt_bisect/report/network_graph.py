@@ -1,4 +1,4 @@
-"""The network's graph as the page draws it, and the network with a run's findings on its nodes, for Netron."""
+"""The network's graph for the page, and the network with a run's findings on its nodes, for Netron."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GraphTensor:
 
 @dataclass(frozen=True)
 class Graph:
-    """The network's layers and tensors, as ``network.json`` has them and the page draws them.
+    """The network's layers and tensors, for ``network.json`` and the page.
 
     Attributes:
         layers: the layers in execution order.
@@ -122,12 +122,11 @@ _DIGITS = 6
 
 
 def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph) -> onnx.ModelProto:
-    """Returns a copy of a network with metadata on its nodes; nothing that is computed changes.
+    """Returns a copy of a network, whose nodes have the layers' names, with metadata on them.
 
-    Every node that is a layer gets the keys ``trt-bisect.`` and ``precision`` (in the recipe), ``similarity``, ``drop``
-    and ``gain`` (where measured), ``culprit`` and ``suspect`` (where it is one), ``why_not`` (where it cannot be INT8)
-    and ``scales`` (of the tensors that it reads and makes). The same stands in its ``doc_string``, which older viewers
-    show. The nodes of ``model`` have the names of the layers.
+    Each layer's node gets the keys ``trt-bisect.`` and ``precision`` (in the recipe), ``similarity``, ``drop`` and
+    ``gain`` (where measured), ``culprit`` and ``suspect``, ``why_not`` (where it cannot be INT8) and ``scales`` (of the
+    tensors that it reads and makes). Older viewers show the same in its ``doc_string``.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

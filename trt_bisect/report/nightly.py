@@ -1,8 +1,7 @@
-"""The result of ``regress``: its files, and the same in words, as Markdown and as JUnit XML.
+"""The result of ``regress``: its files, in words, as Markdown and as JUnit XML.
 
-JUnit XML has the form that Jenkins' schema ``junit-10.xsd`` allows and GitLab reads. Each network is a suite. It has
-the same few cases every time, and one more for each layer that fails, so that the file of a network with thousands of
-layers stays small.
+JUnit XML has the form that Jenkins' schema ``junit-10.xsd`` allows and GitLab reads. Each network is a suite of the
+same few cases, and one more for each layer that fails, so that large networks have small files.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ class Baseline:
     Attributes:
         name: the network's in the suite.
         repeats: the number of runs.
-        measured: the nightly run in which they were measured; empty where that is not known.
-        runs: their reports, equal ones once, with what comparisons read; see ``compared_part``. What they are made of
-            is always the last good night's.
+        measured: the nightly run in which they were measured; empty if not known.
+        runs: their reports, equal ones once, with what comparisons read (``compared_part``). ``made_of`` is always the
+            last good night's.
         kind: the same in every baseline.
         schema: the schema of the reports.
     """
@@ -70,13 +69,13 @@ class NetworkResult:
         name: the name in the suite.
         run: the run folder, relative to the nightly folder.
         status: ``passed``, ``failed``, or ``error`` where nothing could be measured.
-        seconds: the time measuring it took, repeats included.
+        seconds: the time of measuring it, repeats included.
         tonight: the report, without the layers, which are in the run folder; None where nothing could be measured.
         baseline: the runs that it was compared with, without the layers; None for a new network.
         failures: the changes that fail the night: those that a repeat confirmed, and missed targets.
         changes: the other changes that a repeat confirmed.
         noise: changes that the repeat did not confirm.
-        differs: the parts that differ between the two runs; None where they are not known.
+        differs: the parts that differ between the two runs; None if not known.
         accepted: the changes are accepted, so that only a missed target fails.
         targets: the targets of ``int8`` and ``recipe``.
         message: the reason why nothing could be measured.
@@ -98,7 +97,7 @@ class NetworkResult:
 
     @property
     def becomes_baseline(self) -> bool:
-        """True if later nightly runs can be compared with this one: it passed, or was measured and accepted."""
+        """True if later nights can be compared with this one: it passed, or was measured and accepted."""
         return self.status == PASSED or (self.accepted and self.status == FAILED)
 
 
@@ -111,8 +110,8 @@ class Regression:
         folder: the folder of this nightly run.
         number: the number of the nightly run in its folder.
         began: the time of its start in UTC, ISO 8601.
-        baseline: a description of the baseline; empty without one.
-        accepted: this run became the baseline, by ``--update-baseline`` or as the first one in which a network passed.
+        baseline: the baseline in words; empty without one.
+        accepted: this run became the baseline, by ``--update-baseline`` or as the first in which a network passed.
         status: ``failed`` if a network failed, else ``error`` if one could not be measured, else ``passed``.
         exit_code: 0: passed. 1: worse than the baseline, or a target missed. 3: a network not measured, and none worse.
         networks: the networks in the suite's order.
@@ -186,7 +185,7 @@ def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseli
 
 
 def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
-    """Writes baselines by the stems of their files, and removes the baselines of other networks from the folder.
+    """Writes baselines by the stems of their files, and removes other networks' baselines from the folder.
 
     Raises BadInput if it cannot be written, or holds JSON that is no baseline.
     """
@@ -202,7 +201,7 @@ def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
 
 
 def _changed(record: Any) -> dict[str, Any]:
-    """Returns the fields of a dataclass that are not as its class has them by default, and those of its layers."""
+    """Returns the fields of a dataclass that differ from their defaults, and those of its layers."""
     changed = {
         declared.name: value
         for declared in fields(record)
@@ -222,7 +221,7 @@ _MOST_NAMES = 4
 
 
 def sentences(result: NetworkResult) -> list[str]:
-    """Returns the changes of a network, the failures first; of layers with changed figures a few and a count."""
+    """Returns the changes of a network, the failures first; of changed layers a few and a count."""
     report = result.tonight
     if report is None:
         return [result.message]
@@ -256,7 +255,7 @@ def sentences(result: NetworkResult) -> list[str]:
 
 
 def print_regression(regression: Regression, console: Console) -> None:
-    """Prints a nightly run: a line for each network, and its changes under it. Names are never read as markup."""
+    """Prints a line for each network, and its changes under it. Names are never read as markup."""
     for result in regression.networks:
         report, figures = result.tonight, ""
         if report is not None:
@@ -363,8 +362,8 @@ def junit_xml(regression: Regression) -> bytes:
 def unfinished(folder: Path) -> Iterator[None]:
     """Replaces the files of the last nightly run by a JUnit file that says "running", until a result is saved.
 
-    It has an error, so that no CI service takes a night that was stopped for one that passed. An error that ends the
-    night replaces it.
+    The file has an error, so that no CI service takes a stopped night for a passed one; an error that ends the night
+    replaces it.
     """
     for name in FILES:
         (folder / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The page of a run: its data, and the Jinja2 template that holds them, the scripts and the styles in one file."""
+"""The page of a run: its data, and the Jinja2 template that puts them into one file with scripts and styles."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class PageData:
     Attributes:
         report: the report of a finished run, or of one under way.
         headline: the verdict in a sentence.
-        fragile: the reasons why the verdict on the recipe could be another one, a clause each.
+        fragile: the reasons why the verdict on the recipe could change, a clause each.
         status: ``finished``, ``running`` or ``interrupted``.
         tones: the CSS classes of the verdicts: of the run, on ``int8`` and on ``recipe``.
         progress: the progress of a running run, ``stage``, ``done``, ``total``, ``seconds`` and ``left``.
         recipe: the value of ``recipe_texts``.
         commands: by file of the recipe, the command that uses it.
-        columns: the columns of the table of layers that their class describes.
+        columns: the described columns of the table of layers.
     """
 
     report: Report
@@ -71,9 +71,9 @@ def page_data(
     folder: str = "",
     pictures: Pictures | None = None,
 ) -> PageData:
-    """Returns the data of a page; ``folder`` is the run folder, as the commands on the recipe's files name it.
+    """Returns the data of a page; ``folder`` is the run folder as commands name it.
 
-    A graph or an explanation of another network is left out: an earlier run may have left it in the folder.
+    A graph or explanation of another network, which an earlier run left in the folder, is left out.
     """
     names = [row.name for row in report.layers]
     return PageData(
@@ -97,7 +97,7 @@ def page_data(
 
 
 def _commands(recipe: Mapping[str, Any], folder: str, low: str) -> dict[str, str]:
-    """Returns by file of the recipe the complete command that uses it; none where the plan does not tell its build."""
+    """Returns by file of the recipe the complete command that uses it; none if the plan does not tell its build."""
     try:
         plan = json.loads(recipe.get(PLAN, ""))
     except (TypeError, ValueError, RecursionError):
@@ -128,7 +128,7 @@ PAGE = "report.html"
 
 
 def render_page(data: PageData, live: str = "") -> str:
-    """Returns the page of a run as HTML; ``live`` is the relative address of newer data, empty if there is none."""
+    """Returns the page of a run as HTML; ``live`` is the relative address of newer data, or empty."""
     report = data.report
     return rendered(
         "page.html.j2",

@@ -1,8 +1,8 @@
 """The parts of a report: the words of verdicts and outcomes, and the rows of its layers.
 
-A field is described here, in ``report.answer`` or at ``report.model.Report``, and nowhere else: msgspec writes, reads
-and checks it by its type (``support.codec``), and the documentation of the file is made of the docstrings. A float that
-is not finite or not known is None.
+A field is described once: here, in ``report.answer`` or in ``report.model.Report``. msgspec writes, reads and checks it
+by its type (``support.codec``), and the file's documentation is made of the docstrings. A float that is not finite or
+not known is None.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COLOURS = {PASSES: "green", WITH_DOUBTS: "darkgoldenrod", FAILS: "crimson", UNME
 
 
 def spoken(verdict: str) -> str:
-    """Returns a verdict as people read it; the word itself stands in files."""
+    """Returns a verdict as people read it; files have the word itself."""
     return "passes, but doubtful" if verdict == WITH_DOUBTS else verdict
 
 
@@ -53,7 +53,7 @@ UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
 Value = TypeVar("Value")
 Shape = tuple[int | str | None, ...]
 Part = str | int | float | bool | tuple[str, ...] | Mapping[str, str | int | float | bool | None] | None
-"""A part of what a fingerprint is made of."""
+"""A part of a fingerprint's content."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class RoundedTensor:
 
     Attributes:
         kind: ``activation``, ``weight`` or ``output``.
-        scale: the scale of the rounding, the largest of a per-channel scale; None for FP16 and BF16, which have none.
+        scale: the scale of the rounding, the largest of a per-channel scale; None for FP16 and BF16.
         also_for: other INT8 layers that read the same rounded tensor.
     """
 
@@ -100,29 +100,27 @@ class LayerRow:
 
     Attributes:
         drop: the loss that the layer added there, in the metric's units; for cosine a fraction of 1.
-        culprit: the layer stays high, and taking it back to INT8 was measured to miss the threshold.
-        outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``,
-            ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
-            or whose precision the user fixed, ``not tried`` where the strategy did not need it.
-        ran: the precision that the layer's inputs were rounded to, see ``Engine.ran``; empty where the engine reports
+        culprit: the layer stays high, and was measured to miss the threshold when put back in INT8.
+        outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``, ``lost`` with
+            its worker, ``not finite``, ``follows`` for a layer that does not change the engine, or whose precision the
+            user fixed, ``not tried`` where the strategy did not need it.
+        ran: the precision to which the layer's inputs were rounded, see ``Engine.ran``; empty where the engine reports
             none; ``region`` or ``dla`` where the layer ran in a region that TensorRT compiled as one. ``latency`` of
-            the report has the precision that the layer computed in.
-        obeyed: true if ``ran`` is the requested precision; None where that is not known.
+            the report has the precision in which the layer computed.
+        obeyed: true if ``ran`` is the requested precision; None if not known.
         why_not: the reason why the layer is not quantizable; empty for one that is.
         message: the message of a failed trial.
         rounds: the roundings of a culprit.
-        taken_back: what the recipe measures with this culprit in INT8 too, of a changed network that without the
-            changes: the similarity on the worst input that it
-            was run on, or the accuracy where that decides.
-        taken_back_on: the number of these inputs: with fewer than all given, it measures this or worse; None where an
+        taken_back: the recipe's figure with this culprit in INT8 too (for a changed network, that without the changes):
+            the similarity on the worst input that was run, or the accuracy where that decides.
+        taken_back_on: the number of these inputs: with fewer than all given, the figure is this or worse; None where an
             accuracy decides.
         taken_back_in: the setting of the engine: a word of ``report.answer``.
-        suspect: for a layer with a large drop that is no culprit, the reason why it is none.
-        fixed: the precision that the user fixed, which every plan has; empty for a layer left to the search.
-        output: the final output that is worst with the layer in INT8, or the group of its places that is.
-        output_shape: the shape of the final output ``output``, which was compared; ``shape`` is that of the layer's own
-            output.
-        module, code: its place in a program of PyTorch, where the exporter wrote it into the file.
+        suspect: the reason why a layer with a large loss on the curve is no culprit.
+        fixed: the precision that the user fixed; empty for a layer left to the search.
+        output: the final output, or the group of its places, that is worst with the layer in INT8.
+        output_shape: the shape of ``output``; ``shape`` is that of the layer's own output. module, code: its place in a
+            program of PyTorch, where the exporter wrote it into the file.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -211,15 +209,15 @@ class JudgedInputs:
         places: their positions in the data, from 0.
         similarities: the similarity of each sample searched, in full INT8.
         median: the median of these.
-        faint: samples that were left out because FP32's output on them is almost zero.
-        fed: for ``calibration`` and ``judged``, the statistics of each input that the network was fed.
-        pictures: by source of pictures, the way they become inputs: size, colours, scale, mean, standard deviation.
-        shapes: by dynamic input, its shape, or the smallest and the largest one.
+        faint: samples left out because FP32's output on them is almost zero.
+        fed: for ``calibration`` and ``judged``, the statistics of each input of the network.
+        pictures: by source of pictures, how they become inputs: size, colours, scale, mean, standard deviation.
+        shapes: by dynamic input, its shape, or the smallest and the largest.
         drift: by input, how far its values are from those of the calibration data.
         drift_of_validation: likewise for the data of ``--validation``; empty without such data.
         warnings: sentences on data that cannot be right.
-        part: a sentence on the part of the network that was judged; empty if it was all of it.
-        random: a sentence on FP32 that gives another output each time; empty if it does not.
+        part: a sentence on the judged part of the network; empty if all of it was judged.
+        random: a sentence on FP32 outputs that vary on the same input; empty if they do not.
     """
 
     source: str = ""
@@ -247,7 +245,7 @@ class Seconds:
         calibrate: the pass over the calibration data.
         build: building engines.
         infer: running engines.
-        total: from the start to the verdict and its explanation, with earlier sittings of a run that goes on.
+        total: from the start to the verdict and its explanation, earlier sittings included.
         explain: the explanation.
     """
 
@@ -260,7 +258,7 @@ class Seconds:
 
 @dataclass(frozen=True)
 class NextStep:
-    """The step to go on with.
+    """The next step.
 
     Attributes:
         kind: a word of ``report.summary``.

@@ -1,7 +1,4 @@
-"""The report in a notebook: the curve and the front as Plotly figures, the layers as a pandas table with a style.
-
-A notebook needs Plotly's Python figures. The page draws the same in JavaScript, from live data.
-"""
+"""The report in a notebook: the curve and the front as Plotly figures, the layers as a styled pandas table."""
 
 from __future__ import annotations
 
@@ -29,15 +26,15 @@ if TYPE_CHECKING:
 _SUSPECT = {"symbol": "diamond-open", "size": 9, "color": "#8a5a00"}
 _THRESHOLD = {"dash": "dash", "color": "#17703c"}
 _LEVELS = {"int8": ("full INT8", "#b3201a"), "recipe": ("recipe", "#a35208")}
-"""The plans whose figure on all inputs is a line across: its name and its colour."""
+"""The plans whose figure on all inputs is drawn as a horizontal line: name and colour."""
 _EXACT = 1e-9
-"""The least loss drawn on a logarithmic axis; a smaller one is drawn here."""
+"""The least loss drawn on a logarithmic axis; smaller losses are drawn here."""
 
 
 def curve(report: Report, *, log: bool = True) -> Figure:
     """Returns the similarity over k: a line without the culprits, diamonds for culprits, bands for failed layers.
 
-    ``log`` draws 1 - similarity for cosine and top-1, on a logarithmic axis, reversed. See ``Report.plot`` for errors.
+    ``log`` draws 1 - similarity for cosine and top-1 on a reversed logarithmic axis. See ``Report.plot`` for errors.
     """
     go = graph_objects()
     log = log and report.metric in FRACTIONS
@@ -69,7 +66,7 @@ def curve(report: Report, *, log: bool = True) -> Figure:
 
 
 def _levels(report: Report) -> Iterator[tuple[str, float, dict[str, str]]]:
-    """Yields the lines across, each with its name, its value and its style: the threshold, full INT8, the recipe."""
+    """Yields name, value and style of the horizontal lines: the threshold, full INT8, the recipe."""
     yield f"threshold {threshold_text(report.metric, report.threshold)}", report.threshold, _THRESHOLD
     for plan, (name, colour) in _LEVELS.items() if report.answer is not None else ():
         value = getattr(report.similarity, plan)
@@ -113,7 +110,7 @@ def axis(metric: str, log: bool) -> dict[str, Any]:
 
 
 def _tick(power: int) -> str:
-    """The similarity whose loss is a power of ten, in per cent; the least loss that is drawn stands for none."""
+    """The similarity whose loss is a power of ten, in per cent; the least loss drawn stands for none."""
     return "equal" if 10.0**power <= _EXACT else f"{100.0 * (1.0 - 10.0**power):.{max(0, -power - 2)}f}%"
 
 

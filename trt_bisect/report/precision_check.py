@@ -31,7 +31,7 @@ _WHY_UNPROVEN = {
 def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
     """Returns, by layer index, the requested precision and the one that ran, where they differ.
 
-    It makes no difference which engines the plan was measured on. Layers of ``unproven`` are not among them.
+    Layers of ``unproven`` are not among them.
     """
     precisions = _plan_of(trial).precisions
     return {
@@ -42,9 +42,9 @@ def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
 
 
 def unproven(network: Network, trial: Trial) -> dict[int, str]:
-    """Returns, by layer index, one of ``UNPROVEN`` or an empty text for layers whose precision a trial does not show.
+    """Returns, by layer index, one of ``UNPROVEN``, or an empty text, for layers whose precision a trial does not show.
 
-    None of a trial of which nothing is known: it failed, or its engine says nothing at all.
+    Empty for a trial that failed, or whose engine says nothing at all.
     """
     if not trial.ran:
         return {}
@@ -53,9 +53,9 @@ def unproven(network: Network, trial: Trial) -> dict[int, str]:
 
 
 def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, weak: bool = True) -> tuple[str, ...]:
-    """Returns the doubt on a pass whose engine ran low layers in something else, or tells of none; empty without it.
+    """Returns the doubt on a pass whose engine ran low layers in another precision, or reports none; empty without it.
 
-    A layer that is fused so that the engine does not tell of it is not enough for a doubt, nor is one on the DLA.
+    A fused layer that the engine does not report is no doubt, nor is one on the DLA.
 
     Args:
         layers: the quantizable ones by index.
@@ -90,16 +90,16 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, we
 
 
 def ran_low(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> str:
-    """Returns the number of low layers that the engine says it ran so, such as ``7 of 9 layers ran in INT8``."""
+    """Returns the number of low layers that the engine ran low, such as ``7 of 9 layers ran in INT8``."""
     plan = _plan_of(trial)
     low, lowered = str(plan.low), plan.lowered & layers.keys()
     return f"{sum(trial.ran.get(k) == low for k in lowered)} of {len(lowered)} layers ran in {low.upper()}"
 
 
 def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies: Latencies | None) -> list[Note]:
-    """Returns a note on the layers whose inputs are rounded to the low precision, and which compute in float.
+    """Returns a note on layers whose inputs are rounded to the low precision and which compute in float.
 
-    TensorRT fuses their Q/DQ pairs into a float kernel: the accuracy is that of the low precision, the speed is not.
+    TensorRT fused their Q/DQ pairs into a float kernel: the accuracy is that of the low precision, the speed is not.
     """
     low, notes = str(network.low.precision), []
     for name, trial in {restored.plan: ("recipe", restored), full.plan: ("int8", full)}.values():
@@ -132,7 +132,7 @@ def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping
 
 
 def dla_notes(network: Network, full: Trial) -> list[Note]:
-    """Returns a note on the layers that the DLA took in full INT8, and that fell back to the GPU; none without any."""
+    """Returns a note on the layers that the DLA took in full INT8, and those that fell back to the GPU."""
     took = [k for k in network.quantizable if full.ran.get(k) == ON_DLA]
     fell_back = [k for k in network.quantizable if k in full.ran and full.ran[k] != ON_DLA]
     if not took:

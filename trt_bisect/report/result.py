@@ -1,8 +1,8 @@
-"""Results: in short, as text and in a notebook, and those that are tables, with their page.
+"""Results in short, as text and in a notebook, and results that are tables, with their page.
 
 The results of ``compare``, ``profile``, ``sensitivity``, ``worst``, ``check`` and ``migrate`` are one tree of
-dataclasses each, the content of the JSON file. CSV files, the page and the tables on the screen follow from the
-descriptions on the fields of its rows. The page's script reads ``Section`` and what it holds as JSON.
+dataclasses each, which the JSON file holds. CSV files, the page and the screen's tables follow from the descriptions of
+the rows' fields. The page's script reads ``Section`` as JSON.
 """
 
 from __future__ import annotations
@@ -42,11 +42,10 @@ class Overview:
 
     Attributes:
         headline: the result in a sentence.
-        facts: a line on what it is of.
+        facts: a line on its subject.
         colour: the CSS colour of the verdict; empty without one.
         titles, rows: a table; columns and rows have the most important first.
-        lines: the result in sentences, which the text has in place of the headline. A command is indented, and stays
-            in one line.
+        lines: the result in sentences, instead of the headline in text. A command is indented, on one line.
         methods: by method of the result, what it gives.
     """
 
@@ -100,7 +99,6 @@ def _in_python(shown: Overview) -> Overview:
 
 
 def _rows(shown: Overview, room: int) -> Iterator[str]:
-    """Yields a blank line and the table, with a line on the rows for which there is no room."""
     from trt_bisect.report.screen.layout import with_columns_that_fit
 
     if room < 2 or not shown.rows:
@@ -129,8 +127,8 @@ class Plot:
 
     Attributes:
         kind: ``panels``: one for each column, the rows' positions on the shared x axis. ``ranges``: each row's range in
-            both runs, and below it the difference of their widths. ``distribution``: a histogram of one column over
-            the rows shown; the reader can choose another column.
+            both runs, and below it the difference of their widths. ``distribution``: a histogram of one column, which
+            the reader can choose, over the rows shown.
         columns: the keys of panels; one without any number is left out.
         log: those of them that have a logarithmic axis.
         split: the key whose values panels tell apart by colour; empty for none.
@@ -218,7 +216,7 @@ class TablePage:
 
 
 def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, ...]:
-    """Returns the described columns of a dataclass: the index, then those of the least rank, texts before numbers."""
+    """Returns the described columns of a dataclass: the index, then by rank, texts before numbers."""
     columns = [column for column in columns_of(kind, **names) if column.title]
     columns.sort(key=lambda col: (col.kind != INDEX, math.inf if col.rank is None else col.rank, col.is_number))
     return tuple(map(PageColumn.of, columns))
@@ -258,11 +256,11 @@ class Result(Shown, ABC):
         sort: str = "",
         **more: Any,
     ) -> list[Section]:
-        """Returns the section of the page on a table; none without the table, or without rows.
+        """Returns the section of the page on a table; none without rows.
 
         Args:
             file: the CSV file of the table, a key of ``tables``.
-            rows: those of its rows that the page has; None for all.
+            rows: the rows that the page has; None for all.
             filters: see ``Section``; a key without a column is left out.
             raised: columns that are printed although their description says not.
             sort: see ``Section``; a key without a column keeps the order of the rows.

@@ -61,7 +61,7 @@ class CheckReport(Result):
 
     @property
     def rows(self) -> tuple[Finding, ...]:
-        """The findings, one for each layer; that on the network as a whole has none."""
+        """The findings, one for each layer; a finding on the whole network has none."""
         return tuple(
             replace(finding, layers=finding.layers[k : k + 1])
             for finding in self.findings
@@ -101,7 +101,7 @@ class CheckReport(Result):
 
     @property
     def remarks(self) -> list[str]:
-        """The reason why layers are not listed, and the sentence on the engine, where there are such."""
+        """The reason why layers are not listed, and the sentence on the engine, if any."""
         unread = [f"The layers are not listed: {self.unread}"] if self.unread else []
         return [*unread, *([] if self.engine is None else [self.engine.summary])]
 
@@ -109,7 +109,8 @@ class CheckReport(Result):
 LAYERS_CSV, SCALES_CSV, CHOICES_CSV = "migrate.csv", "scales.csv", "choices.csv"
 LARGEST_DIFFERENCE = 1e-6
 """The largest difference between the outputs of the written network and of the emulated plan that counts as equal, as a
-share of the largest output. Two float32 graphs of the same arithmetic add in different orders."""
+share of the largest output: float32 graphs of the same arithmetic add in different orders.
+"""
 
 
 @dataclass(frozen=True)
@@ -129,12 +130,12 @@ class MigratedLayer:
 
 @dataclass(frozen=True)
 class Choice:
-    """A fact that the deployment does not tell, and what the written network does instead.
+    """A fact that the deployment does not tell, and the assumption made for it.
 
     Attributes:
-        kind: ``followers``, ``no scale``, ``faster in floats``, ``unknown layer``, ``cannot be INT8``,
-            ``output types``, ``not obeyed``, ``unused entries``, ``found otherwise``, ``unsure``, ``far``,
-            ``byte order``, ``shapes`` or ``DLA``.
+        kind: ``followers``, ``no scale``, ``faster in floats``, ``unknown layer``, ``cannot be INT8``, ``output
+            types``, ``not obeyed``, ``unused entries``, ``found otherwise``, ``unsure``, ``far``, ``byte order``,
+            ``shapes`` or ``DLA``.
         about: what is unknown.
         choice: what the network does.
         names: the layers, tensors or entries.
@@ -189,14 +190,14 @@ class Migration(Result):
     Attributes:
         cache: the calibration cache, and its first line.
         search: the command that names the layers to blame, if the network fails.
-        deployment: where the layer precisions come from; empty if nothing was given.
-        base: the precision of what is not in INT8.
+        deployment: the source of the layer precisions; empty if nothing was given.
+        base: the precision of layers that are not in INT8.
         network: the written file.
         commands: by engine, the command that builds it.
         layers: the layers in the order of execution.
         scales: the scales of the activations that layers in INT8 round.
-        choices: what is not known of the old engine, and what was chosen.
-        gone: the options that TensorRT 11 does not have, each with what stands for it.
+        choices: the unknown facts of the old engine, and the assumptions made.
+        gone: the options that TensorRT 11 does not have, each with its replacement.
         refused: the reasons why TensorRT cannot build the network.
         proof: the network on the user's data; None without data.
     """

@@ -61,7 +61,7 @@ HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe"
 PRICE, FP16_INSTEAD = "price", "ship fp16"
 UNSEEN = "unseen"
 ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
-"""The kinds of lines; the line of the verdict itself has the verdict's word. Most begin with their kind in capitals."""
+"""The kinds of lines, with which most begin in capitals; the verdict's own line has the verdict's word."""
 INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
 """The ways in which a run is stopped before its end."""
 UNCHANGED = "changes of the network were not tried"
@@ -74,11 +74,11 @@ _BY = {
 }
 LARGEST_STEPS = 5
 _OF_INT8 = ("--low", "--base", "--precision", "--high", "--calibrator")
-"""Options of a search in INT8 that one in FP16 does not repeat."""
+"""Options of an INT8 search that an FP16 search does not repeat."""
 _MOST_HIGH = 20
 """The most layers that a suggested command keeps high by their names."""
 _NAMED = 4
-"""The number of layers that a line names; the report has all of them."""
+"""The most layers that a line names."""
 FIGURES = {
     "cosine": "cosine similarity with FP32",
     "sqnr": "SQNR",
@@ -96,7 +96,6 @@ FIGURES = {
 
 
 def _line(kind: str, text: str, layers: Sequence[str] = ()) -> Line:
-    """Returns a line that begins with its kind in capitals."""
     return Line(kind, f"{kind.upper()}: {text}", tuple(layers))
 
 
@@ -136,14 +135,13 @@ def verdict_lines(
 
 
 def ships_fp16(report: Report) -> str:
-    """Returns why FP16 is the plan to ship; empty if it is not, or if the user said what INT8 may cost."""
+    """Returns why FP16 is the plan to ship; empty if it is not, or if the user gave a budget."""
     if report.goal.most is not None:
         return ""
     return fp16_instead(report.choices, Precision(report.low), report.goal.costs)
 
 
 def _fp16_line(report: Report, why: str) -> Line:
-    """Returns the line that says to ship FP16 instead of INT8, and why."""
     fp16 = choice_of(FP16, report.choices)
     assert fp16 is not None
     value = fp16.accuracy if report.goal.drop else fp16.similarity
@@ -229,9 +227,8 @@ def _on_plans(
 
 
 def _measure(report: Report, rule: Rule, full: Trial) -> str:
-    """Returns the words for the figure of full INT8: the metric, or what is counted over all inputs and decides.
-
-    Of detections the mean likeness of those that are kept follows.
+    """Returns the words for the figure of full INT8: the metric, or the deciding figure over all inputs; for
+    detections, then the mean likeness of the kept ones.
     """
     name, kind = ("", "") if report.goal.drop else rule.deciding(full)
     measure = FIGURES.get(report.figure, report.figure)
@@ -268,13 +265,12 @@ def counted_lines(report: Report, rule: Rule, low: str) -> Iterator[Line]:
 
 
 def _passes(rule: Rule, values: Mapping[str, float | None]) -> bool:
-    """Returns true if an output passes by the metric alone; where it does not, its variation tells nothing new."""
     value = values.get(rule.metric.name)
     return value is not None and rule.metric.loss(value) <= rule.budget
 
 
 def _scale_lines(network: Network) -> Iterator[Line]:
-    """Yields a line on each kind of scale in the file that no engine can round with, named as by ``check``."""
+    """Yields a line on each kind of scale in the file with which no engine can round, named as by ``check``."""
     for kind, layers in unusable_scales(network).items():
         pairs = f"{counted(len(layers), 'layer')} with such a Q/DQ pair in the file: {listed(layers, _NAMED)}"
         yield _line(kind, f"{pairs}. {KINDS[kind].why} {KINDS[kind].remedy}", layers)
@@ -289,7 +285,6 @@ def _least(report: Report) -> str:
 
 
 def _best_within(report: Report, restored: str, low: str) -> Line:
-    """Returns the line on the most accurate plan within a budget; a stopped run has some plan within it."""
     cost = report.answer.cost if report.answer is not None else 0.0
     best = "a plan" if report.stopped else "the most accurate plan found"
     extra = [row.name for row in report.layers if row.name in report.recipe.added and row.taken_back is not None]
@@ -361,10 +356,8 @@ def _share(value: float | None) -> str:
 
 
 def above_verdict(report: Report) -> list[Line]:
-    """Returns the lines above the verdict, with which a pass is doubted.
-
-    They say that FP32 differs from itself, that TensorRT refuses the network, that a part was judged alone, and what is
-    wrong with the data.
+    """Returns the lines above the verdict, with which a pass is doubted: random FP32 outputs, TensorRT's refusal, a
+    part judged alone, wrong data.
     """
     random = [_line(RANDOM, report.inputs.random)] if report.inputs.random else []
     refused = [Line(DOUBTED, f"DOUBT: {line.text}", line.layers) for line in report.refused]
@@ -373,7 +366,6 @@ def above_verdict(report: Report) -> list[Line]:
 
 
 def _plan_texts(report: Report) -> Iterator[str]:
-    """Yields what full INT8 and the recipe measure, on the worst of the inputs where each is judged by itself."""
     for (_, value), (_, by_input) in zip(report.figures.items(), report.by_input.items(), strict=True):
         figure = "no figure (not finite or not measured)" if value is None else report.text(value)
         yield figure if report.goal.drop else figure + over_inputs(by_input, value, report.text)
@@ -403,7 +395,6 @@ def _other_ranges(answer: AnswerFacts, text: Callable[[float], str], low: str) -
 
 
 def _base_alone(report: Report, network: Network, rule: Rule, nothing: Trial) -> Iterator[Line]:
-    """Yields a line if the network misses what is asked with no layer low, because of its base in FP16 or BF16."""
     accuracy, measured = report.accuracy, ""
     if report.goal.drop:
         if accuracy is not None and accuracy.base is not None and accuracy.base < (accuracy.least or 0.0):
@@ -426,7 +417,7 @@ def _base_alone(report: Report, network: Network, rule: Rule, nothing: Trial) ->
 def base_misses(network: Network, rule: Rule, nothing: Trial) -> bool:
     """Returns true if the network was measured to miss the threshold with all layers in its base, FP16 or BF16.
 
-    That is not known where the user fixed layers in the low precision.
+    False if the user fixed layers in the low precision.
     """
     low = network.low.precision
     if network.base_type is None or nothing.failed or any(layer.fixed is low for layer in network.layers):
@@ -491,7 +482,7 @@ def _put_back(rows: Sequence[LayerRow], report: Report) -> str:
 
 
 def _missed_by_weak(report: Report, rule: Rule) -> str:
-    """Returns what the recipe misses if a weak culprit is put back: the threshold by little, the margin, or nothing."""
+    """Returns what the recipe misses with a weak culprit put back: the threshold by little, the margin, or nothing."""
     answer, (_, weak) = report.answer, report.ranked_culprits
     only_margin = [row.taken_back is not None and rule.metric.loss(row.taken_back) <= rule.budget for row in weak]
     noise = "misses the threshold by less than the noise"
@@ -523,18 +514,16 @@ def _price(report: Report, answer: AnswerFacts, rule: Rule) -> str:
 
 
 def _with_fp16_around(report: Report, around: PlanFigures, rule: Rule) -> str:
-    """Returns the sentence on FP16 in place of FP32, which engines have that are not built for this recipe alone."""
     measures = f"{_subject(report)} measures {_other_figure(around, rule)}"
     return f"With FP16 in place of all FP32 ('--base fp16'), as in most engines, {measures}."
 
 
 def _other(report: Report) -> str:
-    """Returns the precision that users would ship instead of the low one."""
     return instead_of(Precision(report.low)).upper()
 
 
 def _speed(report: Report, cost: float) -> str:
-    """Returns the speed of the recipe in words: in milliseconds where they are known, else the share that is kept."""
+    """Returns the speed of the recipe in words: milliseconds if known, else the share that is kept."""
     times = {choice.plan: choice.ms for choice in report.choices if choice.ms is not None}
     if not {FP16, RECIPE_PLAN, INT8} <= times.keys():
         return f"{kept_speed(cost, Precision(report.low))} {priced_by(report.goal.costs)}"
@@ -556,7 +545,7 @@ def _other_figure(figures: PlanFigures, rule: Rule, low: str = "fp16") -> str:
 
 
 def _dear(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
-    """Yields a line on the one or two layers that make most of the price, and that no set without them helps."""
+    """Yields a line on the one or two layers that make most of the price and are in every set that helps."""
     dear, sentences = answer.dear, []
     if 0 < len(dear) < len(report.recipe.high):
         share, price = (percent(cost) for cost in (min(sum(layer.cost for layer in dear), answer.cost), answer.cost))
@@ -591,11 +580,11 @@ _MISSES = {
     BY_CLASS: ("gets another class", "get another class than in FP32", "with as few changes", "without a change"),
     BY_AGREEMENT: ("differs more", "differ from FP32 more than the task allows", "like them", "without a difference"),
 }
-"""By the way in which inputs miss: what one of them does, what several do, and further ones with misses and without."""
+"""By the way in which inputs miss: the verb for one input, for several, and further inputs with misses and without."""
 
 
 def bound_line(bound: Bound) -> Line:
-    """Returns the line on inputs that nobody has seen; the bound is rounded up to two digits."""
+    """Returns the line on similar inputs; the bound is rounded up to two digits."""
     digits = 1 - math.floor(math.log10(bound.most))
     most = percent(math.ceil(round(bound.most * 10**digits, 9)) / 10**digits)
     single, several, alike, none = _MISSES[bound.by]
@@ -609,7 +598,7 @@ def bound_line(bound: Bound) -> Line:
 
 
 def _too_dear(report: Report, answer: AnswerFacts, low: str) -> Iterator[Line]:
-    """Yields a line on free calibrators, or on what to do if the recipe keeps less than half of the speedup.
+    """Yields a line on free calibrators, or on the remedy if the recipe keeps less than half of the speedup.
 
     Where FP16 passes, the first line of all says that.
     """
@@ -662,7 +651,7 @@ def memory_notes(trials: Iterable[Trial]) -> list[Note]:
 def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[float], str]) -> str:
     """Returns the text after the figure of several inputs, of the worst or of all together; empty for one input.
 
-    A figure that the worst input has not, such as the share of rows in common, was counted over all of them.
+    A figure that the worst input lacks, such as the share of common rows, is of all of them.
     """
     if figures is None:
         return ""
@@ -678,9 +667,9 @@ def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[f
 
 
 def _accumulates(rule: Rule, findings: Findings) -> bool:
-    """Returns true if the whole curve misses the threshold, and no step of it is as large as a suspect's.
+    """Returns true if the curve misses the threshold without a step as large as a suspect's.
 
-    A NaN, of a step that could not be measured, is no small one.
+    NaN, of a step that could not be measured, is no small step.
     """
     misses = findings.full is None or findings.full > rule.budget
     return bool(findings.steps) and misses and all(step.drop < rule.step for step in findings.steps)
@@ -701,7 +690,7 @@ def _largest_steps(network: Network, rule: Rule, findings: Findings) -> str:
 
 
 def headline(report: Report, status: str = "finished") -> str:
-    """Returns the verdict in one sentence, or the progress of a run whose status is ``running`` or ``interrupted``."""
+    """Returns the verdict in one sentence, or the progress of a run that is ``running`` or ``interrupted``."""
     verdict, is_running, threshold = report.verdict, status == "running", _least(report)
     if status != "finished" and report.answer is not None:
         return f"{'Still running' if is_running else 'Interrupted'}. So far: {headline(report)}"
@@ -728,7 +717,7 @@ def headline(report: Report, status: str = "finished") -> str:
 
 
 def fragile(report: Report) -> tuple[str, ...]:
-    """Returns clauses on what would reverse the verdict on the recipe: noise, or another setting of the engine."""
+    """Returns clauses on what would reverse the verdict on the recipe: noise, or another setting."""
     answer, metric = report.answer, JUDGING.get(report.metric)
     if answer is None or not report.recipe.meets:
         return ()
@@ -764,7 +753,7 @@ FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE, OTHER_LAY
     *("another file", "whole network", "more inputs", "cheaper", "doubt", "go on"),
     *("search", "build", "quantize again", "other layers"),
 )
-"""The kinds of steps, beside ``DATA`` and ``RECIPE``."""
+"""The kinds of steps, with ``DATA`` and ``RECIPE``."""
 _OF_DOUBTS = {CONSTANT: DATA, UNSEEN_INPUTS: INPUTS}
 """The steps that doubts ask for; the other kinds ask for a look."""
 _FIRST = {
@@ -779,7 +768,7 @@ _FIRST = {
 
 
 def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | None:
-    """Returns the step to go on with, ``accept`` if a doubted plan is taken as it is; None if nothing was measured."""
+    """Returns the next step; None if nothing was measured. ``accept``: a doubted plan is taken as it is."""
     if report.verdict == UNMEASURED:
         return None
     answer, goal = report.answer, report.goal
@@ -819,7 +808,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
 
 
 def _without_recipe(report: Report, setting: Setting) -> NextStep:
-    """Returns the step where no plan tried meets what is asked; no search where every layer is high or fixed."""
+    """Returns the step where no tried plan meets the goal; no search if every layer is high or fixed."""
     goal, low = report.goal, report.low.upper()
     base = next(iter(setting.options.get("--base", ())), "")
     folder = {"--output": (f"{setting.folder}-fp32",)} if setting.folder else {}
@@ -870,7 +859,7 @@ def _for_half(report: Report, setting: Setting) -> NextStep:
 
 
 def _cheaper(report: Report, setting: Setting) -> NextStep | None:
-    """The best remedy that was measured to cost less than the recipe; None without one, and where a goal decides."""
+    """The best remedy measured to cost less than the recipe; None without one, and where a goal decides."""
     if report.goal.drop or report.goal.most is not None:
         return None
     least = report.answer.cost if report.answer and report.recipe.meets else float("inf")

@@ -1,10 +1,9 @@
 """TensorBoard's log folder, the event file of a run in it, and the histograms of tensors and weights.
 
 The folder is checked before anything is measured, and cleared of the logs of earlier commands. Events are written by
-the package's ``RecordWriter``, the part of its ``EventFileWriter`` that knows the format. The other part is a thread
-that loads TensorFlow if it is installed, and prints a traceback if the disk is full. Scalars and histograms are
-``simple_value`` and ``HistogramProto``, as PyTorch's SummaryWriter writes them: every reader knows them, and
-TensorBoard converts them when it loads them (its ``data_compat.py``).
+the package's ``RecordWriter``, not its ``EventFileWriter``, whose thread loads TensorFlow if installed, and prints a
+traceback if the disk is full. Scalars and histograms are ``simple_value`` and ``HistogramProto``, as PyTorch's
+SummaryWriter writes them; TensorBoard converts them when it loads them (its ``data_compat.py``).
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ RUN = re.compile(r"(baseline|tune_\d+)(_[a-z0-9_]+_.+)?|curve|plans")
 def run_name(number: int, metric: str = "", score: float | None = None, accuracy: float | None = None) -> str:
     """Returns the name of the run of a plan, such as ``tune_2_acc_0.973000`` or ``tune_3_cosine_0.998700``.
 
-    It ends in the accuracy where one was measured, else in the metric and its value, else in neither: a similarity is
-    never called an accuracy. Six digits tell 0.9999 from 0.99999.
+    It ends in the accuracy if measured, else in the metric and its value, else in neither. Six digits tell 0.9999 from
+    0.99999.
 
     Args:
         number: the number of the plan, from 1 on; 0 for the baseline, FP32.
-        score: its value; None where it was not measured, and for the baseline, whose similarity says nothing.
-        accuracy: on labelled data, or of the user's function; None where it was not measured.
+        score: its value; None if not measured, and for the baseline.
+        accuracy: on labelled data, or of the user's function; None if not measured.
     """
     name = f"tune_{number}" if number else "baseline"
     if accuracy is not None:
@@ -62,8 +61,7 @@ def run_name(number: int, metric: str = "", score: float | None = None, accuracy
 def layer_tags(names: Iterable[str]) -> dict[str, str]:
     """Returns the beginning of each layer's tags, by layer name; all differ.
 
-    TensorBoard groups cards by the text before a tag's first slash. A name's leading slashes are removed, since a group
-    needs a name.
+    TensorBoard groups cards by the text before a tag's first slash, so leading slashes are removed.
     """
     tags: dict[str, str] = {}
     taken: set[str] = set()
@@ -261,7 +259,7 @@ class LoudChannels:
 
 
 class ChannelHistograms:
-    """One tensor's histogram, and those of its channels and of so many first samples."""
+    """One tensor's histogram, and those of its channels and its first samples."""
 
     def __init__(self, samples: int = 0) -> None:
         self._most, self._samples = samples, list[Histogram]()
@@ -298,8 +296,8 @@ class TensorHistograms:
     Args:
         kind: ``fp32``, or ``int8`` for a plan: then tensors that INT8 layers read rounded have a second histogram.
             ``int8_rounded`` for that histogram alone.
-        origins: the origins by tensor; other tensors are ignored.
-        layers: the beginnings of the layers' tags, by layer; the outputs and inputs of other layers have none.
+        origins: by tensor; other tensors are ignored.
+        layers: the beginnings of the layers' tags; other layers' outputs and inputs have no tag.
         channels: chooses the channels at the first run with a tensor.
         samples: the number of samples with histograms of their own.
     """

@@ -1,12 +1,11 @@
-"""The TensorBoard logs of ``run``, ``compare`` and ``profile``.
+r"""The TensorBoard logs of ``run``, ``compare`` and ``profile``.
 
 ``run`` logs FP32, full INT8, the plans around each culprit, the recipe, and the curve; ``compare`` the tensors and
 weights of both runs, and the similarity of each tensor; ``profile`` the FP32 run. The graph page has a GraphDef with a
 node for each layer, input and output.
 
-Source of its form: TensorFlow's ``graph.proto`` and ``node_def.proto``. A name there is
-``[A-Za-z0-9.][A-Za-z0-9_.\\-/]*``, its scopes separated by ``/``; an input is ``node``, or ``node:slot`` for a later
-output.
+Source of its form: TensorFlow's ``graph.proto`` and ``node_def.proto``. A name is ``[A-Za-z0-9.][A-Za-z0-9_.\-/]*``,
+with scopes separated by ``/``; an input is ``node``, or ``node:slot`` for a later output.
 """
 
 from __future__ import annotations
@@ -76,14 +75,14 @@ class MeasuredPlan:
 def steps_of(
     of_ranges: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, ranges: str
 ) -> list[MeasuredPlan]:
-    """Returns each plan that was measured with some ranges once, in the order in which they were measured first.
+    """Returns each plan that was measured with some ranges once, in the order of first measurement.
 
-    Its similarity is the one on most inputs: of all of them on whole engines, else in the search, else of the judged
-    ones. Trials that failed, and those in another setting, are left out.
+    Its similarity is the one on most inputs: of all on whole engines, else in the search, else of the judged ones.
+    Failed trials and those in another setting are left out.
 
     Args:
         of_ranges: the trials of the ranges' own store.
-        shared: the trials of the store that has those on each input, with any ranges.
+        shared: the trials of the store of single inputs, with any ranges.
         ranges: the digest of the ranges (``Ranges.digest``).
     """
     on_inputs = {key: trial for key, trial in shared.items() if key.startswith(INPUTS)}
@@ -128,7 +127,7 @@ def _similarity(trial: Trial, rule: Rule) -> float | None:
 def spread_over_front(
     steps: Iterable[MeasuredPlan], cost: Callable[[PrecisionPlan], float], most: int
 ) -> list[MeasuredPlan]:
-    """Returns at most so many plans by cost: evenly of those that none beats in cost and similarity, then of others."""
+    """Returns at most ``most`` plans by cost: evenly of those that none beats in cost and similarity, then others."""
     by_cost = sorted(steps, key=lambda step: (cost(step.plan), -_known(step)))
     front: list[MeasuredPlan] = []
     for step in by_cost:
@@ -163,7 +162,7 @@ Value = bytes | int | float | Sequence[bytes] | Sequence[int] | Sequence[float]
 def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
     """Returns the GraphDef of a network.
 
-    A node has its operator, its attributes as ONNX has them, the layer's own name (``layer_name``), its constants and
+    A node has its operator, its ONNX attributes, the layer's own name (``layer_name``), its constants and
     ``_output_shapes``. Its device is its precision in ``plan``, or FP32 without one, so that the page can colour by it.
     """
     from tensorboard.compat.proto.graph_pb2 import GraphDef
@@ -193,8 +192,7 @@ def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
 def legal_names(names: Sequence[str]) -> list[str]:
     """Returns a name that TensorFlow allows for each name, all different, and none the scope of another.
 
-    A node whose name is also a scope goes into that scope, under the last part of its
-    name: ``a`` beside ``a/b`` is ``a/a``.
+    A node whose name is also a scope goes into that scope: ``a`` next to ``a/b`` is ``a/a``.
     """
     legal = [_legal(name) for name in names]
     scopes = {name[:end] for name in legal for end, letter in enumerate(name) if letter == "/"}
@@ -320,8 +318,8 @@ class RunLogs(_Logs):
     Args:
         experiment: that of the user's network.
         trials: all of the run, by plan key.
-        reported: the trials of full INT8 and of the recipe, on all inputs, as the report has them.
-        measured: returns the plans that were measured, in their order.
+        reported: the report's trials of full INT8 and of the recipe, on all inputs.
+        measured: returns the plans that were measured, in order.
         price: returns the cost of a plan.
         accuracy: returns the accuracy of a plan; None without labels or an accuracy function.
         memory: the bytes of tensors that may be held at once.
@@ -387,7 +385,6 @@ class RunLogs(_Logs):
         ]
 
     def _wanted(self) -> Iterator[tuple[PrecisionPlan, str]]:
-        """Yields the plans that are always shown, each with what it is."""
         network, high = self._experiment.network, self._experiment.whole.high
         yield network.full(high), "full INT8"
         for step in self._findings.steps:
@@ -444,7 +441,6 @@ class RunLogs(_Logs):
             )
 
     def _write_plan(self, name: str, shown: MeasuredPlan, *, is_fp32: bool, on_input: Callable[[], None]) -> None:
-        """Runs a plan on each input and writes its run."""
         network, feeds, plan = self._experiment.network, self._experiment.feeds, shown.plan
         origins = activation_origins(network, self._writer, plan.lowered)
         tensors = self.histograms(logs.FP32 if is_fp32 else logs.INT8, origins)
@@ -462,7 +458,7 @@ class RunLogs(_Logs):
 
 
 def _write_curve(run: logs.LogRun, report: Report, rule: Rule) -> None:
-    """Writes similarity, loss and drop with k as step; layers that were not measured have no point."""
+    """Writes similarity and loss with k as step; layers that were not measured have no point."""
     loss = "1 - similarity" if rule.metric.perfect == 1.0 else "loss"
     for row in report.layers:
         if row.similarity is not None:
@@ -502,7 +498,7 @@ class ComparisonLogs(_Logs):
         self._fp32, self._int8 = (self.histograms(kind, origins) for kind in (logs.FP32, logs.INT8))
 
     def watched(self, samples: Iterable[tuple[Tensors, Tensors]]) -> Iterator[tuple[Tensors, Tensors]]:
-        """Yields the same samples and counts their tensors; it keeps none of them."""
+        """Yields the same samples and counts their tensors without keeping them."""
         for reference, output in samples:
             self._fp32.add(reference)
             self._int8.add(output)
@@ -512,8 +508,8 @@ class ComparisonLogs(_Logs):
     def write(self, result: Comparison, writer: PlanWriter | None, plan: PrecisionPlan | None) -> None:
         """Writes the FP32 run, and the INT8 run with cosine and SQNR of each tensor at the index of its layer.
 
-        Without a ``writer`` of the network's plans, whose scales are not known then, there are no weights. Raises
-        BadInput if the folder cannot be written.
+        Without a ``writer``, which has the scales, there are no weights. Raises BadInput if the folder cannot be
+        written.
         """
         if self.network is not None and writer is not None:
             self.read_weights(self.network, writer)
