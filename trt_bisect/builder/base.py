@@ -31,7 +31,7 @@ class LayerTime:
 
 @dataclass(frozen=True)
 class Latency:
-    """The time of one inference on the GPU between two CUDA events, copies from and to the host not counted.
+    """The time of one inference on the GPU between two CUDA events, without copies from and to the host.
 
     Attributes:
         mean_ms: the mean, in milliseconds.
@@ -40,7 +40,7 @@ class Latency:
         runs: the number of inferences timed.
         layers: the layers in the engine's order; empty if the engine names none.
         computed: by the name of a quantizable layer, the precision in which its kernel computes, or one of
-            ``UNPROVEN``; without the layers that the engine does not tell of.
+            ``UNPROVEN``; only layers that the engine reports.
     """
 
     mean_ms: float
@@ -74,8 +74,7 @@ EMULATED = "emulated"
 MEASURED = "measured"
 
 IN_REGION = "region"
-"""In place of a precision: the layer ran with others in a region that TensorRT compiled as one; in which precision is
-unknown, and TensorRT may have ignored what was asked for."""
+"""In place of a precision: the layer ran in a region that TensorRT compiled as one, in an unknown precision."""
 
 ON_DLA = "dla"
 """In place of a precision: the layer ran in a region on the DLA, in INT8 or FP16."""
@@ -101,10 +100,9 @@ class BuildOptions:
         timing_cache: a file that all builds of a run share.
         tactic_sources: the names of the only TensorRT tactic sources allowed; None for TensorRT's default.
         threads: the threads of ONNX Runtime in one inference; None for ONNX Runtime's default.
-        followers_round: ONNX Runtime only: tensors of layers that only follow are rounded too, see
-            ``model.layers``.
+        followers_round: ONNX Runtime only: tensors of unquantized layers are rounded too, see ``model.layers``.
         plugins: TensorRT only: libraries with plugins, loaded before the network is parsed.
-        operators: ONNX Runtime only: libraries with operators of the user's.
+        operators: ONNX Runtime only: libraries with the user's operators.
         sizes: TensorRT only: by input that may be a shape tensor, the smallest, the usual and the largest values.
         dla: TensorRT only: the DLA core that runs what it can, with the GPU for the rest; None for the GPU alone.
         debug_tensors: TensorRT 10.8 and later with strong typing only: ``infer`` also gives the tensors that the engine
@@ -132,9 +130,9 @@ class Engine(Protocol):
     """A built network.
 
     Attributes:
-        ran: by layer index, the precision that the layer's inputs were rounded to, or one of ``UNPROVEN``. If the plan
-            stands in the graph (Q/DQ pairs, casts), it is the plan's. With weak typing it is that of the engine's
-            kernels, only for layers that the engine reports.
+        ran: by layer index, the precision to which the layer's inputs were rounded, or one of ``UNPROVEN``: the plan's
+            if it stands in the graph (Q/DQ pairs, casts); with weak typing that of the engine's kernels, only for
+            layers that the engine reports.
         messages: the builder's warnings.
     """
 
@@ -146,7 +144,7 @@ class Engine(Protocol):
         ...
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Measures the time of an inference; returns None if the arithmetic is emulated; raises as ``infer`` does."""
+        """Measures the time of an inference; None if the arithmetic is emulated; raises as ``infer``."""
         ...
 
     def __enter__(self) -> Engine: ...
@@ -174,7 +172,7 @@ class Builder(Protocol):
         ...
 
     def reference(self) -> Engine:
-        """Builds the engine with every layer in FP32, whatever the high precision is; raises as ``build`` does."""
+        """Builds the engine with every layer in FP32, whatever the high precision; raises as ``build``."""
         ...
 
 

@@ -1,10 +1,10 @@
-"""The tensors of a fused engine beside the emulation of the same precisions: TensorRT 10.8 and later.
+"""The tensors of a fused engine compared with the emulation of the same precisions: TensorRT 10.8 and later.
 
-The bindings' documentation says that marking unfused tensors leaves the engine as it is, that the listener gets the
-engine inspector's names, and that the memory is valid during the call only. No real engine was read by this code yet.
+By the bindings' documentation, marking unfused tensors leaves the engine as it is, the listener gets the engine
+inspector's names, and the memory is valid during the call only. No real engine was read by this code yet.
 
-Behind a wrong kernel all tensors differ. So each is also compared with what the emulation makes of the engine's own
-tensors before it: where the two differ, the layers between are to blame.
+Behind a wrong kernel all tensors differ. So each is also compared with the emulation on the engine's own tensors before
+it: where the two differ, the layers between are to blame.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ FIRST_WITH_UNFUSED = (10, 8)
 """The first version that marks what it does not fuse."""
 QUANTIZATION, ENGINE, BEFORE = "quantization", "engine", "engine before"
 STORED = " as stored"
-"""Follows the name of a tensor that is read in the format of the engine: whether TensorRT shows it so is not said."""
+"""Suffix of a tensor that is read in the engine's format, as TensorRT does not say whether it shows it so."""
 _EXACT, _ROUNDED = 1e-3, 2e-2
-"""The largest distance that the order of sums explains: where all is FP32, and where some is rounded to fewer bits."""
+"""The largest distance that the order of sums explains: all in FP32, and with roundings to fewer bits."""
 _FORMAT = re.compile(
     r"(two|four|sixteen|thirty-two) wide channel|CHW(\d+)|HWC(\d+)|channel major(?:.*channel % (\d+))?", re.IGNORECASE
 )
-"""The inspector's formats with some channels together, and with channels last; the number divides the channels."""
+"""The inspector's formats with grouped channels, and with channels last; the number divides the channels."""
 _WIDE = {"two": 2, "four": 4, "sixteen": 16, "thirty-two": 32}
 
 
 def mark_unfused(definition: Definition) -> None:
-    """Marks what stays unfused; raises TrialFailed where TensorRT does not."""
+    """Marks unfused tensors; raises TrialFailed where TensorRT does not."""
     if not definition.network.mark_unfused_tensors_as_debug_tensors():
         raise TrialFailed("build failed", "TensorRT marks no tensors as debug tensors.")
 
 
 def listen(trt: ModuleType, cuda: Any, context: Any, dtypes: Mapping[str, np.dtype[Any]]) -> Any:
-    """Gives an execution context a listener that keeps in ``tensors``, by the engine's name, all of these dtypes."""
+    """Gives an execution context a listener that keeps tensors of these dtypes in ``tensors``, by the engine's name."""
 
     class KeepingListener(trt.IDebugListener):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
@@ -81,17 +81,16 @@ def listen(trt: ModuleType, cuda: Any, context: Any, dtypes: Mapping[str, np.dty
 
 
 def _pointer(capsule: Any) -> int:
-    """Returns the address in a capsule, which the bindings make of ``void const*``."""
     read = ctypes.pythonapi.PyCapsule_GetPointer
     read.argtypes, read.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
     return int(read(capsule, None))
 
 
 def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields what an engine shows by the names of the graph, and again as stored where its format is not linear.
+    """Yields the shown tensors by their names in the graph, and again as stored if the format is not linear.
 
-    An engine layer with one output holds the one tensor that leaves the ONNX nodes in its metadata. Outputs that are
-    padded in memory are left out. ``inspected`` is the engine inspector's JSON, and ``graph`` the one that was built.
+    An engine layer with one output holds the one tensor that leaves the ONNX nodes in its metadata. Outputs padded in
+    memory are left out. ``inspected`` is the engine inspector's JSON, ``graph`` the one that was built.
     """
     made = {node.name: list(node.output) for node in graph.node}
     tensors = {name for names in made.values() for name in names}
@@ -122,19 +121,19 @@ def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator
 
 @dataclass(frozen=True)
 class EngineTensor(NanForNull):
-    """A tensor of a real engine. A distance is the norm of a difference, relative to that of what it is compared with.
+    """A tensor of a real engine. A distance is the norm of a difference over the norm of its reference.
 
     Attributes:
         index: the index of the layer that makes it; -1 for a network's input.
         layer: its name; empty for a network's input.
         tensor: its name in the network.
-        layers: the layers since the engine's tensors before it: what the engine fused.
+        layers: the layers since the engine's tensors before it, which the engine fused.
         quantization: the distance of the emulation to FP32, on the worst sample.
         engine: the distance of the engine to the emulation.
         own: the distance of the engine to the emulation of ``layers`` on the engine's own tensors.
         precision: the low precision of the engine, or ``fp32``.
-        cause: ``engine`` where the kernel of ``layers`` is wrong, ``engine before`` where one before it is,
-            ``quantization`` where the rest of a difference to FP32 comes from; empty where there is none.
+        cause: ``engine`` if the kernel of ``layers`` is wrong, ``engine before`` if an earlier one is, ``quantization``
+            for the rest of a difference to FP32; empty without a difference.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -151,9 +150,9 @@ class EngineTensor(NanForNull):
 def engine_tensors(
     writer: PlanWriter, plan: PrecisionPlan, built: Engine, samples: Iterable[Feeds]
 ) -> tuple[EngineTensor, ...]:
-    """Compares what the engine of a plan shows with the emulation, over samples; returns it in execution order.
+    """Compares the tensors that a plan's engine shows with the emulation, over samples; in execution order.
 
-    It raises TrialFailed if the engine fails, and BadInput if ONNX Runtime refuses a sample.
+    Raises TrialFailed if the engine fails, and BadInput if ONNX Runtime refuses a sample.
     """
     beside, rows = None, dict[str, EngineTensor]()
     exact = all(precision is Precision.FP32 for precision in plan.precisions)
@@ -178,7 +177,7 @@ def _cause(row: EngineTensor, bound: float) -> str:
 
 
 class _Beside:
-    """The emulation of a plan, whole and layer by layer on what an engine showed on a sample, and FP32."""
+    """The emulation of a plan, whole and layer by layer on the engine's tensors of a sample, and FP32."""
 
     def __init__(self, writer: PlanWriter, plan: PrecisionPlan, shown: Outputs) -> None:
         self._network, self._tag, written = writer.network, writer.context.tag, writer.write(plan)
@@ -214,7 +213,7 @@ class _Beside:
         return name
 
     def rows(self, feeds: Feeds, position: int, shown: Outputs) -> list[EngineTensor]:
-        """Returns the tensors of one sample, as linear or as stored: as agrees better on the first sample."""
+        """Returns the tensors of one sample, as linear or as stored: whichever agrees better on the first sample."""
         (fp32,), (plan,) = self._fp32.run(feeds, position), self._plan.run(feeds, position)
         stored = {name.removesuffix(STORED): values for name, values in shown.items() if name.endswith(STORED)}
         views = shown, {**shown, **stored}
@@ -251,7 +250,7 @@ class _Beside:
 
 
 def _distance(values: np.ndarray, reference: np.ndarray) -> float:
-    """Returns the norm of the difference relative to the reference's; infinite where only one of them is finite."""
+    """Returns the norm of the difference over the reference's; infinite if only one is finite."""
     finite = np.isfinite(reference)
     if not np.array_equal(finite, np.isfinite(values)):
         return math.inf

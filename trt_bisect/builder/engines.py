@@ -1,6 +1,6 @@
 """The engines that can be used on this machine, the choice between them, and their builders.
 
-An engine's module is imported only when it is used: TensorRT's libraries are large.
+TensorRT's libraries are large: an engine's module is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CACHE_DEPRECATED = (10, 12)
 _FIRST_WITHOUT_WEAK = (11, 0)
 _OLDEST = (8, 5)
 _READS_NUMPY_2 = (10, 16)
-"""The first version whose Python module gives weights right with NumPy 2: see docs/evidence/README.md."""
+"""The first version whose Python module reads weights right with NumPy 2: see docs/evidence/README.md."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ def engine_status(name: str) -> EngineStatus:
 
 
 def _refused(module: ModuleType, gpu: InstalledGpu) -> list[str]:
-    """Returns why TensorRT-RTX builds but does not run on a GPU: a data centre's 9.0 is not among its capabilities.
+    """Returns why TensorRT-RTX builds for a GPU but does not run on it, such as a data centre's 9.0.
 
-    Source: ``tensorrt_rtx.ComputeCapability``, and what 1.7.1 said on an H200 (docs/evidence): "Supported compute
-    capabilities: 8.0 8.6 8.9 12.0 12.1 >12.0".
+    Source: ``tensorrt_rtx.ComputeCapability``, and 1.7.1 on an H200 (docs/evidence): "Supported compute capabilities:
+    8.0 8.6 8.9 12.0 12.1 >12.0".
     """
     names = getattr(module, "ComputeCapability", None)
     numbers = [int(name[2:]) for name in names.__members__ if name.startswith("SM")] if names is not None else []
@@ -122,9 +122,9 @@ def _refused(module: ModuleType, gpu: InstalledGpu) -> list[str]:
 
 
 def choose_engine(name: str) -> str:
-    """Returns the engine of a run: the one named; for ``auto`` TensorRT if it can be used, else ONNX Runtime.
+    """Returns the engine of a run: the named one; for ``auto`` TensorRT if it can be used, else ONNX Runtime.
 
-    It raises BadInput if there is no engine of that name, and EngineUnavailable if it cannot be used here.
+    Raises BadInput for an unknown name, and EngineUnavailable if the engine cannot be used here.
     """
     if name == AUTO:
         return TENSORRT if engine_status(TENSORRT).usable else ONNXRUNTIME
@@ -142,7 +142,7 @@ def choose_engine(name: str) -> str:
 def engine_version(engine: str) -> str:
     """Returns the version of an engine from its module, as ONNX Runtime's package has several names.
 
-    It raises EngineUnavailable if the module does not import.
+    Raises EngineUnavailable if the module does not import.
     """
     if engine == ONNXRUNTIME:
         import onnxruntime
@@ -152,10 +152,10 @@ def engine_version(engine: str) -> str:
 
 
 def choose_typing(engine: str, typing: str = AUTO, version: str | None = None) -> str:
-    """Returns ``weak`` or ``strong``: the typing asked for; for ``auto`` strong, as TensorRT 11 and the others have it.
+    """Returns ``weak`` or ``strong``: the typing asked for; for ``auto`` strong.
 
-    With strong typing the graph says what is rounded, by Q/DQ pairs. TensorRT before 10 takes the same pairs, and
-    chooses the precision of all else among those that are allowed.
+    With strong typing the graph says by Q/DQ pairs what is rounded. TensorRT before 10 takes the same pairs, and
+    chooses the precision of all else among the allowed ones.
 
     Args:
         version: that of the engine; None reads it from its module.
@@ -179,11 +179,11 @@ def choose_typing(engine: str, typing: str = AUTO, version: str | None = None) -
 def typing_of(engine: str, typing: str, low: LowPrecision, *, cached: bool = False) -> str:
     """Returns the typing of a job: see ``choose_typing``.
 
-    For ``auto`` it is weak where a user's engine is: with a calibration cache before 10.12, which deprecates both, and
+    For ``auto`` it is weak where users' engines are: with a calibration cache before 10.12, which deprecates both, and
     in FP16 before 10, which has only constraints for it.
 
     Raises:
-        BadInput: weak typing is asked for together with FP8, or the engine does not have the typing.
+        BadInput: weak typing is asked for with FP8, or the engine does not have the typing.
         EngineUnavailable: the engine does not import.
     """
     if low is FP8 and typing == "weak":
@@ -245,7 +245,7 @@ def open_builder(
     profile_shapes: ProfileShapes | None = None,
     process: WorkerProcess | None = None,
 ) -> Builder:
-    """Makes a builder as ``make_builder`` does, in a worker process if the engine is NVIDIA's; raises the same errors.
+    """Makes a builder as ``make_builder`` does, in a worker process for an NVIDIA engine; raises the same errors.
 
     Other builders may share ``process``; None starts a new one.
     """

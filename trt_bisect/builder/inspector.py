@@ -1,16 +1,15 @@
 """The reports of TensorRT's engine inspector: fused layers, the precision that each ran in, kernels and their times.
 
-The JSON's format, as NVIDIA documents it ("Engine Inspector", and "Migrating IEngineInspector Usage from TensorRT 10.x
-to 11.x"): ``{"Layers": [{"Name", "LayerType", "Inputs": [{"Name", "Format/Datatype"}], "Outputs", "TacticName",
+The JSON's format, by NVIDIA's documentation ("Engine Inspector", and "Migrating IEngineInspector Usage from TensorRT
+10.x to 11.x"): ``{"Layers": [{"Name", "LayerType", "Inputs": [{"Name", "Format/Datatype"}], "Outputs", "TacticName",
 "Metadata"}]}``. TensorRT 11 splits ``Format/Datatype`` in two. An engine built without detailed verbosity lists names
-only. One with dynamic shapes reports formats only through an execution context whose input shapes are set.
+only. With dynamic shapes, formats are reported only through an execution context whose input shapes are set.
 
-A region that TensorRT's compiler made of many layers (Myelin: attention, chains of pointwise layers) or that runs on
-the DLA is one layer, ``{ForeignNode[first...last]}``. It says neither which layers are in it nor in which precision
-they ran, and precisions asked for may be ignored in it (TensorRT issues 3889 and 4505). TensorRT 10 lists the kernels
-of such regions instead (``__myl_...``), with the ONNX nodes of each in its metadata (issue 4397).
-
-TensorRT-RTX logs the same facts of each engine while it builds it, also without a GPU: see ``logged_layers``.
+A region that TensorRT's compiler made of many layers (Myelin: attention, chains of pointwise layers), or that runs on
+the DLA, is one layer, ``{ForeignNode[first...last]}``. It names neither its layers nor their precision, and may ignore
+the precisions asked for (TensorRT issues 3889 and 4505). TensorRT 10 lists the kernels of such regions instead
+(``__myl_...``), with the ONNX nodes of each in its metadata (issue 4397). TensorRT-RTX logs the same facts of each
+engine while it builds it, also without a GPU: see ``logged_layers``.
 
 ``trtexec --exportLayerInfo`` writes this JSON, at detailed verbosity with a convolution's filter, stride and groups;
 ``--exportProfile`` the time of each layer by name. Formats say how many channels are stored together: "Thirty-two wide
@@ -59,10 +58,10 @@ _REGION = re.compile(r"\{ForeignNode\[(.*?)\]\}", re.DOTALL)
 _DLA, _MYELIN = "dla", "myelin"
 """The kinds of layers that are regions; so is a layer with ``_REGION`` in its name."""
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""The operators whose inputs' precision decides in what they compute."""
+"""The operators that compute in the precision of their inputs."""
 
 LOGGED = "Layers:"
-"""The begin of the verbose message in which TensorRT-RTX lists the layers of an engine that it built."""
+"""The start of the verbose message in which TensorRT-RTX lists the layers of a built engine."""
 
 _LOGGED_LAYER = re.compile(
     r"Name: (?P<Name>.*?), LayerType: (?P<LayerType>.*?), Inputs: \[(?P<Inputs>.*?)\], Constants: .*?"
@@ -73,8 +72,9 @@ _LOGGED_TYPE = re.compile(r"\], Datatype: (\w+), Format: ")
 _POINTWISE = "PWN("
 _OWN_BRACKETS = re.compile(r"\([^()]*\)")
 _JOINED = re.compile(r" \+ | \|\| |, ")
-"""The separators of names: `` + `` where layers were fused, `` || `` where they were fused side by side (TensorRT
-issue 2525), ``, `` inside ``PWN(...)``, a block of pointwise layers."""
+"""The separators of names: `` + `` where layers were fused, `` || `` where side by side (TensorRT issue 2525), ``, ``
+inside ``PWN(...)``, a block of pointwise layers.
+"""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class EngineLayer:
         name: TensorRT's name for it.
         kind: TensorRT's ``LayerType``; empty if only names are known.
         network_layers: the names of the ONNX nodes, and of TensorRT's own layers, that it computes; none for a change
-            of format between two layers, also if it is named after one.
+            of format between two layers, even if it is named after one.
         inputs: the precision of each input that is a float or INT8 tensor of a known format.
         outputs: likewise.
         tactic: the kernel's name.
@@ -131,9 +131,9 @@ def _engine_layer(layer: Mapping[str, Any] | str) -> EngineLayer:
 def logged_layers(message: str) -> tuple[EngineLayer, ...]:
     """Returns the layers in TensorRT-RTX's verbose message about an engine, one a line; none of any other text.
 
-    Seen in the log of TensorRT-RTX 1.7 with detailed profiling verbosity: ``Layers:``, then lines of the form
-    ``Name: n, LayerType: gemm, Inputs: [ { Name: x, Dimensions: [1,8], ..., Datatype: Int8, Format: ... }], Constants:
-    [...], Outputs: [...], TacticName: t, StreamId: 0, Metadata: [ONNX Layer: fc]``. Constants are no inputs.
+    Seen in TensorRT-RTX 1.7 with detailed profiling verbosity: ``Layers:``, then lines like ``Name: n, LayerType: gemm,
+    Inputs: [ { Name: x, Dimensions: [1,8], ..., Datatype: Int8, Format: ... }], Constants: [...], Outputs: [...],
+    TacticName: t, StreamId: 0, Metadata: [ONNX Layer: fc]``. Constants are no inputs.
     """
     lines = message.split("\n") if message.startswith(LOGGED) else []
     layers: list[dict[str, Any]] = [match.groupdict() for match in map(_LOGGED_LAYER.fullmatch, lines) if match]
@@ -172,7 +172,7 @@ def named_in(name: str) -> tuple[str, ...]:
 
 
 def _parts(name: str) -> Iterator[str]:
-    """Splits a name at separators and at the brackets of ``PWN(...)``, but not inside a name's own brackets."""
+    """Splits a name at separators and at the brackets of ``PWN(...)``, but not inside its own brackets."""
     begin = at = depth = 0
     while at < len(name):
         joint = _JOINED.match(name, at)
@@ -208,12 +208,11 @@ def _format(tensor: Mapping[str, Any]) -> str:
 def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
     """Returns by index the precision in which each layer of the network computes, as far as the engine shows it.
 
-    It is not the precision that the layer's inputs are rounded to where the graph has Q/DQ pairs: TensorRT may fuse
-    these into a float kernel.
+    It can differ from the precision to which Q/DQ pairs round the layer's inputs: TensorRT may fuse these into a float
+    kernel.
 
-    A layer's precision is that of the tensors that it reads. Where an engine layer fuses several, they may read tensors
-    that the inspector does not show: these layers are left out, see ``_shown``. A layer in a region that TensorRT
-    compiled as one has no precision but ``IN_REGION``, or ``ON_DLA``: the region's inputs do not show it.
+    It is the precision of the tensors that the layer reads. Fused layers that may read tensors inside an engine layer
+    are left out, see ``_shown``. A layer in a region that TensorRT compiled as one has ``IN_REGION``, or ``ON_DLA``.
     """
     by_name = {layer.name: layer for layer in network}
     ran: dict[int, str] = {}
@@ -233,9 +232,10 @@ def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int,
 def _shown(part: EngineLayer, inside: Sequence[Layer]) -> Sequence[Layer]:
     """Returns the layers in an engine layer whose precision the engine layer's inputs show.
 
-    - If it reads INT8 and float tensors, only the first: which of the others read the float tensors is not said.
-    - Not a product that reads what another layer in it makes: attention in one kernel multiplies twice, and the
-      inspector shows no tensor between.
+    - If it reads INT8 and float tensors, only the first: TensorRT does not say which later layer reads the float
+      tensor.
+    - No product that reads another layer's output in it: attention in one kernel multiplies twice, and the inspector
+      shows no tensor between.
     """
     if "int8" in part.inputs and set(part.inputs) != {"int8"}:
         return inside[:1]
@@ -251,8 +251,8 @@ def _shown(part: EngineLayer, inside: Sequence[Layer]) -> Sequence[Layer]:
 def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
     """Returns the layers that ran in regions, by index.
 
-    A region's metadata, or its name, may list its layers. Without such a list they are its ends, and the layers between
-    them that no other part of the engine names; an end that is no layer, such as a constant, leaves that side open.
+    A region's metadata, or its name, may list its layers. Without a list they are its ends, and the layers between them
+    that no other engine layer names; an end that is no layer, such as a constant, leaves that side open.
     """
     indices = {layer.name: layer.index for layer in network}
     named = {indices[name] for part in engine if not part.is_region for name in part.network_layers if name in indices}
@@ -280,7 +280,7 @@ _MULTIPLE = re.compile(r"channel % (\d+) == 0")
 _POOLED = "Conv"
 """The prefix of a convolution's keys where a pooling is in the same layer."""
 _PICTURE = 4
-"""A tensor with so many channels or fewer is moved in scattered pieces where its format changes."""
+"""A tensor with at most this many channels is moved in scattered pieces where its format changes."""
 _DETAILED = "Give the file of trtexec --exportLayerInfo --profilingVerbosity=detailed."
 
 
@@ -315,7 +315,7 @@ class EngineKernel:
     """A layer of an engine.
 
     Attributes:
-        kernel: the layer as the model of time takes it.
+        kernel: the layer in the time model.
         is_convolution: true also for a fully connected layer that TensorRT runs as a convolution.
         ms: its measured time.
     """
@@ -331,9 +331,9 @@ class EngineKernel:
 
 
 def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
-    """Reads the layers of an engine and the time of each; layers that the profile does not name took none.
+    """Reads the layers of an engine and the time of each; layers that the profile does not name take no time.
 
-    It raises BadInput if a file cannot be read, is no such JSON, or lists names only.
+    Raises BadInput if a file cannot be read, is no such JSON, or lists names only.
     """
     described = _json(graph)
     layers = described.get("Layers") if isinstance(described, dict) else None
@@ -359,9 +359,9 @@ def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
 
 
 def graph_beside(profile: Path) -> Path:
-    """Returns the file of the engine's layers beside a profile: its name with ``graph`` or ``layers`` for ``profile``.
+    """Returns the file of the engine's layers next to a profile: its name with ``graph`` or ``layers`` for ``profile``.
 
-    It raises BadInput if one of the two does not exist.
+    Raises BadInput if one of the two does not exist.
     """
     if not profile.is_file():
         raise BadInput(f"The profile '{profile}' does not exist.", "Give the file of trtexec --exportProfile.")
@@ -378,8 +378,8 @@ def graph_beside(profile: Path) -> Path:
 def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], ...]:
     """Reads the kernels of an engine of a network, with the network's layers in each, and the measured seconds.
 
-    The graph stands beside the profile, see ``graph_beside``. It raises BadInput if a file cannot be used, or no kernel
-    has a layer of the network.
+    For the graph's file see ``graph_beside``. Raises BadInput if a file cannot be used, or no kernel has a layer of the
+    network.
     """
     graph = graph_beside(profile)
     kernels = profiled_kernels(graph, profile)
@@ -407,7 +407,7 @@ def _is_convolution(layer: Mapping[str, Any]) -> bool:
 
 
 def kernel_of(layer: Mapping[str, Any]) -> Kernel:
-    """Returns a layer of the inspector's JSON as the model of time takes it."""
+    """Returns a layer of the inspector's JSON as a kernel of the time model."""
     name, kind = str(layer.get("Name", "")), str(layer.get("LayerType", ""))
     read, written = ([Tensor.of(entry) for entry in layer.get(key, ())] for key in ("Inputs", "Outputs"))
     moved = sum(tensor.size for tensor in (*read, *written))
@@ -431,7 +431,7 @@ def kernel_of(layer: Mapping[str, Any]) -> Kernel:
 
 
 def _convolution(layer: Mapping[str, Any], read: Tensor, written: Tensor) -> Product:
-    """The product of a convolution. One with a pooling in the same layer does not show its own output."""
+    """The product of a convolution; with a pooling in the same layer its own output is not shown."""
     prefix = "" if "OutMaps" in layer else _POOLED
     filters, groups = int(layer[f"{prefix}OutMaps"]), int(layer.get(f"{prefix}Groups", 1))
     kernel, batch, channels = layer[f"{prefix}Kernel"], read.shape[0], read.shape[1] // groups
@@ -448,7 +448,7 @@ def _convolution(layer: Mapping[str, Any], read: Tensor, written: Tensor) -> Pro
 
 
 def _matrices(read: Sequence[Tensor], written: Tensor) -> Product | None:
-    """The product of two matrices, the second a constant or the second input; batches of two activations are groups."""
+    """The product of two matrices, the second a constant or an input; batches of two activations are groups."""
     first, out = read[0].shape, written.shape
     if len(first) < 2 or len(out) < 2:
         return None

@@ -1,8 +1,8 @@
-"""A builder in a process of its own: a build or an inference that crashes, hangs or uses up memory costs one trial.
+"""A builder in a process of its own: a build or an inference that crashes, hangs or exhausts memory costs one trial.
 
-The process is a fresh interpreter: CUDA does not survive a fork, and ``multiprocessing`` would run the user's script a
-second time. It serves many builds, and is replaced after a failure, since after an error of CUDA later calls in the
-same process may fail too. ``serve`` is its main loop: it holds builders and engines, and answers requests one by one.
+The process is a fresh interpreter: CUDA does not survive a fork, and ``multiprocessing`` would run the user's script
+again. It serves many builds, and is replaced after a failure, since CUDA calls may keep failing. ``serve`` is its main
+loop.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def outcome_of(request: str) -> str:
 
 
 def serve(descriptor: int, parent: int, work: object | None = None) -> None:
-    """Answers requests until the parent closes the connection; the engine's log messages are sent before an answer.
+    """Answers requests, with the result or the error, until the parent closes the connection.
 
-    The answer to a request that raises an error is the error.
+    The engine's log messages are sent before an answer.
 
     Args:
         work: an object with one method for each request; None for one that builds and runs engines.
@@ -75,7 +75,7 @@ def serve(descriptor: int, parent: int, work: object | None = None) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Makes Linux end this process when its parent ends, in whatever way: a build that hangs would never notice."""
+    """Makes Linux end this process when its parent ends in any way: a hanging build would never notice."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -95,7 +95,6 @@ def _answer(work: object, request: tuple[Any, ...]) -> object:
 
 
 def _broken(error: Exception) -> RuntimeError:
-    """Returns an error of trt-bisect itself with its traceback, which pickling would lose."""
     return RuntimeError(f"{type(error).__name__}: {first_line(error)}\n{traceback.format_exc()}")
 
 
@@ -108,7 +107,6 @@ class _Work:
         self._made = 0
 
     def start(self, make: Callable[[], Builder]) -> tuple[int, str, str, str, Mapping[str, str]]:
-        """Returns the number of a builder in later requests, and the attributes that a ``Builder`` has."""
         builder = make()
         self._builders.append(builder)
         number = len(self._builders) - 1
@@ -197,7 +195,7 @@ class IsolatedBuilder:
         """Starts the builder.
 
         Args:
-            make: makes the builder in the worker; it is pickled, and so are plans, feeds and outputs.
+            make: makes the builder in the worker; it is pickled, as plans, feeds and outputs are.
             timeout: seconds that a build, or an inference, may take; None sets no limit.
             process: the worker process, which other builders may share; None starts a new one.
 
@@ -229,7 +227,7 @@ class IsolatedBuilder:
         return self._worker, self._worker.ask((request, self._number, *arguments), self._timeout)
 
     def _restart(self, request: str) -> None:
-        """Starts the engine again for a request; raises TrialFailed if that lacks memory, on a GPU that is full."""
+        """Starts the engine again for a request; raises TrialFailed if the GPU's memory is exhausted."""
         try:
             self._start()
         except EngineUnavailable as error:
@@ -248,7 +246,7 @@ class IsolatedBuilder:
 
 
 class IsolatedEngine:
-    """An engine in a worker. If another engine's failure ended that, the engine is built again at the next request.
+    """An engine in a worker; it is built again at the next request if another engine's failure ended the worker.
 
     Attributes:
         ran: by layer index, the precision that the layer ran in; on TensorRT known after the first inference.
@@ -352,7 +350,7 @@ class Worker:
         return answer
 
     def _answer(self, request: tuple[Any, ...], limit: float | None, messages: list[str]) -> Any:
-        """Waits for the answer; messages that the engine logs before it are added to ``messages``."""
+        """Waits for the answer; the engine's messages before it are added to ``messages``."""
         deadline = None if limit is None else monotonic() + limit
         self._connection.send(request)
         while True:

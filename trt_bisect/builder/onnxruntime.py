@@ -1,32 +1,31 @@
 """ONNX Runtime: the emulated arithmetic of TensorRT INT8, a session for each plan, or one session for all plans.
 
-The Q/DQ graph runs in float32; ``model.session`` says why ONNX Runtime's own INT8 kernels stay out of it.
+The Q/DQ graph runs in float32; ``model.session`` says why without ONNX Runtime's INT8 kernels.
 
 The session of all plans
 
 The idea
-    A search measures hundreds of plans. Building a session for each takes longer than running it. So one graph has an
-    If at every quantizable layer, with the layer in each precision that plans give it, and two more inputs: which side
-    each If takes, and the scales of the activations. Another plan, or other ranges, are then other inputs.
+    A search measures hundreds of plans, and building a session takes longer than running it. So one graph has an If at
+    every quantizable layer, with the layer in each precision, and two more inputs: the side that each If takes, and the
+    scales of the activations.
 
     Plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between
-    them are kept by what led to them: the input, and the precisions and scales of all layers before. A plan starts
-    behind the last piece whose state is known.
+    them are kept by their state: the input, and the precisions and scales of all layers before. A plan starts behind
+    the last piece whose state is known.
 
         piece       0        1        2        3
         plan A   8888---->8888---->ffff---->ffff---->  outputs       - kept
         plan B   (kept)   (kept)   8fff---->ffff---->  outputs       differs from A in piece 2
 
-    A curve asks for prefix after prefix, each of which differs from the one before in one layer: it costs half of the
-    inferences that as many whole plans cost.
+    A curve, whose prefixes differ in one layer each, costs half of the inferences of as many whole plans.
 
-What always holds
+Invariants
     The outputs are, bit for bit, those of the plan's own graph with all optimisations of ONNX Runtime off, however the
-    network is cut and whatever is kept. With optimisations, a plan's own session fuses operators and adds floats in
-    another order; a value at the edge between two INT8 levels can then fall to the other side.
+    network is cut and whatever is kept. (Optimisations fuse operators and add floats in another order; a value at the
+    edge between two INT8 levels can then fall to the other side.)
 
     A piece never ends where a tensor has two versions, rounded and unrounded (``model.pieces``), and kept tensors are
-    never changed. A network that cannot be cut is one piece: then each plan costs an inference.
+    never changed. A network that cannot be cut is one piece: each plan then costs an inference.
 """
 
 from __future__ import annotations
@@ -67,19 +66,17 @@ from trt_bisect.support.memory import give_back_memory
 _PIECES = 12
 """The desired number of pieces; each has at least about ``PIECE_LAYERS`` quantizable layers."""
 _LEAST_MACS = 4_000_000
-"""The multiply-adds of a piece on average, at least: they take about as long as the call of a session."""
+"""The least mean multiply-adds of a piece: they take about as long as the call of a session."""
 _State = tuple[int, int, bytes]
 """An input, the number of a piece, and the precisions and the scales of all layers up to its end."""
 
 
 class SwitchSession:
-    """Runs any plan whose layers have one of their ``choices``, with any scales of the activations.
-
-    The essay at the top of the module says how, and what always holds.
+    """Runs any plan whose layers have one of their ``choices``, with any scales of the activations; see above.
 
     Args:
         choices: by layer the precisions that it can have, see ``choices_of``.
-        threads: the threads for one inference; None for ONNX Runtime's own number.
+        threads: the threads for one inference; None for ONNX Runtime's default.
         facts: the shapes of the tensors, by which the network is cut; None to keep it whole.
         memory: the bytes that kept tensors may take.
 
@@ -111,9 +108,9 @@ class SwitchSession:
         return all(precision in choices for precision, choices in zip(plan.precisions, self._choices, strict=True))
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
-        """Returns the outputs of a plan for one sample, whose arrays stay as they are; raises TrialFailed.
+        """Returns the outputs of a plan for one sample, which must not be changed; raises TrialFailed.
 
-        ``scales`` are those of the activations; None for those of the builder.
+        ``scales`` are those of the activations; None for the builder's.
         """
         with self._lock:
             self._pieces = pieces = self._pieces or self._make()
@@ -140,7 +137,7 @@ class SwitchSession:
 
 
 class _SwitchPiece:
-    """The session of a piece, with the tensors that are needed after it, or of the whole network, with none."""
+    """The session of a piece, with the tensors needed after it; or of the whole network."""
 
     def __init__(self, written: WrittenSwitch, live: Collection[str], provider: str, threads: int | None) -> None:
         session = make_session(written, provider, threads, one_of_many=True, level=SAME_SUMS)
@@ -150,8 +147,7 @@ class _SwitchPiece:
         self._written = replace(written, model=onnx.ModelProto(), weights={})
 
     def settings(self, writer: PlanWriter, plan: PrecisionPlan, scales: Scales) -> Feeds:
-        """Returns the inputs that say which layers are low, which tensors are rounded where they are made, and with
-        what scales."""
+        """Returns the inputs that choose precisions, tensors rounded where they are made, and scales."""
         written, inputs = self._written, dict[str, np.ndarray]()
         if written.gates_input:
             rounded = writer.context.followed(plan.lowered) if written.followed else ()
@@ -164,14 +160,14 @@ class _SwitchPiece:
         return inputs
 
     def run(self, tensors: Outputs, settings: Feeds) -> Outputs:
-        """Returns the tensors that are needed after the piece, from those before it; raises TrialFailed."""
+        """Returns the tensors needed after the piece from those before it; raises TrialFailed."""
         inputs = {**tensors, **settings}
         after = {**tensors, **self._engine.infer({name: inputs[name] for name in self._reads})}
         return {name: after[name] for name in self._live}
 
 
 class _Kept:
-    """The tensors behind pieces, the most recently used ones, of at most ``memory`` bytes."""
+    """The most recently used tensors behind pieces, at most ``memory`` bytes."""
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
@@ -180,7 +176,7 @@ class _Kept:
         self._lock = Lock()
 
     def latest(self, states: Sequence[_State]) -> tuple[int, Outputs]:
-        """Returns the number of the pieces that need not run, as the state behind them is kept, and its tensors."""
+        """Returns the number of pieces that need not run, and the kept tensors behind them."""
         with self._lock:
             for number in range(len(states) - 1, 0, -1):
                 state = states[number - 1]
@@ -195,8 +191,9 @@ class _Kept:
             self._bytes = 0
 
     def keep(self, state: _State, feeds: Feeds, tensors: Outputs) -> None:
-        """Keeps tensors, and lets go of those that were not used for longest. It holds ``feeds``, as a state has only
-        its ``id``."""
+        """Keeps tensors, and drops the least recently used. It holds ``feeds``, of which a state has only the
+        ``id``.
+        """
         size = sum(int(getattr(tensor, "nbytes", 0)) for tensor in tensors.values())
         if size > self._memory:
             return
@@ -219,7 +216,7 @@ def _sessions(
 
 
 def _pieces(writer: PlanWriter, facts: TensorFacts | None) -> list[Piece | None]:
-    """Returns the pieces of a network; None stands for all of it, where it is not to be cut, or cannot be."""
+    """Returns the pieces of a network; None stands for all of it, if it is not or cannot be cut."""
     network = writer.network
     if facts is None or writer.context.followed(network.quantizable):
         return [None]
@@ -236,7 +233,6 @@ def _pieces(writer: PlanWriter, facts: TensorFacts | None) -> list[Piece | None]
 
 
 def _is_declared(tensor: str, types: TensorTypes, facts: TensorFacts) -> bool:
-    """Returns true if the graph gives a tensor its type, and no other shape than it has."""
     real, declared = facts.shapes[tensor], types.shapes.get(tensor)
     shape = real if declared is None else declared
     same_rank = types.dtypes.get(tensor) == facts.dtypes[tensor] and len(shape) == len(real)
@@ -260,7 +256,7 @@ class OnnxRuntimeEngine:
             raise TrialFailed("inference failed", first_line(error)) from error
 
     def latency(self, feeds: Feeds) -> None:
-        """Returns None: the time of an emulation is not that of an engine."""
+        """Returns None: an emulation's time is not an engine's."""
 
     def __enter__(self) -> OnnxRuntimeEngine:
         return self
@@ -297,18 +293,16 @@ class OnnxRuntimeBuilder:
         return OnnxRuntimeEngine(session, self.ran(plan))
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` computes as a plan means it.
-
-        It does not where INT8 kernels are not exact, and where layers are in FP16 or the like: that compares other
-        arithmetics.
+        """Returns true if ``plain`` computes as a plan means it: INT8 kernels are exact, and no layer is in FP16 or the
+        like.
         """
         has_kernels = {*plan.precisions} <= {Precision.INT8, Precision.FP32}
         return has_kernels and self.provider == CPU and integer_sums_are_exact()
 
     def plain(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
-        """Builds the session that a user gets from the file of a plan: with default options, and INT8 kernels.
+        """Builds the session of a plan's file with default options, INT8 kernels included.
 
-        It raises TrialFailed if ONNX Runtime refuses the file with these options.
+        Raises TrialFailed if ONNX Runtime refuses the file with these options.
         """
         written = PlanWriter(self._network, self._scales, GraphTarget.TENSORRT).write(plan)
         return OnnxRuntimeEngine(make_session(written, threads=self._options.threads, integers=True), self.ran(plan))
@@ -324,7 +318,7 @@ class OnnxRuntimeBuilder:
 
         Args:
             threads: None for those of the build options.
-            more: precisions that plans give quantizable layers besides the low, the raised and the base one.
+            more: precisions of quantizable layers in plans other than the low, the high and the base one.
         """
         choices, threads = choices_of(self._network, self._options.high, more), threads or self._options.threads
         return SwitchSession(self._writer, self._scales, choices, self.provider, threads, facts, memory)

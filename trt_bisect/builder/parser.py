@@ -50,9 +50,8 @@ class ParserAnswer:
 
 
 def ask_parser(written: Written) -> ParserAnswer | None:
-    """Returns the answer of TensorRT's parser, else of TensorRT-RTX's; None if neither is installed, starts or answers.
-
-    A parser that crashes or hangs has not answered.
+    """Returns the answer of TensorRT's parser, else of TensorRT-RTX's; None if neither is installed, starts and
+    answers.
     """
     for engine in PARSERS:
         if not tensorrt_build.is_installed(engine):
@@ -90,16 +89,14 @@ def refusals_of(rt: TensorRT, path: Path) -> Iterator[Refusal]:
 
 
 def _refusal(error: Any) -> Refusal:
-    """Returns an error of the parser. TensorRT names node and operator since 10.0, and not in all errors.
-
-    Without them the importer's function tells the operator: ``importScatterElements``.
+    """Returns an error of the parser. TensorRT names node and operator since 10.0, not in all errors; else the
+    importer's function tells the operator: ``importScatterElements``.
     """
     operator = getattr(error, "node_operator", str)() or re.sub(r"^import(?=[A-Z])|^.*$", "", error.func(), count=1)
     return Refusal(getattr(error, "node_name", str)(), operator, _in_words(error.desc()))
 
 
 def _in_words(text: str) -> str:
-    """Returns the first line of a message that says more than ``Invalid Node``, without places in TensorRT's code."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Invalid Node")]
     words = re.sub(r"^.*Error Code \d+: (?:API Usage Error|Internal Error|Shape Error)? ?", "", next(iter(lines), text))
     words = re.sub(r"\s+In \S+ at /\S+\)?$", "", words.removeprefix("Assertion failed: "))

@@ -1,7 +1,7 @@
-"""Builds a serialized TensorRT engine from an ONNX graph: what both typings and TensorRT-RTX have in common.
+"""Builds a serialized TensorRT engine from an ONNX graph: the common part of both typings and TensorRT-RTX.
 
-Polygraphy's loaders are not used: they choose TensorRT or TensorRT-RTX once for the whole process, from an environment
-variable, and they send TensorRT's messages to a global log, where those of one build cannot be told from another's.
+Polygraphy's loaders are not used: they choose TensorRT or TensorRT-RTX once for the whole process, by an environment
+variable, and send TensorRT's messages to a global log, where those of one build cannot be told from another's.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Message:
 
 
 LISTENERS: list[Callable[[Message], None]] = []
-"""Called with every error and warning at once, so that they are known even if the process crashes."""
+"""Called with every error and warning at once, so that they survive a crash."""
 
 
 @functools.cache
@@ -83,7 +83,7 @@ def logger_of(trt: ModuleType) -> Any:
     """Returns the logger of this process, which prints nothing.
 
     It keeps errors and warnings in ``records``, and in ``layers`` the last message that lists an engine's layers.
-    TensorRT has one logger for each process: it uses the first one, and ignores all later ones.
+    TensorRT uses the first logger of a process and ignores all later ones.
     """
 
     class KeepingLogger(trt.ILogger):  # type: ignore[name-defined,misc]
@@ -105,7 +105,9 @@ def logger_of(trt: ModuleType) -> Any:
 
 
 def drain(logger: Any) -> tuple[Message, ...]:
-    """Returns the messages logged since the last call, each once, in order, and removes them from the logger."""
+    """Removes the messages logged since the last call from the logger, and returns them in order, without
+    repetitions.
+    """
     records = tuple(dict.fromkeys(logger.records))
     logger.records.clear()
     return records
@@ -122,9 +124,9 @@ def warnings_in(messages: Iterable[Message]) -> tuple[str, ...]:
 
 
 _RULES = "7"
-"""Increased when weak typing's constraints or ranges change, the reading of the engine inspector, or the kernels that
-TensorRT-RTX is told to run. It is part of a run's fingerprint: trials that were measured under other rules are not
-used."""
+"""Increased when weak typing's constraints or ranges, the reading of the engine inspector, or TensorRT-RTX's kernels
+change. It is part of the fingerprint: trials measured under other rules are not reused.
+"""
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ def start_tensorrt(engine: str, plugins: Sequence[str] = ()) -> TensorRT:
 
 
 def versions_of(rt: TensorRT, options: BuildOptions) -> dict[str, str]:
-    """Returns all that the figures of an engine depend on: its version, our rules, NumPy, plugins, GPU and driver."""
+    """Returns everything that an engine's figures depend on: its version, our rules, NumPy, plugins, GPU and driver."""
     ours = {rt.engine: rt.module.__version__, "rules": _RULES, "numpy": np.__version__}
     if options.plugins:
         ours["plugins"] = digests_of(options.plugins)
@@ -241,7 +243,7 @@ def parse_file(rt: TensorRT, path: Path, flags: int) -> Definition:
 
 
 def creation_flags(trt: ModuleType, names: Sequence[str]) -> int:
-    """Returns the bits of those network creation flags in ``names`` that this version has.
+    """Returns the bits of the network creation flags in ``names`` that this version has.
 
     ``EXPLICIT_BATCH`` and ``STRONGLY_TYPED`` exist only in versions where they are a choice.
     """
@@ -255,7 +257,7 @@ def new_config(
     """Makes a builder configuration with TF32 off, and with detailed profiling verbosity for the engine inspector.
 
     Args:
-        definition: the parsed network, which says which of its inputs are shape tensors; None if it has none.
+        definition: the parsed network, which tells shape tensors among its inputs; None if it has none.
 
     Returns:
         The configuration and its optimization profile, None where no input is dynamic or a shape tensor.
@@ -307,12 +309,12 @@ def serialize(rt: TensorRT, definition: Definition, config: Any, options: BuildO
 
 
 def _timing_cache(rt: TensorRT, options: BuildOptions) -> Path | None:
-    """Returns the file of the timing cache; None for TensorRT-RTX, which times no tactics, and since 1.2 ignores it."""
+    """Returns the file of the timing cache; None for TensorRT-RTX, which times no tactics."""
     return None if rt.engine == RTX else options.timing_cache
 
 
 def timings_of(path: Path, worker: str) -> Path:
-    """Returns the file that keeps the timing cache of another worker; the next build here reads both."""
+    """Returns the file of another worker's timing cache; the next build here reads both."""
     return path.with_name(f"{path.stem}-{worker}{path.suffix}")
 
 
@@ -344,8 +346,8 @@ def _save_timing_cache(config: Any, path: Path | None) -> None:
 def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None:
     """Loads the user's libraries with plugins, which register themselves, and TensorRT's own plugins.
 
-    From TensorRT 10.1 on the parser does not register TensorRT's own, which stand for RoiAlign, NonMaxSuppression and
-    other operators. It raises BadInput if a library does not load.
+    From TensorRT 10.1 on the parser does not register TensorRT's own (RoiAlign, NonMaxSuppression and others). Raises
+    BadInput if a library does not load.
     """
     for path in libraries:
         try:
@@ -359,8 +361,7 @@ def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None
 def use_dla(trt: ModuleType, builder: Any, config: Any, core: int) -> None:
     """Lets a DLA core run what it can, and the GPU the rest; raises BadInput if the machine has no such core.
 
-    The DLA computes in INT8 or FP16: layers asked into FP32 run on the GPU. Source: TensorRT's documentation, "Working
-    with DLA": the default device, and GPU fallback.
+    The DLA computes in INT8 or FP16: FP32 layers run on the GPU (TensorRT's documentation, "Working with DLA").
     """
     cores = builder.num_DLA_cores
     if core >= cores:

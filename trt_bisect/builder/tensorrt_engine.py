@@ -46,7 +46,7 @@ class Device:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Makes the context current in this thread for as long as the block runs."""
+        """Makes the context current in this thread while the block runs."""
         self.context.push()
         try:
             yield
@@ -56,9 +56,9 @@ class Device:
 
 @functools.cache
 def open_device() -> Device:
-    """The first GPU, opened once in a process. A process that is forked later must not use it.
+    """The first GPU, opened once in a process; a process forked later must not use it.
 
-    It raises EngineUnavailable if PyCUDA is not installed, or no GPU answers.
+    Raises EngineUnavailable if PyCUDA is not installed, or no GPU answers.
     """
     find_gpu()
     cuda = import_pycuda()
@@ -132,8 +132,6 @@ _TIMING_MILLISECONDS = 2000.0
 
 @dataclass(frozen=True)
 class _Tensor:
-    """An input or output of an engine. A shape tensor is in host memory."""
-
     name: str
     is_input: bool
     dtype: np.dtype[Any]
@@ -147,7 +145,7 @@ class _Tensor:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """An engine on the GPU, with all objects that must live as long as it."""
+    """An engine on the GPU, with all objects that must live as long."""
 
     device: Device
     runtime: Any
@@ -159,11 +157,11 @@ class _Loaded:
 
 
 class TensorRTEngine:
-    """One built engine; loaded onto the GPU when it is first used, and unloaded when the ``with`` block ends.
+    """One built engine; loaded onto the GPU at the first use, and unloaded when the ``with`` block ends.
 
     Attributes:
         serialized: its bytes.
-        ran: by layer index, the precision that the layer's inputs were rounded to: the plan's where the graph has its
+        ran: by layer index, the precision to which the layer's inputs were rounded: the plan's if the graph has its
             Q/DQ pairs, else as ``computed``.
         computed: by layer index, the precision in which its kernel computes, from the engine inspector; empty until the
             engine is loaded.
@@ -181,14 +179,13 @@ class TensorRTEngine:
         names: Mapping[str, str] | None = None,
         graph: onnx.GraphProto | None = None,
     ) -> None:
-        """Keeps an engine that is loaded when it is first used.
+        """Keeps an engine that is loaded at the first use.
 
         Args:
             options: those that it was built with; None for the defaults.
-            rounded: the precision of each layer by its index, where the graph settles it; None with constraints, which
-                TensorRT may not obey.
-            names: the name that the user knows, by name of a layer in ``network``; None if all are the same.
-            graph: the graph that was built, where ``infer`` gives its debug tensors too.
+            rounded: the precision of each layer by index, if the graph settles it; None with constraints.
+            names: the user's name, by name of a layer in ``network``; None if all are the same.
+            graph: the graph that was built, if ``infer`` gives its debug tensors too.
         """
         self.serialized = serialized
         self.ran: Mapping[int, str] = rounded or {}
@@ -230,9 +227,9 @@ class TensorRTEngine:
             return {**dict(on_graph(self._listener.tensors, self._inspected, self._graph)), **outputs}
 
     def latency(self, feeds: Feeds, runs: int = 200) -> Latency:
-        """Measures the time of an inference on the GPU after some untimed ones, and then that of each engine layer.
+        """Measures the time of an inference on the GPU after untimed ones, and then that of each engine layer.
 
-        At most ``runs`` are timed, fewer if they take over two seconds. It raises as ``infer`` does.
+        At most ``runs`` are timed, fewer if they take over two seconds. Raises as ``infer``.
         """
         with self._current() as loaded:
             self._bind(loaded, feeds)
@@ -268,9 +265,8 @@ class TensorRTEngine:
         return tuple(times)
 
     def _bind(self, loaded: _Loaded, feeds: Feeds) -> dict[str, tuple[int, ...]]:
-        """Uploads the inputs, makes room for the outputs, and returns the outputs' shapes.
-
-        An output whose shape depends on the data is left out: TensorRT tells its shape when it runs.
+        """Uploads the inputs, makes room for the outputs, and returns their shapes, except those that depend on the
+        data, which TensorRT tells when it runs.
         """
         context = loaded.context
         for tensor in loaded.tensors:
@@ -387,7 +383,7 @@ class TensorRTEngine:
 
 
 def adding_profiler(trt: ModuleType) -> Any:
-    """Makes a TensorRT profiler that adds up the milliseconds of each engine layer in ``totals``, by name, in order."""
+    """Makes a TensorRT profiler that adds up the milliseconds of each engine layer in ``totals``."""
 
     class AddingProfiler(trt.IProfiler):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
@@ -403,7 +399,7 @@ def adding_profiler(trt: ModuleType) -> Any:
 def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
     """Makes an allocator that gives outputs the room of their buffers, and keeps their shapes in ``shapes``, by name.
 
-    TensorRT calls it while it runs an engine: before 10 the first function, since then the asynchronous one.
+    TensorRT calls it during an inference: before 10 the first function, since then the asynchronous one.
     """
 
     class BufferAllocator(trt.IOutputAllocator):  # type: ignore[name-defined,misc]
@@ -427,15 +423,15 @@ def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
 _FIRST_STRONG = 10
 """The first major version with strongly typed networks."""
 _FIRST_STRONG_DLA = (11, 4)
-"""The first version whose DLA takes these: JetPack 7.2.2 has 11.4.1. No board has run it here."""
+"""The first version whose DLA takes strongly typed networks (JetPack 7.2.2 has 11.4.1). Untested on a board."""
 
 
 class TensorRTStrongBuilder:
-    """Builds engines from plans that stand in the graph: with Q/DQ pairs and Casts, strongly typed from TensorRT 10 on.
+    """Builds engines from plans in the graph: with Q/DQ pairs and Casts, strongly typed from TensorRT 10 on.
 
-    Before 10 the pairs settle what is rounded to INT8. FP16 is allowed where the plan has any, and then TensorRT may
+    Before 10 the pairs settle what is rounded to INT8. FP16 is allowed where the plan has any, and TensorRT may then
     run a layer in FP16 that the plan has in FP32. On an H200, TensorRT 8.6.0 ran all plans of LeNet as asked
-    (``docs/evidence``); FP16 beside INT8 is unproven before 10.
+    (``docs/evidence``); FP16 next to INT8 is unproven before 10.
     """
 
     typing = "strong"

@@ -12,10 +12,10 @@ from trt_bisect.builder.inspector import EngineLayer
 
 
 def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[EngineLayer, ...]:
-    """Builds an ONNX file as it is, with strong typing, and returns the layers of the engine. It needs no GPU.
+    """Builds an ONNX file as it is, with strong typing and without a GPU, and returns the layers of the engine.
 
     Args:
-        shapes: the sizes of dynamic inputs by name; a dynamic axis without a size is 1, as trtexec takes it.
+        shapes: the sizes of dynamic inputs by name; a dynamic axis without a size is 1, as for trtexec.
 
     Raises:
         EngineUnavailable: TensorRT-RTX is not installed, or does not start here.
@@ -33,12 +33,11 @@ def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Eng
 def eager_context(rt: tensorrt_build.TensorRT, engine: Any) -> Any:
     """Makes an execution context whose kernels are final from the first inference on; None without memory for it.
 
-    TensorRT-RTX compiles kernels when an engine is loaded. By default, those for dynamic shapes are compiled in the
-    background, and another kernel runs until they are there: two inferences would not be of one engine. The compiled
-    kernels are kept for the next engines of the same builder, which differ in a few layers.
+    By default TensorRT-RTX compiles kernels for dynamic shapes in the background, and runs others meanwhile: two
+    inferences would not be of one engine. The compiled kernels are kept for the builder's next engines.
 
     Args:
-        rt: the builder's TensorRT-RTX, which keeps the cache: that has to live longer than every context.
+        rt: the builder's TensorRT-RTX, which keeps the cache and must outlive every context.
         engine: a ``trt.ICudaEngine``.
     """
     eager = rt.module.DynamicShapesKernelSpecializationStrategy.EAGER

@@ -1,10 +1,9 @@
 """Weak typing, TensorRT 8.5 to 10.x: a precision plan as constraints on the layers of a parsed TensorRT network.
 
 The idea
-    A plan speaks of the layers of the ONNX network. TensorRT's parser makes its own layers of them: one or more for
-    each, some with names that only the parser knows. ``walk_steps`` walks over TensorRT's layers and finds for each the
-    layer that it belongs to, its *owner*; ``set_ranges`` gives their tensors dynamic ranges, and ``constraints`` their
-    precisions.
+    A plan speaks of the layers of the ONNX network. TensorRT's parser makes one or more layers of each, some with names
+    that only the parser knows. ``walk_steps`` finds for each TensorRT layer the layer that it belongs to, its *owner*;
+    ``set_ranges`` gives their tensors dynamic ranges, and ``constraints`` their precisions.
 
         ONNX             TensorRT's layers                        owner by
         fc (Gemm)        fc.weight          CONSTANT              its first reader
@@ -14,31 +13,31 @@ The idea
                          fc_1               ELEMENTWISE           its name with a number, or its metadata
         relu (Relu)      relu               ACTIVATION main       its name
 
-    Forwards, a layer without a name takes the owner of the last of the layers that make its inputs; backwards, one that
-    nothing but constants feeds takes that of its first reader. Metadata, which 8.5 lacks, counts before the name.
+    Forwards, a layer without a name takes the owner of the last of the layers that make its inputs; backwards, a layer
+    that only constants feed takes that of its first reader. Metadata, which 8.5 lacks, counts before the name.
 
-    What follows INT8 layers may run in INT8 too. Which tensors are ``fed`` by an INT8 layer is found in one walk
-    forwards, which are ``read`` by one in one walk backwards, both through layers that are not quantizable:
+    Unquantized layers may run in INT8 too. Tensors ``fed`` by an INT8 layer are found in one walk forwards, tensors
+    ``read`` by one in one walk backwards, both through unquantized layers:
 
         conv1 (INT8) --> relu --> maxpool --> conv2 (INT8)       relu and maxpool: fed and read, left free
         conv1 (INT8) --> relu --> softmax --> output             fed, not read: high
         conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high
 
-What always holds
+Invariants
     A high layer computes in its high precision and its outputs have it too: a constraint on the layer alone would let
-    TensorRT round its output. An INT8 layer is left free unless it is forced. An output of the network is FP32. A
-    tensor without a range is computed in floats by TensorRT, so no range is invented: a tensor that the parser made
-    has one only if its values are moved ones, inside a quantizable layer, or constant.
+    TensorRT round its output. An INT8 layer is left free unless it is forced. An output of the network is FP32.
+    TensorRT computes tensors without a range in floats, so no range is invented: a tensor that the parser made has one
+    only if its values are moved, inside a quantizable layer, or constant.
 
     The network is ``Network.for_parser``: no node has the name of another with a number.
 
-What was tried and dropped
-    To own by name alone: the parser of 8.6 gives the product with Gemm's ``alpha`` no name, and it would have stayed
-    free in a high layer. To take the owner of the first input: that product reads a constant first.
+Tried and dropped
+    Owners by name alone: the parser of 8.6 gives the product with Gemm's ``alpha`` no name, and it would have stayed
+    free in a high layer. The owner of the first input: that product reads a constant first.
 
 TensorRT cannot be started without a GPU, and TensorRT-RTX has no weak typing. On an H200, TensorRT 8.6.0 gave the
-layers of LeNet the names, ranges and constraints expected (``docs/evidence``). Tests check the constraints that are set
-on objects with the interface of ``INetworkDefinition``, which is all that these functions use of TensorRT.
+layers of LeNet the names, ranges and constraints expected (``docs/evidence``). Tests check the constraints on objects
+with the interface of ``INetworkDefinition``.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ from trt_bisect.support.files import ScratchFolder
 
 _KINDS = {"Shape": "SHAPE", "Size": "SHAPE", "Cast": "CAST", "If": "CONDITION", "Loop": "LOOP_OUTPUT"}
 _KINDS |= {"Scan": "LOOP_OUTPUT", "QuantizeLinear": "QUANTIZE", "DequantizeLinear": "DEQUANTIZE"}
-"""TensorRT's types of the layers that are left alone, by the ONNX operator."""
+"""TensorRT's types of the layers that are left alone, by ONNX operator."""
 
 _TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16"}
 
@@ -75,11 +74,11 @@ _LEFT_ALONE = frozenset(
     "CONSTANT SHAPE CAST QUANTIZE DEQUANTIZE ASSERTION CONDITION CONDITIONAL_INPUT CONDITIONAL_OUTPUT TRIP_LIMIT "
     "RECURRENCE ITERATOR LOOP_OUTPUT".split()
 )
-"""The types of layers that have no precision of their own: their type is that of the data that they hold or pass on."""
+"""The types of layers without a precision of their own: they have the type of the data that they hold or pass on."""
 
 _HEAVY = frozenset({"CONVOLUTION", "DECONVOLUTION", "FULLY_CONNECTED", "MATRIX_MULTIPLY"})
 _MOVES = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE", "SLICE", "PADDING"})
-"""The types of layers whose outputs are values that they read, or some of them, or zeros beside them."""
+"""The types of layers whose outputs are values that they read, or zeros."""
 
 _FLOATS = frozenset({"FLOAT", "HALF", "BF16"})
 _NUMBERED = re.compile(r"_\d+$")
@@ -92,8 +91,8 @@ class WalkStep:
 
     Attributes:
         layer: the ``trt.ILayer``.
-        owner: the index of the network's layer that it belongs to, None if there is none.
-        named: true if its name or its metadata says so; otherwise its place in the network does.
+        owner: the index of the network's layer that it belongs to, or None.
+        named: true if its name or metadata says so; false if its place in the network does.
         main: true if it has that layer's own name.
         constant: true if it is a constant, or reads constants alone.
     """
@@ -111,7 +110,7 @@ class WalkStep:
 
     @property
     def computes(self) -> bool:
-        """True if it does the main work of the network's layer, not something before or after it, such as a bias."""
+        """True if it does the main work of the network's layer, not that of a bias or the like."""
         return self.main or (self.named and self.kind in _HEAVY)
 
     def read(self) -> Iterator[str]:
@@ -134,12 +133,7 @@ def is_activation(tensor: Any) -> bool:
 
 
 def walk_steps(definition: Any, layers: tuple[Layer, ...]) -> list[WalkStep]:
-    """Returns the layers of a TensorRT network, each with the layer of ``layers`` that it belongs to.
-
-    A layer without such a name belongs to the last of the layers that make its inputs: the product with Gemm's
-    ``alpha``, to which the parser of TensorRT 8.6 gives no name, reads a constant first. If no layer makes any of its
-    inputs, or if it is computed from constants alone, it belongs to the first layer that reads its outputs.
-    """
+    """Returns the layers of a TensorRT network, each with its owner among ``layers``; see above."""
     indices = {layer.name: layer.index for layer in layers}
     steps: list[WalkStep] = []
     constants: set[str] = set()
@@ -166,7 +160,6 @@ def walk_steps(definition: Any, layers: tuple[Layer, ...]) -> list[WalkStep]:
 
 
 def _step(layer: Any, indices: Mapping[str, int]) -> WalkStep:
-    """Returns a step without what lies around it; metadata, which 8.5 lacks, counts before the name."""
     in_metadata = [name for name in onnx_layers_in(getattr(layer, "metadata", "") or "") if name in indices]
     if in_metadata:
         owner = layer.name if layer.name in in_metadata else in_metadata[0]
@@ -180,10 +173,9 @@ def _step(layer: Any, indices: Mapping[str, int]) -> WalkStep:
 def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network: Network, scales: Scales) -> None:
     """Sets the dynamic range of every float tensor, scale times 127, so that no calibrator is needed.
 
-    Tensors that TensorRT's parser made have no scale of their own. If their values are only moved, they get the range
-    of the tensor that was moved; inside a quantizable layer, after its product and before its bias, that of the layer's
-    output; constants get their largest magnitude. Any other tensor gets no range: TensorRT then computes the layers
-    that make or read it in floats.
+    Tensors that TensorRT's parser made have no scale of their own. Moved values get the range of the tensor that was
+    moved; values inside a quantizable layer, between its product and its bias, that of its output; constants get their
+    largest magnitude. Others get no range.
     """
     ranges: dict[str, float] = {}
 
@@ -232,7 +224,9 @@ def _moved(step: WalkStep, ranges: Mapping[str, float]) -> float | None:
 def _largest_of_constants(
     trt: ModuleType, step: WalkStep, network: Network, ranges: Mapping[str, float]
 ) -> float | None:
-    """Returns the largest magnitude of a constant, moved or multiplied constants included: Gemm's ``beta`` and bias."""
+    """Returns the largest magnitude of a constant, moved or multiplied constants (Gemm's ``beta`` and bias)
+    included.
+    """
     if step.kind == "CONSTANT":
         return largest_constant(trt, step.layer, network)
     if step.kind != "ELEMENTWISE":
@@ -245,9 +239,9 @@ def _largest_of_constants(
 def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | None:
     """Returns the largest magnitude in a constant layer's weights, None if they are empty.
 
-    With NumPy 2, the Python modules of TensorRT before 10.16 give an array of stride 0: every value equals the first
-    (see docs/evidence/README.md). The values are then those of the network's constant of that name, or of that name
-    without a number, and of that size, with the same first value; without such a constant it raises EngineUnavailable.
+    With NumPy 2, the Python modules of TensorRT before 10.16 give an array of stride 0, all values the first (see
+    docs/evidence/README.md). Then the network's constant of that name (or without a number), size and first value is
+    read; without it EngineUnavailable is raised.
     """
     values = np.asarray(_as(trt.IConstantLayer, layer).weights)
     if any(stride == 0 and size > 1 for stride, size in zip(values.strides, values.shape, strict=True)):
@@ -265,7 +259,7 @@ def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | N
 
 
 def _as(kind: type, layer: Any) -> Any:
-    """Changes a layer's class in place, as Polygraphy does: TensorRT's Python interface gives a plain ``ILayer``."""
+    """Changes a layer's class in place, as Polygraphy does: TensorRT's Python gives a plain ``ILayer``."""
     if not isinstance(layer, kind):
         layer.__class__ = kind
     return layer
@@ -277,9 +271,9 @@ class Constraint:
 
     Attributes:
         layer: its name.
-        precision: the precision that it computes in; None leaves the choice to TensorRT.
-        outputs: the type of each of its outputs: a precision; None leaves the choice to TensorRT; for a tensor that is
-            no activation, the name of its own TensorRT type, such as ``INT32``, which is not changed.
+        precision: the precision in which it computes; None leaves the choice to TensorRT.
+        outputs: the type of each output: a precision; None leaves the choice to TensorRT; for a tensor that is no
+            activation, its own, unchanged TensorRT type, such as ``INT32``.
     """
 
     layer: str
@@ -292,16 +286,14 @@ def constraints(
 ) -> Iterator[tuple[WalkStep, Constraint]]:
     """Yields the constraints that make TensorRT run a plan; the builder sets them, and the recipe's files repeat them.
 
-    - A quantizable layer is INT8 or high as the plan says. Where the low precision is FP16 or BF16, a low layer has a
-      constraint to it, as a high one has one to FP32: TensorRT would choose by speed.
-    - A layer that is not quantizable is left free between two INT8 layers, unless the user fixed its precision, and
-      is high elsewhere, whatever the plan says of it.
+    - A quantizable layer is INT8 or high as the plan says. If the low precision is FP16 or BF16, low layers are
+      constrained too: TensorRT would choose by speed.
+    - An unquantized layer is free between two INT8 layers, unless the user fixed its precision, and high elsewhere.
     - A high layer computes in its high precision, and its outputs have it too.
-    - An INT8 layer is left free, or forced to INT8. Its output may be INT8 only if an INT8 layer reads it, directly or
-      through layers left free; otherwise it has the network's base.
+    - An INT8 layer is free, or forced to INT8. Its output may be INT8 only if an INT8 layer reads it, directly or
+      through free layers; otherwise it has the network's base.
     - An output of the network is FP32.
-    - A layer that reads constants alone is left free, like constants: an INT8 MatMul may read its weights through a
-      Shuffle.
+    - Constants, and layers that read constants alone, are free: an INT8 MatMul may read its weights through a Shuffle.
 
     Args:
         steps: from ``walk_steps``; each that has constraints comes with its own.
@@ -365,7 +357,7 @@ def _follows(step: WalkStep, network: Network) -> bool:
 
 
 def _beside_int8(steps: list[WalkStep], network: Network, int8: frozenset[int], *, backwards: bool = False) -> set[str]:
-    """Returns the tensors that an INT8 layer makes, or reads, directly or through layers that are not quantizable."""
+    """Returns the tensors that an INT8 layer makes, or reads, directly or through unquantized layers."""
     beside: set[str] = set()
     for step in steps[::-1] if backwards else steps:
         inputs, outputs = list(step.read()), [tensor.name for tensor in step.outputs()]
@@ -403,12 +395,11 @@ class TellsWeakPlan(Protocol):
 
 
 def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
-    """Returns the constraints of a plan: the builder's own if it builds with weak typing, else those of ONNX nodes.
+    """Returns the constraints of a plan: the builder's own with weak typing, else those of ONNX nodes.
 
-    The names are those of ``network.for_parser``, which the recipe has as ``network.onnx``.
-
-    TensorRT's parser names the main layer of a node after the node, so that a node's constraints apply to it. Layers
-    that the parser adds, such as the sum with a Gemm's bias, have names that only the parser knows: they are left free.
+    The names are those of ``network.for_parser``, the recipe's ``network.onnx``. TensorRT's parser names the main layer
+    of a node after the node. Layers that it adds (the sum with a Gemm's bias) have names that only it knows: they are
+    left free.
     """
     if builder.typing == "weak" and isinstance(builder, TellsWeakPlan):
         with suppress(TrialFailed):
@@ -422,8 +413,8 @@ def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPl
 def _nodes(network: Network) -> Any:
     """Returns the nodes of a network with the part of ``INetworkDefinition``'s interface that ``constraints`` uses.
 
-    The indices of a TopK are INT32: its layer makes no other ones, and the parser of TensorRT 10 adds a Cast to ONNX's
-    INT64 (``DEFINE_BUILTIN_OP_IMPORTER(TopK)`` of onnx/onnx-tensorrt, 8.5 to 10.1).
+    The indices of a TopK are INT32; the parser of TensorRT 10 adds a Cast to ONNX's INT64
+    (``DEFINE_BUILTIN_OP_IMPORTER(TopK)`` of onnx/onnx-tensorrt, 8.5 to 10.1).
     """
     dtypes = network.types.dtypes
     from_data = {spec.name for spec in network.inputs}
@@ -468,7 +459,7 @@ class TensorRTWeakBuilder:
     ) -> None:
         """Starts TensorRT and writes the FP32 network to a folder that lives as long as the builder.
 
-        TensorRT itself reads the calibration cache, if there is one, in place of ``scales``.
+        TensorRT itself reads the calibration cache, if given, instead of ``scales``.
 
         Raises:
             BadInput: a dynamic input has no shapes.
@@ -494,8 +485,8 @@ class TensorRTWeakBuilder:
     def network_definition(self, plan: PrecisionPlan) -> tensorrt_build.Definition:
         """Returns the network of one plan as TensorRT parsed it, with its ranges and constraints.
 
-        A network that came with Q/DQ pairs is parsed with the pairs that the plan keeps: TensorRT then takes the
-        precisions from them alone. It raises TrialFailed if the parser refuses the graph.
+        A network that came with Q/DQ pairs has the pairs that the plan keeps, which alone settle the precisions. Raises
+        TrialFailed if the parser refuses the graph.
         """
         trt = self._rt.module
         if self._writer is not None:

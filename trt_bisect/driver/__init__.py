@@ -1,7 +1,7 @@
-"""Drivers: they choose the plan to try next from the losses so far. They know no engine and no network.
+"""Drivers choose the plan to try next from the losses so far. They know no engine and no network.
 
-A driver is a generator. It yields a precision plan and is sent the plan's loss: 0 for outputs equal to FP32's, larger
-for worse ones, infinite for NaN, None for a plan that could not be measured. It returns its findings.
+A driver is a generator: it yields a precision plan and is sent the plan's loss (0 for outputs equal to FP32's, infinite
+for NaN, None for a plan that could not be measured). It returns its findings.
 
 Searches for suspects: ``curves``, ``speculative``. Searches for the cheapest plan that meets a target:
 ``search_space``, ``cheapest``, ``local_search``, ``estimated``.

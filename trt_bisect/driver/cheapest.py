@@ -1,9 +1,9 @@
 """A cheap set of units to keep high, where each plan takes an engine or units are many: by lowering, by halves.
 
-No losses are added up: every set that is accepted was measured as a whole plan. Lowering begins with all units high and
-lowers them in an order, many together where that is good. A group of units that cannot go low together is halved, as
-delta debugging does (Zeller and Hildebrandt, Simplifying and isolating failure-inducing input, 2002). So c units that
-must stay high among N take about 2 c log2(N / c) plans.
+Every set that is accepted was measured as a whole plan. Lowering begins with all units high and lowers them in an
+order, many together. A group that cannot go low together is halved, as in delta debugging (Zeller and Hildebrandt,
+Simplifying and isolating failure-inducing input, 2002). So c units that must stay high among N take about 2 c log2(N /
+c) plans.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from trt_bisect.driver.search_space import Batches, Kept, MeasuredSets, Space, saved
 
 _MOST_HIGH = 32
-"""Of many units, each one that has to stay high takes about 2 log2(N) plans to find. After so many of them the small
-errors of all units matter, and those left are lowered by their number: log2(N) more plans."""
+"""The most units found one by one, at about 2 log2(N) plans each. After them the small errors of all units matter, and
+the rest is lowered by number: log2(N) more plans.
+"""
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Cheapest:
     Attributes:
         kept: the units kept high. Unless there are many units it is 1-minimal: with any one of them low, the plan was
             measured to miss.
-        meets: true if the plan meets the budget; else ``kept`` is the set with the smallest loss that was measured.
+        meets: true if the plan meets the budget; else ``kept`` is the measured set with the smallest loss.
     """
 
     kept: Kept
@@ -39,7 +40,7 @@ def dearest_first(space: Space) -> list[int]:
 
 
 def cheapest(space: Space, order: Sequence[int]) -> Batches[Cheapest]:
-    """Lowers the units in an order, then every unit that is not needed beside the others."""
+    """Lowers the units in an order, then every unit that the others make unnecessary."""
     measured = MeasuredSets(space)
     kept = yield from _lowered_once(measured, order)
     if kept is None:
@@ -50,7 +51,7 @@ def cheapest(space: Space, order: Sequence[int]) -> Batches[Cheapest]:
 
 
 def least_cost(space: Space, dearest: float) -> Batches[Kept | None]:
-    """Lowers the units once; returns None as soon as the set would cost more than ``dearest``, or if no set is good."""
+    """Lowers the units once; None as soon as the set would cost more than ``dearest``, or if no set is good."""
     measured = MeasuredSets(space)
     return (yield from _lowered_once(measured, dearest_first(space), lambda stays: space.cost(stays) > dearest))
 
@@ -77,14 +78,14 @@ def lowered(
     smallest: int = 1,
     most: float = math.inf,
 ) -> Batches[Kept | None]:
-    """Lowers units of a set that meets the budget, in an order; a unit stays high if it cannot go low any more.
+    """Lowers units of a set that meets the budget, in an order; a unit stays high if it cannot go low.
 
     Args:
         start: the set; it meets the budget.
         order: the order of the units; those outside ``start`` are passed over.
         too_many: asked with the units found so far that stay high: true ends the search.
-        smallest: groups of so many units stay high as a whole.
-        most: so many groups stay high; then as many of the units left go low together as halving their number shows.
+        smallest: the size at which a group of units stays high as a whole.
+        most: the groups that stay high before the rest is lowered by number, found by halving.
 
     Returns:
         The smaller set; None if ``too_many`` ended the search.
@@ -112,7 +113,7 @@ def without_most(measured: MeasuredSets, kept: Kept, ranked: Sequence[int], enou
     """Returns a set that meets the budget without as many first units of a ranking as can go low.
 
     Args:
-        enough: it is known that so many can go low.
+        enough: a number of units known to go low.
     """
     too_many = len(ranked) + 1
     count = len(ranked)

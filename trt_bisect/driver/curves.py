@@ -1,11 +1,11 @@
 """The curves, which are the boundaries that a search for suspects measures; the exhaustive search, and bisection.
 
-Thousands of layers have thousands of boundaries, and most layers change the loss by almost nothing. There the
-exhaustive search measures the ends of strides, and all boundaries of a stride only where the loss rises.
-What a stride's layers add and take back is not seen: such a curve is drawn, and decides nothing.
+Among thousands of layers most change the loss by almost nothing. There the exhaustive search measures the ends of
+strides, and all boundaries of a stride only where the loss rises. Losses and gains that cancel within a stride are not
+seen: such a curve is drawn, and decides nothing.
 
-The similarity need not be monotone in k: every boundary that is reported was measured on both sides. Where it is
-monotone, the suspects of bisection are those of the exhaustive search.
+The similarity need not be monotone in k: every reported boundary was measured on both sides. Where it is monotone, the
+suspects of bisection are those of the exhaustive search.
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ from trt_bisect.driver.search import Findings, Loss, LossSoFar, Question, Search
 FULL: Final = "full"
 ADAPTIVE, CULPRITS = "adaptive", "culprits"
 MOST_IN_FULL = 400
-"""Networks with more quantizable layers have the adaptive curve if the user asks for none."""
+"""Networks with more quantizable layers have the adaptive curve by default."""
 
 
 STRIDE = 16
 """The number of quantizable layers in a stride of the adaptive curve."""
 SHARE = 0.25
-"""The loss rises in a stride from this share of the smallest rise of a suspect on. On measured curves of six published
-networks no suspect was missed with both ("Studies" in ``docs/benchmarks.md``)."""
+"""The rise of a stride, as a share of a suspect's smallest rise, from which on all its boundaries are measured. On
+measured curves of six published networks no suspect was missed with it and ``STRIDE`` ("Studies" in
+``docs/benchmarks.md``).
+"""
 
 
 def exhaustive(question: Question, watched: list[Step] | None = None, stride: int = 1) -> Search[Findings]:
     """Measures prefix(k) for every quantizable layer k, or for those where the loss rises.
 
     No layer is a suspect if full INT8 is good. A layer whose plan cannot be measured is kept high like a suspect, so
-    that the plans after it can be measured. A loss is compared with the largest one before, see ``LossSoFar``.
+    that later plans can be measured. For the loss compared see ``LossSoFar``.
 
     Args:
-        watched: steps are added to it as soon as they are settled.
-        stride: so many layers are one step where the loss does not rise; the step of a suspect, and of a layer whose
-            plan cannot be measured, is that layer's alone.
+        watched: settled steps are added to it.
+        stride: the number of layers that are one step where the loss does not rise; a suspect, and a layer whose plan
+            cannot be measured, is a step alone.
     """
     full = yield question.all_but(())
     judged = not question.meets(full)
@@ -72,9 +74,9 @@ def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequen
     """Finds the suspects, and the layers that cannot be built, one after another from the left.
 
     Args:
-        watched: steps are added to it as soon as they are settled.
+        watched: settled steps are added to it.
         blamed: layers that other measurements blame, ascending. The boundaries on both sides of each are measured
-            before anything is halved: two plans for each that is a suspect. They decide nothing.
+            before anything is halved: two plans for each suspect. They decide nothing.
     """
     settled: list[Step] = [] if watched is None else watched
     full = yield question.all_but(())
@@ -104,16 +106,15 @@ def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequen
 
 
 def _both_sides(question: Question, blamed: Sequence[int], low: int) -> Iterator[int]:
-    """The boundaries on both sides of each blamed layer that lie between ``low`` and the last boundary."""
     places = [question.quantizable.index(layer) for layer in blamed]
     sides = sorted({side for position in places for side in (position - 1, position)})
     return (side for side in sides if low < side < len(question.quantizable) - 1)
 
 
 def _gallop(low: int, last: int, suspects: int) -> Iterator[int]:
-    """Boundaries after ``low`` in strides that double; the first is the mean distance of the ``suspects`` so far.
+    """Boundaries after ``low`` in strides that double, from the mean distance of the ``suspects`` so far.
 
-    Where suspects are close to each other, halving all layers that are left for each of them costs more than that.
+    Close suspects are found faster so than by halving all remaining layers for each.
     """
     stride = math.ceil((low + 1) / suspects) if suspects > 1 else last + 1
     position = low + stride
@@ -148,7 +149,7 @@ def _leftmost(
     """Returns the first step between two measured boundaries that is a suspect's or cannot be measured, or None.
 
     Args:
-        low: the left boundary, as a position among the quantizable layers; -1 is before the first.
+        low: the left boundary among the quantizable layers; -1 is before the first.
         so_far: the losses of the plans up to ``low``.
         after: the loss at ``high``.
         noted: the other steps are added to it.
@@ -171,10 +172,10 @@ def _leftmost(
 def _between(
     question: Question, low: int, high: int, after: Loss, kept: tuple[int, ...]
 ) -> Search[tuple[int, Loss] | None]:
-    """Returns a boundary between two others, the nearest to the middle, and its loss; None if there is none.
+    """Returns the boundary between two others that is nearest to the middle, and its loss; None if there is none.
 
-    If the end could be measured, boundaries that cannot be measured are left out. If it could not, the search is for
-    the first boundary that cannot be measured.
+    If the end could be measured, boundaries that cannot be measured are left out; if not, the search is for the first
+    of these.
     """
     for position in sorted(range(low + 1, high), key=lambda boundary: abs(boundary - (low + high) / 2)):
         loss = yield question.prefix(question.quantizable[position], kept)
@@ -189,12 +190,12 @@ def usual_curve(layers: int) -> str:
 
 
 def search_for(curve: str, question: Question, watched: list[Step] | None = None) -> Search[Findings]:
-    """Returns the search of a curve; it asks for one plan after another.
+    """Returns the search of a curve, one plan after another.
 
     Args:
         curve: ``full`` measures every boundary, ``adaptive`` those where the loss rises and every stride's ends,
             ``culprits`` those that the verdict needs.
-        watched: steps are added to it as soon as they are settled.
+        watched: settled steps are added to it.
     """
     if curve == ADAPTIVE:
         return exhaustive(question, watched, STRIDE)

@@ -44,31 +44,32 @@ from trt_bisect.driver.search_space import Kept, Space
 
 APART, ELSEWHERE, TOGETHER, NOISE = 0.7, 1.5, 0.5, 0.2
 """Relative standard deviations: of a unit's loss among other low units on an input where it was measured alone, and on
-another input; of all units together; of a plan's loss beside the sum."""
+another input; of all units together; and of a plan's loss around the sum.
+"""
 LEAST, MOST = 0.02, 10.0
-"""Losses below, and above, these shares of the limit tell nothing more."""
+"""Losses outside these shares of the limit are clipped: they tell nothing more."""
 FEW = 13
-"""Of at most so many units all sets are candidates."""
+"""The most units of which all sets are candidates."""
 FACTORS = np.geomspace(0.15, 4.0, 9)
-"""The limits of the sums of estimates for which sets are proposed, over the limit."""
+"""Multiples of the limit at which sets are proposed by the sums of estimates."""
 SPREAD = 0.3
-"""The estimates of every second proposal are multiplied by exponentials of normal numbers of this deviation."""
+"""Every second proposal multiplies the estimates by exponentials of normal numbers of this deviation."""
 LIMITS = np.geomspace(0.02, 2.0, 40)
-"""The noise up to which plans may hold, over that of full INT8, where figures jump."""
+"""Where figures jump: the noise up to which plans may hold, as shares of full INT8's."""
 LIMIT_SPREAD = 0.5
-"""The deviation of the logarithm of a plan's noise beside the sum."""
+"""The deviation of the logarithm of a plan's noise around the sum."""
 LEAST_CHANCE = 0.01
 """The least chance of a set of few units, and of a part of the best set if that has at most ``SMALL``."""
 SMALL = 5
 SWAPS = 2000
-"""Units are exchanged one for one where there are at most so many such pairs."""
+"""The most pairs of units of which all one-for-one exchanges are candidates."""
 EACH = 3e-3
-"""The part of the price of each unit that stays high: it changes types twice, and a short list names the culprits."""
+"""The part of the price that each high unit costs: it changes types twice, and a short list names the culprits."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A plan that was measured.
+    """A measured plan.
 
     Attributes:
         loss: the largest loss, of all inputs and settings that it was run on; infinite if it cannot be run.
@@ -107,7 +108,7 @@ class Estimates:
         return limit
 
     def learn(self, low: np.ndarray, measured: Measured, _limit: float) -> None:
-        """Corrects the estimates of the inputs that a plan was run on; ``low``: bool ``[units]``."""
+        """Corrects the estimates of the inputs on which a plan was run; ``low``: bool ``[units]``."""
         inside = low.astype(np.float64)
         for place, measured_loss in measured.losses.items():
             mean, covariance = self._row(place)
@@ -136,7 +137,7 @@ class Estimates:
         return worst
 
     def _row(self, place: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns mean and covariance of an input; those of one that no unit was measured on are scaled."""
+        """Returns mean and covariance of an input; on inputs without units measured alone they are scaled."""
         if place not in self._rows:
             most = MOST * self.limit
             apart = APART
@@ -157,7 +158,7 @@ class NoiseEstimates(Estimates):
     """The noise that the units add to the outputs, and the noise up to which plans hold, for figures that jump.
 
     Args:
-        limits: float64 ``[LIMITS]``, the chance of each limit; all calibrators share and correct one array.
+        limits: float64 ``[LIMITS]``, the chance of each limit, which all calibrators share and correct.
     """
 
     def __init__(self, places: Sequence[int], alone: np.ndarray, full: Mapping[int, float], limits: np.ndarray) -> None:
@@ -165,7 +166,7 @@ class NoiseEstimates(Estimates):
         self._limits = limits
 
     def usual(self, _limit: float) -> float:
-        """Returns the noise that a quarter of full INT8's is."""
+        """Returns a quarter of full INT8's noise."""
         return self.limit / 4
 
     def learn(self, low: np.ndarray, measured: Measured, limit: float) -> None:
@@ -216,13 +217,14 @@ class SetSearch:
 
     Attributes:
         space: the units, their costs. The price of a set is its cost, and ``EACH`` for each unit.
-        estimates: those of each calibrator.
+        estimates: those of each calibrator; rough ones are replaced before a set is measured with it.
         measure: measures the set of a calibrator, by its number.
-        judged: the places of the inputs that plans are judged on; it may grow.
+        alone: measures each unit alone with a calibrator; returns the estimates that begin with it.
+        judged: the places of the judged inputs; it may grow.
         limit: the largest loss that is good.
         most: sets of this price or more are not measured.
-        best: the calibrator and the set with the least price of those that were measured to hold; None without any.
-        tried: what was measured, by calibrator and set.
+        best: the calibrator and the cheapest set measured to hold; None without any.
+        tried: the measurements, by calibrator and set.
     """
 
     space: Space
@@ -246,12 +248,12 @@ class SetSearch:
         return self._prices[kept]
 
     def aim(self, limit: float, most: float = math.inf) -> None:
-        """Goes on with another limit and bound of the price; what was measured counts for them too."""
+        """Goes on with another limit and bound of the price; earlier measurements count."""
         self.limit, self.most = limit, most
         self.choose_again()
 
     def choose_again(self, failed: Collection[tuple[int, Kept]] = ()) -> None:
-        """Takes the cheapest set that was measured to hold, without those that failed elsewhere."""
+        """Takes the cheapest set measured to hold, without those that failed elsewhere."""
         self.best = None
         self._offered = {}
         for choice in sorted(self.holding(), key=lambda choice: self.price(choice[1])):
@@ -260,7 +262,7 @@ class SetSearch:
                 break
 
     def holding(self) -> list[tuple[int, Kept]]:
-        """Returns the calibrators and sets that were measured to hold on all inputs that are judged now."""
+        """Returns the calibrators and sets measured to hold on all inputs that are judged now."""
         judged = set(self.judged)
         return [
             choice
@@ -320,15 +322,16 @@ class SetSearch:
                 yield float(savings[first]), float(offers.chances[first]), number, offers.sets[first]
 
     def _may_mislead(self, kept: Kept) -> bool:
-        """Returns true for sets of which estimates do not decide: those of few units, and parts of a small best set.
-
-        Errors that cancel look bad alone: no sum of estimates shows it.
+        """Returns true for sets of few units, and parts of a small best set: errors that cancel look bad alone, and no
+        sum of estimates shows it.
         """
         best = frozenset() if self.best is None else self.best[1]
         return len(self.space.units) <= FEW or (len(best) <= SMALL and kept < best)
 
     def _candidates(self, number: int) -> list[Kept]:
-        """Returns sets that may be cheaper: covers by the estimates, and the best set with a unit less or exchanged."""
+        """Returns sets that may be cheaper: covers by the estimates, and the best set less a unit or with one
+        exchanged.
+        """
         units = range(len(self.space.units))
         if len(units) <= FEW:
             return [frozenset(unit for unit in units if bits >> unit & 1) for bits in range(2 ** len(units))]
@@ -348,7 +351,7 @@ class SetSearch:
         return list(sets)
 
     def _near(self, best: Kept, rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[Kept]:
-        """Yields the best set without each of its units: as it is, covered anew, and with a cheaper unit instead."""
+        """Yields the best set without each of its units: unchanged, covered anew, and with a cheaper unit instead."""
         others = [unit for unit in range(len(costs)) if unit not in best]
         limits = np.maximum(rows[others].sum(axis=0), usual)
         swaps = len(best) * len(others) <= SWAPS
@@ -366,10 +369,10 @@ class SetSearch:
 
 
 def cover(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, start: Collection[int] = ()) -> Kept:
-    """Returns a cheap set of units without which the sums of the others stay within limits, by help for cost.
+    """Returns a cheap set of units without which the sums of the others stay within limits, greedily by help for cost.
 
     Args:
-        rows: float64 ``[units, places]``, what each unit adds.
+        rows: float64 ``[units, places]``, the losses that each unit adds.
         limits: float64 ``[places]``.
         start: units that are in the set from the start.
     """

@@ -1,12 +1,11 @@
 """Local search: improves a set of units kept high, for the least cost or for the least loss within a cost.
 
 The losses of all sets of some units are estimated from the sets measured so far, and the most promising sets are
-measured. Where there are more units than that, the others stay as they are. An estimate only chooses the next plans to
-measure; it decides nothing.
+measured; further units stay as they are. An estimate decides nothing.
 
 The outputs' error is about the sum of the errors of the INT8 layers, and a loss grows with the square of a small error:
-``loss = constant + sum over pairs (i, j) of INT8 units of G[i, j]``. G is fitted by least squares; it covers errors
-that add up and errors that cancel.
+``loss = constant + sum over pairs (i, j) of INT8 units of G[i, j]``. G, fitted by least squares, covers errors that add
+up and errors that cancel.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ FEW_UNITS = 16
 """The number of units of which all sets are estimated."""
 _AT_ONCE = 32
 _PATIENCE = 8
-"""The number of batches measured without a better set, after which the search ends where units are many."""
+"""With many units, the batches without a better set after which the search ends."""
 _ROUNDED = 1e-9
 _LESS = 1e-6
 _HOPE = 2.0
-"""A set is measured if its estimated loss is at most so many times that of the current set."""
+"""The most that a set's estimated loss may be, as a multiple of the current set's, for it to be measured."""
 _TRIED = 24
-"""The number of units tried as the next one to keep high: those that gained most when they were last tried."""
+"""The number of units tried as the next one to keep high: those that gained most when last tried."""
 
 
 def all_sets(units: int) -> np.ndarray:
@@ -46,15 +45,14 @@ def fit(
     """Fits the losses of sets of ``units``.
 
     Args:
-        measured: losses by the units kept high. Sets in which other units than ``fixed`` are kept high besides, and
-            losses that are not finite, are left out.
+        measured: losses by the units kept high. Sets with other high units than ``fixed``, and losses that are not
+            finite, are left out.
         units: those that may be kept high or not.
         fixed: other units, which stay high.
         budget: losses near it and below have the largest weights.
 
     Returns:
-        A function of bool ``[count, units]``, true for a unit in the low precision, that returns the losses of these
-        plans, float64 ``[count]``.
+        A function from bool ``[count, units]``, true for a low unit, to the losses, float64 ``[count]``.
     """
     finite = {kept: loss for kept, loss in measured.items() if np.isfinite(loss) and kept.difference(units) == fixed}
     low = np.array([[unit not in kept for unit in units] for kept in finite], bool).reshape(-1, len(units))
@@ -119,7 +117,7 @@ def improved(measured: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Bet
 
 
 def _worth_measuring(measured: MeasuredSets, units: Sequence[int], current: Kept, goal: BetterSet) -> list[Kept]:
-    """Returns the sets to measure next, which differ from the current one in ``units``: those that may lose least."""
+    """Returns the sets to measure next, which differ from the current one in ``units``, by estimated loss."""
     high, space, fixed = all_sets(len(units)), measured.space, current.difference(units)
     near, inside = space.costs_near(current), [unit in current for unit in units]
     costs = space.cost(current) + (high.astype(float) - np.array(inside)) @ np.array([near[unit] for unit in units])
@@ -131,7 +129,7 @@ def _worth_measuring(measured: MeasuredSets, units: Sequence[int], current: Kept
 
 
 def _candidates(measured: MeasuredSets, kept: Kept, alone: Sensitivities) -> list[int]:
-    """Returns the units to change: the dearest of the current set, and those that gain or lose most beside them."""
+    """Returns the units to change: the most expensive of the current set, and those that then gain or lose most."""
     costs = measured.space.costs
     orders = (
         lambda unit: -alone.gains[unit] / costs[unit],
@@ -177,12 +175,12 @@ def within(space: Space, most: float, limit: int) -> Batches[Kept]:
 
 
 def _grown(measured: MeasuredSets, alone: Sensitivities, most: float, *, per_cost: bool) -> Batches[None]:
-    """Begins with all units low and keeps the one high that gains most, until no other can be paid for.
+    """Begins with all units low and keeps the unit high that gains most, until none can be paid for.
 
-    Gains become smaller as other units are kept high, as a rule: so only units with the largest gains so far are tried.
+    Gains usually shrink as other units are kept high, so only units with the largest gains so far are tried.
 
     Args:
-        per_cost: rank units by gain for their cost, not by gain.
+        per_cost: rank units by gain for their cost.
     """
     space = measured.space
     prices = space.costs if per_cost else (1.0,) * len(space.units)

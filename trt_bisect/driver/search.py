@@ -26,7 +26,7 @@ class Question:
         budget: the largest loss that is good.
         step: the smallest rise of the loss that makes a layer a suspect.
         high: the precision of layers that are kept out of the low one.
-        fixed: by layer, the precision that the user fixed: every plan has it.
+        fixed: by layer, the precision that the user fixed.
         base: the precision of the other layers that are not low; None for ``high``.
     """
 
@@ -67,7 +67,7 @@ class Step:
     """The loss that moving layers to INT8 costs, measured on both sides.
 
     Attributes:
-        layers: those that move. More than one if no plan between could be measured, or if none of them is a suspect.
+        layers: those that move; several if no plan between could be measured, or none of them is a suspect.
         before: the loss with none of them in INT8.
         loss: the loss with all of them in INT8; None if that plan could not be measured.
         plan: the plan with all of them in INT8.
@@ -100,7 +100,7 @@ class Findings:
     Attributes:
         full: the loss with every quantizable layer in INT8; None if that could not be measured.
         suspects: the indices of the suspects, ascending.
-        set_aside: layers kept high because no plan with them in INT8 could be measured where they were judged.
+        set_aside: layers kept high because no plan with them in INT8 could be measured.
     """
 
     full: Loss
@@ -110,7 +110,7 @@ class Findings:
 
     @classmethod
     def so_far(cls, full: Loss, steps: Sequence[Step]) -> Findings:
-        """Returns the findings of a search that has not ended, from the steps that it has settled."""
+        """Returns the findings of an unfinished search, from its settled steps."""
         alone = [step for step in steps if step.suspect and len(step.layers) == 1]
         aside = [step for step in steps if step.loss is None or (step.suspect and len(step.layers) > 1)]
         suspects, set_aside = (tuple(k for step in group for k in step.layers) for group in (alone, aside))
@@ -126,8 +126,8 @@ def added(before: float, after: float) -> float:
 class LossSoFar:
     """The losses that the next layer is compared with: those of the plans without suspects and layers set aside.
 
-    A loss falls where roundings cancel. A layer that only ends such a fall is no suspect: so its loss is compared with
-    the largest one before, not with the last. An infinite loss is forgotten as soon as a finite one was measured.
+    Losses can fall where roundings cancel. Each loss is compared with the largest before it, so that the layer that
+    ends a fall is not blamed. An infinite loss is forgotten as soon as a finite one is measured.
 
     Attributes:
         last: the loss of the plan before the next layer.
@@ -143,7 +143,7 @@ class LossSoFar:
         return cls(loss or 0.0, loss or 0.0)
 
     def then(self, loss: float) -> LossSoFar:
-        """Adds the loss of a plan that costs no suspect's step."""
+        """Adds the loss of a plan that is no suspect's step."""
         return LossSoFar(loss, loss if math.isinf(self.highest) else max(self.highest, loss))
 
     def step(self, layers: tuple[int, ...], loss: Loss, plan: PrecisionPlan) -> Step:

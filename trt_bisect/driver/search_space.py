@@ -1,6 +1,6 @@
 """The plans that a recipe is chosen from: units of layers in one of two precisions; the cost, and the front against it.
 
-A search here asks for many plans at a time, so that they can be measured together. It asks for no plan twice.
+A search asks for many plans at a time, to be measured together, and for no plan twice.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from trt_bisect.driver.search import Loss, Result
 from trt_bisect.precision import Precision, PrecisionPlan
 
 MANY_UNITS = 500
-"""With more units, the gain and the loss of each alone would take longer to measure than the search itself. Then the
-number of plans is bounded: see ``docs/concepts/strategies.md``."""
+"""With more units, measuring each alone would take longer than the search, and the number of plans is bounded: see
+``docs/concepts/strategies.md``.
+"""
 _LEAST_COST = 1e-6
-"""The least cost of a unit beside others: it may even save changes of type."""
+"""The least cost of a unit next to others: it may even save changes of type."""
 Kept = frozenset[int]
 """The numbers of the units that are kept in the higher precision."""
 Batches = Generator[Sequence[PrecisionPlan], Sequence[Loss], Result]
 
 
 def are_many(units: int) -> bool:
-    """Returns true for so many units that the number of plans is bounded."""
+    """Returns true for a number of units for which the number of plans is bounded."""
     return units > MANY_UNITS
 
 
@@ -38,7 +39,7 @@ class Space:
         budget: the largest loss that is good.
         others: by unit, the higher precision of units that have another one than ``high``.
         spent: the cost of the layers outside all units.
-        price_of: the cost of a whole plan, where it is not the sum of those of its units.
+        price_of: the cost of a whole plan, if it is not the sum over its units.
     """
 
     base: PrecisionPlan
@@ -58,7 +59,7 @@ class Space:
 
     @property
     def has_many(self) -> bool:
-        """True if there are so many units that the number of plans is bounded."""
+        """True if the number of plans is bounded, see ``MANY_UNITS``."""
         return are_many(len(self.units))
 
     def layers(self, kept: Iterable[int]) -> list[int]:
@@ -79,7 +80,7 @@ class Space:
         return round(math.fsum((self.spent, *(self.costs[unit] for unit in kept))), 12)
 
     def costs_near(self, kept: Kept) -> tuple[float, ...]:
-        """The cost of each unit beside a set, or in it: other than alone where the price of a plan is its own."""
+        """The cost of each unit next to a set, or in it: other than alone where a plan has its own price."""
         if self.price_of is None:
             return self.costs
         with_all = self.cost(kept)
@@ -159,7 +160,7 @@ class Point:
     """One plan.
 
     Attributes:
-        cost: the share of the speed gain of INT8 that the plan gives up.
+        cost: the share of INT8's speedup that the plan gives up.
         loss: the measured loss.
     """
 
@@ -178,10 +179,10 @@ def pareto(points: Iterable[Point]) -> tuple[Point, ...]:
 
 
 def knee(front: Sequence[Point], budget: float) -> Point | None:
-    """Returns the point after which more cost reduces the loss only little; None if there are fewer than three points.
+    """Returns the point after which more cost reduces the loss only little; None for fewer than three points.
 
-    Method: Kneedle (Satopää and others, Finding a "kneedle" in a haystack, 2011). The knee is the point with the
-    largest distance from the line between the ends, with cost and the logarithm of the loss both scaled to 0..1.
+    Method: Kneedle (Satopää and others, Finding a "kneedle" in a haystack, 2011): the point farthest from the line
+    between the ends, with cost and the logarithm of the loss scaled to 0..1.
 
     Args:
         front: the cheapest point first.
@@ -201,11 +202,11 @@ def knee(front: Sequence[Point], budget: float) -> Point | None:
 
 
 def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -> list[Kept]:
-    """Returns sets of units, each part of the next: chosen units first, and those that gain most for their cost first.
+    """Returns sets of units, each part of the next: chosen units first, by gain for their cost.
 
     Args:
-        alone: the sensitivities; None where they were not measured.
-        points: the largest number of sets, the empty one and the whole one included.
+        alone: the sensitivities; None if not measured.
+        points: the most sets, the empty and the whole one included.
     """
     units = sorted(space.all)
 

@@ -1,6 +1,6 @@
 """Searches run with plans measured ahead: those that the search asks for, and those that it will probably ask for next.
 
-Every decision is the search's own, from measured losses. A forecast that fails costs plans that nobody needed.
+Every decision is the search's own, from measured losses. A failed forecast costs plans that nobody needed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class LossForecast(Protocol):
     """Forecasts the losses of plans that are not measured yet."""
 
     def losses(self, plan: PrecisionPlan, assumed: Losses) -> Sequence[float]:
-        """Returns the losses that a plan may have: one if the forecast is as good as sure, else several.
+        """Returns the losses that a plan may have: one if the forecast is nearly sure, else several.
 
         Args:
-            assumed: the losses that were measured, and those that were forecast before this one.
+            assumed: the losses measured, and those forecast before this one.
         """
 
     def learn(self, measured: Losses) -> None:
@@ -60,7 +60,6 @@ class LastRises:
                 self._rises[last] = loss - before
 
     def _last(self, plan: PrecisionPlan) -> int:
-        """Returns the last INT8 layer that the user did not fix; -1 without one."""
         return max(plan.int8 & self._movable, default=-1)
 
 
@@ -76,7 +75,7 @@ class GoodOrBad:
         self._last = max(question.quantizable, default=-1)
 
     def losses(self, plan: PrecisionPlan, assumed: Losses) -> Sequence[float]:  # noqa: ARG002
-        """Returns a good and a bad loss; a good one alone as the class says, and for a plan without INT8."""
+        """Returns a good and a bad loss; only a good one as the class says, and for a plan without INT8."""
         suspects_kept = self._last in plan.lowered and plan != self._full
         return (0.0,) if suspects_kept or not plan.lowered & self._movable else (0.0, _BAD)
 
@@ -89,8 +88,7 @@ def foreseen(
 ) -> list[PrecisionPlan]:
     """Returns the plans that a search will ask for, the next one first.
 
-    Where a forecast names several losses, the search is followed for each of them, so that the nearest plans of all
-    futures come first.
+    Where a forecast names several losses, the search is followed for each, the nearest plans of all futures first.
 
     Args:
         start: begins the search anew.
@@ -140,16 +138,16 @@ def drive_concurrently(
     forecast: LossForecast,
     reach: int = 1,
 ) -> tuple[Result, int]:
-    """Runs a search to its end, with every worker on the plan that it asks for or on one that it may ask for next.
+    """Runs a search to its end, with every worker on a plan that it asks for or may ask for next.
 
     Args:
         start: begins the search anew; it must ask for the same plans if it is sent the same losses.
-        loss_of: called with each plan that was measured; returns its loss.
-        reach: the number of plans foreseen at once for each worker. More costs less time here. Where a forecast names
+        loss_of: called with each measured plan; returns its loss.
+        reach: the number of plans foreseen at once for each worker. More takes longer here; where a forecast names
             several losses, only the first plans are worth measuring.
 
     Returns:
-        The search's result, and the number of plans that were measured and not asked for.
+        The search's result, and the number of plans measured and not asked for.
     """
     losses: dict[PrecisionPlan, Loss] = {}
     requests: set[PrecisionPlan] = set()
