@@ -1,10 +1,10 @@
-"""Bias correction: the mean error that INT8 adds to each output channel of a layer is taken out of its bias.
+"""Bias correction: the mean error that INT8 adds to each output channel of a layer is subtracted from its bias.
 
 Source: Nagel, van Baalen, Blankevoort, Welling, "Data-Free Quantization Through Weight Equalization and Bias
-Correction", ICCV 2019, section 4.2 and appendix D: empirical bias correction, layer by layer in execution order, each
-layer with all layers before it quantized and corrected. The alternatives lose: on a text classifier (72 layers, 24
-samples, min-max) the worst cosine is 0.555 without a correction, 0.901 with this one, 0.748 if each layer's error is
-measured from FP32 inputs, and 0.151 if all errors are measured in the uncorrected network.
+Correction", ICCV 2019, section 4.2 and appendix D: empirical bias correction, layer by layer in execution order, all
+layers before quantized and corrected. On a text classifier (72 layers, 24 samples, min-max) the worst cosine is 0.555
+without a correction, 0.901 with this one, 0.748 if each layer's error is measured from FP32 inputs, and 0.151 if all
+errors are measured in the uncorrected network.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Tensors = dict[str, np.ndarray]
 """The live tensors of one sample, by name, in FP32 or under the plan."""
 
 SAMPLES = 32
-"""The samples that a mean is taken over, if memory holds the live tensors of so many."""
+"""The most samples of a mean, if memory holds their live tensors."""
 
 
 def correct_biases(
@@ -42,18 +42,17 @@ def correct_biases(
 ) -> tuple[Network, dict[str, np.ndarray]]:
     """Returns ``network`` with corrected biases for a plan.
 
-    The network runs once, piece by piece, in FP32 and under the plan, on all samples at the same time. After each layer
-    in INT8 that has a bias, or can get one, the mean difference of its output, by channel, is subtracted from the bias,
-    and from the output that later pieces read. These layers are Conv, ConvTranspose, Gemm, and MatMul before the Add of
-    a constant, each with a constant weight. The live tensors of all samples are held, which limits the number of
-    samples: to ``SAMPLES``, and to half of ``memory``.
+    The network runs piece by piece, in FP32 and under the plan, on all samples at once. After each INT8 layer that has,
+    or can get, a bias, the mean difference of its output, by channel, is subtracted from the bias, and from the output
+    that later pieces read. These layers are Conv, ConvTranspose, Gemm, and MatMul before the Add of a constant, with
+    constant weights. The live tensors of all samples are held, so these are limited to ``SAMPLES``, and to half of
+    ``memory``.
 
     Args:
         network: without Q/DQ pairs of its own.
 
     Returns:
-        The network, and by corrected layer, in execution order, the mean error of its output in INT8, by channel,
-        float64, which was subtracted from the bias.
+        The network, and by corrected layer, in execution order, the mean error of its output by channel, float64.
 
     Raises:
         BadInput: there are no samples, or ONNX Runtime refuses one.
@@ -89,7 +88,6 @@ def correct_biases(
 
 
 def _samples_held(network: Network, boundaries: Boundaries, samples: Iterable[Feeds], memory: int) -> Iterator[Feeds]:
-    """Yields as many of the samples as memory can hold, one at least."""
     remaining = iter(samples)
     first = next(remaining, None)
     if first is None:
@@ -106,8 +104,8 @@ def _samples_held(network: Network, boundaries: Boundaries, samples: Iterable[Fe
 def _bias_inputs(network: Network, plan: PrecisionPlan) -> Iterator[tuple[int, int, int, int, float]]:
     """Yields the biases of the layers in INT8.
 
-    Each is the index of the layer that reads it, of the layer in INT8 (another one for a MatMul before an Add), the
-    bias's slot, the channel axis of the output, and a Gemm's ``beta``, by which it multiplies its bias.
+    Each is the index of the layer that reads it, of the INT8 layer (another one for a MatMul before an Add), the bias's
+    slot, the output's channel axis, and a Gemm's ``beta``, which multiplies its bias.
     """
     nodes = network.skeleton.graph.node
     for k in sorted(plan.lowered & set(network.quantizable)):
@@ -147,7 +145,7 @@ def _run(writer: PlanWriter, piece: Piece, plan: PrecisionPlan, held: Sequence[_
 
 
 def _mean_error(fp32: Sequence[_Tensors], int8: Sequence[_Tensors], tensor: str, axis: int) -> np.ndarray | None:
-    """The mean of plan minus FP32 by channel; None if a sample has no values, others in number, or not finite ones."""
+    """The mean of plan minus FP32 by channel; None if a sample has no, not as many, or not finite values."""
     total: np.ndarray | float = 0.0
     count = 0
     for exact, low in ((floats.get(tensor), ours.get(tensor)) for floats, ours in zip(fp32, int8, strict=True)):

@@ -1,17 +1,15 @@
 """TensorRT's calibration cache: read, written, and fitted to a network whose tensors have other names.
 
-The format, as TensorRT's calibrators write it: a first line ``TRT-<version>-<calibrator>``, then a line for each
-tensor, ``name: 3c008912``, where the eight hex digits are the big-endian bits of the float32 scale (absmax / 127).
-Other writers have ``0x`` before the digits, or little-endian bits. The ``calibration.cache`` of ONNX Runtime's
-``write_calibration_table`` has no first line, and lines ``name 2.008338`` with the largest magnitude.
-Source: the cache of TensorRT's sampleINT8 and the code of ``IInt8Calibrator`` users, e.g. NVIDIA's ``polygraphy``.
-The version is ``NV_TENSORRT_VERSION`` in NvInferRuntimeBase.h: 8.6.1 is 8601, 10.3.0 is 100300. TensorRT skips a cache
-of another version and calibrates; without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW
-issue 26).
+The format: a first line ``TRT-<version>-<calibrator>``, then for each tensor ``name: 3c008912``, the big-endian bits of
+the float32 scale (absmax / 127). Other writers have ``0x`` before the digits, or little-endian bits. ONNX Runtime's
+``write_calibration_table`` has no first line, and lines ``name 2.008338`` with the largest magnitude. Source: the cache
+of TensorRT's sampleINT8 and users of ``IInt8Calibrator``, e.g. NVIDIA's ``polygraphy``. The version is
+``NV_TENSORRT_VERSION`` in NvInferRuntimeBase.h: 8.6.1 is 8601, 10.3.0 is 100300. TensorRT skips a cache of another
+version and calibrates; without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW issue 26).
 
-A cache names the tensors that TensorRT's parser knew when it calibrated. The network of today may be another export,
-or simplified: a tensor is renamed, a Reshape is gone, a tensor was never calibrated. The tensors of the network get
-their scales in this order, and each way is told:
+A cache names the tensors that TensorRT's parser knew at calibration. Today's network may be another export, or
+simplified: tensors are renamed, gone, or were never calibrated. Tensors get their scales in this order, and each way is
+told:
 
     name    the same name
     alike   the only name that is the same without case and punctuation
@@ -19,19 +17,18 @@ their scales in this order, and each way is told:
     moved   the scale of a tensor with the same values: before or after a Reshape, a Transpose, an Identity and so on;
             TensorRT itself gives a MaxPool's output the scale of its input
     values  of several entries that may be the tensor's, the only one near the scale that a calibrator finds on inputs
-    order   both files list tensors in the order of execution: between two tensors with a scale, operators and values
-            leave one way to give the entries to the tensors. Only where entries found by name are in that order.
+    order   both files list tensors in execution order: between two tensors with a scale, operators and values leave one
+            way to give the entries to the tensors. Only where entries found by name are in that order.
 
-The same name is not always the same tensor. onnxsim folds what follows a convolution into it, and the convolution
-keeps its name: the entry of that name is of the values before. Entries of no tensor, directly after the convolution's,
-tell of this. A tensor for which entries with different scales are left has none. Names that are numbers
-begin anew with each export: they count only where the cache has no other entries than the network needs, or has them
-where the network lacks tensors, or where values on inputs agree.
+The same name is not always the same tensor. onnxsim folds layers into the convolution before, which keeps its name: its
+entry is of the values before them. Entries of no tensor, directly after the convolution's, show this. A tensor with
+several possible scales has none. Names that are numbers begin anew with each export: they count only if the cache has
+exactly the entries that the network needs, or also has them where the network lacks tensors, or values on inputs agree.
 
-Where entries are missing, order tells of nothing: a tensor then has an entry only if values on inputs tell it from all
-others. An entry that is there twice with different scales, or whose scale was cut short, is doubtful: no tensor has it.
+Where entries are missing, order does not count: a tensor has an entry only if values on inputs tell it from all others.
+An entry that is there twice with different scales, or whose scale was cut short, belongs to no tensor.
 
-Nothing is invented: the layers that round a tensor without a scale stay in floats.
+Nothing is invented: layers that round a tensor without a scale stay in floats.
 """
 
 from __future__ import annotations
@@ -115,11 +112,11 @@ _HEADER = re.compile(r"TRT-\w+-\w+")
 _BITS = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
 _MAGNITUDE = re.compile(r"(\S.*) ([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf|nan))")
 _ORDINARY = (1e-9, 1e6)
-"""The scales that a calibrator finds are in this range, or 0. A fifth of all bits are, read in the wrong order."""
+"""The range of calibrators' scales, besides 0; a fifth of all bit patterns, read in the wrong order, fall into it."""
 _DIGITS = 8
 """The hex digits of a float32."""
 _FEWEST = 3
-"""The fewest scales of which the order of their bits is told."""
+"""The fewest scales from which the order of bits is told."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +217,6 @@ def _with_other_scales(entries: Sequence[tuple[str, np.float32]]) -> dict[str, s
 
 
 def _ordinary(scales: np.ndarray) -> np.ndarray:
-    """Returns booleans: a calibrator may have found the scale."""
     least, most = _ORDINARY
     return np.asarray((scales == 0) | ((scales >= least) & (scales <= most)))
 
@@ -295,16 +291,16 @@ _EXPORTED = re.compile(r"(?:.*/)?([A-Z][A-Za-z]+)(?:_\d+)?_output_\d+")
 """The names that PyTorch's exporter gives tensors; they tell the operator."""
 _BATCH_NORM = "BatchNormalization"
 _TAKEN_IN = frozenset((_BATCH_NORM, "Add", "Mul", ""))
-"""The kinds that a convolution or a product can take in; the empty one is unknown."""
+"""The kinds that a convolution or a product can absorb; the empty one is unknown."""
 SEVERAL = "the cache is of the network before a change, or of another one, and several entries may be of it"
 MISSING = "the cache lacks entries, and order may give it that of another tensor"
 """The reasons why the entry of a tensor is not sure."""
 _CLOSE = float(np.log(1.5))
-"""The logarithm of a ratio of scales that wrong tensors do not keep to."""
+"""The logarithm of a ratio of scales within which wrong tensors rarely fall."""
 _FAR = float(np.log(16.0))
 """The logarithm of a ratio of scales that no two calibrators and no choice of inputs explain."""
 _ENOUGH = 8
-"""The fewest tensors found by name that tell how near the cache is to a calibrator on the inputs."""
+"""The fewest tensors found by name that show how near the cache is to a calibrator on the inputs."""
 
 
 @dataclass(frozen=True)
@@ -376,7 +372,7 @@ class _Matching:
         self._values = _Values(cache, measured, self._sure)
 
     def pass_over(self) -> None:
-        """Decides on the tensors found by name that have taken others in, then on those between what is found."""
+        """Decides on the tensors found by name that have absorbed others, then on those between found ones."""
         for tensor, several in self._may_be.items():
             self._choose(tensor, several, (BY_NAME, BY_VALUES))
         for tensor, several in self._norms.items():
@@ -415,7 +411,6 @@ class _Matching:
                     self._guessed[name] = several[0]
 
     def _may_lack_norm(self, tensor: str, several: tuple[str, ...]) -> bool:
-        """Returns true if the layer may have taken in a BatchNormalization, as others did, whose entry is missing."""
         layer = self._network.producers.get(tensor)
         return self._folded and layer is not None and layer.has_weight and len(several) == 1
 
@@ -433,7 +428,7 @@ class _Matching:
         self._unsure[tensor] = why
 
     def result(self) -> CacheScales:
-        """Returns what was found. Doubtful entries had their place in the order, and are left out here."""
+        """Returns the result; doubtful entries, which had their place in the order, are left out."""
         scales, doubtful = self._cache.scales, self._cache.doubtful
         _spread(self._network, self._chosen)
         for tensor, (entry, _) in list(self._chosen.items()):
@@ -468,7 +463,6 @@ def as_scales(scales: tuple[TensorScale, ...]) -> dict[str, np.float32]:
 
 
 def _spread(network: Network, entries: dict[str, tuple[str, str]]) -> None:
-    """Gives tensors whose values are moved the entry of those that they come from, or that are made of them."""
     movers = [layer for layer in network.layers if layer.op_type in _KEEPS_VALUES and layer.inputs and layer.outputs]
     moves = [(layer.inputs[0], layer.outputs[0]) for layer in movers]
     for source, target in (*moves, *((after, before) for before, after in reversed(moves))):
@@ -479,8 +473,8 @@ def _spread(network: Network, entries: dict[str, tuple[str, str]]) -> None:
 def _anchors(tensors: Sequence[str], entries: Sequence[str], named: Mapping[str, str]) -> list[tuple[int, int]]:
     """Returns the places of tensors and entries of the same name, from before the first to after the last.
 
-    The few out of order are left out. It is empty where these are many, or where names tell of nothing: half of the
-    tensors have other names, and half of the entries have names without an operator.
+    The few out of order are left out. Empty where these are many, or names tell nothing: half of the tensors have other
+    names, and half of the entries have names without an operator.
     """
     positions = {entry: k for k, entry in enumerate(entries)}
     at = [(k, positions[named[tensor]]) for k, tensor in enumerate(tensors) if tensor in named]
@@ -498,10 +492,10 @@ def _anchors(tensors: Sequence[str], entries: Sequence[str], named: Mapping[str,
 
 
 def _renumbered(tensors: set[str], entries: Iterable[str]) -> bool:
-    """Returns true if names that are numbers may be of other tensors: of an export that counted others.
+    """Returns true if names that are numbers may be of other tensors, from an export that counted otherwise.
 
-    A network that was simplified keeps its numbers. It lacks those of tensors that are gone, few of them the last, and
-    has no new ones.
+    A simplified network keeps its numbers: it lacks those of removed tensors, few of them the last, and has no new
+    ones.
     """
     gone = [entry not in tensors for entry in entries if entry.isdecimal()]
     last = max((k for k, is_gone in enumerate(gone) if not is_gone), default=0)
@@ -510,9 +504,9 @@ def _renumbered(tensors: set[str], entries: Iterable[str]) -> bool:
 
 
 def _taken_in(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the tensors of layers with weights that may have taken in what the next entries are of, with these.
+    """Returns the tensors of layers with weights that may have absorbed the layers of the next entries, with these.
 
-    Of as many entries as tensors of other names come next, these may be.
+    As many entries count as tensors of other names come next.
     """
     taken, positions = set(named.values()), {entry: k for k, entry in enumerate(entries)}
     may_be, others = {}, 0
@@ -532,9 +526,9 @@ def _taken_in(network: Network, entries: Sequence[str], named: Mapping[str, str]
 
 
 def _doubted(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the tensors of layers with weights, each with the entries that it may have, of a cache without order.
+    """Returns the tensors of layers with weights, each with its possible entries, for a cache without order.
 
-    They may have taken in any BatchNormalization that is left. Without one, nothing tells that they did.
+    They may have absorbed any remaining BatchNormalization; without one, nothing shows that they did.
     """
     taken = set(named.values())
     norms = [entry for entry in entries if entry not in taken and _kind(entry) == _BATCH_NORM]
@@ -543,9 +537,9 @@ def _doubted(network: Network, entries: Sequence[str], named: Mapping[str, str])
 
 
 def _kind(name: str) -> str:
-    """Returns the family of operators that a name tells of, by its last word for one; empty if it tells of none.
+    """Returns the family of operators that a name's last such word tells; empty if it tells none.
 
-    PyTorch's ``onnx::Conv_7`` tells of the reader.
+    PyTorch's ``onnx::Conv_7`` tells the reader.
     """
     if name.startswith("onnx::"):
         return ""
@@ -575,7 +569,7 @@ class _Values:
     ) -> None:
         """Takes the calibrator that agrees best on tensors with an entry; none if these are too few.
 
-        Of the entries that are guessed a few may be wrong: the limit is that of most of them.
+        A few of the guessed entries may be wrong: the limit is that of most of them.
         """
         self._scales = cache.scales
         self._measured: Mapping[str, np.float32] = {}
@@ -617,7 +611,7 @@ def _log(scale: np.float32, reference: np.float32 | None) -> float:
 class _InOrder(NamedTuple):
     """The tensors that have an entry in every longest assignment that keeps both orders, with these entries.
 
-    It is ``complete`` if these are all tensors, but those whose values are moved: no entry is missing.
+    It is ``complete`` if these are all tensors, moved values excepted: no entry is missing.
     """
 
     pairs: Mapping[str, tuple[str, ...]]
@@ -655,9 +649,9 @@ def _in_order(network: Network, tensors: Sequence[str], entries: Sequence[str]) 
 
 
 def _fits(network: Network, tensor: str, entries: Sequence[str], position: int) -> bool:
-    """Returns true if the name of an entry tells of no other operator than the one that makes a tensor.
+    """Returns true if an entry's name tells no other operator than the tensor's maker.
 
-    What a layer with weights takes in comes after its own entry.
+    Layers that a layer with weights absorbs come after its own entry.
     """
     layer, kind = network.producers.get(tensor), _kind(entries[position])
     if layer is None:

@@ -63,8 +63,8 @@ class Magnitudes:
     def ranges(self, calibrator: Calibrator) -> Ranges:
         """Returns the INT8 scales that a calibrator chooses.
 
-        The largest magnitude of a tensor decides if it has a usable range. So all calibrators have ranges of the same
-        tensors. A scale below the smallest normal float32 becomes this number.
+        The largest magnitude of a tensor decides if it has a usable range, so that all calibrators have ranges of the
+        same tensors. Scales below the smallest normal float32 become this number.
         """
         largest = {name: _scale(histogram.absmax) for name, histogram in self.histograms.items()}
         nonfinite = [name for name, histogram in self.histograms.items() if histogram.nonfinite]
@@ -96,16 +96,16 @@ def magnitudes(
 ) -> Magnitudes:
     """Counts the magnitudes of every activation of ``network`` over ``samples``.
 
-    While the values of one sample are counted, the network runs on the next one. One thread counts: ``numpy.bincount``
-    holds Python's lock. Memory holds one histogram for each tensor and two groups of tensors, each of a quarter of
-    ``memory`` bytes, with those that later groups need. A larger tensor is a group of its own.
+    The network runs on the next sample while the values of one are counted, by one thread: ``numpy.bincount`` holds
+    Python's lock. Memory holds one histogram for each tensor and two groups of tensors of a quarter of ``memory`` bytes
+    each, with those that later groups need. A larger tensor is a group of its own.
 
     Args:
         counted: the tensors whose values are counted, with those that hold the same values; None for all. Of others
-            only the largest magnitude is recorded, which is enough for ``minmax``. One that only a Relu or a Clip
-            reads, whose own output is counted, has the magnitudes of that output: the two stay fused.
+            only the largest magnitude is recorded, which suffices for ``minmax``. A tensor that only a Relu or a Clip
+            with counted output reads has that output's magnitudes: the two stay fused.
         on_sample: called with the number of samples done after each one.
-        total: the number of samples, where it is known, for the ranges before the last quarter.
+        total: the number of samples, if known, for the ranges before the last quarter.
 
     Raises:
         BadInput: there are no samples, or the network refuses one.

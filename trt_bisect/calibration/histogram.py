@@ -19,12 +19,13 @@ LEVELS = 128
 ENOUGH_VALUES = 4 * BINS
 """The fewest values for the entropy search: four for each bin."""
 THRESHOLDS = 3
-"""The number of the rules for thresholds. With another number, ranges in old run folders are computed anew."""
+"""The version of the rules for thresholds; with another, ranges in old run folders are computed anew."""
 _PART = 1 << 16
 """The number of values that are counted at a time."""
 _TABLES = 4
-"""Neighbouring values are counted in tables of their own: in one table, equal ones, such as a Relu's zeros, wait for
-one another."""
+"""Neighbouring values are counted in tables of their own: in one table, equal values, such as a Relu's zeros, wait for
+one another.
+"""
 _WIDEST = BINS // LEVELS
 """The most bins that are merged to one level."""
 _EMPTY_LEVEL = 1e-4
@@ -37,8 +38,7 @@ _PERCENTILE = 99.99
 class AbsHistogram:
     """Counts of |x| in ``BINS`` equal bins from 0 on.
 
-    A value beyond the last bin doubles the width: neighbouring bins are merged, so memory is constant and the counts
-    stay exact.
+    A value beyond the last bin doubles the width and merges neighbouring bins: memory is constant and the counts exact.
 
     Attributes:
         absmax: the largest finite |x|.
@@ -94,15 +94,16 @@ class AbsHistogram:
 
 
 _ROOMS = local()
-"""By float type, arrays of ``_PART`` values for each thread: of this type, int32, and int64. New memory would cost more
-time than counting; and two quick conversions take less than one from floats to int64."""
+"""By float type, arrays of ``_PART`` values for each thread: of this type, int32, and int64. New memory would take
+longer than counting, and two quick conversions are faster than one from floats to int64.
+"""
 
 
 def _places(values: np.ndarray, factor: float, *, signed: bool) -> np.ndarray:
     """Returns t * (BINS + 1) + floor(|x| * factor) of finite values, where t, their table, is 0 to ``_TABLES - 1``.
 
-    Those on the upper edge of the last bin have the place ``BINS`` in their table. The array, int64, is overwritten by
-    the next call of this thread. ``values`` is flat, of ``_PART`` values at most; ``factor`` is the bins to a unit.
+    Values on the upper edge of the last bin have the place ``BINS``. The array, int64, is overwritten by the thread's
+    next call. ``values`` is flat, of at most ``_PART`` values; ``factor`` is the bins to a unit.
     """
     dtype = np.result_type(values.dtype, np.float32).str
     if dtype not in _ROOMS.__dict__:
@@ -124,7 +125,6 @@ def _first_places() -> np.ndarray:
 
 
 def _parts(values: np.ndarray) -> Iterator[np.ndarray]:
-    """Splits a flat array into parts, to limit the memory for temporary arrays."""
     return (values[begin : begin + _PART] for begin in range(0, values.size, _PART))
 
 
@@ -145,14 +145,13 @@ def entropy_threshold(histogram: AbsHistogram) -> float:
     """Returns the clipping threshold with the least KL divergence between the values and their 128 INT8 magnitudes.
 
     For every i from 128 bins on, P is the first i bins, outliers added to the last. Q is the same bins merged to 128
-    levels and spread again over the bins that are not empty. The threshold is the middle of the last bin for the i with
-    the least KL(P, Q). Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017, slides 38-39; bin 0 gets the count
-    of bin 1, as in TensorRT, since exact zeros do not inform about the range.
+    levels and spread again over the nonempty bins. The threshold is the middle of the last bin for the i with the least
+    KL(P, Q). Source: S. Migacz, "8-bit Inference with TensorRT", GTC 2017, slides 38-39; bin 0 gets the count of bin 1,
+    as in TensorRT, since exact zeros do not inform about the range.
 
-    An i counts only if the first 127 levels hold at least as many values as lie outside. Q is divided by its own sum,
-    so it does not see how much was lost: where the last level holds nearly all that is left, KL is close to 0 however
-    much is clipped. This is so in a mask and in an image of few grey levels. With fewer than ``ENOUGH_VALUES`` values
-    it is the largest magnitude.
+    An i counts only if the first 127 levels hold at least as many values as lie outside: Q is divided by its own sum,
+    so KL is close to 0, however much is clipped, if the last level holds nearly all that is left, as in a mask or an
+    image of few grey levels. With fewer than ``ENOUGH_VALUES`` values it is the largest magnitude.
     """
     counts = histogram.used().astype(np.float64)
     if counts.size <= LEVELS or histogram.values < ENOUGH_VALUES:
@@ -165,9 +164,8 @@ def entropy_threshold(histogram: AbsHistogram) -> float:
 def _divergences(counts: np.ndarray) -> np.ndarray:
     """Returns KL(P, Q) for every number of bins from 128 to all of them; infinite where it does not count.
 
-    Q is the same for all occupied bins that are merged to one level. So a level adds mass * log(mass / occupied bins),
-    which depends on its first bin and its number of bins alone: many numbers of bins share it, and it is computed once.
-    The last level differs, as it takes the outliers.
+    Q is the same for all occupied bins of one level, so a level adds mass * log(mass / occupied bins), which depends
+    only on its first bin and number of bins and is computed once. The last level differs, as it takes the outliers.
     """
     sizes = np.arange(LEVELS, counts.size + 1)
     running, occupied = _running(counts), _running(counts > 0)
@@ -202,9 +200,8 @@ def _places_of_levels() -> np.ndarray:
 def mse_thresholds(histograms: Sequence[AbsHistogram]) -> list[float]:
     """Returns for each histogram the clipping threshold with the least mean squared error of rounding and clipping.
 
-    The candidates are the upper edges of all bins. The values of a bin count as spread evenly over it. Bin 0
-    counts at most as bin 1 does, since exact zeros are rounded without error. Without counts it is the largest
-    magnitude.
+    Candidates are the upper edges of all bins, whose values count as evenly spread. Bin 0 counts at most as bin 1,
+    since exact zeros are rounded without error. Without counts it is the largest magnitude.
     """
     all_counts = [np.zeros(BINS) if histogram.counts is None else histogram.counts for histogram in histograms]
     counts = np.array(all_counts, np.float64).reshape(-1, BINS)

@@ -1,4 +1,4 @@
-"""The INT8 scales of activations, the reasons why some cannot be used, and the layers that stay high for it."""
+"""The INT8 scales of activations, the reasons why some cannot be used, and the layers that therefore stay high."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ranges:
         scales: float32, finite, positive and normal: the calibrator's threshold / 127.
         unusable: the reason in words for tensors without a usable scale.
         origin: in words: ``entropy``, ``percentile 99.99``, ``cache FILE`` or ``the network's own Q/DQ``.
-        calibrator: chose the scales of all tensors, or of all but a few; None if no data were calibrated with.
+        calibrator: chose the scales of all tensors, or of all but a few; None without calibration data.
     """
 
     scales: Mapping[str, np.float32]
@@ -56,7 +56,7 @@ def no_ranges(title: str) -> Ranges:
 
 
 def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
-    """Returns ranges in which the tensors in ``others`` have the scales that the ranges beside them give them."""
+    """Returns ranges in which some tensors have the scales of other ranges."""
     scales = {tensor: source.scales[tensor] for tensor, source in others.items()}
     counts = Counter(source.origin for source in others.values())
     changes = ", ".join(f"{counted(count, 'tensor')} by {how}" for how, count in counts.items())
@@ -65,7 +65,7 @@ def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
 
 
 def with_scales_given(ranges: Ranges, user_scales: Mapping[str, np.float32]) -> Ranges:
-    """Returns ranges in which some tensors have the scales that the user gave them; the origin stays the same."""
+    """Returns ranges in which some tensors have the user's scales; the origin stays the same."""
     if not user_scales:
         return ranges
     unusable = {tensor: why for tensor, why in ranges.unusable.items() if tensor not in user_scales}
@@ -114,9 +114,9 @@ def notes_on_unusable(unusable: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def keeping_unusable_high(network: Network, ranges: Ranges) -> tuple[Network, list[str]]:
-    """Returns ``network`` with layers kept high that read a tensor without a usable range, and a note for each reason.
+    """Returns ``network`` with layers that read a tensor without a usable range kept high, and a note for each reason.
 
-    It raises BadInput if no layer can be low.
+    Raises BadInput if no layer can be low.
     """
     unusable = {layer.index: cause for layer in network.layers if (cause := _why_unusable(layer, network, ranges))}
     reasons = {k: f"its {kind} '{tensor}' has no usable range: {why}" for k, (kind, tensor, why) in unusable.items()}
@@ -180,9 +180,9 @@ SCALE_INFINITE, SCALE_NOT_POSITIVE = "scale infinite", "scale not positive"
 
 
 def unusable_scales(network: Network) -> dict[str, list[str]]:
-    """Returns by ``SCALE_INFINITE`` and ``SCALE_NOT_POSITIVE`` the layers at which the file has pairs of such scales.
+    """Returns by ``SCALE_INFINITE`` and ``SCALE_NOT_POSITIVE`` the layers whose pairs in the file have such scales.
 
-    Where a stored constant has one, dequantizing it gives NaN or another tensor in every plan, FP32 included.
+    A stored constant with one is dequantized to NaN or another tensor in every plan, FP32 included.
     """
     layers: dict[str, list[str]] = {}
     for layer in network.layers:

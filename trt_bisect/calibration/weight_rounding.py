@@ -1,18 +1,18 @@
-"""Weights rounded for what they do to a layer's outputs, on TensorRT's grid: up or down, not each to the nearest.
+"""Weights rounded for their effect on a layer's outputs, on TensorRT's grid: up or down, not each to the nearest.
 
-Source: Frantar, Ashkboos, Hoefler, Alistarh, "GPTQ", ICLR 2023. A layer with weights W [outputs, inputs], whose grid
-has a step for each output, reads vectors x. Rounded weights V change its outputs by (W - V) x; the mean of the squares
-is the trace of (W - V) H (W - V)', with H = E[x x']. Rounding to the nearest makes each element of W - V small, as if H
-were diagonal. But inputs go together, neighbours in a picture above all, and so the errors of two weights can cancel.
-GPTQ rounds the inputs one after another, that of the largest E[x^2] first, and moves the weights that are still free so
-that the error made so far becomes smallest: by the inverse of H restricted to them, whose rows one Cholesky factor has.
-H gets a hundredth of its mean diagonal added, as inputs that the samples hardly use would else take any weight.
+Source: Frantar, Ashkboos, Hoefler, Alistarh, "GPTQ", ICLR 2023. A layer with weights W [outputs, inputs], with a step
+for each output, reads vectors x. Rounded weights V change its outputs by (W - V) x; the mean of the squares is the
+trace of (W - V) H (W - V)', with H = E[x x']. Rounding to the nearest treats H as diagonal. But inputs, above all
+neighbours in a picture, vary together, so the errors of two weights can cancel. GPTQ rounds the inputs one after
+another, by decreasing E[x^2], and moves the weights that are still free so that the error so far becomes smallest: by
+the inverse of H restricted to them, whose rows one Cholesky factor has. H gets a hundredth of its mean diagonal added,
+as rarely used inputs would else take any weight.
 
-A convolution reads one vector at each place of its output; some places of each sample are enough. In a depthwise one
-each channel has an H of its own, of the size of its kernel.
+A convolution reads one vector at each place of its output; some places of each sample suffice. In a depthwise
+convolution each channel has its own H, of the size of its kernel.
 
-Only layers in INT8 have the new weights, so the network stays the same in FP32. The steps are those of the old weights,
-and the largest weight of an output keeps the last level: whoever takes steps from the new weights gets the same.
+Only layers in INT8 have the new weights; FP32 stays the same. The steps are those of the old weights, and the largest
+weight of an output keeps the last level, so that steps taken from the new weights are the same.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _BLOCK = 64
 
 
 def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[str, float]]:
-    """Returns a network whose layers in INT8 have weights rounded for their outputs (``Network.on_grid``).
+    """Returns a network whose INT8 layers have weights rounded for their outputs (``Network.on_grid``).
 
-    Also by weight the share that is left of its error there. ``network`` has no Q/DQ pairs of its own; the samples are
-    of the calibration data.
+    Also by weight the share of its error that remains there. ``network`` has no Q/DQ pairs; the samples are calibration
+    data.
     """
     feeds, layers = list(islice(samples, SAMPLES)), list(_roundable(network))
     if not layers or not feeds:
@@ -82,9 +82,9 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, 
 
 
 def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
-    """Returns a network whose low layers have the weights that they round instead of their own (``Network.on_grid``).
+    """Returns a network whose low layers have the weights that they round (``Network.on_grid``).
 
-    Rounded to the nearest, these weights stay what they are: weak typing and ModelOpt take them as they were measured.
+    Rounding to the nearest keeps these weights: weak typing and ModelOpt take them as they were measured.
     """
     changed = {
         (k, rounding.slot): network.on_grid[rounding.tensor]
@@ -116,7 +116,6 @@ def _roundable(network: Network) -> Iterator[tuple[onnx.NodeProto, int]]:
 
 
 def _rows(node: onnx.NodeProto, weight: np.ndarray) -> np.ndarray:
-    """A weight as [groups, outputs of a group, inputs of a group], float64."""
     values = np.asarray(weight, np.float64)
     if node.op_type == "Conv":
         groups = attribute(node, "group", 1)

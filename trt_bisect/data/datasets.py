@@ -40,7 +40,7 @@ Span = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 _MOST_SIZES = 64
 """The most values of a shape tensor. Source: TensorRT's documentation, "Working with Dynamic Shapes"."""
 FEWEST = 20
-"""With fewer different samples none are held out: all are needed for calibration and search."""
+"""With fewer different samples none are held out."""
 _FINEST = 1000
 """The largest denominator of a share."""
 
@@ -163,7 +163,6 @@ def profile_of(samples: Iterable[Feeds]) -> Profile:
 
 
 def _widen(spans: dict[str, Span], name: str, other: Span) -> None:
-    """Widens the span of an input, in place, so that it covers another one; the first one stays."""
     least, first, most = spans.get(name, other)
     spans[name] = (tuple(map(min, least, other[0])), first, tuple(map(max, most, other[2])))
 
@@ -181,15 +180,15 @@ def open_dataset(
 
     Paths: ``.npz`` with one array for each input, samples stacked on the first axis; ``.npy`` for a network with a
     single input; a folder with one ``.npz`` or ``.npy`` for each sample; the output folder of ``worst``; a folder of
-    JPEG, PNG or other pictures, also in folders under it; one picture; ``.json`` as Polygraphy's ``--save-inputs``
-    writes it. ``module:function`` (or ``file.py:function``) names a function that returns an iterable of samples, as
-    Polygraphy's data loader scripts do; ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the
-    forms of a sample.
+    JPEG, PNG or other pictures, subfolders included; one picture; ``.json`` of Polygraphy's ``--save-inputs``.
+    ``module:function`` (or ``file.py:function``) names a function that returns an iterable of samples, as Polygraphy's
+    data loader scripts do; ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the forms of a
+    sample.
 
     Args:
         once: the data set is iterated only once. Otherwise an iterable is read to its end and its samples are kept,
             because a data loader may give them in another order each time.
-        pictures: the way pictures become inputs.
+        pictures: how pictures become inputs.
 
     Raises:
         BadInput: the source does not exist, cannot be read, or is of an unknown kind. Samples are checked when read.
@@ -314,7 +313,9 @@ def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndar
 
 
 def _of_inputs(arrays: dict[str, np.ndarray], specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
-    """Returns the arrays of the inputs where all are there, such as without labels; else all arrays, to be refused."""
+    """Returns the arrays of the inputs (without labels and the like) if all are there; else all arrays, to be
+    refused.
+    """
     names = {spec.name for spec in specs}
     return {name: arrays[name] for name in arrays if name in names} if names <= arrays.keys() else arrays
 
@@ -417,13 +418,13 @@ def _check_array(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Holdout:
-    """Calibration data, and the samples that neither calibration nor the search sees.
+    """Calibration data, and the samples held out of calibration and search.
 
     Attributes:
         whole: the calibration data as it was named.
         kept: the samples of it that calibration and the search see.
-        unseen: None if there are none.
-        named: the user named other data as unseen, so that all of the calibration data is kept.
+        unseen: the held-out samples; None if there are none.
+        named: the user named other data to hold out, so that all of the calibration data is kept.
     """
 
     whole: Dataset
@@ -444,7 +445,7 @@ class Holdout:
         ]
 
     def without_unseen(self, data: Dataset) -> Dataset:
-        """Returns ``data``, or the kept samples for the calibration data; raises BadInput for data named as unseen."""
+        """Returns ``data``, or the kept samples for the calibration data; raises BadInput for the held-out data."""
         if self.unseen is None:
             return data
         if self.named and _is_same(data, self.unseen):
@@ -472,9 +473,9 @@ def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout
 def split(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
     """Splits a data set into the samples that are kept and those that are held out.
 
-    Of equal samples the first one counts, and the others are left out: what is held out has no copy in what is kept.
-    The samples held out are spread evenly: of a share of 0.2 every fifth one, number 4 first. The choice depends on the
-    share and on which samples are equal, and on nothing else.
+    Of equal samples only the first counts, so that no held-out sample has a copy in the kept ones. They are spread
+    evenly: of a share of 0.2 every fifth, number 4 first. The choice depends only on the share and on which samples are
+    equal.
 
     Args:
         dataset: the samples, which are read once.

@@ -35,10 +35,9 @@ class TensorSpec:
 
 
 def size_remedy(shapes: Iterable[Sequence[int | None]], otherwise: str) -> str:
-    """Returns the remedy for a sample that a network refuses: one size, if an input takes pictures of any size.
+    """Returns the remedy for a refused sample: one size, if an input takes pictures of any size.
 
-    Such a network may take many sizes, and not all: where it concatenates, those that its strides divide. A dynamic
-    axis of an input is None or 0.
+    Networks that concatenate may take only sizes that their strides divide. A dynamic axis of an input is None or 0.
     """
     free = any(len(shape) == 4 and (not any(shape[1:3]) or not any(shape[2:])) for shape in shapes)
     return "The pictures differ in size: give them one size with --resize 320x320 --letterbox." if free else otherwise
@@ -49,9 +48,9 @@ DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
 """The errors of NumPy and zipfile for files that are cut off, altered, encrypted, or of another kind."""
 
 _SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO = 1 << 30, 100
-"""An array above both limits (bytes unpacked, unpacked to packed) is refused: real data has noise and packs less."""
+"""An array above both limits (bytes unpacked, unpacked to packed) is refused: real data packs less."""
 WORST = "worst"
-"""The name of the samples that the command ``worst`` writes, and of its JSON file beside them."""
+"""The name of the samples that the command ``worst`` writes, and of its JSON file."""
 
 
 def read_archive(path: Path) -> dict[str, np.ndarray]:
@@ -90,7 +89,7 @@ def read_array(path: Path) -> np.ndarray:
 
 
 class Spill(AbstractContextManager["Spill"]):
-    """Keeps arrays until it is closed. It keeps copies: an array of ONNX Runtime keeps its session's arena alive.
+    """Keeps copies of arrays until it is closed, as an array of ONNX Runtime keeps its session's arena alive.
 
     ``memory`` bytes of arrays stay in memory. Arrays of objects, such as texts, always do.
     """

@@ -43,14 +43,14 @@ def load_function(text: str, kind: str) -> Callable[..., Any]:
 
 
 def code_digest(function: Callable[..., Any], *facts: object) -> str:
-    """Returns the digest of a function's source file, so that figures of another function are never used as its own.
+    """Returns the digest of a function's source file, so that another function's figures are never reused.
 
     Modules that the file imports and data that the function reads are not covered. ``facts`` are plain values that
     change the figures, such as the metric's name.
 
     Returns:
-        A SHA-256 in hexadecimal. If the file alone does not say what the function does, the text is different for every
-        call (see ``is_reusable``): an object, a closure, a function of a notebook.
+        A SHA-256 in hexadecimal. For an object, a closure or a function of a notebook, whose file does not define it,
+        the text differs for every call (see ``is_reusable``).
     """
     if isinstance(function, FunctionType):
         source = Path(function.__code__.co_filename)
@@ -93,9 +93,9 @@ def _import_file(path: str) -> ModuleType:
 
 
 def _import_from_here(name: str) -> ModuleType:
-    """Imports a module; one in the current folder is preferred to others of its name.
+    """Imports a module, preferably from the current folder.
 
-    Afterwards the current folder is last on ``sys.path``: a folder ``tensorrt`` in it must not hide the package.
+    That is then last on ``sys.path``: a folder ``tensorrt`` in it must not hide the package.
     """
     if sys.path[:1] == [""]:
         return importlib.import_module(name)
@@ -121,7 +121,7 @@ PYTORCH = "a PyTorch file"
 TFLITE = "a TensorFlow Lite network"
 ONNX = "an ONNX network"
 _SIMILAR = 0.75
-"""Names at least so similar, as ``difflib`` counts it, are one misspelt; a shared ending alone is less."""
+"""The least ``difflib`` similarity of a misspelt name; a shared ending alone is less."""
 _BEGINNINGS = {
     b"ftrt": ENGINE,
     b"ptrt": ENGINE,

@@ -24,11 +24,10 @@ class Preprocessing:
     Attributes:
         mean: one number, or one for each channel in the order of ``colors``.
         std: the same for the standard deviation.
-        scale: 255 where nothing was asked for, or 1 where a mean or a standard deviation is more than 1 and so is in
-            pixels.
-        resize: height and width; the input's own where nothing was asked for.
-        letterbox: the picture keeps its shape, and what is left of the size becomes grey.
-        colors: ``rgb``, ``bgr`` or ``gray``; ``rgb`` where nothing was asked for, or ``gray`` for one channel.
+        scale: by default 255, or 1 if a mean or a standard deviation above 1 shows that they are in pixels.
+        resize: height and width; by default the input's own.
+        letterbox: the picture keeps its shape, and the rest of the size becomes grey.
+        colors: ``rgb``, ``bgr`` or ``gray``; by default ``rgb``, or ``gray`` for one channel.
 
     Raises:
         BadInput: a value cannot be used.

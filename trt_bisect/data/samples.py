@@ -1,4 +1,6 @@
-"""Samples as people have them: dictionaries, tuples with a label, pictures; and remedies for those that do not fit."""
+"""Samples as people have them: dictionaries, tuples with a label, pictures; and remedies for samples that do not
+fit.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 """Pillow's modes of grey pixels with 16 bits."""
 _BROKEN_NAMED = 10
 _OF_OLD = "preprocessing.toml"
-"""The file in which version 0.2 kept options beside the pictures."""
+"""The file in which version 0.2 kept options next to the pictures."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ class ImageInput:
     def array(self, image: Image) -> np.ndarray:
         """Returns a picture as a row of the input, with no batch axis.
 
-        Of grey pixels of 16 bits the upper 8 are taken, as Pillow does with colours. Raises BadInput for others of more
-        than 8 bits.
+        16-bit grey pixels lose the lower 8 bits, as Pillow does with colours. Raises BadInput for others of more than 8
+        bits.
         """
         from PIL import Image, ImageOps
 
@@ -119,7 +121,6 @@ class ImageInput:
             yield {self.spec.name: np.stack(rows) if len(self.spec.shape) == 4 else rows[0]}
 
     def _on_all(self, files: Sequence[Path], first: BadInput) -> BadInput:
-        """Returns the error on the ``first`` picture that cannot be used, with the names of the others."""
         broken = [file for file in files if self._is_broken(file)]
         if len(broken) < 2:
             return first
@@ -213,13 +214,13 @@ _CHANNELS_OF_PICTURES = (1, 3, 4)
 def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Preprocessing) -> Iterator[Any]:
     """Makes feeds of samples.
 
-    A sample is a dictionary by input name, of which other keys are left out; or, in the order of the inputs, an array,
-    or a tuple or list of arrays, of which what follows the inputs (a label) is left out. Arrays are NumPy's, PyTorch's
-    or others that NumPy reads, lists of numbers, or Pillow's images. A missing batch axis is added. Where the network
-    has a fixed batch, larger batches are divided.
+    A sample is a dictionary by input name, whose other keys are left out; or, in the order of the inputs, an array, or
+    a tuple or list of arrays, in which items after the inputs (a label) are left out. Arrays are NumPy's, PyTorch's or
+    others that NumPy reads, lists of numbers, or Pillow's images. A missing batch axis is added. Larger batches are
+    divided for a network with a fixed batch.
 
     Yields:
-        Arrays by input name; a sample of another form as it is, for the check to refuse.
+        Arrays by input name; a sample of another form unchanged, for the check to refuse.
     """
     for sample in samples:
         yield from _divided(_named(sample, specs, pictures), specs)
@@ -294,14 +295,13 @@ def _divided(sample: Any, specs: tuple[TensorSpec, ...]) -> Iterator[Any]:
 
 
 def _batches(array: np.ndarray, spec: TensorSpec) -> int:
-    """Returns the number of batches of an input in an array; 1 if that is no whole number."""
     fixed = spec.shape[0] if spec.shape else None
     fits = fixed and array.ndim == len(spec.shape) and len(array) and len(array) % fixed == 0
     return len(array) // fixed if fits and fixed else 1
 
 
 def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:
-    """Returns what an input takes, and how an array of another shape becomes it, if that is clear."""
+    """Returns the input's shape, and how an array of another shape becomes it, if that is clear."""
     takes = f"The network takes {spec}."
     missing = _missing_axis(shape, spec.shape) if len(shape) == len(spec.shape) - 1 else None
     if missing is not None:
@@ -320,14 +320,14 @@ def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:
 
 
 def _missing_axis(shape: tuple[int, ...], target: tuple[int | None, ...]) -> int | None:
-    """The axis of size 1 that a shape lacks, whatever the batch is; None if it is not this."""
+    """The axis of size 1 that a shape lacks, whatever the batch is; or None."""
     any_batch = (None, *target[1:])
     places = (axis for axis, size in enumerate(target) if size in (1, None))
     return next((k for k in places if shape_fits(shape, any_batch[:k] + any_batch[k + 1 :])), None)
 
 
 def _transpose(shape: tuple[int, ...], target: tuple[int | None, ...]) -> tuple[int, ...] | None:
-    """The order of axes that makes a shape fit; None if there is none, or several that are not pictures' own."""
+    """The order of axes that makes a shape fit; None if there is none, or several that are not usual for pictures."""
     fitting = [order for order in permutations(range(len(shape))) if shape_fits([shape[k] for k in order], target)]
     for usual, channel in (((0, 3, 1, 2), 3), ((0, 2, 3, 1), 1)):
         if usual in fitting and shape[channel] in _CHANNELS_OF_PICTURES:
@@ -341,7 +341,7 @@ def shape_fits(shape: Sequence[int], target: tuple[int | None, ...]) -> bool:
 
 
 def dtype_remedy(dtype: np.dtype[Any], spec: TensorSpec) -> str:
-    """Returns what an input takes, and the cast that makes an array of another dtype fit."""
+    """Returns the input's dtype, and the cast that makes an array of another dtype fit."""
     takes = f"The network takes {spec}."
     if dtype == np.uint8 and spec.dtype.kind == "f":
         return (

@@ -75,14 +75,13 @@ def open_dumps(
 
     An ``.npz`` holds one inference. JSON holds any number, and is read as a whole. A folder holds such files, read in
     the order of their names, one file of each run in memory at a time. The first runner of a file is used; if both
-    paths are the same file, its second runner is the INT8 run. For ``specs`` see ``inferences``.
+    paths are the same file, its second runner is the INT8 run. For ``specs`` see ``inferences``. Samples that
+    ``--save-tensors`` named are matched by name, others by order.
 
     Returns:
         The names of the tensors that both runs have; for each inference the FP32 and the INT8 tensors, both under the
         FP32 run's names; and a sentence for each run on the tensors that only it has. Names that are not equal are
         matched without case, punctuation and a trailing ``:0``.
-
-    Samples that ``--save-tensors`` named are matched by their names, others by their order.
 
     Raises:
         BadInput: a file cannot be read, no name is in both runs, or their numbers of inferences differ.
@@ -148,12 +147,12 @@ def _pairs(
 def inferences(path: Path, runner: int = 0, specs: Sequence[TensorSpec] = (), side: str = "output") -> Iterator[Feeds]:
     """Yields the tensors of each inference of a saved run, a file, a folder of files, or ``name:file.bin,...``.
 
-    Files of a folder that hold one tensor each are one inference: what trtexec dumped.
+    Files of a folder that hold one tensor each (trtexec's dump) are one inference.
 
     Args:
         runner: the place of the runner that is read, in a JSON file with several.
         specs: the tensors of the network, which give raw bytes their type and shape, and a single array its name.
-        side: ``input`` or ``output``: which of the tensors of a file or folder that holds both.
+        side: ``input`` or ``output``: which tensors are read of a file or folder with both.
 
     Raises:
         BadInput: a file cannot be read.

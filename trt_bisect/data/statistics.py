@@ -1,8 +1,8 @@
-"""Moments of values that come block after block, the statistics of what a network is fed, and their drift.
+"""Moments of values that come block after block, the statistics of a network's inputs, and their drift.
 
-The drift of data from the calibration data is the values beyond its range, and the distance of the distributions.
-Samples are independent of each other, the values within a sample are not. So whole samples are exchanged between the
-two data sets to see how far apart chance alone brings them.
+The drift of data from the calibration data is the share of values beyond its range, and the distance of the
+distributions. Values within a sample depend on each other, samples do not: whole samples are exchanged between the data
+sets to see how far apart chance alone brings them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trt_bisect.support.codec import NanForNull, Real
 from trt_bisect.support.table import Column
 
 MOST_SAMPLES = 100
-"""Statistics are of so many samples, the first ones."""
+"""The number of (first) samples that statistics are of."""
 _PIXELS_FROM = 100.0
 """Pixels of 0 to 255 reach at least this value; values of 0 to 1 never do."""
 
@@ -139,8 +139,8 @@ class Drift:
     Attributes:
         outside: the share of values below the least or above the largest value of the calibration data.
         distance: the largest distance of the two distributions (Kolmogorov and Smirnov), from 0 to 1.
-        chance: the share of random divisions of all samples into two such sets that are as far apart.
-        least, most: the range of the calibration data.
+        chance: the share of random divisions of all samples that are as far apart. least, most: the range of the
+            calibration data.
     """
 
     outside: float

@@ -55,7 +55,7 @@ FACTORS = np.geomspace(0.15, 4.0, 9)
 SPREAD = 0.3
 """Every second proposal multiplies the estimates by exponentials of normal numbers of this deviation."""
 LIMITS = np.geomspace(0.02, 2.0, 40)
-"""Where figures jump: the noise up to which plans may hold, as shares of full INT8's."""
+"""The noise up to which plans may hold where figures jump, as shares of full INT8's."""
 LIMIT_SPREAD = 0.5
 """The deviation of the logarithm of a plan's noise around the sum."""
 LEAST_CHANCE = 0.01

@@ -36,10 +36,10 @@ class Accuracy:
     """The user's measure of accuracy on labelled data.
 
     Attributes:
-        function: runs the network as often as needed and returns a number, higher for better, or several by name, of
-            which ``accuracy`` decides.
+        function: runs the network and returns a number, higher for better, or several by name, of which ``accuracy``
+            decides.
         code: identifies the function and its data; the trials of others are kept apart.
-        chance: the accuracy that one answer for all samples has; None if it is not known.
+        chance: the accuracy of one answer for all samples; None if not known.
     """
 
     function: Callable[[RunNetwork], float | Mapping[str, float]]
@@ -83,7 +83,7 @@ def refuse_other_classes(labels: np.ndarray, classes: int, what: str = "labels")
 
 
 def chance_of(labels: np.ndarray, classes: int) -> float:
-    """Returns the accuracy by chance: of the commonest label for all; where all labels are one, 1 / ``classes``."""
+    """Returns the accuracy by chance: of the commonest label for all; 1 / ``classes`` if all labels are one."""
     _, counts = np.unique(labels, return_counts=True)
     return float(counts.max() / counts.sum()) if len(counts) > 1 else 1.0 / classes
 
@@ -128,7 +128,7 @@ def accuracy_by_labels(
 def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[[int], int]:
     """Returns the function from the position of a sample to the place of its label, which messages call ``what``.
 
-    Files are found by their names, see ``places_of``, other samples by their number.
+    Files are found by name, see ``places_of``, other samples by number.
     """
     places = places_of(samples.names, names, what)
 
@@ -144,9 +144,9 @@ def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[
 
 
 def places_of(files: Sequence[str], names: Sequence[str], what: str) -> dict[int, int]:
-    """Returns for each file, by its number, the place of its name among ``names``; files without a name are left out.
+    """Returns by number of a file the place of its name among ``names``; files without a name are left out.
 
-    Endings do not count, and folders only where several files, or several names, are alike without them.
+    Endings do not count, folders only where several files or names are alike without them.
 
     Raises:
         BadInput: it is not clear which name is a file's.
@@ -173,7 +173,6 @@ def places_of(files: Sequence[str], names: Sequence[str], what: str) -> dict[int
 
 
 def _shared_end(path: Path, other: Path) -> int:
-    """The number of parts, from the last on, that two paths share; their endings do not count."""
     pairs = zip(reversed(path.with_suffix("").parts), reversed(other.with_suffix("").parts), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
@@ -250,7 +249,7 @@ class AccuracyEvaluator:
         self._measured_in = f"accuracy {accuracy.code[:16]}"
 
     def reference(self) -> dict[str, float]:
-        """Returns the accuracy of the network in FP32 and the figures beside it; raises TrialFailed if it fails."""
+        """Returns FP32's accuracy and the figures with it; raises TrialFailed if it fails."""
         key = TrialKey(_REFERENCE, self._measured_in).text
         trial = self._store.find(key)
         if trial is None:
@@ -261,7 +260,7 @@ class AccuracyEvaluator:
         return dict(trial.outputs[ACCURACY].values)
 
     def figures(self, plan: PrecisionPlan) -> dict[str, float]:
-        """Returns the accuracy of a plan and the figures beside it; empty if it was not measured."""
+        """Returns a plan's accuracy and the figures with it; empty if it was not measured."""
         trial = self.known(plan)
         return {} if trial is None or trial.failed else dict(trial.outputs[ACCURACY].values)
 
@@ -293,7 +292,7 @@ class AccuracyEvaluator:
         return TrialKey(plan.key(), self._measured_in).text
 
     def _of_engine(self, engine: Engine) -> tuple[dict[str, float], int]:
-        """Returns the accuracy of an engine and the figures beside it, and the number of inferences that it took."""
+        """Returns an engine's accuracy and the figures with it, and the number of inferences."""
         count = 0
 
         def infer(feeds: Mapping[str, Any]) -> Feeds:

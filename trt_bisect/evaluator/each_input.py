@@ -21,9 +21,9 @@ from trt_bisect.evaluator.trial import MEASURED, Trial, TrialKey, TrialStore
 from trt_bisect.precision import PrecisionPlan
 
 INPUTS = "inputs"
-"""The first word of the engines' name in the keys of these trials."""
+"""The first word of these trials' keys."""
 OF_METRIC = "by "
-"""Stands there before the metric's name: the losses in a trial are those of one metric."""
+"""Precedes the metric's name there: the losses in a trial are those of one metric."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class GivenInputs:
 
     @property
     def told(self) -> tuple[int, ...]:
-        """The places of the inputs that a report counts: FP32 finds something there."""
+        """The places of the inputs that a report counts, where FP32 finds something."""
         return tuple(place for place in range(len(self)) if place not in self.empty)
 
     def __len__(self) -> int:
@@ -66,10 +66,10 @@ class PoolLoss(Protocol):
 
 @dataclass(frozen=True)
 class Pools:
-    """The counts that are judged over all inputs together, such as rows: the pools, by output and kind.
+    """The counts that are judged over all inputs together, such as rows, by output and kind.
 
     Attributes:
-        of_fp32: for each input the number of things in each pool that FP32 gives to compare.
+        of_fp32: for each input, by pool the number of FP32's things to compare.
         loss: judges a pool.
     """
 
@@ -84,20 +84,19 @@ class EachInput:
     """Measures plans on inputs, one input at a time; the input that was missed most often comes first.
 
     Attributes:
-        taken: the number of losses taken so far, one input each; those of an earlier run in the journal count too.
+        taken: the number of losses taken so far, one input each, an earlier run's in the journal included.
 
     Args:
         budget: the largest loss that is good.
-        ranges: identifies the scales that the runner has, for the trials' keys.
+        ranges: identifies the runner's scales, for the trials' keys.
         metric: the name of the metric that losses are of, for the trials' keys.
         canonical: maps a plan to the plan with the same engine under which trials are stored.
-        together: by place the number of things that FP32 gives to compare: the inputs are judged together, not each by
-            itself. None otherwise.
-        pools: what is judged over all inputs together beside each input by itself; see ``Pools``.
-        ran: called with the number of inferences that were measured for a plan, and their seconds together.
+        together: by place the number of FP32's things to compare, if inputs are judged together; else None.
+        pools: the figures judged over all inputs together, next to each input by itself; see ``Pools``.
+        ran: called with the number of inferences measured for a plan, and their seconds together.
 
-    The loss of a plan is that on its worst input, or that of a pool over all inputs if it is larger. With ``together``
-    it is the share of all things compared.
+    The loss of a plan is that on its worst input, or that of a pool over all inputs if larger. With ``together`` it is
+    the share of all things compared.
     """
 
     def __init__(
@@ -141,8 +140,8 @@ class EachInput:
         """Returns for each plan its largest loss on the inputs that were run; None if it cannot be run.
 
         Args:
-            among: the places of the inputs that count; those missed equally often are run in this order.
-            to_the_end: every plan is run on all these inputs, even after it missed the budget on one.
+            among: the places of the inputs that count, in the order of running equally missed ones.
+            to_the_end: every plan is run on all these inputs, even after a miss.
         """
         plans = [self._canonical(plan) for plan in plans]
         order = sorted(among, key=lambda index: -self._missed[index])
@@ -175,7 +174,7 @@ class EachInput:
         ]
 
     def least_loss(self, plan: PrecisionPlan, among: Sequence[int]) -> float | None:
-        """Returns the loss that a plan has on some inputs at least, as far as it was run; None if it was not."""
+        """Returns a lower bound of a plan's loss on some inputs; None if it was not run."""
         plan = self._canonical(plan)
         return self._largest(plan, among) if self._known(plan) else None
 
@@ -185,7 +184,7 @@ class EachInput:
         return self._loss(losses, losses)
 
     def pools_differ(self, plan: PrecisionPlan) -> bool:
-        """Returns true if a plan differs in a pool on an input that it was run on."""
+        """Returns true if a plan differs from FP32 in a pool on an input that it was run on."""
         return any(loss.pooled for loss in self._known(self._canonical(plan)).values())
 
     def _key(self, plan: PrecisionPlan) -> str:
@@ -200,9 +199,8 @@ class EachInput:
         return self._loss({index: loss for index, loss in self._known(plan).items() if index in among}, among)
 
     def _loss(self, losses: Mapping[int, InputLoss], among: Collection[int]) -> float:
-        """Returns the loss of a plan from those on the inputs that it was run on so far, among all that count.
-
-        With ``together``, the inputs to come count as if the plan were like FP32 there.
+        """Returns the loss of a plan so far among all inputs that count; with ``together``, inputs to come count as
+        FP32's.
         """
         if self._together is None:
             each = [loss.share for loss in losses.values()]
@@ -214,7 +212,7 @@ class EachInput:
         return different / items if items else 0.0
 
     def _pooled(self, losses: Mapping[int, InputLoss], among: Collection[int]) -> dict[str, float]:
-        """Returns by pool the loss over inputs; those to come count as if the plan were like FP32 there."""
+        """Returns by pool the loss over inputs; those to come count as FP32's."""
         pooled: dict[str, float] = {}
         for name in dict.fromkeys(name for loss in losses.values() for name in loss.pooled):
             counts = [losses[k].pooled.get(name) if k in losses else None for k in among]
@@ -225,7 +223,7 @@ class EachInput:
         return pooled
 
     def _left(self, plan: PrecisionPlan, order: Sequence[int], to_the_end: bool) -> list[int]:
-        """Returns the inputs that a plan still has to be run on: none after a miss, unless ``to_the_end``."""
+        """Returns the inputs on which a plan still has to be run: none after a miss, unless ``to_the_end``."""
         if plan in self._failed:
             return []
         losses = self._known(plan)
@@ -270,7 +268,6 @@ class EachInput:
                 since = now
 
     def _keep(self, measuring: Measuring, seconds: float) -> None:
-        """Keeps a trial if anything new was measured for it."""
         key, failure = self._key(measuring.plan), measuring.failure
         if failure is not None:
             self._failed.add(measuring.plan)

@@ -1,6 +1,6 @@
 """The evaluators: ``rebuild``, an engine for each plan; ``switch``, one session for all plans of the emulation.
 
-``EngineEvaluator`` is the first, where an engine is dear: it asks everything while the engine is open.
+``EngineEvaluator`` is a ``rebuild`` for slow builds: it asks everything while the engine is open.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ class RebuildEvaluator:
 
         Args:
             inputs: judged together.
-            high: the precision of layers that a plan raises, and of those that only follow where the network has no
-                base.
-            pool: tries plans if several are wanted together; without one they are tried here, one by one.
+            high: the precision of high layers, and of unquantized layers where the network has no base.
+            pool: tries plans if several are wanted together; without it they are tried here, one by one.
         """
         self.network = network
         self.builder = builder
@@ -56,7 +55,7 @@ class RebuildEvaluator:
         self.high = high
         self._pool = pool
         self._canonical: dict[PrecisionPlan, PrecisionPlan] = {}
-        """By plan the one with its followers in the base: large networks take a millisecond for it and for its key."""
+        """By plan the canonical one, which takes large networks a millisecond."""
         self._known: deque[tuple[PrecisionPlan, Trial]] = deque()
 
     @property
@@ -70,7 +69,7 @@ class RebuildEvaluator:
         return 1 if self._pool is None else self._pool.size
 
     def canonical(self, plan: PrecisionPlan) -> PrecisionPlan:
-        """Returns ``plan`` with the layers that only follow in the base: they have no other precision in any engine."""
+        """Returns ``plan`` with unquantized layers in the base, the only precision that they have in engines."""
         if plan not in self._canonical:
             self._canonical[plan] = self.network.in_base(plan, self.high)
         return self._canonical[plan]
@@ -135,10 +134,10 @@ class RebuildEvaluator:
 
 
 class EngineEvaluator(RebuildEvaluator):
-    """Answers all questions to the engine of a plan while it is open: the engine is built once, and not kept.
+    """Answers all questions to the engine of a plan while it is open: it is built once, and not kept.
 
-    It runs all inputs, those held out too, and is timed. Its outputs are judged by FP32's, and by those of the same
-    plan in the emulation: the loss is ``Trial.apart``. A trial is kept when all of this is known.
+    It runs all inputs, held-out ones included, and is timed. Its outputs are judged by FP32's, and by those of the same
+    plan in the emulation (``Trial.apart``). A trial is kept when all of this is known.
 
     Attributes:
         further: called with each plan and its open engine.
@@ -162,7 +161,7 @@ class EngineEvaluator(RebuildEvaluator):
         Args:
             given: the inputs that are judged together.
             held_out: the inputs that are judged apart from these.
-            unscaled: holds the trials of plans with no layer low, which are the same with other scales.
+            unscaled: holds the trials of plans with no layer low, which do not depend on scales.
             memory: bytes of outputs that stay in memory until they are judged.
         """
         super().__init__(network, builder, [*given, *held_out], judge.given, store, high, pool)
@@ -215,8 +214,8 @@ class EngineJudge:
 
     Attributes:
         given: compares those for the inputs given with FP32's.
-        held_out: likewise for the inputs held out.
-        apart: returns the loss of those for the inputs given, judged by the emulation's outputs of the same plan.
+        held_out: likewise for the held-out inputs.
+        apart: returns the loss on the inputs given against the emulation's outputs of the same plan.
     """
 
     given: Compare
@@ -225,10 +224,10 @@ class EngineJudge:
 
 
 class SwitchEvaluator:
-    """Measures plans on the session that switches precisions, which keeps what earlier plans computed.
+    """Measures plans on the session that switches precisions, which keeps earlier plans' tensors.
 
-    A plan that differs from an earlier one from some layer on costs the layers after that. A plan that the session does
-    not run is measured on a whole engine.
+    A plan costs the layers from the first that differs from an earlier plan on. Plans that the session does not run are
+    measured on whole engines.
 
     Attributes:
         whole: measures on whole engines; its trials are in the same store.
@@ -278,7 +277,7 @@ class SwitchEvaluator:
         give_back_memory()
 
     def _opened(self, plan: PrecisionPlan) -> SwitchSession:
-        """Returns the session; it is made anew when the first plan with layers half in INT8 comes."""
+        """Returns the session, made anew for the first plan with layers half in INT8."""
         halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
         more = () if set(halves).isdisjoint(plan.precisions) else halves
         if self._session is None or (more and not self._session.runs(plan)):

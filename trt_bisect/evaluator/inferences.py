@@ -27,7 +27,7 @@ from trt_bisect.support.machine import InThisThread, ThreadsIfLong
 
 Infer = Callable[[Feeds], Outputs]
 SHARE_KEPT = 4
-"""The tensors between pieces of the network that are kept for other plans may take one such part of the memory."""
+"""Tensors between pieces that are kept for other plans may take this part of the memory."""
 
 
 class Runner(Protocol):
@@ -136,13 +136,13 @@ class Measuring:
     """A plan that is being measured. The first inference opens its engine.
 
     Attributes:
-        left: the places of the inputs to run it on, in their order.
+        left: the places of the inputs to run it on, in order.
         losses: the losses on the inputs so far.
-        stored: losses that an earlier run left in the journal: they are taken instead of another inference.
+        stored: losses from an earlier run's journal, taken instead of an inference.
         outputs: the figures for the input on which it loses most.
         failure: the reason why it cannot be run; None if it can.
         inferences: the number of inputs that it was run on here.
-        results: by place the results of inferences that were begun, for the first inputs that are left.
+        results: by place the results of begun inferences, for the first inputs that are left.
     """
 
     plan: PrecisionPlan
@@ -191,7 +191,7 @@ class Measuring:
             return failure
 
     def let_go(self) -> None:
-        """Forgets results that nobody needs, and closes the engine if nothing is running or left."""
+        """Forgets unneeded results, and closes the engine if nothing is running or left."""
         if not self.left:
             self.results = {index: result for index, result in self.results.items() if not result.done()}
         if self.done:
@@ -206,8 +206,8 @@ class Measuring:
 class Inferences:
     """Runs plans on inputs, as many inferences at a time as the runner allows.
 
-    Of each plan the results are taken in the order of its inputs, up to the first miss. So they do not depend on the
-    time that inferences take. ``judge`` is called in the caller's thread: a metric may be the user's.
+    A plan's results are taken in the order of its inputs, up to the first miss, so they do not depend on timing.
+    ``judge`` is called in the caller's thread: a metric may be the user's.
     """
 
     def __init__(self, feeds: Sequence[Feeds], judge: JudgeAt, runner: Runner) -> None:
@@ -217,11 +217,11 @@ class Inferences:
         self._executor = ThreadsIfLong(runner.at_once) if runner.at_once > 1 else InThisThread()
 
     def run(self, plans: Iterable[Measuring], ends: Callable[[Measuring], bool]) -> Generator[Measuring]:
-        """Runs plans; yields them in their order, each when it and those before it are done.
+        """Runs plans; yields them in order, each when it and those before it are done.
 
         Args:
-            plans: the plans; one is asked for as soon as it can be run.
-            ends: asked after each input of a plan: true if it is run on no more.
+            plans: drawn one by one, as soon as a plan can be run.
+            ends: asked after each input of a plan: true ends its run.
         """
         coming, begun = iter(plans), deque[Measuring]()
         try:
@@ -238,9 +238,9 @@ class Inferences:
                 run.close()
 
     def _begin(self, coming: Iterator[Measuring], begun: deque[Measuring]) -> bool:
-        """Begins inferences, up to as many as may run at a time; returns false if all plans are done.
+        """Begins inferences, as many as may run at a time; returns false if all plans are done.
 
-        An input is begun before the one before it is judged only if no other plan can be run.
+        An input is begun before the previous one is judged only if no other plan can be run.
         """
         at_once = self._runner.at_once
         while True:

@@ -19,8 +19,8 @@ Latencies = Mapping[str, Latency | None]
 def layer_times(timed: Latency, network: Network) -> dict[int, float]:
     """Returns the milliseconds of each quantizable layer.
 
-    Quantizable layers in one layer of the engine have equal shares of its time, whether they were fused one after the
-    other or side by side; the other layers in it have none. A change of format counts for no layer.
+    Quantizable layers in one engine layer share its time equally, whether fused in a row or side by side; other layers
+    in it have none. A change of format counts for no layer.
     """
     index = {network.layers[k].name: k for k in network.quantizable}
     times = dict.fromkeys(network.quantizable, 0.0)

@@ -1,6 +1,6 @@
-"""A trial: the outcome of one plan, as facts that can be written to a journal and read again; and its key.
+"""A trial: the outcome of one plan, as facts for a journal; and its key.
 
-The precision that each layer ran in is most of a trial's bytes, so that journals have a short encoding of it.
+The precision that each layer ran in is most of a trial's bytes, so journals encode it in short.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class TrialKey:
     Attributes:
         plan: the plan's key, or another word without a space.
         measured_in: ``WHOLE``: an engine of this plan. ``SWITCH``: the session that switches precisions, whose float
-            sums have another order, so that values at the edge between two INT8 levels can fall to the other side.
-            Others: see ``evaluator.each_input`` and ``evaluator.accuracy``.
+            sums have another order, so that values between two INT8 levels can fall to the other side. Others: see
+            ``evaluator.each_input`` and ``evaluator.accuracy``.
     """
 
     plan: str
@@ -64,7 +64,7 @@ class TrialKey:
 
     @property
     def has_plan(self) -> bool:
-        """True if the trial is of a plan; that of an accuracy in FP32 is of none."""
+        """True unless the trial is of an accuracy in FP32."""
         return "*" in self.plan
 
 
@@ -115,14 +115,14 @@ class OutputFigures:
         values: each metric's value by its name, on the input where it is worst; empty if nothing could be compared.
         finite: true if no value is NaN or infinite where the reference is finite.
         note: a remark on the comparison, such as a changed shape.
-        inputs: for several inputs, each metric's value on each of them: NaN if there is none, None if that input does
-            not count because FP32's output is almost zero. Empty for a single input.
+        inputs: for several inputs, each metric's value on each: NaN if there is none, None if that input does not count
+            because FP32's output is almost zero. Empty for a single input.
         reach: the largest magnitude over all inputs, as a share of FP32's; None if not known.
-        clipped: among FP32's large values, from half of its largest on, the share that lies beyond the output's largest
-            magnitude while the output's value is at it.
-        vanished: the classes that FP32 is sure of in some rows and the output predicts in none of them.
-        pooled: by kind, what is counted over all inputs together: the elements or rows that differ, and all of them;
-            see ``analyzer.integers``, ``analyzer.rows`` and ``analyzer.variation``.
+        clipped: of FP32's large values (half of its largest or more), the share beyond the output's largest magnitude
+            where the output is at it.
+        vanished: the classes that FP32 is sure of in some rows and the output predicts in none of these.
+        pooled: by kind, over all inputs together, the elements or rows that differ, and all of them; see
+            ``analyzer.integers``, ``analyzer.rows`` and ``analyzer.variation``.
         columns: axis and place of columns that no longer depend on the input, see ``analyzer.variation``.
     """
 
@@ -145,7 +145,7 @@ class Trial:
         plan: the text of its key, see ``TrialKey``.
         outcome: one of the words above.
         outputs: the figures of each final output by name; empty if the trial failed.
-        ran: by layer index, the precision that the layer's inputs were rounded to, or one of ``UNPROVEN``; see
+        ran: by layer index, the precision to which the layer's inputs were rounded, or one of ``UNPROVEN``; see
             ``Engine.ran``.
         message: the error, or the builder's warnings.
         build_seconds: the time of the build.
@@ -153,11 +153,11 @@ class Trial:
         inferences: the number of inferences.
         builds: the number of engines built for it.
         losses: for a plan that is run on one input after another, the loss on each input so far, by its place.
-        items: likewise the number of things that were compared on the input, where a task counts them.
-        pooled: likewise ``OutputFigures.pooled`` by output and kind, as far as something differs.
-        latency: the time of an inference on the engine; None if it was not timed.
-        apart: the largest loss of the engine's outputs, judged by those of the same plan in the emulation; infinite if
-            they cannot be compared, None if they were not.
+        items: likewise the number of things compared on the input, where a task counts them.
+        pooled: likewise ``OutputFigures.pooled`` by output and kind, where something differs.
+        latency: the time of an inference on the engine; None if not timed.
+        apart: the largest loss of the engine's outputs against the emulation's of the same plan; infinite if they
+            cannot be compared, None if they were not.
     """
 
     plan: str
@@ -230,7 +230,7 @@ class TrialStore:
         self._others: dict[str, TrialStore] = {}
 
     def find(self, plan: str) -> Trial | None:
-        """Returns the trial with this key, or None if the plan was never tried so."""
+        """Returns the trial with this key, or None."""
         return self.trials.get(plan)
 
     def keep(self, *trials: Trial) -> None:
@@ -243,4 +243,4 @@ class TrialStore:
 
 
 UNTRIED = Trial("", "not tried", builds=0)
-"""Takes the place of the trial of a plan that was not tried."""
+"""Stands for the trial of a plan that was not tried."""

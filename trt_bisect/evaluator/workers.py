@@ -1,7 +1,7 @@
-"""A plan is tried on a builder, here or by workers that try plans at the same time: processes of this machine.
+"""A plan is tried on a builder, here or by workers at the same time: processes of this machine.
 
-The workers of this machine are a process on each GPU, or as many as are asked for on its processors. Those of others
-are in the room ``cluster``.
+There is a process on each GPU, or as many as asked for on the processors. The workers of other machines are in
+``cluster``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def attempt(
 
     Args:
         timed: the latency of the first input is measured too.
-        keep: is given the outputs of each input, and returns what is kept of them.
+        keep: from the outputs of each input to the part that is kept.
         further: called with the plan and the open engine, after the inputs.
     """
 
@@ -80,12 +80,12 @@ def attempt(
 
 @dataclass(frozen=True)
 class TrialSpec:
-    """All that the plans of one pool have in common; a worker is sent it once.
+    """The facts that the plans of one pool share; a worker is sent it once.
 
     Attributes:
         engine: the kind of engines, one of ``builder.engines.ENGINES``.
         facts: versions and device of the builder that made the FP32 reference; a worker with others is not used.
-        make: makes a builder with options; it is pickled, with the network and the scales in it.
+        make: makes a builder with options; pickled, with the network and the scales.
         options: the options of that builder.
         inputs: judged together.
         timed: the latency of each engine is measured.
@@ -179,8 +179,7 @@ class LocalCluster(AbstractContextManager["LocalCluster"]):
 class LocalWorkerPool:
     """Tries plans in worker processes, each driven by a thread.
 
-    A process that does not start is left out, and so is one whose engines differ from the reference's, as those of
-    another GPU do.
+    A process that does not start, or whose engines differ from the reference's (another GPU), is left out.
     """
 
     def __init__(
@@ -234,7 +233,6 @@ class LocalWorkerPool:
         self._abandoning = False
 
     def _try(self, plan: PrecisionPlan) -> Attempt:
-        """Tries a plan in the next process that is idle and can be used."""
         while True:
             process = self._idle.get()
             if process is None:

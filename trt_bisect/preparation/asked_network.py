@@ -1,11 +1,10 @@
-"""The network that a command asks for: read, with the precisions and scales that the user fixes, by layer or in a file.
+"""The network that a command asks for, with the precisions and scales that the user fixes, by layer or in a file.
 
-The file is TOML or JSON, with the keys of a recipe's ``plan.json``: ``layers`` holds by layer, or by a pattern (see
-``matching``), ``int8``, ``fp16``, ``fp32`` and so on, ``int16`` for activations in 16 bits and weights in
-INT8, or a table of ``activation`` and ``weight``, of which only the one in ``fp32`` needs to be there;
-``scales`` holds by activation its INT8 scale; ``one_scale`` lists layers or patterns whose weights have one scale each;
-``low`` is the low precision, ``high`` that of layers that can never be low; ``activations`` is ``int16`` where the
-layers in INT8 have their activations in 16 bits; ``model`` and ``build`` are remarks.
+The file is TOML or JSON, with the keys of a recipe's ``plan.json``. ``layers`` has by layer or pattern (see
+``matching``) ``int8``, ``fp16``, ``fp32`` and so on, ``int16`` for 16-bit activations and INT8 weights, or a table of
+``activation`` and ``weight``, of which only the one in ``fp32`` is needed. ``scales`` has by activation its INT8 scale;
+``one_scale`` lists layers or patterns whose weights have one scale each; ``low`` and ``high`` are precisions;
+``activations`` is ``int16`` where INT8 layers have 16-bit activations; ``model`` and ``build`` are remarks.
 """
 
 from __future__ import annotations
@@ -51,10 +50,9 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     """Returns the layers that a pattern names, in execution order.
 
     Args:
-        pattern: the name of a layer; else ``op:`` and an operator; ``re:`` and a regular expression that is searched in
-            names; ``recipe:`` and a run folder, for the layers that its recipe leaves high; ``sensitivity:``, the
-            folder of that command, a colon and a number, for so many layers that lose most alone; or a name with
-            ``*``, ``?`` and ``[...]``.
+        pattern: the name of a layer; or ``op:`` and an operator; ``re:`` and a regular expression that is searched in
+            names; ``recipe:`` and a run folder, for its recipe's high layers; ``sensitivity:``, that command's folder,
+            a colon and a number, for as many layers that lose most alone; or a name with ``*``, ``?`` and ``[...]``.
 
     Raises:
         BadInput: no layer is meant; the message has similar names.
@@ -88,7 +86,6 @@ def matching(network: Network, pattern: str) -> list[Layer]:
 
 
 def _in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
-    """Returns patterns with ``sensitivity:FOLDER:3`` in place of ``top:3``, the folder being that of the command."""
     tops = [pattern for pattern in patterns if pattern.startswith(TOP)]
     for pattern in tops:
         count = pattern.removeprefix(TOP)
@@ -120,7 +117,6 @@ def _most_sensitive(network: Network, pattern: str) -> list[str]:
 
 
 def _no_match(network: Network, pattern: str) -> BadInput:
-    """Returns the error for a pattern that matches no layer, with similar operators or names."""
     if pattern.startswith(OPERATOR):
         operators = sorted({layer.op_type for layer in network.layers})
         operator = pattern.removeprefix(OPERATOR)
@@ -137,9 +133,9 @@ def _no_match(network: Network, pattern: str) -> BadInput:
 def _fixed_network(
     network: Network, high: Sequence[str], keep_low: Sequence[str], plan: FilePlan | None, precision: Precision
 ) -> Network:
-    """Returns the network with the precisions and scales of a plan and of patterns, for layers that stay high or low.
+    """Returns the network with the precisions and scales of a plan and of patterns.
 
-    In a plan the name of a layer counts more than a pattern, and a later pattern more than an earlier one; ``high`` and
+    In a plan a layer's name counts more than a pattern, and a later pattern more than an earlier one; ``high`` and
     ``keep_low`` count more than a plan.
     """
     chosen: dict[int, Precision] = {}
@@ -245,7 +241,7 @@ def fixed_notes(network: Network) -> tuple[str, ...]:
 
 
 def refuse_emulated_only(network: Network, engine: str) -> None:
-    """Raises BadInput for an NVIDIA engine if one side of a layer alone is to be in INT8, or activations in INT16."""
+    """Raises BadInput for an NVIDIA engine if only one side of a layer is to be in INT8, or activations in INT16."""
     if engine == ONNXRUNTIME:
         return
     remedy = "Add --engine onnxruntime, which emulates them."
@@ -268,14 +264,14 @@ _WORDS = {str(precision): precision for precision in Precision if precision not 
 
 @dataclass(frozen=True)
 class FilePlan:
-    """The content of a plan's file, see above; None for what the file does not say.
+    """The content of a plan's file; None for what the file does not say.
 
     Attributes:
         source: its path, for messages.
         layers: by layer or pattern the precision, in the order of the file.
         scales: by activation the scale in the low precision, float32.
         wide: the layers in INT8 have their activations in 16 bits.
-        changes: see ``Network.changes``: it is for the network beside it, not for the user's.
+        changes: see ``Network.changes``: the plan is for the network next to it, not for the user's.
     """
 
     source: str
@@ -295,7 +291,7 @@ class FilePlan:
 
 
 def read_plan(given: Any) -> FilePlan:
-    """Returns the plan in a file, in a run folder or its recipe folder, or in a mapping like that of the file.
+    """Returns the plan in a file, a run folder, its recipe folder, or a mapping like the file's.
 
     Raises:
         BadInput: there is no such file, or it cannot be read.
@@ -335,7 +331,7 @@ def _plan(source: str, record: Any) -> FilePlan:
 
 
 def _precision(source: str, name: str, value: Any) -> Precision:
-    """The precision in one entry: a word, or one for the activations, the weights, or each of them."""
+    """The precision in one entry: a word, or a word for activations, weights, or each of them."""
     if not isinstance(value, Mapping):
         return _word(source, name, value)
     sides = {part: _word(source, name, value[part]) for part in _PARTS if part in value}
@@ -357,7 +353,6 @@ def _word(source: str, name: str, value: Any) -> Precision:
 
 
 def _scale(source: str, name: str, value: Any) -> np.float32:
-    """Returns a scale that float32 holds as a normal number."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not (is_number and math.isfinite(value) and np.float32(value) >= SMALLEST_SCALE):
         raise _unreadable(source, f"the scale of '{name}' is {shown(value)}, no number above 0")
@@ -379,7 +374,7 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
     """Returns a network with what the options ask of it.
 
     Args:
-        model: its file, or one that is read already, which keeps its own low precision where INT8 is asked for.
+        model: its file; or a network already read, which keeps its own low precision where INT8 is asked for.
 
     Raises:
         BadInput: a library or a file cannot be used, or an option does not fit the network.
@@ -407,8 +402,8 @@ def read_network(
     """Returns a network with the operators of the options, and nothing else that they ask for.
 
     Args:
-        model: its file, or one that is read already.
-        low: the low precision; None for INT8, or that of a network that is read already.
+        model: its file, or a network already read.
+        low: the low precision; None for INT8, or that of a network already read.
         base: see ``Network``; None for that of each plan.
 
     Raises:
@@ -426,7 +421,7 @@ def read_network(
 
 _WITH_DATA = (MeasuringOptions, CompareOptions)
 _TELLING = 16
-"""The number of samples, of each of the data given, that tell whether a pair replaced an activation."""
+"""The number of samples, of each of the data given, that show whether a pair replaced an activation."""
 
 
 def _unseen(network: Network, options: MeasuringOptions | CompareOptions) -> list[str]:

@@ -1,4 +1,4 @@
-"""Experiments: a network, and all that is needed to measure its plans; and the setup of a job, which they share."""
+"""Experiments: a network, and everything that measuring its plans needs; and the setup of a job, which they share."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Experiment:
         network: its unusable layers kept high, its shapes those on the first input.
         feeds: the inputs that are judged together.
         references: the outputs of the reference for them.
-        about: what the report says of the judged inputs.
+        about: the report's facts on the judged inputs.
         evaluator: measures plans as the strategy wants it.
         key: the fingerprint.
         data: the calibration data; None if the ranges were given.
@@ -101,7 +101,8 @@ class Experiment:
     def comparison_with(
         self, references: Sequence[Outputs], inputs: Sequence[Feeds] = (), *, deciding: bool = False
     ) -> Comparer:
-        """Returns the comparison of outputs with FP32's for other inputs, or only of what decides on each input.
+        """Returns the comparison of outputs with FP32's for other inputs, or only of the deciding figures on each
+        input.
 
         With ``inputs``, the variation over them is judged too.
         """
@@ -112,7 +113,7 @@ class Experiment:
 
 
 def all_trials(*experiments: Experiment) -> list[Trial]:
-    """Returns the trials of experiments; those of a store that several of them share count once."""
+    """Returns the trials of experiments; those of a shared store count once."""
     stores = dict.fromkeys(experiment.store for experiment in experiments)
     return [trial for store in stores for trial in tuple(store.trials.values())]
 
@@ -122,11 +123,11 @@ class Setup:
     """The facts and means that all experiments of a job share.
 
     Attributes:
-        read: the network as it was read; experiments have it with unusable layers kept high, and with shapes.
+        read: the network as read; experiments have it with unusable layers kept high, and with shapes.
         folder: the run folder; None to keep nothing.
         judged_by: the outputs that plans are judged by instead of the network's own; None without such outputs.
         notes: the notes of the report so far.
-        in_memory: keeps the trials where there is no folder.
+        in_memory: keeps the trials if there is no folder.
         began, started: the start, on the clock of the process and in seconds since the epoch.
     """
 
@@ -230,7 +231,7 @@ class Setup:
     def profile(self, network: Network, feeds: Iterable[Feeds]) -> Profile:
         """Returns the shapes and sizes of all samples given, held out or not; the usual ones are those of ``feeds``.
 
-        The data are not read where one sample has those of all.
+        If one sample has those of all, the data are not read.
         """
         has_sizes = any(may_be_sizes(spec.dtype, spec.shape) for spec in network.inputs)
         if network.is_static and not has_sizes:
@@ -274,7 +275,7 @@ class Setup:
         return self.with_ranges(experiment, ranges, network)
 
     def with_curve(self, experiment: Experiment) -> Experiment:
-        """Returns an experiment on whole engines with the evaluator that its strategy needs."""
+        """Returns an experiment on whole engines with its strategy's evaluator."""
         builder = experiment.builder
         if experiment.strategy != EMULATION or not isinstance(builder, OnnxRuntimeBuilder):
             return experiment

@@ -1,4 +1,4 @@
-"""The data that a job is given: the ranges that come from it, samples held out, and what is said of it.
+"""The data that a job is given: the ranges from it, samples held out, statistics and warnings.
 
 ``GivenData`` opens data, ``DataCalibration`` passes over it once, ``FedData`` collects statistics and warnings for the
 report.
@@ -160,7 +160,7 @@ class GivenData:
 
 
 class DataCalibration:
-    """Ranges from data. Each result is computed when it is first asked for, or read from the run folder, if any."""
+    """Ranges from data. Each result is computed when first asked for, or read from the run folder."""
 
     def __init__(
         self, network: Network, data: Dataset, options: MeasuringOptions, folder: Path | None, progress: Progress
@@ -206,7 +206,7 @@ class DataCalibration:
     def _counted(self) -> frozenset[str] | None:
         """The tensors whose values are counted: those that some plan holds in INT8; None for all.
 
-        Weak typing takes the scales of all tensors, and TensorRT alone decides which of them it uses.
+        Weak typing takes the scales of all tensors, of which TensorRT decides which it uses.
         """
         typing = typing_of(choose_engine(self._options.engine), self._options.asked_typing, self._network.low)
         return None if typing == "weak" else tensors_in_low(self._network)
@@ -215,7 +215,7 @@ class DataCalibration:
         return kept(self._folder, form, self._key(how), compute)
 
     def _key(self, how: str) -> str:
-        """The key of a result in the run folder: a digest of everything that it depends on; empty without a folder."""
+        """The key of a result in the run folder, a digest of its dependencies; empty without a folder."""
         if self._folder is None:
             return ""
         rules = [THRESHOLDS] if how else [None]
@@ -224,7 +224,7 @@ class DataCalibration:
 
 
 class FedData:
-    """Collects what a network is fed. Warnings are shown at once, so that a long run can be stopped."""
+    """Collects statistics on the network's inputs. Warnings are shown at once, so that a long run can be stopped."""
 
     def __init__(self, network: Network, say: Callable[[str], None]) -> None:
         self._network, self._say = network, say
@@ -261,13 +261,12 @@ class FedData:
         """Looks at the judged inputs, and at the validation data.
 
         Args:
-            ranges: the ranges of the activations; where they do not come from data, they tell what the calibration saw.
+            ranges: the ranges of the activations, which tell what the calibration saw if there are no data.
             data: the data that the inputs are taken from.
-            of_calibration: the inputs are samples of the calibration data, which may be quiet ones.
+            of_calibration: the inputs are samples of the calibration data.
 
         Returns:
-            ``about`` with the statistics, the way pictures are fed, dynamic shapes, warnings, and the part that is
-            judged alone.
+            ``about`` with statistics, pictures' preprocessing, dynamic shapes, warnings, and the part judged alone.
         """
         first, drifts, drift_of_validation = feeds[:MOST_SAMPLES], dict[str, Drift](), dict[str, Drift]()
         fed = statistics(first) if of_calibration else self._looked_at(first, about.source)
@@ -308,7 +307,7 @@ class FedData:
         return [*states, f"the inputs are dynamic, and measured at the shapes of the data: {measured}{fixes}"]
 
     def _looked_at(self, samples: Iterable[Feeds], source: str) -> tuple[FedInput, ...]:
-        """The statistics of samples, which are read twice. Warns of them if nothing was warned of before."""
+        """The statistics of samples, which are read twice. Warns of them unless there was a warning before."""
         fed, preprocessing = statistics(samples), self._pictures.get(source)
         self._states = self._states or data_warnings.zero_states(self._network, fed)
         if not self._warnings:
@@ -334,7 +333,6 @@ def faint_note(about: JudgedInputs) -> list[Note]:
 
 
 def _shapes(profile: Profile) -> dict[str, str]:
-    """The shape of each input, or its smallest and its largest one."""
     return {
         name: shape_text(least) if least == most else f"{shape_text(least)} to {shape_text(most)}"
         for name, (least, _, most) in profile.shapes.items()

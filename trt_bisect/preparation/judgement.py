@@ -45,7 +45,7 @@ _BOTH = "Give with --reference what the network gave for the samples of --input,
 
 
 class Reference(ABC):
-    """The base of engines whose outputs other networks are judged by: they report nothing on layers, and stay open.
+    """The base of engines by whose outputs other networks are judged; they report nothing on layers, and stay open.
 
     Attributes:
         digest: the digest of the reference, and of the samples where it has saved outputs for them.
@@ -70,7 +70,7 @@ class Reference(ABC):
 
 
 class SavedOutputs(Reference):
-    """Saved outputs in place of an engine, for the samples that they were saved for, in their order.
+    """Saved outputs instead of an engine, for the samples that they were saved for, in order.
 
     Raises:
         BadInput: the run cannot be read, has another number of inferences, or none of the network's outputs.
@@ -136,9 +136,9 @@ def outputs_of(
 
 
 class ReferenceAsItRuns(Reference):
-    """An integer network, a session or a function, whose outputs are the reference that a network is judged by.
+    """An integer network, a session or a function, whose outputs are the reference.
 
-    The digest is another one in each process, where the code that was ``given`` does not say what it does.
+    If the code that was ``given`` does not say what it does, each process has another digest.
     """
 
     def __init__(self, network: Network, runs: AsItRuns, given: Any) -> None:
@@ -161,10 +161,9 @@ def _under_their_names(names: Sequence[str], tensors: Outputs, source: str, reme
 
 
 class ReferenceNetwork(Reference):
-    """An engine of another network, as its file says and on ONNX Runtime, whose outputs ``network`` is judged by.
+    """An engine of another network, as its file says and on ONNX Runtime, by whose outputs ``network`` is judged.
 
-    Layers are matched on the first sample; ``on_notes`` is told then of those that were matched, and of outputs that
-    were not.
+    Layers are matched on the first sample; ``on_notes`` is then told of matched layers, and of unmatched outputs.
 
     Raises:
         BadInput: their inputs cannot be matched.
@@ -213,7 +212,7 @@ class Judgement:
     """The judgement of one network's outputs. The metric's own threshold depends on the low precision.
 
     Attributes:
-        told: FP32's outputs for other inputs than those judged, which tell too how a task reads outputs.
+        told: FP32's outputs for further inputs, which help to tell how a task reads outputs.
         integers: the readings of the network's outputs of integers.
     """
 
@@ -249,9 +248,9 @@ class Judgement:
         return tuple(judged)
 
     def slices(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Slices:
-        """The slices of these outputs, judged apart by a metric that is relative: no slice hides from another one.
+        """The slices of these outputs, judged apart by a relative metric: no slice hides from another one.
 
-        A function of the user's gets whole outputs only.
+        A user's function gets whole outputs only.
         """
         metric = self.asked_metric
         return Slices() if metric.code else find_slices(reference, outputs, apart=metric.name in RELATIVE)
@@ -268,7 +267,7 @@ class Judgement:
         return self.integers.of(outputs)
 
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
-        """The names, among the figures of a trial, of what decides: the judged outputs, or the task alone."""
+        """The deciding names among the figures of a trial: the judged outputs, or the task alone."""
         asked_task = self.options.asked_task()
         return outputs if asked_task is None else (asked_task.entry,)
 
@@ -291,12 +290,11 @@ class Judgement:
         return None, [hint] if hint else []
 
     def _numbers(self, reference: Sequence[Outputs]) -> list[Outputs]:
-        """The outputs that hold numbers, among those that the user names, if any."""
         names = [n for n in numeric_outputs(reference[0]) if n in (self.options.outputs or reference[0])]
         return [{name: outputs[name] for name in names} for outputs in reference]
 
     def metric(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Metric:
-        """The metric, knowing the worst figure of equal outputs; ``EQUAL`` if integers alone are judged."""
+        """The metric with the worst figure of equal outputs; ``EQUAL`` if integers alone are judged."""
         metric = self.asked_metric
         by_equality = self.by_equality(reference[0])
         if metric is not AGREEMENT and not metric.code and all(output_of(name) in by_equality for name in outputs):

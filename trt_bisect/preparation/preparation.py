@@ -67,7 +67,7 @@ def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
         emulated: the plans are measured in the emulation, whatever engine is asked for.
 
     Raises:
-        BadInput: something given cannot be used.
+        BadInput: an argument cannot be used.
         NothingMeasured: FP32 does not run, or has no finite output.
     """
     with setup.with_cluster(), ExitStack() as open_files:
@@ -140,13 +140,13 @@ def refuse_unknown_outputs(setup: Setup) -> None:
 
 
 def say_engine(setup: Setup, engine: str) -> None:
-    """Says the engine where ``auto`` chose it; after the data was read, whose errors come first."""
+    """Says the engine that ``auto`` chose, after the data was read, whose errors come first."""
     if setup.options.engine == AUTO:
         setup.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
 
 
 def usable(setup: Setup, network: Network, ranges: Ranges) -> Network:
-    """Returns a network whose layers without usable ranges stay high; they are noted."""
+    """Returns a network whose layers without usable ranges stay high, and notes them."""
     network, kept_high = keeping_unusable_high(network, ranges)
     setup.notes += noted(RANGES, kept_high)
     return network
@@ -155,7 +155,7 @@ def usable(setup: Setup, network: Network, ranges: Ranges) -> Network:
 def _judged_inputs(
     setup: Setup, network: Network, engine: str, ranges: Ranges, data: Dataset | None
 ) -> tuple[list[Feeds], JudgedInputs]:
-    """Returns the inputs that are judged, and what the report says of them."""
+    """Returns the judged inputs, and the report's facts on them."""
     inputs = setup.options.inputs
     given = setup.options.dataset if inputs is None else inputs
     source = data if given is None else setup.data.without_unseen(setup.data.open(given))
@@ -177,7 +177,6 @@ def _judged_inputs(
 
 
 def _given(setup: Setup, data: Dataset | None) -> tuple[Dataset, ...]:
-    """The data that a recipe has to hold on."""
     sources = [source for source in (setup.options.inputs, setup.options.dataset) if source is not None]
     opened = [setup.data.without_unseen(setup.data.open(source)) for source in sources]
     return (*opened, data) if data is not None and setup.options.dataset is None else tuple(opened)
@@ -186,7 +185,7 @@ def _given(setup: Setup, data: Dataset | None) -> tuple[Dataset, ...]:
 def _worst_of(
     setup: Setup, network: Network, engine: str, ranges: Ranges, source: Dataset
 ) -> tuple[list[Feeds], JudgedInputs]:
-    """Returns the worst inputs of a data set, which the run folder keeps, and what the report says of them."""
+    """Returns the worst inputs of a data set, kept in the run folder, and the report's facts on them."""
     setup.progress.stage("Searching for the worst inputs", source.length)
     count = setup.options.samples or 1
     builder, key = setup.builder_for(network, engine, ranges, source), ""
@@ -218,9 +217,9 @@ def _worst_of(
 
 
 def _telling(setup: Setup, builder: Builder, source: Dataset) -> list[Outputs]:
-    """Returns FP32's outputs for the first samples: those for one may not tell how a detector's are read.
+    """Returns FP32's outputs for the first samples, as one sample may not tell how a detector's are read.
 
-    There are none if FP32 does not run, which the search says.
+    None if FP32 does not run, which the search reports.
     """
     try:
         with setup.reference_engine(builder) as engine:
@@ -235,8 +234,8 @@ def find_worst(
     """Returns the worst of a data set in full INT8.
 
     Args:
-        keep: returns what was found at Ctrl-C, and ranks all inputs by their losses alone. Else those come first on
-            which FP32 finds what a task judges: a search of layers needs them.
+        keep: returns the inputs found at Ctrl-C, and ranks all by their losses alone. Else inputs on which FP32 finds
+            something that a task judges come first: a search of layers needs them.
     """
     plan = network.full(setup.options.high_precision)
     try:
@@ -278,7 +277,7 @@ def worst_between(
 
 
 def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequence[Feeds]) -> tuple[list[Outputs], str]:
-    """Returns the outputs of the reference for the judged inputs, and a sentence on FP32 that differs from itself."""
+    """Returns the reference's outputs for the judged inputs, and a sentence on random FP32 outputs."""
     references = []
     setup.progress.stage("FP32 reference", len(feeds))
     give_back_memory()
@@ -309,7 +308,7 @@ def _remedy(builder: Builder, network: Network, otherwise: str) -> str:
 def _judged(
     setup: Setup, network: Network, feeds: Sequence[Feeds], references: Sequence[Outputs], engine: str
 ) -> tuple[Rule, dict[str, Classes], Slices, Task | None]:
-    """Returns how outputs are judged; what is not plain is noted, and how the file itself computes."""
+    """Returns how outputs are judged; notes unusual readings, and how the file itself computes."""
     judgement, options = setup.judgement, setup.options
     outputs = _finite_outputs(setup, network, feeds, references)
     prepared_outputs = references[0] if engine == ONNXRUNTIME and setup.judged_by is None else None
@@ -368,9 +367,9 @@ def _store(setup: Setup, open_files: ExitStack, key: str, parts: dict[str, Any])
 def file_figure_noted(
     network: Network, feeds: Sequence[Feeds], compare: Compare, rule: Rule, options: BuildOptions
 ) -> list[str]:
-    """Returns a sentence with the figure of the file, all its pairs in place, in ONNX Runtime.
+    """Returns a sentence with the figure of the file, with all its pairs, in ONNX Runtime.
 
-    There is none where no pair is asymmetric, or the file cannot be run.
+    Empty if no pair is asymmetric, or the file cannot be run.
     """
     if not network.asymmetric:
         return []

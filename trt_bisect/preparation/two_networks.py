@@ -1,8 +1,7 @@
 """Two networks that are compared as they run: floats, Q/DQ pairs, integer networks, sessions, functions.
 
-Integer networks are not taken apart: QOperator and dynamic quantization have no float layers that a plan could put
-back. Every tensor that can be read in floats is one to compare: floats as they are, and integers where a constant scale
-says what they stand for.
+Integer networks are not taken apart: QOperator and dynamic quantization have no float layers to put back. Every tensor
+that can be read in floats is compared: floats unchanged, and integers with a constant scale.
 """
 
 from __future__ import annotations
@@ -53,11 +52,11 @@ class AsItRuns:
 
     Attributes:
         source: its name in messages.
-        inputs: its inputs; empty where they are not known.
+        inputs: its inputs; empty if not known.
         run: from feeds to tensors by name.
-        activated: by tensor that an activation alone reads, what it makes.
-        levels: by tensor of integers, what its levels stand for.
-        weights: by name in floats, the levels of a weight, and what they stand for.
+        activated: by tensor that an activation alone reads, the activation's output.
+        levels: by tensor of integers, the quantizer of its levels.
+        weights: by name in floats, the levels of a weight, and their quantizer.
     """
 
     source: str
@@ -88,8 +87,8 @@ def same_tensors(
 ) -> dict[str, str]:
     """Returns by tensor of a network that of the same name and shape in another one.
 
-    What an activation makes is in an integer network under the name of what it reads, if that network has no such
-    activation: the kernel before it clips.
+    An activation's output is, in an integer network without that activation, under the name of its input: the kernel
+    before clips.
 
     Args:
         ours: the tensors of ``first`` on a sample.
@@ -106,13 +105,12 @@ def same_tensors(
 
 
 def _is_absorbed(network: AsItRuns, read: str, made: str, tensors: Mapping[str, np.ndarray]) -> bool:
-    """Returns true if an integer network has ``read`` only after the activation that makes ``made`` of it elsewhere."""
     clipped = read in network.levels and network.levels[read].begins_at_zero
     return read not in network.activated and (clipped or made not in tensors)
 
 
 def activated_in(graph: onnx.GraphProto) -> dict[str, str]:
-    """Returns by tensor that an activation alone reads what the activation makes."""
+    """Returns by tensor that an activation alone reads the activation's output."""
     uses = tensor_uses(graph)
     return {
         node.input[0]: node.output[0]
@@ -124,7 +122,7 @@ def activated_in(graph: onnx.GraphProto) -> dict[str, str]:
 def weights_as_they_are(
     origins: Iterable[Origin], constant: Callable[[str], np.ndarray], given: AsItRuns
 ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-    """Yields each weight of a float network as it is, and as the integer network ``given`` has it under the same name.
+    """Yields each weight of a float network, and as the integer network ``given`` has it under the same name.
 
     Integer layers of a matrix product may have the weight transposed.
 
@@ -144,7 +142,7 @@ def weights_as_they_are(
 
 
 def dequantized(levels: np.ndarray, quantizer: Quantizer) -> np.ndarray:
-    """Returns what levels stand for."""
+    """Returns the values of levels."""
     shape = [1] * levels.ndim
     if quantizer.axis is not None:
         shape[quantizer.axis] = -1
@@ -290,8 +288,8 @@ class TwoNetworks:
         first: the samples have the names of its inputs; found tensors have its names.
         feeds: a sample.
         memory: the bytes for the tensors of one sample that are held.
-        planned: from the second network, with the shapes of the sample, to the plan that it runs under; by default it
-            runs as its file says, as the first one always does.
+        planned: from the second network, with the sample's shapes, to its plan; by default it runs as its file says, as
+            the first always does.
 
     Attributes:
         matching: the pairs of their layers.
@@ -337,7 +335,6 @@ class TwoNetworks:
         return renamed_feeds(feeds, self._inputs, self._specs)
 
     def _rounded_as(self, here: Origin, other: Origin) -> Origin:
-        """Returns a tensor of the first network with the roundings of the second one."""
         return replace(
             here,
             int8_op_type=other.int8_op_type,
@@ -365,7 +362,7 @@ class TwoNetworks:
     def weights(self) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
         """Yields each weight of a matched layer as the first network has it and, rounded, as the second one has it.
 
-        A layer whose output is matched with that of another one, which was folded into it, is left out.
+        Layers whose output is matched with that of a layer folded into them are left out.
         """
         second = self._second.network
         for origin in weight_origins(second, self._second.writer, self._second.plan.lowered):

@@ -1,4 +1,4 @@
-"""A run folder: alone there while a run works in it, its folder of tensors, and what can be removed from it."""
+"""A run folder: locked while a run works in it, its folder of tensors, and its removable files."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from trt_bisect.support.files import locked, output_folder
 from trt_bisect.support.progress import Progress
 
 BOUNDARIES = "boundaries"
-"""The folder in it of the curve: ``boundaries/fp32``, and by layer ``boundaries/0002-conv2`` and so on."""
+"""The folder of the curve: ``boundaries/fp32``, and by layer ``boundaries/0002-conv2`` and so on."""
 TENSORS, INDEX = "tensors", "index.json"
 SAMPLE = "{:06}.npz"
 """The file of a sample, by its number."""
 POLYGRAPHY, INPUTS_JSON = "polygraphy", "inputs.json"
-"""The folder in it of the same as Polygraphy's JSON: ``inputs.json``, ``fp32.json`` and so on."""
+"""The folder with the same as Polygraphy's JSON: ``inputs.json``, ``fp32.json`` and so on."""
 
 TIMING_CACHE = "timing.cache"
 _REMOVED = {
@@ -39,15 +39,15 @@ _REMOVED = {
 _KEPT = (JOURNAL, REPORT)
 
 _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
-"""The name that ``write_whole`` gives a file until it is complete; the number is that of the writing process."""
+"""The name that ``write_whole`` gives a file until it is complete, with the number of the writing process."""
 
 
 @contextmanager
 def working_in(folder: Path | None, display: Progress, history: str | Path = NONE) -> Iterator[Progress]:
-    """Progress, shown and written into ``folder``, which is made, locked, and rid of what killed runs were writing.
+    """Progress, shown and written into ``folder``, which is made, locked, and rid of killed runs' unfinished files.
 
     Args:
-        folder: without one there is nothing to lock, and nothing to record.
+        folder: None to lock and record nothing.
         history: the file in which the run is recorded when it ends: ``beside``, ``none`` or a file.
 
     Raises:
@@ -73,7 +73,7 @@ def _remove(path: Path) -> None:
 def refuse_another_network(folder: Path | None, network: Network) -> None:
     """Raises BadInput if a folder holds the run of another network: another file, with other content.
 
-    The same file with other content is a new version of the network, and a file with the same content was moved.
+    The same file with other content is a new version of the network; another file with the same content was moved.
     """
     if folder is None:
         return
@@ -90,7 +90,7 @@ def refuse_another_network(folder: Path | None, network: Network) -> None:
 
 @dataclass(frozen=True)
 class Removable:
-    """A file or a folder in a run folder that can be made again: what it holds, in words, and its size in bytes."""
+    """A file or a folder in a run folder that can be made again: its content in words, and its size in bytes."""
 
     path: Path
     what: str

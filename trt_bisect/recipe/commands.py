@@ -23,7 +23,7 @@ from trt_bisect.recipe.trtexec import Build, calibrated, engine_flags, polygraph
 Options = Mapping[str, tuple[str, ...]]
 """By flag, such as ``--samples``, the values that it is given one after the other; an empty tuple for a switch."""
 _DATA, _RANGES = "DATA.npz", "RANGES.cache"
-"""Data, and a calibration cache, that have no name on the command line, to be filled in."""
+"""Placeholders for data, and a calibration cache, without a name on the command line."""
 
 TRT_BISECT, MODELOPT, POLYGRAPHY, TRTEXEC = "trt-bisect", "ModelOpt", "Polygraphy", "trtexec"
 ORT, AIMET, RTX = "ONNX Runtime", "AIMET", "tensorrt_rtx"
@@ -33,7 +33,7 @@ _AUTOCAST = "python -m modelopt.onnx.autocast"
 _MTQ = "import modelopt.torch.quantization as mtq"
 _FLOAT_NETWORK = "FP32.onnx"
 _MOST_EXCLUDED = 50
-"""With more layers kept high, no command lists them: the recipe's files do."""
+"""With more high layers, no command lists them: the recipe's files do."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Setting:
         high: the precision of layers that are not low.
         folder: the run folder; empty where there is none.
         build: the facts that the recipe's engine is built with.
-        options: the options of the command line that ask for this run, the data among them.
-        fixed: the shapes of inputs that the user fixed: of his own file, they are dynamic.
+        options: the command-line options of this run, data included.
+        fixed: the shapes that the user fixed for dynamic inputs of the file.
         kept: the layers that the recipe keeps high.
     """
 
@@ -139,11 +139,11 @@ def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...
 
 
 def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command, ...]:
-    """Returns the commands that leave the layers of the recipe in high precision, and the others in INT8.
+    """Returns the commands that leave the layers of the recipe high, and the others in INT8.
 
-    In the run's own high precision: the recipe, for each tool, and the front of accuracy against cost. In another
-    precision: the run that finds the recipe in that precision. ModelOpt is told each layer by name, unless there are
-    very many. Without a recipe ``layer`` is left high alone.
+    In the run's own high precision: the recipe, for each tool, and the front. In another precision: the run that finds
+    the recipe in it. ModelOpt is told each layer by name, unless there are very many. Without a recipe ``layer`` is
+    left high alone.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)
@@ -177,7 +177,7 @@ def using_recipe(setting: Setting, typing: str) -> Command:
 def using_fp16(setting: Setting, typing: str) -> Command:
     """Returns the command that builds the network in FP16, from the recipe's file of Casts or weakly typed.
 
-    The user's own file is not built weakly typed where it has Q/DQ pairs: they would make layers INT8.
+    The user's file is not built weakly typed if it has Q/DQ pairs, which would make layers INT8.
     """
     build = replace(setting.build, precisions=frozenset({Precision.FP16}))
     tool = RTX if build.target.rtx else TRTEXEC
@@ -197,7 +197,7 @@ def _recipe(setting: Setting) -> tuple[Command, ...]:
 def _run(setting: Setting, changed: Options, *, network: str = "") -> Command:
     """Returns a trt-bisect command with the run's own options, except those in ``changed``.
 
-    It has a placeholder for data to judge on if the ranges do not come from data and no inputs were given.
+    It has a placeholder for data to judge on if there are neither calibration data nor inputs.
     """
     options = {**setting.options, **changed}
     if (not setting.has_pairs or not network) and setting.low not in FLOAT_TYPES:

@@ -101,13 +101,13 @@ class RecipeFiles:
 
     Attributes:
         texts: the texts by file name.
-        network: the network with Q/DQ pairs or Casts, without any at the layers left high.
-        measured: the float network that was measured, for the flags and the script; None where the network came with
-            Q/DQ pairs.
+        network: the network with Q/DQ pairs or Casts, without any at the high layers.
+        measured: the float network that was measured, for the flags and the script; None if the network came with Q/DQ
+            pairs.
         notes: the notes for the report.
-        fp16: the network in FP16, where that is what to ship.
-        properties: the properties of the user's file (``metadata_props``): Ultralytics and PaddleOCR read classes and
-            characters there.
+        fp16: the network in FP16, if that is the plan to ship.
+        properties: the ``metadata_props`` of the user's file, from which Ultralytics and PaddleOCR read classes and
+            characters.
     """
 
     texts: Mapping[str, str]
@@ -120,7 +120,7 @@ class RecipeFiles:
     fp16: Written | None = None
 
     def with_fp16(self, network: Network) -> RecipeFiles:
-        """Returns the files with the network in FP16, where that is what to ship."""
+        """Returns the files with the network in FP16, the plan to ship."""
         written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.all_in(Precision.FP16))
         build = replace(self.build, precisions=frozenset({Precision.FP16}), weak=False)
         command = shlex.join(trtexec.strong_command(build, FP16_NETWORK))
@@ -138,8 +138,9 @@ class RecipeFiles:
     def write(self, folder: Path, named: Callable[[], None] = lambda: None) -> None:
         """Writes the files, and removes files of an earlier recipe that this one lacks.
 
-        All are written beside their places first. ``plan.json`` is removed before the first file is replaced, and comes
-        last: after a stop at any moment, a folder that has it holds the files of one recipe, which a report names.
+        All are written under temporary names first. ``plan.json`` is removed before the first file is replaced, and
+        comes last: after a stop at any moment, a folder that has it holds the files of one recipe, which a report
+        names.
 
         Args:
             named: writes the report that names the recipe; called before ``plan.json`` is there.
@@ -204,8 +205,8 @@ def recipe_files(
 ) -> RecipeFiles:
     """Returns the files of a plan for one version of TensorRT.
 
-    A version without weak typing gets no cache, flags and script. A network that came with Q/DQ pairs, or is in FP8,
-    gets none either: the pairs hold the scales, and TensorRT takes precisions from pairs alone.
+    Without weak typing there is no cache, flags and script; nor for a network that came with Q/DQ pairs, or in FP8: the
+    pairs hold the scales and settle the precisions.
 
     Args:
         scales: the scales of all activations, for the calibration cache and the Q/DQ network.
@@ -272,9 +273,9 @@ def plan_json(
 ) -> str:
     """Returns ``plan.json``: the precision of every layer that the low precision rounds, and the activations' scales.
 
-    The scales are those in use: largest magnitude / 448 in FP8. Scales that are no normal numbers are left out. Layers
-    whose weights have one scale each are named too. ``activations`` is there only where they are in INT16. ``build``
-    has the facts that the engine is built with, for the commands that the page shows.
+    The scales are those in use (largest magnitude / 448 in FP8), without those that are no normal numbers. Layers whose
+    weights have one scale each are named. ``activations`` is there only for INT16. ``build`` has the facts that the
+    engine is built with, for the page's commands.
     """
     layers = {
         layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings
@@ -294,9 +295,9 @@ def plan_json(
 
 
 def modelopt_list(kept: list[str]) -> str:
-    """Returns ``nodes_to_exclude`` for ModelOpt's ``quantize`` and for its AutoCast, which take patterns, not names.
+    """Returns ``nodes_to_exclude`` for ModelOpt's ``quantize`` and AutoCast, which take patterns, not names.
 
-    A pattern may match at the beginning of a name only. It ends with ``$`` so that ``conv1`` does not match ``conv10``.
+    A pattern matches from the beginning of a name; it ends with ``$`` so that ``conv1`` does not match ``conv10``.
     """
     return json.dumps({"nodes_to_exclude": [f"^{re.escape(name)}$" for name in kept]}, indent=1) + "\n"
 
@@ -304,8 +305,8 @@ def modelopt_list(kept: list[str]) -> str:
 def polygraphy_script(weak: WeakPlan, named: list[str]) -> str:
     """Returns a script for Polygraphy's ``--trt-network-postprocess-script``, with ``--precision-constraints obey``.
 
-    The plan leaves the ``named`` layers high. The script fails if TensorRT's network lacks one of them, or any
-    constrained layer if the constraints name TensorRT's own layers.
+    The script fails if TensorRT's network lacks one of the ``named`` high layers, or any constrained layer if the
+    constraints name TensorRT's own layers.
     """
     constraints = [
         (rule.layer, _trt_type(rule.precision), [_trt_type(kind) for kind in rule.outputs]) for rule in weak.constraints
@@ -412,7 +413,7 @@ def _fenced(command: str) -> str:
 
 
 _EMULATED = {Precision.INT16, Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION}
-"""The precisions that no engine is asked for: plans with these have no files for engines."""
+"""Precisions that no engine is asked for: plans with them have no files for engines."""
 _ABOUT_THE_DLA = """The DLA takes layers in INT8 and FP16, and the GPU the rest; each weight has one scale.
 **Unproven**: no board has built this network. trtexec with `--verbose` names the layers that fall back to the GPU."""
 _ABOUT_CACHES = """TensorRT 10 skips a calibration cache of another version, and then fails with "bound to nullptr"."""

@@ -31,14 +31,15 @@ from trt_bisect.precision import Precision
 
 _SPLITS = ",'\n"
 _MOST_BYTES = 100_000
-"""The limit for all flags. Above 128 KiB with the environment, xargs starts a second trtexec with the rest."""
+"""The limit for all flags: above 128 KiB with the environment, xargs starts a second trtexec with the rest."""
 
 _OLD_TYPES = {"fp32": "fp32", "FLOAT": "fp32", "fp16": "fp16", "HALF": "fp16"}
 _OLD_TYPES |= {kind: kind.lower() for kind in ("int8", "INT8", "INT32")}
 _TYPES = _OLD_TYPES | {kind: kind.lower() for kind in ("bf16", "BF16", "INT64", "BOOL", "UINT8")}
 _OLD_TYPES |= {"INT64": "int32"}
-"""trtexec's names of output types, by precision or by TensorRT's own name. trtexec before 9.3 knows the old ones alone;
-ONNX's int64 is INT32 in these versions."""
+"""trtexec's names of output types, by precision or by TensorRT's own name. trtexec before 9.3 knows only the old ones,
+with INT32 for ONNX's int64.
+"""
 
 _SOURCES = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
 _OLD_SOURCES = ("CUBLAS", "CUBLAS_LT", "CUDNN", *_SOURCES)
@@ -55,7 +56,7 @@ REFUSED = "--refused-by-trt-bisect"
 
 @dataclass(frozen=True)
 class Build:
-    """The facts that an engine of a recipe is built with, beside its network.
+    """The facts that an engine of a recipe is built with, apart from its network.
 
     Attributes:
         target: the TensorRT that builds it.
@@ -177,7 +178,7 @@ def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
 
 
 def missing(build: Build) -> list[str]:
-    """Returns the clauses on what the engine was measured with and ``strong_command`` cannot say."""
+    """Returns clauses on the measured build options that ``strong_command`` cannot express."""
     options, target = build.options, build.target
     unsayable = filter(_unsayable, build.dynamic)
     clauses = [f"the shapes of the input '{name}', whose name trtexec splits" for name in unsayable]

@@ -18,7 +18,7 @@ else:
     Real = float | None
 """A float that can be NaN or infinite, in a dataclass that is ``NanForNull``: it is null in JSON."""
 Malformed = msgspec.DecodeError
-"""Raised for JSON that is damaged, or that is not of the type asked for; the text names the path of the wrong field."""
+"""Raised for JSON that is damaged or of another type; the text names the path of the wrong field."""
 
 
 def _plain(value: Any) -> Any:
@@ -32,7 +32,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class FileHead:
-    """The part of a file that tells its form: the version, and the kind where the file says one."""
+    """The part of a file that tells its form: the version, and the kind if there is one."""
 
     schema: int
     kind: str = ""
@@ -62,7 +62,6 @@ def encode(value: Any) -> bytes:
 
 
 def _readable(value: Any) -> Any:
-    """Returns JSON types without text that UTF-8 cannot hold."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, (list, tuple)):
@@ -73,7 +72,7 @@ def _readable(value: Any) -> Any:
 
 
 def shortened(value: Any, digits: int) -> Any:
-    """Returns a dataclass, or containers of them, in JSON types, with floats of so many significant digits."""
+    """Returns a dataclass, or containers of them, in JSON types, with floats of ``digits`` significant digits."""
 
     def short(value: Any) -> Any:
         if isinstance(value, float):

@@ -16,7 +16,7 @@ from typing import BinaryIO
 from trt_bisect.errors import BadInput, NoRoom
 
 _NEW, _LOCKED = "trt-bisect.new.", "trt-bisect.scratch."
-"""The names of folders begin so, before they are locked and after. A run folder is ``trt-bisect-<model>``."""
+"""Prefixes of folders before and after they are locked. A run folder is ``trt-bisect-<model>``."""
 _MOUNTS = Path("/proc/mounts")
 _IN_MEMORY = ("tmpfs", "ramfs")
 _ON_DISK = Path("/var/tmp")
@@ -41,7 +41,7 @@ def make_folder(folder: Path, option: str = "--output") -> Path:
 
 @contextmanager
 def output_folder(folder: Path | None) -> Iterator[None]:
-    """Makes a folder for what the block writes; a new one that is still empty after an error is removed.
+    """Makes a folder for the block's files; a new one that is still empty after an error is removed.
 
     Raises:
         BadInput: the folder cannot be made, or not be written to.
@@ -125,11 +125,11 @@ def locked(folder: Path, option: str = "--output") -> Iterator[None]:
 
 
 class ScratchFolder:
-    """A temporary folder. It can be opened again after it was closed, and has the same path then.
+    """A temporary folder. It can be opened again after it was closed, with the same path.
 
-    It is removed when it is closed, and at the end of the process. Where the process was killed, the next scratch
-    folder that this user opens on the machine removes it: the folder around it is locked as long as its process lives,
-    and the system releases the lock when the process ends, however it ends. Whoever uses the folder may lock it too.
+    It is removed when it is closed, and at the end of the process. If the process was killed, the user's next scratch
+    folder on the machine removes it: the folder around it is locked while its process lives, and the system releases
+    that lock. Whoever uses the folder may lock it too.
 
     Attributes:
         path: the folder; it exists while it is open.

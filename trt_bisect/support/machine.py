@@ -32,7 +32,8 @@ def cores() -> int:
 
 
 def processor() -> str:
-    """Returns the architecture and the vector extensions that libraries choose kernels by: float sums depend on them.
+    """Returns the architecture and the vector extensions, by which libraries choose kernels and the order of float
+    sums.
 
     Source: the line ``flags`` (x86) or ``Features`` (ARM) of ``/proc/cpuinfo``, see proc(5).
     """
@@ -45,8 +46,8 @@ def processor() -> str:
 def peak_bytes() -> int:
     """Returns the peak memory of this process in bytes.
 
-    Source: VmHWM in proc(5), in KiB; without that file, getrusage(2), in bytes on macOS and in KiB elsewhere. On Linux
-    the latter includes the memory of the parent when it started this process.
+    Source: VmHWM in proc(5), in KiB; else getrusage(2), in bytes on macOS and in KiB elsewhere, which on Linux includes
+    the parent's memory at the start.
     """
     status = Path("/proc/self/status")
     if status.is_file():
@@ -72,9 +73,8 @@ class InThisThread(Executor):
 class ThreadsIfLong(Executor):
     """Runs calls in threads while the calls so far took more than half a millisecond of the processor on average.
 
-    A shorter call costs less than its way to another thread and back, which may take 0.1 ms and more where threads wait
-    for Python's lock. The first call runs in this thread. With one thread, calls run one after another, in the order in
-    which they were submitted.
+    Shorter calls cost less than their way to another thread and back (0.1 ms and more where threads wait for Python's
+    lock). The first call runs in this thread. With one thread, calls run in the order of submission.
     """
 
     def __init__(self, threads: int) -> None:

@@ -24,18 +24,15 @@ _FROM_BYTES = 128 << 20
 _LEAST_BYTES = 1 << 20
 """Smaller arrays stay in memory: each file is open as long as its array lives."""
 _SHARE_OF_FILES = 2
-"""The arrays may have one such part of the files that a process may have open."""
+"""The part of a process's open files that arrays may take."""
 _opening = Lock()
 _mapped = WeakValueDictionary[Path, np.memmap]()
 
 
 def mapped(array: np.ndarray) -> np.ndarray:
-    """Returns an array that is read from a file of a temporary folder, and is not writable.
+    """Returns an array that is read from a file of a temporary folder, is not writable, and goes with the file.
 
-    The file goes with the array.
-
-    Returns:
-        The same array where it is small, or no file can be written or opened, or files would be in memory too.
+    The same array is returned if it is small, no file can be written or opened, or files would be in memory too.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE_OF_FILES
     if array.nbytes < max(_LEAST_BYTES, 1) or 0 <= most <= len(_mapped):
@@ -74,7 +71,7 @@ def mapped_if_large(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def file_of(array: np.ndarray) -> Path | None:
-    """Returns the file that holds the values of a mapped array, and nothing else; None for a part of it or another."""
+    """Returns the file with exactly the values of a mapped array; None for a part of it or another array."""
     if not isinstance(array, np.memmap) or array.filename is None:
         return None
     path = Path(array.filename)
@@ -82,7 +79,7 @@ def file_of(array: np.ndarray) -> Path | None:
 
 
 def give_back_memory() -> None:
-    """Returns memory to the system: freed one, with ``malloc_trim(3)`` on glibc, and that in which files were read."""
+    """Returns freed memory (``malloc_trim(3)`` on glibc), and the cache of files that were read, to the system."""
     for array in list(_mapped.values()):
         pages = array.base
         if isinstance(pages, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):

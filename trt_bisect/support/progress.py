@@ -1,8 +1,7 @@
-"""Progress displays: Rich in a terminal, a bar in a notebook, or none; and the time that a run still takes.
+"""Progress displays: Rich in a terminal, a bar in a notebook, or none; and the remaining time of a run.
 
-The stages before the first inference tell nothing, and take little. From then on each later stage is a number of
-inferences: the search by its budget, or by what searches take as a rule, the others by the sizes of the network and of
-the data.
+The stages before the first inference take little and are not foreseen. Each later stage is a number of inferences: the
+search by its budget, or by what searches usually take, the others by the sizes of the network and of the data.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Silent:
 
 
 class TimeLeft:
-    """The time that a job will still take, as it was told last, less what has passed since."""
+    """The remaining time of a job, as last told, less the time since."""
 
     def __init__(self) -> None:
         self._ends: float | None = None
@@ -77,7 +76,7 @@ class TimeUp(BaseException):
 
 
 class TimeLimited:
-    """Another display, which raises TimeUp at every step or stage after some seconds, except where it is ``lifted``."""
+    """A display that raises TimeUp at every step or stage after some seconds, except where it is ``lifted``."""
 
     def __init__(self, shown: Progress, seconds: float) -> None:
         self._shown, self.say, self.close = shown, shown.say, shown.close
@@ -109,7 +108,7 @@ class TimeLimited:
 
 @contextmanager
 def lifted(shown: Progress) -> Iterator[None]:
-    """Within it, no time limit ends what a display shows: the last steps of a run, which belong to its verdict."""
+    """Suspends the time limit of a display for the last steps of a run, which belong to its verdict."""
     if isinstance(shown, TimeLimited):
         shown.is_lifted = True
     yield
@@ -126,8 +125,8 @@ def fits(shown: Progress, seconds: float) -> None:
 class RichProgress:
     """A bar with the step, the count and the times left, on stderr; plain lines if stderr is no terminal.
 
-    A plain line tells the time left of the whole job: that of each stage, and at most one a minute between stages.
-    With ``verbose`` each stage and each step is a line of its own, with the seconds since the start.
+    A plain line tells the time left of the whole job: that of each stage, and at most one a minute between stages. With
+    ``verbose`` each stage and step is a line, with the seconds since the start.
     """
 
     def __init__(self, *, verbose: bool = False) -> None:
@@ -136,7 +135,7 @@ class RichProgress:
         from rich.text import Text
 
         class LeftColumn(ProgressColumn):
-            """The time left of the whole job; where it is not known, that of the stage; else nothing."""
+            """The time left of the whole job, or else of the stage."""
 
             def render(self, task: Task) -> Text:
                 stage = "" if task.time_remaining is None else f"{duration(task.time_remaining)} left"
@@ -186,7 +185,7 @@ class RichProgress:
         return {"completed": completed, "total": total, "count": count}
 
     def left(self, seconds: float | None) -> None:
-        """Shows the time left beside the bar, or in a line if the last one is a minute old."""
+        """Shows the time left next to the bar, or in a line if the last one is a minute old."""
         self._left.tell(seconds)
         is_line = self._verbose or not self._console.is_terminal
         if is_line and seconds is not None and perf_counter() - self._last_line > _BETWEEN_LINES:
@@ -211,7 +210,7 @@ class RichProgress:
 _BETWEEN_LINES = 60.0
 """Seconds between two lines that tell the time left in one stage."""
 _UNKNOWN = 1
-"""The total of a bar that stays empty, as nobody knows how many steps its stage takes."""
+"""The total of a bar that stays empty, for a stage with an unknown number of steps."""
 
 
 class NotebookProgress:
@@ -286,7 +285,7 @@ _BETWEEN_UPDATES = 0.1
 
 
 class PrefixedProgress(Silent):
-    """Another display with a name before each stage and line; no time left, as it is that of one job among several."""
+    """A display with a name before each stage and line; no time left, as it is that of one job among several."""
 
     def __init__(self, shown: Progress, name: str) -> None:
         self._shown = shown
@@ -314,13 +313,14 @@ def default_progress() -> Progress:
 SEARCH, CHECKS, CURVE, EXPLANATION = STAGES = ("search", "checks", "curve", "explanation")
 """The stages that are foreseen, in their order; the curve comes first where an engine is built for each plan."""
 _CURVE, _CHECKS, _EXPLANATION = 2.5, 5.0, 2.0
-"""The inferences that a stage takes: the curve for each layer and judged input, as branches run in batches; the checks
-for each input given, in several settings and by all metrics; the explanation for each layer and judged input, with
-every tensor and its remedies. They are near those of the runs in ``docs/benchmarks.md``."""
+"""The inferences of a stage: the curve, for each layer and judged input; the checks, for each input given, in several
+settings and by all metrics; the explanation, for each layer and judged input, with every tensor and its remedies. Near
+those of the runs in ``docs/benchmarks.md``.
+"""
 _SWEEPS = {None: 1.0, True: 0.8, False: 5.0}
-"""The sweeps that a search takes from the first inferences on; from the first recipe on, a cheap or a dear one."""
+"""The sweeps of a search from the first inferences on; from the first recipe on, for a cheap or an expensive one."""
 _STEADY = 16.0
-"""After so many seconds of further inferences, one counts half for the pace: caches are warm, prefixes are shared."""
+"""After this many seconds of further inferences an inference counts half for the pace: caches are warm."""
 
 
 def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dict[str, float]:
@@ -336,23 +336,23 @@ def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dic
 
 
 def usual_search(sweep: float, *, is_cheap: bool | None = None) -> float:
-    """Returns the inferences that a search without a budget takes as a rule.
+    """Returns the inferences that a search without a budget usually takes.
 
     Args:
         sweep: an inference for each layer on each input that it judges on.
-        is_cheap: the first recipe is: there is little to search; None before it is known.
+        is_cheap: the first recipe is cheap, so there is little to search; None before it is known.
     """
     return sweep * _SWEEPS[is_cheap]
 
 
 @dataclass
 class Forecast:
-    """Tells a display the time left of a run, each time that it becomes known better.
+    """Tells a display the time left of a run, each time that it is known better.
 
     Attributes:
         shown: the display.
-        left: by stage, the inferences that it will still take; None for a job of which the other stages are not
-            foreseen: then nothing is told.
+        left: by stage, the inferences that it will still take; None for a job whose other stages are not foreseen: then
+            nothing is told.
     """
 
     shown: Progress
@@ -361,7 +361,7 @@ class Forecast:
     _pace: tuple[float, float] = (0.0, 0.0)
 
     def search(self, inferences_left: float, seconds_each: float | None = None) -> None:
-        """Takes what the search will still take, at its beginning or as that becomes known better.
+        """Takes the inferences that the search will still take, at its beginning or when known better.
 
         Args:
             seconds_each: the seconds of an inference; None for the pace of the last ones.

@@ -25,8 +25,7 @@ Row = TypeVar("Row")
 NUMBER, PERCENT, DECIBELS, TEXT, SHAPE, FLAG = "number", "percent", "decibels", "text", "shape", "flag"
 INDEX, NAME = "index", "name"
 FIGURE, LOSS, DECIDING = "figure", "loss", "deciding"
-"""Values of the metric of a run, losses in its units, and values of the figure that decides, which may be an accuracy:
-whoever writes them knows the metric."""
+"""Values of the run's metric, losses in its units, and values of the deciding figure, which may be an accuracy."""
 PAPER = 4
 """Columns up to this rank are printed."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -45,8 +44,8 @@ class Column:
             like stand for the names that the table is asked for with.
         help: a phrase on it; may be empty.
         kind: the form of its values, one of the constants of this module; empty for that of the field's type.
-        rank: 0 for a column that is shown everywhere, on a phone too. Up to ``PAPER`` it is printed. On a screen that
-            is too narrow, columns of the highest rank are left out first. None for one that only a page has.
+        rank: 0 for a column that is shown everywhere, on a phone too. Columns up to ``PAPER`` are printed. A narrow
+            screen leaves out the highest ranks first. None for a column that only a page has.
         empty: the text of a cell without a value; ``{0.tensor}`` stands for another field of the same dataclass.
         key: its name in CSV files; empty for the field's name.
     """
@@ -151,7 +150,7 @@ def columns_of(
     """Returns the columns of a table.
 
     Args:
-        rows: the rows; a mapping that is a ``NestedColumns`` has a column for each key that they have.
+        rows: the rows; a mapping that is a ``NestedColumns`` has a column for each of its keys.
         raised: keys of columns that have at most the rank 1.
         names: the texts that stand in titles and phrases, such as ``low="INT8"``.
     """

@@ -10,13 +10,12 @@ import numpy as np
 
 _LEAST, _MOST = 1e-4, 1e6
 _DECIMALS, _TELLING = 4, 6
-"""The most decimals of a percentage, and of one that would else seem to be on the other side of a threshold."""
+"""The most decimals of a percentage, and of one next to a threshold."""
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Returns a number with so many significant digits; with an exponent only below 0.0001 and from a million on.
-
-    None is ``-``.
+    """Returns a number with ``digits`` significant digits, with an exponent only below 0.0001 and from a million on;
+    ``-`` for None.
     """
     if value is None:
         return "-"
@@ -28,11 +27,11 @@ def number(value: float | None, digits: int = 3) -> str:
 def percent(share: float, threshold: float | None = None) -> str:
     """Returns a share of 1 in percent, with the sign: two decimals, or up to four near 0 and 100 (``99.9978%``).
 
-    An exact value has no zeros at its end. What is neither 0 nor 100, and would be written so, is ``<0.0001%`` or
+    Exact values have no trailing zeros. A share that would wrongly be written as 0 or 100 is ``<0.0001%`` or
     ``>99.9999%``. The page writes percentages by the same rule (``tools/web/page/format.js``).
 
     Args:
-        threshold: the text is on the same side of this share as ``share`` is, for which it has up to six decimals.
+        threshold: the text is on the same side of this share as ``share`` is, with up to six decimals.
     """
     value = 100.0 * share
     if not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""Texts that speak of the command line, as they read in Python: keywords in place of flags."""
+"""Texts for the command line, as they read in Python: keywords in place of flags."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHOICES = frozenset(
     "outputs percentile polygraphy pose quick remedies rgb segment strong tensorrt tensorrt-rtx tensors text thorough "
     "weak weak-int8".split()
 )
-"""The words that options take as values: in a sentence they are told from the words that follow a flag by chance."""
+"""The values of options, which tell a flag's value from words that follow it in a sentence."""
 _FUNCTIONS = ("run", "sensitivity", "worst", "compare", "profile", "check", "migrate", "regress")
 _QUOTED = re.compile(r"'((?:trt-bisect [a-z]|--[a-z])[^']*)'")
 _WORD = "|".join(sorted(map(re.escape, CHOICES), key=len, reverse=True))
@@ -21,10 +21,10 @@ _ON_COMMAND_LINE = re.compile(r" On the command line,[^.]*\.")
 
 
 def in_python(text: str, keywords: Mapping[str, str] | None = None) -> str:
-    """Returns a text that speaks of the command line as it reads in Python: ``base="fp16"`` for ``'--base fp16'``.
+    """Returns a text for the command line as it reads in Python: ``base="fp16"`` for ``'--base fp16'``.
 
     Args:
-        keywords: by flag its keyword; other flags, which other tools may have, stay. None for any flag: functions take
+        keywords: by flag its keyword; other flags, which may be other tools', stay. None for any flag: functions take
             each option under the flag's own name too.
     """
 

@@ -1,1 +1,1 @@
-"""Tasks: comparison of what a network is used for (classes, detections, masks, vectors, texts) with that of FP32."""
+"""Tasks: a network's use (classes, detections, masks, vectors, texts) compared with FP32's."""

@@ -77,7 +77,7 @@ def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
 
 
 SCORES = ("sigmoid", "background-first", "background-last")
-"""The values of ``--head`` for boxes beside scores: each class has a probability of its own, or one class is none."""
+"""The values of ``--head`` for boxes and scores: each class has its own probability, or one class is none."""
 SUPPORTED = (
     "YOLO v5 [B, N, 5 + C], YOLO v8 to v11 [B, 4 + C, N], boxes [B, N, 4] with scores [B, N, C] (SSD, DETR, RT-DETR), "
     "final detections: [B, N, 6], [N, 7], or boxes, scores and labels, and raw maps of several scales, [B, 64, H, W] "
@@ -86,14 +86,14 @@ SUPPORTED = (
 )
 _Y_FIRST = "detection_boxes"
 QUERIES = 1000
-"""Up to so many candidates with boxes in 0..1 are the queries of a DETR, which need no NonMaxSuppression."""
+"""At most this many candidates with boxes in 0..1 are the queries of a DETR, which need no NonMaxSuppression."""
 
 
 def find_head(reference: Sequence[Outputs]) -> Head | None:
     """Returns the head that fits the FP32 outputs of every input; None if none does.
 
     Raises:
-        BadInput: raw maps stand beside outputs that they do not explain.
+        BadInput: there are raw maps, and outputs that they do not explain.
     """
     for fitting in (ready_lists, _table, _rows_with_masks, _boxes_and_scores, _yolo, raw_head):
         head = fitting(reference)
@@ -103,7 +103,6 @@ def find_head(reference: Sequence[Outputs]) -> Head | None:
 
 
 def _rows(reference: Sequence[Outputs], name: str) -> np.ndarray:
-    """Returns the values of an output for all inputs together, float64 ``[rows, last axis]``."""
     arrays = [np.asarray(outputs[name], np.float64) for outputs in reference]
     return np.concatenate([array.reshape(-1, array.shape[-1]) for array in arrays])
 
@@ -115,7 +114,7 @@ def _are_classes(reference: Sequence[Outputs], name: str) -> bool:
 
 
 def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
-    """Returns true if class ``last`` ends sequences: it stands behind all others of each, and nowhere else.
+    """Returns true if class ``last`` ends sequences: it comes after all others of each, and nowhere else.
 
     ``best`` are the best classes of each step, an array for each sequence.
     """
@@ -129,7 +128,7 @@ def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
 def ready_lists(reference: Sequence[Outputs]) -> Head | None:
     """Returns the head for boxes, scores and labels that the network has chosen; None if there are none.
 
-    Corners are x first, but for outputs of the name that TensorFlow's object detection gives: there y is first.
+    Corners are x first, except in outputs named as TensorFlow's object detection does.
     """
     first = reference[0]
     boxes = next((n for n, v in first.items() if v.ndim in (2, 3) and v.shape[-1] == 4 and v.dtype.kind == "f"), None)
@@ -223,7 +222,7 @@ def _rows_with_masks(reference: Sequence[Outputs]) -> Head | None:
 
 
 def placed_head(placed: Placed, remark: str = "", kind: str = "") -> Head:
-    """Returns the head for the rows of a layout; see ``Layout.read`` for ``kind``. The remark ends its note."""
+    """Returns the head for the rows of a layout, its note ended by ``remark``; see ``Layout.read`` for ``kind``."""
     is_ready, note = placed.layout.is_ready, f"'{placed.output}' as rows of {placed.layout}{remark}"
     return Head((placed.output,), note, lambda o: placed.read(o, kind), not is_ready, is_ready)
 
@@ -256,7 +255,7 @@ def _boxes_and_scores(reference: Sequence[Outputs], kind: str = "") -> Head | No
 def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: str, asked_kind: str) -> Head | None:
     """Returns the head for boxes and scores.
 
-    None if the scores are those of a sequence's steps, as of table tokens, or can be of several kinds.
+    None if the scores are those of a sequence's steps (table tokens), or of several possible kinds.
     """
 
     def by_candidate(outputs: Outputs) -> np.ndarray:
@@ -304,10 +303,10 @@ def _best_pairs(boxes: np.ndarray, shares: np.ndarray) -> Detections:
 def _kind_of_scores(scores: np.ndarray, named: str = "") -> tuple[str, int | None]:
     """Returns the kind of class scores ``[n, C]``, and the class that is the background, if there is one.
 
-    Without a kind of ``SCORES`` that the user names: probabilities that sum to 1, and logits that go through a softmax,
-    have a background, the first or the last class, which is the best one of most candidates. The best logit of most
-    candidates is above 0 then, as training leaves the mean of a candidate's logits where it was. Logits of which the
-    best is below 0 in most candidates go through a sigmoid each. The kind is empty if neither is so.
+    By default: probabilities that sum to 1, and logits that go through a softmax, have a background, the first or the
+    last class, which is best in most candidates. Their best logit is above 0 in most candidates, as training keeps the
+    mean of a candidate's logits. Logits whose best is below 0 in most candidates go through a sigmoid each. Else the
+    kind is empty.
     """
     last = scores.shape[-1] - 1
     shares = are_shares(scores)
@@ -344,9 +343,9 @@ def _yolo(reference: Sequence[Outputs]) -> Head | None:
 
 
 def undecoded(reference: Sequence[Outputs]) -> str:
-    """Returns the output ``[B, N, 4 + ...]``, or turned, with scores that are probabilities and boxes that are none.
+    """Returns the output ``[B, N, 4 + ...]``, or turned, with probable scores and undecoded boxes, or an empty text.
 
-    Their sizes are negative: they are offsets to anchors or logarithms. Empty if there is no such output.
+    Their sizes are negative: offsets to anchors or logarithms.
     """
     for name, _, _, rows in rows_either_way(reference):
         width = rows.shape[-1]

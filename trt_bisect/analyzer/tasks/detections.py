@@ -33,9 +33,9 @@ from trt_bisect.analyzer.tasks.task import (
 from trt_bisect.builder.base import Outputs
 
 MOST = 3000
-"""The most candidates of an image, the best by score; so that outputs that are all noise take no hours."""
+"""The most candidates of an image, the best by score, so that noise does not take hours."""
 _SHORTEST = 5e-4
-"""A side counts as at least this part of the largest number of all boxes: a third of a pixel of 640."""
+"""The least length of a side, as a part of the largest number of all boxes: a third of a pixel of 640."""
 FINEST = 8
 """The units of raw boxes along a cell of the finest map: the pixels of every export."""
 _NORMALISED, _SUREST = 1.5, 300
@@ -51,7 +51,7 @@ class Detections:
         boxes: two opposite corners, x and y each, in any unit; float64 ``[n, 4]``.
         scores: float64 ``[n]``.
         classes: int64 ``[n]``.
-        more: what else each detection has, such as keypoints, ``[n, ...]``; no columns if it has nothing else.
+        more: further figures of each detection, such as keypoints, ``[n, ...]``; no columns without any.
     """
 
     boxes: np.ndarray
@@ -155,10 +155,10 @@ def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def shortest_side(boxes: np.ndarray) -> float:
-    """Returns the length that each side has at least, so that boxes without an area overlap where they are alike.
+    """Returns the least length of a side, so that boxes without an area overlap where they are alike.
 
-    It is a part of the largest number of FP32's boxes, far below a pixel: boxes at the border of a picture that are
-    clipped to a line differ by as little as float noise.
+    It is a part of the largest number of FP32's boxes, far below a pixel: boxes clipped to a line at a picture's border
+    differ by as little as float noise.
     """
     return _SHORTEST * (float(np.abs(boxes).max(initial=0.0)) or 1.0)
 
@@ -177,10 +177,10 @@ def box_overlaps(before: Detections, after: Detections) -> np.ndarray:
 
 
 def matched(before: Detections, after: Detections, least: float, alike: Alike) -> tuple[np.ndarray, np.ndarray]:
-    """Returns for each detection of ``before`` the place of the same one in ``after``, and their likeness.
+    """Returns for each detection of ``before`` the place of the same one in ``after``, and their likeness; -1 and 0 if
+    lost.
 
-    They are -1 and 0 where it is lost. From the best score on, each takes the free detection of its class that is most
-    like it, by ``least`` at least.
+    By decreasing score, each takes the most similar free detection of its class, at likeness ``least`` or more.
     """
     partners, kept = np.full(len(before), -1), np.zeros(len(before))
     if not len(before) or not len(after):
@@ -207,8 +207,8 @@ class Head:
         read: from the outputs for one input to the candidates in each image, each with its best class alone.
         needs_nms: the candidates of one object are many.
         is_ready: the candidates are detections, which the network has chosen itself.
-        suppress: removes the candidates that are too like a better one.
-        finish: from the outputs for one input, and the detections chosen in each image, to what is compared.
+        suppress: removes candidates too similar to a better one.
+        finish: from the outputs for one input, and the chosen detections of each image, to the compared ones.
         finest: the raw map whose cells are ``FINEST`` units of the boxes; empty if the network has decoded them.
     """
 

@@ -1,8 +1,8 @@
-"""The tasks by name, how each counts its agreement with FP32, and what outputs look like.
+"""The tasks by name, how each counts its agreement with FP32, and the task that outputs look like.
 
-Classification: the share of rows whose class is that of FP32. Segmentation: the share of such pixels. Embeddings: the
-share of vectors that find themselves and their nearest neighbour among those of FP32. Recognised text: the edit
-distance between the lines that greedy CTC decoding reads. Detection has a module of its own.
+Classification: the share of rows, segmentation: of pixels, with FP32's class. Embeddings: the share of vectors that
+find themselves and their nearest neighbour among FP32's. Text: the edit distance between the lines of greedy CTC
+decoding. Detection has a module of its own.
 """
 
 from __future__ import annotations
@@ -232,10 +232,10 @@ class _Pixels:
 
 
 def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts:
-    """Returns the counts of one output. Other labels than FP32's are a class of their own, which FP32 has nowhere.
+    """Returns the counts of one output. Labels other than FP32's are a class of their own.
 
-    The pixels of a class that FP32 is sure of in an image are an object, if they are enough. It is lost if the output
-    gives none of them that class.
+    Enough pixels of a class that FP32 is sure of in an image are an object; it is lost if the output gives none of them
+    that class.
     """
     shape = before.labels.shape
     if after.shape != shape:
@@ -260,9 +260,8 @@ def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts
 
 
 def _of_pixels(total: Counts) -> dict[str, float]:
-    """Returns the mean over the classes that either side has of intersection over union, all pixels together.
-
-    And the number of objects, and of those that are lost.
+    """Returns the mean intersection over union of the classes that either side has, all pixels together; and the number
+    of objects, and of lost ones.
     """
     present = total["unions"] > 0
     miou = float(np.mean(total["intersections"][present] / total["unions"][present]))
@@ -336,15 +335,16 @@ _SAME = 1e-6
 
 _Sought = tuple[np.ndarray, np.ndarray, "list[np.ndarray | None]"]
 """FP32's vectors of one input ``[n, D]`` and of all inputs ``[N, D]``, and for each of the n the rows of the N that are
-it or its nearest neighbour, all of equal ones; None where that is every row. Empty if it is so for all inputs."""
+it or its nearest neighbours; None where that is every row. Empty if it is so for all inputs.
+"""
 
 
 def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for an output of vectors: the first of shape ``[N, D]`` or ``[D]``, else of ``[N, T, D]``.
 
-    The vectors of the T tokens are averaged to one vector. A vector agrees if it is closer to its own FP32 vector and
-    to that one's nearest neighbour than to all other FP32 vectors. Vectors that are all alike agree nowhere, and each
-    input can be judged by itself. Without three different vectors the cosine is the agreement.
+    The vectors of the T tokens are averaged. A vector agrees if it is closer to its own FP32 vector and that one's
+    nearest neighbour than to all other FP32 vectors; equal vectors agree nowhere. Each input can be judged by itself.
+    Without three different vectors the cosine is the agreement.
     """
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
     ranks = {name: value.ndim for name, value in floats.items() if value.shape[-1] > 1}
@@ -412,7 +412,7 @@ def _counted_embed(before: _Sought, after: np.ndarray) -> Counts:
 def _are_detections(reference: Sequence[Outputs]) -> bool:
     """Returns true for the outputs of a detector, which look like classes, CTC scores, vectors or depths too.
 
-    A single output of two axes is what it is asked for: six columns are six classes, or detections.
+    A single output of two axes is read as the asked task: six columns can be six classes, or detections.
     """
     if len(reference[0]) == 1 and next(iter(reference[0].values())).ndim < 3:
         return False
@@ -464,9 +464,9 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -> int | None:
-    """Returns the blank of an output of CTC scores; None if it is none, or its blank is not told.
+    """Returns the blank of an output of CTC scores; None if it is none, or its blank is not clear.
 
-    The blank is the first or the last class, and FP32's best one of twice as many steps as any other, and five more.
+    The blank is the first or the last class, and FP32's best in twice as many steps as any other, and five more.
     """
     arrays = [outputs[name] for outputs in reference]
     classes = arrays[0].shape[-1] if arrays[0].ndim == 3 and arrays[0].dtype.kind == "f" else 0
@@ -483,8 +483,7 @@ def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
     """Returns the character of each class; none if there are not as many.
 
     Args:
-        listed: the characters, one a line; in ONNX files of PaddleOCR the property ``character``. A space may be left
-            out as the last one.
+        listed: the characters, one a line (PaddleOCR's ONNX property ``character``); a final space may be left out.
         classes: the number of classes, with the blank.
     """
     letters = listed.rstrip("\n").split("\n")

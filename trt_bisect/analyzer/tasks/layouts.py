@@ -1,13 +1,13 @@
-"""Layouts: the columns of the rows in which a head writes what it finds, told from values or named by the user.
+"""Layouts: the columns of a head's rows, told from values or named by the user.
 
-A layout is read only if the values can be of no other one: the columns of scores, keypoints, angles and coefficients
-are told apart by FP32's values on all inputs. Otherwise the user names the columns.
+A layout is read only if the values can be of no other one: columns of scores, keypoints, angles and coefficients are
+told apart by FP32's values on all inputs. Otherwise the user names them.
 
-Raw heads have a map for each scale, whose distances and scores the network leaves to be decoded. They are decoded as
-Ultralytics does. A distance is the mean of its bins under a softmax (distribution focal loss), in strides from the
-middle of a cell. With one bin, as in YOLO26, distances and angles are as they are, and keypoints are offsets from the
-middle of a cell. YOLO v5 and v7 have offsets from a cell, and sizes as multiples of anchors. Boxes are in eighths of
-the finest map's cells: they overlap as those in pixels do.
+Raw heads have a map for each scale, whose distances and scores are decoded here as Ultralytics does. A distance is the
+mean of its bins under a softmax (distribution focal loss), in strides from the middle of a cell. With one bin, as in
+YOLO26, distances and angles are used directly, and keypoints are offsets from the middle of a cell. YOLO v5 and v7 have
+offsets from a cell, and sizes as multiples of anchors. Boxes are in eighths of the finest map's cells, which overlap as
+pixels do.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def are_in_order(boxes: np.ndarray) -> bool:
 def are_corners(boxes: np.ndarray) -> bool:
     """Returns true if boxes can be two corners each: in order, or mostly so in pixels.
 
-    Boxes in pixels can be little else, and a head without DFL (YOLO26) gives some of them negative sizes.
+    Boxes in pixels can be little else, and a head without DFL (YOLO26) gives some negative sizes.
     """
     in_order = (boxes[:, 2:] >= boxes[:, :2]).all(axis=-1)
     return are_in_order(boxes) or bool(not are_shares(boxes) and np.mean(in_order) >= _MOSTLY)
@@ -161,7 +161,7 @@ class Layout:
     def read(self, rows: np.ndarray, kind: str) -> Detections:
         """Returns the detections of one image, of rows ``[n, columns]``.
 
-        ``kind`` is the group that each has beside its box; ``angle`` for rotated boxes: cx, cy, w, h, angle.
+        ``kind`` is the group that each has with its box; ``angle`` for rotated boxes: cx, cy, w, h, angle.
         """
         scores, classes = self.scores(rows)
         more = self.of(kind, rows)
@@ -320,8 +320,8 @@ def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Pla
 def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, int, np.ndarray]]:
     """Yields each output of three axes with its columns along the last axis, then along the one before.
 
-    That is its name, true for the last axis, the number of rows of an image, and the rows of all inputs, float64
-    ``[n, columns]``.
+    Each is its name, true for the last axis, the rows of an image, and the rows of all inputs, float64 ``[n,
+    columns]``.
     """
     for name, value in reference[0].items():
         if value.ndim != 3 or value.dtype.kind != "f" or any(outputs[name].ndim != 3 for outputs in reference):
@@ -334,13 +334,13 @@ def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, i
 
 @dataclass(frozen=True)
 class _Scale:
-    """The maps of one scale, which may be the same output: distances, scores, and what a task reads beside them.
+    """The maps of one scale, which may be the same output: distances, scores, and the task's further channels.
 
     Attributes:
         bins: the bins of a distance.
         first: the first of the channels of the scores, which are the ``classes``.
         stride: the units along a cell.
-        more: the output of what a task reads; empty without one.
+        more: the output of the task's further channels; empty without one.
         begin: its first channel, or in an output ``[B, channels, N]`` of all scales the first cell.
     """
 
@@ -360,17 +360,18 @@ _ANY = Layout(())
 def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Sequence[str] = ()) -> Head | None:
     """Returns the head for maps of two scales or more, each half as large as the one before; None if they are none.
 
-    Each scale has a map of 64 channels, the distances, and a map of the classes, or one of both, which must be named: a
-    number of channels does not tell its bins from its classes. A third map is their sum, as in RKNN's exports.
+    Each scale has a map of 64 channels, the distances, and a map of the classes, or one of both, which must be named,
+    since a number of channels does not tell bins from classes. A third map is their sum, as in RKNN's exports.
 
     Args:
         reference: the FP32 outputs for each input.
-        layout: ``dfl:16,classes:80``, the channels of maps with both; what a task reads, such as ``keypoints:17x3``,
-            stands behind them, in a map of its own for each scale, or in one output ``[B, channels, N]`` of all cells.
+        layout: ``dfl:16,classes:80``, the channels of maps with both; a task's further channels, such as
+            ``keypoints:17x3``, are in a map of their own for each scale, or in one output ``[B, channels, N]`` of all
+            cells.
         without: outputs that are no maps of a scale.
 
     Raises:
-        BadInput: another output has something of each cell too: the user names both.
+        BadInput: another output has channels for each cell too: the user must name both.
     """
     maps = {n: v for n, v in reference[0].items() if v.ndim == 4 and v.dtype.kind == "f" and n not in without}
     sizes = _sizes(maps)
@@ -409,13 +410,12 @@ def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Seque
 
 
 def _sizes(maps: Mapping[str, np.ndarray]) -> list[tuple[int, ...]]:
-    """Returns the heights and widths of maps, the finest first; none if one is not half as large as the one before."""
     sizes = sorted({value.shape[2:4] for value in maps.values()}, reverse=True)
     return sizes if all(b == tuple(-(-side // 2) for side in a) for a, b in pairwise(sizes)) else []
 
 
 def _of_all(outputs: Outputs, layout: Layout, sizes: Sequence[tuple[int, ...]]) -> str:
-    """Returns the output ``[B, channels, N]`` of what a task reads at the cells of all scales; empty without one."""
+    """Returns the output ``[B, channels, N]`` of a task's further channels at the cells of all scales; or empty."""
     shape = (layout.more_width, sum(map(math.prod, sizes)))
     names = [name for name, value in outputs.items() if shape[0] and value.ndim == 3 and value.shape[1:] == shape]
     return names[0] if len(names) == 1 else ""
@@ -450,7 +450,7 @@ def _scale(channels: dict[str, int], layout: Layout, stride: float, of_all: str,
 
 
 def _refuse_more(reference: Sequence[Outputs], scales: Sequence[_Scale], cells: int) -> None:
-    """Raises BadInput if outputs beside distances and scores have something of each cell that is no sum of scores."""
+    """Raises BadInput if other outputs have channels for each cell that are no sum of scores."""
     read = {name for scale in scales for name in (scale.distances, scale.scores)}
     sums = [_scores(scale, reference[0]).sum(axis=1, keepdims=True) for scale in scales]
     more: dict[str, int] = {}
@@ -483,7 +483,7 @@ def _mostly_background(best: Sequence[np.ndarray], *, is_logit: bool) -> bool:
 
 
 def _decoded(scale: _Scale, layout: Layout, outputs: Outputs, is_logit: bool) -> tuple[np.ndarray, ...]:
-    """Returns of a scale the boxes ``[B, H * W, 4]``, the scores ``[B, H * W, C]``, and what a task reads beside."""
+    """Returns a scale's boxes ``[B, H * W, 4]``, scores ``[B, H * W, C]``, and further channels."""
     logits = np.asarray(outputs[scale.distances][:, : 4 * scale.bins], np.float64)
     images, _, height, width = logits.shape
     bins, is_direct = logits.reshape(images, 4, scale.bins, -1).swapaxes(2, 3), scale.bins == 1
@@ -508,7 +508,7 @@ def _decoded(scale: _Scale, layout: Layout, outputs: Outputs, is_logit: bool) ->
 
 
 def _beside(scale: _Scale, layout: Layout, outputs: Outputs) -> np.ndarray:
-    """Returns what stands beside boxes and scores at the cells of a scale, as it is, ``[B, cells, columns]``."""
+    """Returns the further channels at the cells of a scale, undecoded, ``[B, cells, columns]``."""
     values, columns = np.asarray(outputs[scale.more], np.float64), layout.more_width
     cells = math.prod(outputs[scale.distances].shape[2:])
     part = values[:, scale.begin :][:, :columns] if values.ndim == 4 else values[:, :, scale.begin :][..., :cells]
@@ -516,10 +516,10 @@ def _beside(scale: _Scale, layout: Layout, outputs: Outputs) -> np.ndarray:
 
 
 def _is_raw(scales: Sequence[_Scale], layout: Layout, reference: Sequence[Outputs], read: Read) -> bool:
-    """Returns true if what stands beside boxes and scores is not decoded yet, as far as its values tell.
+    """Returns true if the further channels are not decoded yet, as far as their values tell.
 
-    Angles go beyond those that are decoded, unless the head decodes none. Keypoints of detections lie about their
-    boxes, and what is seen is no share yet.
+    Undecoded angles exceed decoded ones, unless the head decodes none. Decoded keypoints lie about their boxes, and
+    visibilities are shares.
     """
     kind, *_ = [name for name in layout.shapes if name in BEHIND]
     beside = [_beside(scale, layout, outputs) for scale in scales for outputs in reference]

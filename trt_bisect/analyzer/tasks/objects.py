@@ -1,4 +1,4 @@
-"""Poses, oriented boxes and instance masks: detections that are alike by more than the overlap of their boxes."""
+"""Poses, oriented boxes and instance masks: detections compared by more than the overlap of their boxes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SEEN = 0.5
 
 
 def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for poses: two are the same one from an object keypoint similarity of ``asked.iou`` on."""
+    """Returns the task for poses: two are the same from an object keypoint similarity of ``asked.iou`` on."""
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         classes = next((k for k in range(4, rows.shape[1]) if not are_shares(rows[:, k])), rows.shape[1])
@@ -75,9 +75,9 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     """Returns the object keypoint similarity of each pose with each other one, ``[n, m]``.
 
-    Keypoints that neither pose sees do not count, unless ``before`` sees none. A keypoint that one of them sees alone
-    is not alike. The size is that of the box of ``before``. Source: COCO's keypoint evaluation; there the truth alone
-    says what is seen.
+    Keypoints that neither pose sees do not count, unless ``before`` sees none; one that only one of them sees is not
+    alike. The size is that of the box of ``before``. Source: COCO's keypoint evaluation, where the truth alone says
+    what is seen.
     """
     points, others = before.more, after.more
     sigmas = sigmas_of(points.shape[1])
@@ -104,7 +104,7 @@ OBB_OUTPUTS = (
 
 
 def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for oriented boxes: two are the same one if they overlap, turned, by ``asked.iou``."""
+    """Returns the task for oriented boxes: two are the same if they overlap, turned, by ``asked.iou``."""
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
         yield Layout((("xywh", ()), *READY[1:], ("angle", ())))
@@ -219,7 +219,7 @@ _WITHIN = 1.1
 
 
 def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for instance masks: two are the same one if their masks overlap by ``asked.iou``."""
+    """Returns the task for instance masks: two are the same if their masks overlap by ``asked.iou``."""
     head = _beside_lists(asked, reference, "masks") or _head_with_prototypes(asked, reference)
     return found_task(asked, head, "mask IoU", mask_overlaps, reference[0])
 
@@ -257,7 +257,7 @@ def _with_prototypes(head: Head, name: str, scale: tuple[float, float]) -> Head:
 
 
 def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mapping[str, int]) -> Head | None:
-    """Returns the head for raw maps beside prototypes, which are the largest map; None if they are none.
+    """Returns the head for raw maps and prototypes, which are the largest map; None if they are none.
 
     Without ``--head`` the maps of the finest scale are 64 distances, as many coefficients as prototypes, and the
     classes; or the coefficients are one output of all scales.
@@ -330,9 +330,8 @@ def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
 
 
 def _beside_lists(asked: AskedTask, reference: Sequence[Outputs], kind: str) -> Head | None:
-    """Returns the head for boxes, scores and labels, and an output of masks or keypoints; None if there is none.
-
-    It is None, too, where the user names columns.
+    """Returns the head for boxes, scores and labels with an output of masks or keypoints; None if there is none, or the
+    user names columns.
     """
     fits = _are_masks if kind == "masks" else _are_keypoints
     head = ready_lists(reference) if asked.head is None else None
@@ -369,7 +368,7 @@ def _with_more(head: Head, name: str, outputs: Outputs) -> list[Detections]:
 
 
 def _scored(classes: int, last: bool) -> Iterator[Groups]:
-    """Gives the columns of candidates before those of a task; as rows, they may have an objectness, as in YOLO v5."""
+    """Gives the columns of candidates before a task's; as rows, they may have an objectness, as in YOLO v5."""
     if classes > 0:
         yield candidates(classes, objectness=False)
     if classes > 1 and last:

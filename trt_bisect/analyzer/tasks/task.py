@@ -19,15 +19,15 @@ ITEMS = "items"
 NEARBY = "nearby"
 """The figure with the mean agreement at other score thresholds: it tells plans of the same agreement apart."""
 AGREED, FOUND = "agreed", "found"
-"""Counts what agrees, and what FP32 gives, where that can be less than ``ITEMS``: it is 0 where FP32 finds nothing."""
+"""Counts of agreement, and of FP32's findings where these can be fewer than ``ITEMS``: 0 where FP32 finds nothing."""
 OBJECTS, LOST_OBJECTS = "objects", "lost_objects"
-"""Count by class, in a ``Counter``, what FP32 is sure of and what of it is lost whole."""
+"""Counts by class, in a ``Counter``, of the objects that FP32 is sure of, and of those lost whole."""
 LIKENESS_KEYS = {"IoU": "mean_iou", "OKS": "mean_oks", "mask IoU": "mean_mask_iou"}
 """By the name of a likeness of two detections, the figure of its mean over those that are kept."""
 _LEAST_SHARE = 0.005
 """A class counts if this share of all objects has it."""
 _EDITION = 6
-"""Changes when a task counts other things, so that figures of before are not taken for its own."""
+"""Changes when a task counts otherwise, so that earlier figures are not reused."""
 _Read = TypeVar("_Read")
 
 Judge = Callable[[Mapping[int, Outputs]], OutputFigures]
@@ -74,7 +74,7 @@ class Looks:
     """The reading of a task, as a picture of the input shows it.
 
     Attributes:
-        read: from the outputs for one input to what is found in each image of it: ``Detections``, the class of each
+        read: from the outputs for one input to the findings in each of its images: ``Detections``, the class of each
             pixel (integers ``[H, W]``), its depth (floats ``[H, W]``), a text, or the classes of its characters.
         pairs: from the detections of FP32 and of another plan to the place of each one's partner there, -1 without one.
         scaling: from FP32's outputs for some inputs to the scaling of the boxes.
@@ -130,11 +130,11 @@ def each_input(
 
     Args:
         names: the outputs that are read.
-        read: from the outputs for one input to what is compared.
-        count: from what an input is compared with, and what another plan gives, to the counts.
-        further: from the counts of all inputs together to figures that are shown beside the agreement.
-        compared_with: from FP32's outputs for every input to what each input is compared with; by default what is read.
-        vanished: from the counts of all inputs together to the classes that are lost.
+        read: from the outputs for one input to their reading.
+        count: from the reading of FP32 and that of another plan to the counts.
+        further: from the counts of all inputs together to further figures.
+        compared_with: from FP32's outputs for every input to what each input is compared with; by default its reading.
+        vanished: from the counts of all inputs together to the lost classes.
     """
 
     def judge(reference: Sequence[Outputs]) -> Judge:
