@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trt_bisect.commands.run.build_report import RunTrials
+from trt_bisect.commands.run.state import RunTrials
 from trt_bisect.evaluator.trial import MEASURED, SWITCH, WHOLE, OutputFigures, Trial, TrialKey
 from trt_bisect.precision import prefix
 

@@ -17,7 +17,7 @@ from tests.support.event_files import assert_is_histogram_of, read, run_named, t
 from tests.support.quantized import plain_tensors
 from trt_bisect.builder.base import Latency
 from trt_bisect.commands.run import run as api
-from trt_bisect.commands.run.build_report import build_report
+from trt_bisect.commands.run.build_report import report_of
 
 
 def test_compare_writes_both_runs(tmp_path):
@@ -140,11 +140,11 @@ def test_a_failed_layer_leaves_a_gap_an_engine_is_told_of_and_a_similarity_is_ne
     lenet, tmp_path, monkeypatch
 ):
     def on_an_engine(*given, **named):
-        report = build_report(*given, **named)
+        report = report_of(*given, **named)
         rows = (replace(row, similarity=None, drop=np.inf) if row.index == 3 else row for row in report.layers)
         return report.changed(layers=tuple(rows), arithmetic="measured", engine="tensorrt")
 
-    monkeypatch.setattr(api.reporting, "build_report", on_an_engine)
+    monkeypatch.setattr(api.reporting, "report_of", on_an_engine)
     how = {"engine": "onnxruntime", "metric": "sqnr", "explain": "none", "tensorboard": tmp_path}
     report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
     runs = read(tmp_path)
@@ -224,11 +224,11 @@ def with_a_front(request, lenet, tmp_path_factory):
 
     def timed(*given, **named):
         times = {plan: Latency(ms, ms, ms, 9) for plan, ms in (("fp32", 4.0), ("int8", 2.0), ("recipe", 2.5))}
-        return build_report(*given, **named).changed(latency=times)
+        return report_of(*given, **named).changed(latency=times)
 
     logs = tmp_path_factory.mktemp("front") / "logs"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(api.reporting, "build_report", timed)
+        patched.setattr(api.reporting, "report_of", timed)
         report = trt_bisect.run(
             lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", samples=1, validation=0,
             front=True, explain="none", tensorboard=logs, **(labelled if request.param == "accuracy" else {}),

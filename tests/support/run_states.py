@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from trt_bisect import Report
-from trt_bisect.commands.run.live import Live, SoFar
+from trt_bisect.commands.run.build_report import report_of
+from trt_bisect.commands.run.live import Live
+from trt_bisect.commands.run.state import RunState
 from trt_bisect.report.parts import REPORT, SO_FAR
 from trt_bisect.runs import progress_file
 from trt_bisect.runs.progress_file import PROGRESS
@@ -44,42 +46,38 @@ class Looking(Silent):
 
     Attributes:
         kept: those with more trials than the one before, each with the trials that the stores had.
-        so_far: the search that was watched last.
-        verdict: the report that stayed last, before the run looked for causes.
+        state: the state that was watched last.
     """
 
     def __init__(self):
         self.kept: list[tuple[Report, set[str]]] = []
-        self.verdict: Report | None = None
-        self.so_far: SoFar | None = None
+        self.state: RunState | None = None
         self._count = -1
 
-    def watch(self, so_far):
-        self.so_far, self._count = so_far, -1
+    def watch(self, state):
+        self.step("")
+        self.state, self._count = state, -1
         self.step("")
 
     def stage(self, title, total):
         self.step(title)
 
     def step(self, what, size=1):
-        if self.so_far is not None and self.so_far.trials() != self._count:
-            self._count = self.so_far.trials()
-            self.kept.append((self.so_far.report(), set(self.so_far.experiment.store.trials)))
+        if self.state is not None and self.state.trials() != self._count:
+            self._count = self.state.trials()
+            self.kept.append((report_of(self.state, files=False), set(self.state.of_curve.store.trials)))
 
 
 def looked_at(run: Callable[[Progress], Report]) -> tuple[Report, Looking]:
     """Runs with a display that looks at each report so far; returns the report at the end and what it saw."""
-    looking = Looking()
-    watch, keep = Live.watch, Live.keep
+    looking, watch = Looking(), Live.watch
 
-    def keeping(self, report):
-        looking.step("")
-        looking.verdict = report
-        keep(self, report)
+    def looked(self, state, report=None):
+        looking.watch(state)
+        watch(self, state, report)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Live, "watch", lambda self, so_far: (looking.watch(so_far), watch(self, so_far)))
-        patch.setattr(Live, "keep", keeping)
+        patch.setattr(Live, "watch", looked)
         return run(looking), looking
 
 

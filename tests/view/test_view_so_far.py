@@ -19,7 +19,8 @@ from tests.support.run_states import looked_at
 from tests.support.waiting import wait_until
 from trt_bisect import Report
 from trt_bisect.commands.run import live
-from trt_bisect.commands.run.live import Live, SoFar
+from trt_bisect.commands.run.live import Live
+from trt_bisect.commands.run.state import Phase
 from trt_bisect.driver.curves import bisect, exhaustive
 from trt_bisect.driver.search import Findings, Question, drive
 from trt_bisect.report.model import read_report
@@ -157,7 +158,7 @@ def test_the_exhaustive_curve_grows_by_a_layer_a_trial(swept):
 def test_a_bisection_shows_every_boundary_that_it_has_measured(by_way):
     """Also those that belong to no settled step; from the first suspect on, those with it in INT8 no longer count."""
     _, _, looking = by_way("bisect")
-    step = looking.so_far.experiment.question.step
+    step = looking.state.of_curve.question.step
 
     def has_a_suspect(report):
         return any(row.drop is not None and row.drop >= step for row in report.layers)
@@ -171,10 +172,10 @@ def test_a_bisection_shows_every_boundary_that_it_has_measured(by_way):
 
 def test_the_verdict_stays_while_it_is_explained(swept):
     _, final, looking = swept
-    assert looking.verdict is not None
-    assert (looking.verdict.verdict, final.verdict) == (FAILS, FAILS)
+    last = looking.kept[-1][0]
+    assert (last.verdict, final.verdict) == (FAILS, FAILS)
     for name in ("culprits", "recipe", "answer", "layers", "similarity"):
-        assert getattr(looking.verdict, name) == getattr(final, name)
+        assert getattr(last, name) == getattr(final, name)
 
 
 def test_a_run_that_came_to_its_end_leaves_none(run):
@@ -186,29 +187,29 @@ def test_a_run_that_came_to_its_end_leaves_none(run):
 # The file.
 
 
-class _Counted(SoFar):
-    """A search whose report cannot be made before ``ready``, and that counts how often that is asked for."""
+class _Counted:
+    """The state of a run, and how often its report is asked for."""
+
+    phase = Phase.SEARCH
 
     def __init__(self, report):
-        self.__dict__.update(made=report, asked=0, count=1, error=None)
+        self.made = self.known = report
+        self.asked, self.count, self.error = 0, 1, None
 
     def trials(self):
         return self.count
 
-    def report(self):
-        self.__dict__["asked"] += 1
+    def report(self, *, files):
+        self.asked += 1
         if self.error is not None:
             raise self.error
         return self.made
 
 
 @pytest.fixture
-def search(swept):
+def search(swept, monkeypatch):
+    monkeypatch.setattr(live.reporting, "report_of", _Counted.report)
     return _Counted(swept[2].kept[3][0])
-
-
-def change(search, **facts):
-    search.__dict__.update(facts)
 
 
 def test_it_is_written_again_only_with_more_trials(search, tmp_path, monkeypatch):
@@ -218,10 +219,10 @@ def test_it_is_written_again_only_with_more_trials(search, tmp_path, monkeypatch
     with Live(tmp_path) as written:
         written.watch(search)
         assert read_report(tmp_path / SO_FAR) == search.made
-        change(search, count=2)
+        search.count = 2
         wait_until(lambda: search.asked == 2)
         looks = threading.Event()
-        change(search, trials=lambda: looks.set() or 2)
+        search.trials = lambda: looks.set() or 2
         looks.wait()
     assert search.asked == 2
     assert read_report(tmp_path / SO_FAR) == search.made, "a run that ends without a report leaves what it knew"
@@ -236,7 +237,7 @@ def test_it_takes_a_twentieth_of_the_time(search, tmp_path, monkeypatch):
     monkeypatch.setattr(written._ended, "wait", lambda seconds: waits.append(seconds) or len(waits) > 3)
     written.watch(search)
     for count in range(2, 4):
-        change(search, count=count)
+        search.count = count
         written._write_often()
         waits.pop()
     assert waits[0] == pytest.approx(1200.0)
@@ -245,15 +246,14 @@ def test_it_takes_a_twentieth_of_the_time(search, tmp_path, monkeypatch):
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("a mistake of ours")])
 def test_an_error_does_not_stop_the_run(search, tmp_path, error):
     with Live(tmp_path) as written:
-        change(search, error=error)
+        search.error = error
         written.watch(search)
         assert not (tmp_path / SO_FAR).exists()
-        change(search, error=None)
+        search.error = None
         shutil.rmtree(tmp_path)
         written.watch(search)
-        written.keep(search.made)
         tmp_path.mkdir()
-        written.keep(search.made)
+        written.watch(search, search.made)
         assert read_report(tmp_path / SO_FAR) == search.made
         written.end()
     assert list(tmp_path.iterdir()) == []

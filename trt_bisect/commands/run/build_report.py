@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -32,14 +32,14 @@ from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.ranges import unusable_scales
 from trt_bisect.commands.run.search import Curve
+from trt_bisect.commands.run.state import Phase, RunState, RunTrials
 from trt_bisect.driver.curves import ADAPTIVE
 from trt_bisect.driver.search import Step
-from trt_bisect.evaluator.trial import MEASURED, PASSING, SWITCH, Trial, TrialKey
+from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.options.concerns import MIXED, RunOptions
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.options.concerns import EXPLAIN_NOTHING, MIXED, RunOptions
 from trt_bisect.preparation.experiment import Experiment, Setup, all_trials
 from trt_bisect.report.answer import Goal, RecipeLayers
 from trt_bisect.report.model import Report
@@ -60,123 +60,44 @@ from trt_bisect.report.parts import (
     verdict_of,
 )
 from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
-from trt_bisect.report.summary import TIME_LIMIT, base_misses, memory_notes, ships_fp16, verdict_lines
+from trt_bisect.report.summary import (
+    CURVE_IN_PART,
+    CURVE_MISSING,
+    FRONT_MISSING,
+    STOPPED,
+    TIME_LIMIT,
+    UNCHANGED,
+    UNEXPLAINED,
+    above_verdict,
+    base_misses,
+    memory_notes,
+    ships_fp16,
+    stopped_line,
+    verdict_lines,
+)
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.text import (
     ADAPTIVE_CURVE,
     DATA,
+    EXPLANATION,
     FITTING_TASK,
     NETWORK,
     OUTPUTS,
     RANGES,
     RECIPE,
+    TENSORS,
     Line,
     Note,
     noted,
 )
 
-
-@dataclass
-class Searched:
-    """The results of a search, also of one under way.
-
-    Attributes:
-        report: the report without the answer: the question, and what is not measured plan by plan, such as the front,
-            latencies, accuracies and overflows.
-        first: the experiment with the first ranges.
-        of_curve: the experiment that the curve is measured on.
-        curve: None as long as it is not measured.
-        answer: None if full INT8 was not measured.
-        gains: by layer index, the loss that full INT8 sheds when the layer alone stays high.
-    """
-
-    report: Report
-    first: Experiment
-    of_curve: Experiment
-    curve: Curve | None = None
-    answer: Answer | None = None
-    gains: Mapping[int, float] = field(default_factory=dict)
-
-    @property
-    def found(self) -> Answer:
-        """The answer, when there is one."""
-        assert self.answer is not None
-        return self.answer
-
-    @property
-    def suspects(self) -> tuple[int, ...]:
-        """The suspects of the curve; none as long as it is not measured."""
-        return self.curve.findings.suspects if self.curve else ()
+UNDECIDED = "not decided yet: the run has still to measure which layers the recipe needs"
+"""The reason why a suspect is no culprit, as long as the search is under way."""
 
 
-@dataclass(frozen=True)
-class RunTrials:
-    """The trials of a run by plan key; ``experiment`` is that of the curve."""
-
-    trials: Mapping[str, Trial]
-    experiment: Experiment
-
-    def of_plan(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan as the curve measures it; None if there is none."""
-        plan_key = self._canonical(plan)
-        return self.trials.get(TrialKey(plan_key, SWITCH).text) or self.trials.get(plan_key)
-
-    def whole(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan on a whole engine, None if there is none."""
-        return self.trials.get(self._canonical(plan))
-
-    def that_ran(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns a trial of a plan that says what ran, on whatever engines; None if there is none."""
-        key = self._canonical(plan)
-        return next(
-            (trial for text, trial in self.trials.items() if TrialKey.from_text(text).plan == key and trial.ran), None
-        )
-
-    def _canonical(self, plan: PrecisionPlan) -> str:
-        """The key of the plan under which the trial of a plan is stored."""
-        return self.experiment.whole.canonical(plan).key()
-
-
-def asked_report(setup: Setup, experiment: Experiment, options: RunOptions, command: str, engine: str) -> Report:
-    """Returns the report of a run that has measured nothing yet: its question; ``engine`` will decide."""
-    network, builder = experiment.network, experiment.builder
-    blank = unmeasured_report(options, experiment.rule, network.source, network, command, setup.started)
-    return replace(
-        blank,
-        engine=builder.engine,
-        typing=builder.typing,
-        strategy=experiment.strategy,
-        arithmetic=builder.arithmetic,
-        versions={**versions(), **builder.versions},
-        state=RUNNING,
-        ranges=_ranges_facts(experiment, experiment),
-        inputs=experiment.about,
-        refused=_refused(experiment, options) if engine == ONNXRUNTIME else (),
-        notes=tuple(dict.fromkeys(setup.notes)),
-        network=setup.read.digest(),
-        **_fingerprint(experiment),
-    )
-
-
-def _refused(experiment: Experiment, options: RunOptions) -> tuple[Line, ...]:
-    """Returns why TensorRT cannot build the network in FP32; where its engine decides, that has the answer."""
-    writer = PlanWriter(experiment.network, {}, GraphTarget.TENSORRT)
-    written = writer.write(experiment.network.free_plan())
-    graph = FileGraph.of(written.model, experiment.network.source, written.weights)
-    return in_lines(refusals(graph, options.plugins))
-
-
-def unmeasured_report(
-    options: RunOptions, rule: Rule, model: str, network: Network | None, command: str, started: float
-) -> Report:
-    """Returns the report of a run that was stopped before its experiment was ready, or its network read (None).
-
-    Args:
-        started: the start of the run, in seconds since the epoch.
-    """
-    high, low = options.high_precision, options.low_precision if network is None else network.low
-    layers, base = ((), None) if network is None else (network.layers, network.base)
+def asked_report(options: RunOptions, rule: Rule, model: str, command: str, started: float) -> Report:
+    """Returns the report of a run whose network is not read yet; ``started`` is in seconds since the epoch."""
     gpu, costs = options.priced_gpu, options.priced_by
     if options.by_time and gpu is not None:
         costs = f"{costs} on {gpu.name}"
@@ -186,24 +107,62 @@ def unmeasured_report(
         typing=options.typing,
         strategy=options.strategy,
         arithmetic="",
+        precision=str(options.high_precision),
+        versions=versions(),
+        fingerprint="",
+        low=str(options.low_precision.precision),
+        command=command,
+        started=started,
+        accept=options.accept,
+        goal=Goal(options.most, "" if options.drop is None else str(options.drop), costs, options.precision == MIXED),
         metric=rule.metric.name,
         threshold=rule.threshold,
         share=rule.share,
-        precision=str(high),
-        versions=versions(),
-        fingerprint="",
-        low=str(low.precision),
-        budget=rule.budget,
-        layers=tuple(
-            blank_row(layer, str(layer.fixed or (high if layer.quantizable else base or high))) for layer in layers
-        ),
-        notes=tuple(noted(NETWORK, network.notes)) if network is not None else (),
-        command=command,
-        started=started,
-        network="" if network is None else network.digest(),
-        accept=options.accept,
-        goal=Goal(options.most, "" if options.drop is None else str(options.drop), costs, options.precision == MIXED),
     )
+
+
+def facts_of_network(network: Network, options: RunOptions) -> dict[str, Any]:
+    """Returns the fields of the report that are known when a network is read."""
+    high, base = options.high_precision, network.base
+    return {
+        "low": str(network.low.precision),
+        "layers": tuple(
+            blank_row(layer, str(layer.fixed or (high if layer.quantizable else base))) for layer in network.layers
+        ),
+        "notes": tuple(noted(NETWORK, network.notes)),
+        "network": network.digest(),
+    }
+
+
+def facts_of_experiment(setup: Setup, experiment: Experiment, options: RunOptions, engine: str) -> dict[str, Any]:
+    """Returns the fields of the report that are known when an experiment is ready; ``engine`` will decide."""
+    builder, rule = experiment.builder, experiment.rule
+    return {
+        **facts_of_network(experiment.network, options),
+        "metric": rule.metric.name,
+        "threshold": rule.threshold,
+        "share": rule.share,
+        "budget": rule.budget,
+        **_fingerprint(experiment),
+        "engine": builder.engine,
+        "typing": builder.typing,
+        "strategy": experiment.strategy,
+        "arithmetic": builder.arithmetic,
+        "versions": {**versions(), **builder.versions},
+        "ranges": _ranges_facts(experiment, experiment),
+        "inputs": experiment.about,
+        "refused": _refused(experiment, options) if engine == ONNXRUNTIME else (),
+        "notes": tuple(dict.fromkeys(setup.notes)),
+        "network": setup.read.digest(),
+    }
+
+
+def _refused(experiment: Experiment, options: RunOptions) -> tuple[Line, ...]:
+    """Returns why TensorRT cannot build the network in FP32; where its engine decides, that has the answer."""
+    writer = PlanWriter(experiment.network, {}, GraphTarget.TENSORRT)
+    written = writer.write(experiment.network.free_plan())
+    graph = FileGraph.of(written.model, experiment.network.source, written.weights)
+    return in_lines(refusals(graph, options.plugins))
 
 
 def _fingerprint(experiment: Experiment) -> dict[str, Any]:
@@ -238,94 +197,172 @@ def blank_row(layer: Layer, precision: str) -> LayerRow:
     )
 
 
-def build_report(setup: Setup, options: RunOptions, searched: Searched, *, files: bool = True) -> Report:
-    """Returns the report of a run on its answer; nothing is measured.
+def report_of(state: RunState, *, files: bool = True) -> Report:
+    """Returns the report of a run at any moment: before it has an answer, with one, stopped, and at its end.
+
+    Nothing is measured.
 
     Args:
-        files: the report has the files of the recipe, and the graph.
+        files: the report has the files of the recipe, and the graph; false without an answer.
     """
-    answer, curve, blank = searched.found, searched.curve or Curve(), searched.report
-    of_user, of_curve, first = answer.of_user, searched.of_curve, searched.first
+    known, curve = state.known, state.curve
+    if state.of_curve is not None:
+        curve = curve or RunTrials(dict(state.of_curve.store.trials), state.of_curve).curve()
+        known = known.changed(peak_bytes=peak_bytes(), **_counted(state))
+    if state.answer is None:
+        report = known if curve is None else _before_full(state, known, curve)
+        report = report.changed(lines=tuple(above_verdict(report)))
+    else:
+        report = _on_answer(state, state.answer, known, curve or Curve(), files=files)
+    if not known.stopped:
+        return report.changed(state=FINISHED if state.phase is Phase.COMPLETE else RUNNING)
+    return stopped_report(report, known.stopped, [*_not_done(state, report)])
+
+
+def _counted(state: RunState) -> dict[str, Any]:
+    """Returns the counts and the times of a report."""
+    trials, setup = all_trials(*state.experiments), state.setup
+    assert setup is not None
+    build, infer = (sum(getattr(trial, f"{stage}_seconds") for trial in trials) for stage in ("build", "infer"))
+    explain = state.known.seconds.explain
+    return {
+        "plans": len(trials),
+        "builds": sum(trial.builds for trial in trials),
+        "inferences": sum(trial.inferences for trial in trials),
+        "seconds": Seconds(setup.data.calibrated, build, infer, perf_counter() - setup.began, explain),
+    }
+
+
+def _before_full(state: RunState, known: Report, curve: Curve) -> Report:
+    """Returns the report as long as full INT8 is not known on all inputs: the curve, and what it shows of full INT8."""
+    assert state.of_curve is not None
+    trials, rule = _trials_of_curve(state), state.of_curve.rule
+    full = trials.of_plan(state.of_curve.question.all_but(()))
+    undecided = dict.fromkeys(curve.findings.suspects, UNDECIDED)
+    return known.changed(
+        similarity=ByPlan(rule.similarity(full), None),
+        by_input=ByPlan(rule.by_input(full), None),
+        outputs=ByPlan(figures_of(full), {}),
+        layers=layer_rows(known.layers, trials, curve, undecided),
+    )
+
+
+def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, files: bool) -> Report:
+    of_user, of_curve, setup = answer.of_user, state.of_curve, state.setup
+    assert of_curve is not None
+    assert setup is not None
     experiment, full, members = of_user.experiment, of_user.full, of_user.members
     rule, network = experiment.rule, experiment.network
-    recipe = recipe_of(setup, options, answer) if files else None
-    trials = _trials_of_curve(first, of_curve)
-    measured = all_trials(first, of_curve, experiment, answer.experiment)
-    plans, builds, inferences = counts(measured)
+    recipe = recipe_of(setup, state.options, answer) if files else None
+    trials, whole = _trials_of_curve(state), state.curve or Curve()
+    is_found = state.phase >= Phase.VERDICT or bool(known.stopped)
     where = " (in the recipe without changes)" if answer is not of_user else ""
     reasons = {
-        k: f"{reason_for(of_user, k, searched.gains.get(k))}{where}"
+        k: f"{reason_for(of_user, k, state.alone.get(k))}{where}" if is_found else UNDECIDED
         for k in curve.findings.suspects
         if k not in members
     }
-    rows = layer_rows(blank.layers, trials, curve, reasons)
+    rows = layer_rows(known.layers, trials, curve, reasons)
+    by_engine = trials if answer.engines is None else RunTrials(experiment.store.trials, experiment)
     notes = [
-        *_destroyed_notes(of_user, curve),
+        *_destroyed_notes(of_user, whole),
         *setup.notes,
-        *blank.notes,
-        *_curve_notes(of_curve, curve, experiment),
+        *known.notes,
+        *_curve_notes(of_curve, whole, experiment),
         *refused_by_default(answer),
-        *_notes(answer, curve, trials if answer.engines is None else RunTrials(experiment.store.trials, experiment)),
-        *float_kernel_notes(network, full, answer.restored, blank.latency),
+        *_notes(answer, whole, by_engine),
+        *float_kernel_notes(network, full, answer.restored, known.latency),
         *noted(RECIPE, recipe.notes if recipe else ()),
     ]
-    report = replace(
-        blank,
+    restored = answer.restored if is_found or answer.meets else None
+    facts = answer_facts(answer)
+    if not is_found:
+        given = facts.given if restored is not None else None
+        facts = replace(facts, given=given, not_done=tuple(_not_done(state, known)))
+    report = known.changed(
         **_fingerprint(of_curve),
-        state=FINISHED if blank.stopped in ("", TIME_LIMIT) else INTERRUPTED,
-        layers=_answered_rows(rows, answer, searched.gains),
+        layers=_answered_rows(rows, answer, state.alone),
         culprits=tuple(network.layers[k].name for k in members),
-        similarity=ByPlan(rule.similarity(full), rule.similarity(answer.restored)),
-        by_input=ByPlan(rule.by_input(full), rule.by_input(answer.restored)),
-        inputs=_inputs_of(blank, answer),
-        outputs=ByPlan(figures_of(full), figures_of(answer.restored)),
+        similarity=ByPlan(rule.similarity(full), rule.similarity(restored)),
+        by_input=ByPlan(rule.by_input(full), rule.by_input(restored)),
+        inputs=_inputs_of(known, answer),
+        outputs=ByPlan(figures_of(full), figures_of(restored)),
         recipe=_recipe_layers(answer),
-        ranges=_ranges_facts(experiment, of_curve if curve.findings.steps else experiment),
-        answer=answer_facts(answer),
+        ranges=_ranges_facts(experiment, of_curve if whole.findings.steps else experiment),
+        answer=facts,
         bound=bound_on_unseen(answer),
         notes=tuple(dict.fromkeys(notes)),
         moves=moves_of(answer),
-        plans=plans,
-        builds=builds,
-        inferences=inferences,
-        peak_bytes=peak_bytes(),
-        seconds=seconds_of(setup, measured),
     )
-    report = _decided(report, answer, trials)
+    report = report.changed(verdict=_verdict(report, answer, trials), **_engine_facts(answer))
+    report = report.changed(choices=choices_of(report, answer))
     recipe = recipe.with_fp16(network) if recipe is not None and ships_fp16(report) else recipe
-    nothing = curve.nothing if answer.engines is None else answer.engines.base
-    lines = verdict_lines(report, network, rule, curve.findings, nothing, full)
+    nothing = whole.nothing if answer.engines is None else answer.engines.base
+    lines = verdict_lines(report, network, rule, whole.findings, nothing, full)
     notes = [note for note in report.notes if note.kind != FITTING_TASK]
-    report = replace(report, lines=lines, notes=tuple(notes))
+    notes.sort(key=lambda note: note.kind in (TENSORS, EXPLANATION))
+    report = report.changed(lines=lines, notes=tuple(notes))
     return report.changed(files=recipe, graph=graph_of(network, experiment.ranges.scales)) if files else report
 
 
-def _trials_of_curve(first: Experiment, of_curve: Experiment) -> RunTrials:
+def _not_done(state: RunState, report: Report) -> Iterator[str]:
+    """Yields what the run was asked for and has not done, a clause each."""
+    options, answer = state.options, state.answer
+    if answer is None:
+        yield missing_in(report)
+        return
+    if state.phase is Phase.COMPLETE:
+        return
+    yield from answer.not_done
+    if state.phase is Phase.CHANGES:
+        yield UNCHANGED
+    if options.front and not state.known.front:
+        yield FRONT_MISSING
+    if state.curve is None or not state.curve.findings.steps:
+        is_begun = any(row.quantizable and row.outcome != NOT_TRIED for row in report.layers)
+        yield CURVE_IN_PART if is_begun else CURVE_MISSING
+    if options.explain != EXPLAIN_NOTHING:
+        yield UNEXPLAINED
+
+
+def missing_in(report: Report) -> str:
+    """Returns what the report of a stopped run lacks first."""
+    full = f"full {report.low.upper()} was not measured on all inputs"
+    return full if report.verdict == UNMEASURED else UNEXPLAINED
+
+
+def stopped_report(report: Report, stopped: str, not_done: Sequence[str]) -> Report:
+    """Returns the report of a run that was stopped, by a word of ``report.summary``, with what was not done."""
+    answer = report.answer
+    state = FINISHED if stopped == TIME_LIMIT and report.verdict != UNMEASURED else INTERRUPTED
+    missing = tuple(dict.fromkeys([*(answer.not_done if answer else ()), *not_done]))
+    answer = None if answer is None else replace(answer, not_done=missing)
+    lines = [line for line in report.lines if line.kind != STOPPED]
+    return report.changed(stopped=stopped, state=state, answer=answer, lines=(*lines, stopped_line(stopped, missing)))
+
+
+def _trials_of_curve(state: RunState) -> RunTrials:
     """Returns the trials that may be those of the curve: of its own engine alone, where that is another one."""
+    first, of_curve = state.first, state.of_curve
+    assert first is not None
+    assert of_curve is not None
     if first.builder.engine == of_curve.builder.engine:
         return RunTrials({**first.store.trials, **of_curve.store.trials}, of_curve)
-    return RunTrials(of_curve.store.trials, of_curve)
+    return RunTrials(dict(of_curve.store.trials), of_curve)
 
 
-def _decided(report: Report, answer: Answer, trials: RunTrials) -> Report:
-    """Returns the report with its verdict, the engine that decided, and the plans that a user may ship."""
-    report = _on_engine(replace(report, verdict=_verdict(report, answer, trials)), answer)
-    return replace(report, choices=choices_of(report, answer))
-
-
-def _on_engine(report: Report, answer: Answer) -> Report:
-    """Returns the report with the engine that decided; the report itself where that was the emulation."""
+def _engine_facts(answer: Answer) -> dict[str, Any]:
+    """Returns the fields of the report on the engine that decided; none where that was the emulation."""
     if answer.engines is None:
-        return report
+        return {}
     builder = answer.experiment.builder
-    return replace(
-        report,
-        engine=builder.engine,
-        typing=builder.typing,
-        arithmetic=builder.arithmetic,
-        versions={**versions(), **builder.versions},
-        builds=answer.engines.builds,
-    )
+    return {
+        "engine": builder.engine,
+        "typing": builder.typing,
+        "arithmetic": builder.arithmetic,
+        "versions": {**versions(), **builder.versions},
+        "builds": answer.engines.builds,
+    }
 
 
 def _inputs_of(blank: Report, answer: Answer) -> JudgedInputs:
@@ -349,16 +386,6 @@ def _recipe_layers(answer: Answer) -> RecipeLayers:
     )
 
 
-def without_recipe(report: Report) -> Report:
-    """Returns the report of a search that has no recipe yet: what is measured is full INT8 alone."""
-    return report.changed(
-        similarity=ByPlan(report.similarity.int8, None),
-        by_input=ByPlan(report.by_input.int8, None),
-        outputs=ByPlan(report.outputs.int8, {}),
-        answer=None if report.answer is None else replace(report.answer, given=None),
-    )
-
-
 def _verdict(report: Report, answer: Answer, trials: RunTrials) -> str:
     """The verdict on full INT8."""
     answer = answer.of_user
@@ -371,18 +398,6 @@ def _verdict(report: Report, answer: Answer, trials: RunTrials) -> str:
     elif answer.most is not None:
         full_meets = answer.experiment.rule.meets(answer.full)
     return verdict_of(meets=full_meets, doubted=bool(report.doubts) and not report.accept)
-
-
-def counts(trials: Iterable[Trial]) -> tuple[int, int, int]:
-    """Returns the number of plans, engines built and inferences of trials."""
-    trials = list(trials)
-    return len(trials), sum(trial.builds for trial in trials), sum(trial.inferences for trial in trials)
-
-
-def seconds_of(setup: Setup, trials: Sequence[Trial]) -> Seconds:
-    """Returns the times of a run until now, in seconds."""
-    build, infer = (sum(getattr(trial, f"{stage}_seconds") for trial in trials) for stage in ("build", "infer"))
-    return Seconds(setup.data.calibrated, build, infer, perf_counter() - setup.began)
 
 
 def figures_of(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:

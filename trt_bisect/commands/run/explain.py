@@ -15,6 +15,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from trt_bisect.analyzer.blame import Evidence, LossAlone, advise
 from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weight, rounded_weight
@@ -35,7 +36,6 @@ from trt_bisect.calibration.weight_rounding import with_weights_on_grid
 from trt_bisect.commands.check import check
 from trt_bisect.commands.compare import final_outputs_only
 from trt_bisect.commands.losses import measure_alone
-from trt_bisect.commands.run.build_report import counts
 from trt_bisect.driver.cheapest import least_cost
 from trt_bisect.driver.search import Loss, drive
 from trt_bisect.driver.search_space import Kept, Space
@@ -46,9 +46,9 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.observe import facts_for, groups_within
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import give_back_arena
-from trt_bisect.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING, EXPLAIN_REMEDIES, RunOptions
+from trt_bisect.options.concerns import EXPLAIN_FULL, EXPLAIN_REMEDIES, RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.preparation.experiment import Experiment, all_trials
+from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.advice import (
     BIAS_CORRECTION,
     CALIBRATOR,
@@ -337,13 +337,14 @@ _Tensor = tuple[Compared, ExplainedTensor]
 """A tensor or a weight: its comparison, and what of it stands in ``explanation.json``."""
 
 
-def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOptions) -> Report:
-    """Returns ``report`` with its explanation, as far as the options ask for it; an error there becomes a note."""
-    if options.explain == EXPLAIN_NOTHING or report.exit_code not in (0, 1):
-        return report
-    began, notes = perf_counter(), list(report.notes)
-    experiments = plans.experiment, answer.experiment
-    before = counts(all_trials(*experiments))
+def explained(plans: AnswerPlans, answer: Answer, report: Report, known: Report, options: RunOptions) -> dict[str, Any]:
+    """Returns the fields of ``known`` with the explanation of ``report``; an error there becomes a note.
+
+    There are none for a report without a verdict.
+    """
+    if report.exit_code not in (0, 1):
+        return {}
+    began, notes = perf_counter(), list(known.notes)
     explanation: Explanation | None = None
     files: tuple[RemedyFile, ...] = ()
     try:
@@ -353,18 +354,12 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
         logging.getLogger(__name__).debug("no explanation", exc_info=True)
         text = f"the run could not be explained: {type(error).__name__}: {first_line(error)}"
         notes.append(Note(EXPLANATION, text))
-    took = perf_counter() - began
-    seconds = replace(report.seconds, explain=took, total=report.seconds.total + took)
-    more = [now - then for now, then in zip(counts(all_trials(*experiments)), before, strict=True)]
-    return report.changed(
-        explanation=explanation,
-        remedy_files=files,
-        notes=tuple(notes),
-        seconds=seconds,
-        plans=report.plans + more[0],
-        builds=report.builds + (more[1] if report.arithmetic == EMULATED else 0),
-        inferences=report.inferences + more[2],
-    )
+    return {
+        "explanation": explanation,
+        "remedy_files": files,
+        "notes": tuple(notes),
+        "seconds": replace(known.seconds, explain=perf_counter() - began),
+    }
 
 
 def _explanation(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter, time
+from typing import Any
 
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
@@ -23,9 +24,9 @@ from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.commands.losses import with_most_sensitive
 from trt_bisect.commands.run import build_report as reporting, live as under_way
-from trt_bisect.commands.run.build_report import Searched
 from trt_bisect.commands.run.save_tensors import refuse_tensors, save_boundaries, save_tensors
 from trt_bisect.commands.run.search import Curve, CurveSearch
+from trt_bisect.commands.run.state import Phase, RunState
 from trt_bisect.errors import NothingMeasured, lacks_room
 from trt_bisect.evaluator.accuracy import ACCURACY
 from trt_bisect.evaluator.trial import UNTRIED
@@ -42,14 +43,14 @@ from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report import summary
 from trt_bisect.report.model import Report, read_report
 from trt_bisect.report.network_graph import NETWORK, graph_of
-from trt_bisect.report.parts import NOT_TRIED, REPORT, SO_FAR, UNMEASURED
+from trt_bisect.report.parts import REPORT, SO_FAR, UNMEASURED
 from trt_bisect.report.summary import BUILD, FP16_INSTEAD, RECIPE, headline, next_step
 from trt_bisect.report.tensorboard_board import Board, open_board
 from trt_bisect.support.codec import write
-from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.progress import (
     CURVE,
     EXPLANATION as EXPLAINING,
+    Progress,
     TimeLimited,
     TimeUp,
     default_progress,
@@ -82,69 +83,76 @@ def run(model: GivenModel, options: RunOptions, command: str = "") -> Report:
     folder = None if options.output is None else Path(options.output)
     board = open_board(options.tensorboard, options.tensorboard_detail)
     progress = options.progress or default_progress()
+    source = model.source if isinstance(model, Network) else str(model)
     with working_in(folder, progress, options.history) as display, under_way.Live(folder) as live:
         limit = options.time_limit
         shown = display if limit is None else TimeLimited(display, parse_time(limit))
-        blank, started = partial(reporting.unmeasured_report, options, rule, command=command), time()
+        asked = reporting.asked_report(options, rule, source, command, time())
         try:
-            network = asked_network(options, model, options.shapes)
-            setup = Setup.of(options, network, folder, shown)
-        except KeyboardInterrupt as stop:
-            source = model.source if isinstance(model, Network) else str(model)
-            report = under_way.without_verdict(blank(model=source, network=None, started=started), summary.INTERRUPTED)
-            raise under_way.StoppedRun(under_way.save_report(report, folder, live, shown)) from stop
-        try:
-            blank = partial(blank, model=network.source, network=network, started=setup.started)
-            engine = choose_engine(options.engine)
-            return _Run(setup, options, command, folder, live, board, blank, engine).report()
+            return _Run(options, folder, live, board, shown, RunState(asked, options)).report(model)
         except TimeUp as end:
             raise NothingMeasured(
-                f"--time-limit {options.time_limit} ended the run before full {network.low.title} was measured.",
+                f"--time-limit {options.time_limit} ended the run before full {low.upper()} was measured.",
                 "Give a longer one: the same command goes on from what was measured.",
             ) from end
 
 
 @dataclass
 class _Run:
-    """A run: its question, what it knows, and where its results go.
+    """A run: what it measures, and where its results go.
 
     Attributes:
-        blank: returns the report with nothing measured, before the experiment is ready.
+        state: what is measured so far.
         engine: the engine that decides.
         written: the texts of the recipe whose files this run has written; None without them.
         kept_until: a cheaper recipe is not written before then, as that would take too large a share of the time.
-        latest: the report so far and the answer that it has; None before full INT8 is known on all inputs.
-        searched: what is measured; None before the experiment is ready.
         search: the search of the answer; None before it is ready.
         accuracy: the accuracy that is told or decides; None without labels or an accuracy function.
-        changes: a network that loses less is being searched.
         on_engines: engines are deciding.
         engine_trials: the trials of engines before the network was changed, see ``OnEngines``.
-        verdict: the report with its verdict; None before there is one.
-        is_explained: nothing is missing in ``verdict``.
     """
 
-    setup: Setup
     options: RunOptions
-    command: str
     folder: Path | None
     live: under_way.Live
     board: Board | None
-    blank: Callable[[], Report]
-    engine: str
+    shown: Progress
+    state: RunState
+    engine: str = ""
     written: Mapping[str, str] | None = None
     kept_until: float = 0.0
-    latest: tuple[Report, Answer] | None = None
-    searched: Searched | None = None
     search: AnswerSearch | None = None
     accuracy: AskedAccuracy | None = None
-    changes: bool = False
     on_engines: OnEngines | None = None
     engine_trials: Trials = field(default_factory=dict)
-    verdict: Report | None = None
-    is_explained: bool = False
 
-    def report(self) -> Report:
+    @property
+    def setup(self) -> Setup:
+        """The facts that all experiments share, when the network is read."""
+        assert self.state.setup is not None
+        return self.state.setup
+
+    @property
+    def found(self) -> Answer:
+        """The answer, when there is one."""
+        assert self.state.answer is not None
+        return self.state.answer
+
+    @property
+    def of_curve(self) -> Experiment:
+        """The experiment that the curve is measured on, when it is ready."""
+        assert self.state.of_curve is not None
+        return self.state.of_curve
+
+    def _now(self, **measured: Any) -> None:
+        """Adds what is measured to the state."""
+        self.state = replace(self.state, **measured)
+
+    def _know(self, **fields: Any) -> None:
+        """Adds fields of the report that are known beside the answer."""
+        self._now(known=self.state.known.changed(**fields))
+
+    def report(self, model: GivenModel) -> Report:
         """Measures answer, curve and causes; returns the report, which is saved with the logs if there is a folder.
 
         A run that is stopped at any moment leaves the best report that is known then.
@@ -156,18 +164,25 @@ class _Run:
         """
         with ExitStack() as stack:
             try:
+                network = asked_network(self.options, model, self.options.shapes)
+                self._know(**reporting.facts_of_network(network, self.options))
+                self._now(setup=Setup.of(self.options, network, self.folder, self.shown))
+                self.engine = choose_engine(self.options.engine)
                 return self._measured(stack)
             except under_way.STOPS as stop:
                 return self._end(stop)
 
     def _measured(self, stack: ExitStack) -> Report:
         """Returns the report of a run that nobody stops: all of it, again where the engine refuses layers in INT8."""
+        asked = self.state
         while True:
             try:
                 return self._measured_once(stack)
             except NoKernels as refused:
                 stack.close()
                 self.engine_trials = refused.trials
+                self.search = self.on_engines = None
+                self.state = asked
                 self._keep_high(refused.reasons)
 
     def _keep_high(self, reasons: Mapping[int, str]) -> None:
@@ -176,66 +191,62 @@ class _Run:
         names = [setup.read.layers[k].name for k in reasons]
         (reason,) = dict.fromkeys(reasons.values())
         setup.read = setup.read.refusing(reasons, self.options.high_precision)
-        setup.progress.say(f"NO KERNEL: {listed(names, 4)} high in all plans: {reason}")
-        self.searched = self.search = self.on_engines = self.latest = None
+        self.shown.say(f"NO KERNEL: {listed(names, 4)} high in all plans: {reason}")
 
     def _measured_once(self, stack: ExitStack) -> Report:
         first = stack.enter_context(prepared(self.setup, emulated=True))
-        searched = self.searched = Searched(self._asked(first), first, first)
-        self._continue(searched)
-        self._announce(first)
+        self._now(first=first, of_curve=first)
+        self._know(**reporting.facts_of_experiment(self.setup, first, self.options, self.engine))
+        self._continue(first)
+        self._announce()
         refuse_tensors(self.options, self.folder, self.engine)
         search = self._answer_search(stack, first)
-        deploying = self._find_answer(search, searched)
-        with lifted(self.setup.progress):
-            self._measure_accuracy(searched)
-            self._measure_beside(searched)
-        report = self._told(searched)
+        deploying = self._find_answer(search)
+        with lifted(self.shown):
+            self._measure_accuracy()
+            self._measure_beside()
+        self._now(phase=Phase.VERDICT)
+        self._tell_verdict()
         try:
-            report = self._with_front(deploying, searched, report)
-            report = self._with_curve(search, searched, report)
-            report = self._explained(search, searched, report)
+            self._measure_front(deploying)
+            self._measure_curve_last(search)
+            self._explain(search)
+            self._now(phase=Phase.COMPLETE)
         except Exception as error:
             if not lacks_room(error):
-                self._saved(report, searched)
+                self._now(phase=Phase.COMPLETE)
+                self._saved()
             raise
-        self.is_explained = True
-        with lifted(self.setup.progress):
-            report = self._saved(self._pictured(searched, report), searched)
-            self._write_logs(searched, report)
+        with lifted(self.shown):
+            self._draw_pictures()
+            report = self._saved()
+            self._write_logs(report)
         return report
 
-    def _continue(self, searched: Searched) -> None:
+    def _continue(self, first: Experiment) -> None:
         """Counts the seconds of earlier sittings; lets the report so far of a killed run stand if it knows a recipe.
 
         A recipe that answered another question loses its plan, as no report will name it.
         """
         if self.folder is None:
             return
-        blank, before = searched.report, read_report(self.folder / SO_FAR)
-        if searched.first.store.resumed:
-            made_of = under_way.without_ranges(blank)
+        asked, before = self.state.known, read_report(self.folder / SO_FAR)
+        if first.store.resumed:
+            made_of = under_way.without_ranges(asked)
             reports = [report for report in (read_report(self.folder / REPORT), before) if report]
             seconds = [report.seconds.total for report in reports if under_way.without_ranges(report) == made_of]
             self.setup.began -= max(seconds, default=0.0)
         if before is not None:
-            same = under_way.question_in(before) == under_way.question_in(blank)
+            same = under_way.question_in(before) == under_way.question_in(asked)
             self.live.earlier = same and before.recipe.meets
             if not self.live.earlier:
                 (self.folder / FOLDER / PLAN).unlink(missing_ok=True)
 
-    def _asked(self, experiment: Experiment) -> Report:
-        return reporting.asked_report(self.setup, experiment, self.options, self.command, self.engine)
-
-    def _announce(self, experiment: Experiment) -> None:
+    def _announce(self) -> None:
+        """Writes the network's graph and the report so far, of an experiment that measures the curve."""
         if self.folder is not None:
-            write(self.folder / NETWORK, graph_of(experiment.network, experiment.ranges.scales))
-        self._watch(experiment)
-
-    def _watch(self, experiment: Experiment) -> None:
-        assert self.searched is not None
-        report, answer = self.latest or (self._asked(experiment), None)
-        self.live.watch(under_way.SoFar(self.setup, report, self.searched.first, experiment, answer))
+            write(self.folder / NETWORK, graph_of(self.of_curve.network, self.of_curve.ranges.scales))
+        self.live.watch(self.state)
 
     def _answer_search(self, stack: ExitStack, first: Experiment) -> AnswerSearch:
         options = self.options
@@ -253,19 +264,17 @@ class _Run:
         self.setup.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
         search.on_answer = self._so_far
         if times := foreseen_times(options, first):
-            self.setup.progress.say(times)
+            self.shown.say(times)
         return search
 
     def _warn(self, warnings: tuple[str, ...]) -> None:
         """Says warnings on the data, which the report tells first."""
-        assert self.searched is not None
         for warning in warnings:
-            self.setup.progress.say(f"DATA: {warning}")
-        report = self.searched.report
-        inputs = replace(report.inputs, warnings=(*report.inputs.warnings, *warnings))
-        self.searched.report = replace(report, inputs=inputs)
+            self.shown.say(f"DATA: {warning}")
+        inputs = self.state.known.inputs
+        self._know(inputs=replace(inputs, warnings=(*inputs.warnings, *warnings)))
 
-    def _find_answer(self, search: AnswerSearch, searched: Searched) -> AnswerSearch:
+    def _find_answer(self, search: AnswerSearch) -> AnswerSearch:
         """Searches the answer: the ranges, the set of layers that stay high, its check, each layer put back.
 
         The curve comes before the set only where the search of the set starts from its suspects.
@@ -273,66 +282,68 @@ class _Run:
         Returns:
             The search that found the recipe: it is another one where the recipe has a changed network.
         """
-        searched.of_curve = search.choose_ranges()
-        if searched.of_curve.key != searched.first.key:
-            self._announce(searched.of_curve)
+        of_curve = search.choose_ranges()
+        is_other = of_curve.key != self.of_curve.key
+        self._now(of_curve=of_curve)
+        if is_other:
+            self._announce()
         curve_first = not search.alone.can_measure(search.space)
         if curve_first:
-            self._measure_curve(search, searched)
-        searched.answer = search.finish(searched.suspects)
-        answer = searched.answer = priced(search.plans, searched.answer)
+            self._measure_curve(search)
+        answer = priced(search.plans, search.finish(self.state.suspects))
+        self._now(answer=answer)
         if curve_first:
-            searched.gains = search.alone.gains(answer, searched.suspects)
+            self._now(alone=search.alone.gains(answer, self.state.suspects))
         deploying = search
         if not self.options.as_is:
-            self.changes = True
-            deploying, searched.answer = with_changes(search, answer) or (search, answer)
-            self.changes = False
+            self._now(phase=Phase.CHANGES)
+            deploying, answer = with_changes(search, answer) or (search, answer)
+            self._now(answer=answer, phase=Phase.SEARCH)
         if self.engine == ONNXRUNTIME:
-            searched.answer = replace(searched.answer, fp16=in_fp16_alone(search.plans, searched.answer))
+            self._now(answer=replace(answer, fp16=in_fp16_alone(search.plans, answer)))
         else:
-            self._decide_on_engines(deploying, search, searched)
+            self._decide_on_engines(deploying, search)
         return deploying
 
-    def _decide_on_engines(self, deploying: AnswerSearch, search: AnswerSearch, searched: Searched) -> None:
+    def _decide_on_engines(self, deploying: AnswerSearch, search: AnswerSearch) -> None:
         """Builds engines for the answer of the emulation, which is the report so far until they have decided."""
         accuracy = self.accuracy if search.target is self.accuracy else None
         deploying.plans.give_back()
-        self.on_engines = OnEngines(deploying, search, searched.found, self.engine, accuracy, self.engine_trials)
+        self.on_engines = OnEngines(deploying, search, self.found, self.engine, accuracy, self.engine_trials)
         self._so_far(self.on_engines.so_far())
-        searched.answer = self.on_engines.decide()
+        self._now(answer=self.on_engines.decide())
         self.on_engines = None
 
-    def _measure_curve(self, search: AnswerSearch, searched: Searched) -> None:
+    def _measure_curve(self, search: AnswerSearch) -> None:
         search.plans.give_back()
-        searched.curve = CurveSearch(searched.of_curve, self.setup.progress).curve()
+        self._now(curve=CurveSearch(self.of_curve, self.shown).curve())
         self.setup.forecast.ends(CURVE)
 
-    def _measure_accuracy(self, searched: Searched) -> None:
+    def _measure_accuracy(self) -> None:
         if self.accuracy is not None:
-            self.setup.progress.stage("Measuring the accuracy", None)
-            searched.report = replace(searched.report, accuracy=self.accuracy.accuracies(searched.found))
+            self.shown.stage("Measuring the accuracy", None)
+            self._know(accuracy=self.accuracy.accuracies(self.found))
 
-    def _measure_beside(self, searched: Searched) -> None:
+    def _measure_beside(self) -> None:
         """Measures the latencies of the answer, and its overflows."""
-        experiment, plan, memory = searched.found.experiment, searched.found.recipe.plan, self.options.memory_bytes
+        found, memory = self.found, self.options.memory_bytes
+        experiment = found.experiment
         network, emulated = experiment.network, experiment.builder.arithmetic == EMULATED
-        latency = latencies_of(searched.found)
-        predicted = predicted_times(self.options, experiment, plan)
         overflows = overflows_of(network, experiment.feeds, memory)
-        notes = (*searched.report.notes, *overflow_notes(network, overflows, emulated=emulated))
-        searched.report = replace(
-            searched.report, latency=latency, predicted=predicted, overflows=overflows, notes=notes
+        self._know(
+            latency=latencies_of(found),
+            predicted=predicted_times(self.options, experiment, found.recipe.plan),
+            overflows=overflows,
+            notes=(*self.state.known.notes, *overflow_notes(network, overflows, emulated=emulated)),
         )
-        self._measure_base(searched)
+        self._measure_base()
 
-    def _measure_base(self, searched: Searched) -> None:
+    def _measure_base(self) -> None:
         """Looks for the tensors that overflow in the base, if it alone misses, or if FP16 as a base does."""
-        experiment, around = searched.found.experiment, searched.found.around_fp16
+        experiment, around, engines = self.found.experiment, self.found.around_fp16, self.found.engines
         network, rule = experiment.network, experiment.rule
         emulated = experiment.builder.arithmetic == EMULATED
-        engines = searched.found.engines
-        nothing = searched.curve.nothing if searched.curve else UNTRIED
+        nothing = self.state.curve.nothing if self.state.curve else UNTRIED
         if engines is not None:
             nothing = engines.base
         if around is not None and (around.similarity is None or rule.metric.loss(around.similarity) > rule.budget):
@@ -342,10 +353,10 @@ class _Run:
             return
         memory = self.options.memory_bytes
         notes, overflows = base_overflows(network, experiment.feeds, memory, emulated=emulated)
-        searched.report = replace(searched.report, notes=(*searched.report.notes, *notes))
+        self._know(notes=(*self.state.known.notes, *notes))
         if is_base:
             kept = next((layers for layers in sets_to_keep(overflows) if self._holds_with(layers, experiment)), ())
-            searched.report = replace(searched.report, base_high=kept)
+            self._know(base_high=kept)
 
     def _holds_with(self, layers: Sequence[str], experiment: Experiment) -> bool:
         """Returns true if full INT8 with these layers in FP32 meets the threshold, on all inputs given and held out."""
@@ -359,43 +370,41 @@ class _Run:
             trials.append(plans.whole(network.full(Precision.FP32), moved, plans.unseen, "unseen inputs"))
         return all(map(experiment.rule.meets, trials))
 
-    def _told(self, searched: Searched) -> Report:
-        """Says and keeps the verdict, saves the tensors, and returns the report with what was noted on them."""
-        shown, report = self.setup.progress, self._report(searched)
-        shown.say(headline(report))
-        self.verdict = report
-        self._keep(report, partial(self.live.keep, report))
-        notes = [] if self.folder is None else save_tensors(self.options, searched.found, self.folder, shown)
-        self.verdict = report.changed(notes=(*report.notes, *noted(TENSORS, notes)))
-        return self.verdict
+    def _tell_verdict(self) -> None:
+        """Says and keeps the verdict, and saves the tensors."""
+        report = reporting.report_of(self.state)
+        self.shown.say(headline(report))
+        self._keep(self.state, report)
+        if self.folder is not None:
+            self._note_on_tensors(save_tensors(self.options, self.found, self.folder, self.shown))
 
-    def _with_front(self, deploying: AnswerSearch, searched: Searched, report: Report) -> Report:
-        if not self.options.front:
-            return report
-        searched.report = replace(searched.report, front=measure_front(deploying, searched.found.emulated))
-        deploying.plans.give_back()
-        return self._with_more(searched, report)
+    def _note_on_tensors(self, notes: Sequence[str]) -> None:
+        self._know(notes=(*self.state.known.notes, *noted(TENSORS, notes)))
 
-    def _with_curve(self, search: AnswerSearch, searched: Searched, report: Report) -> Report:
-        """Measures the curve, unless it came first, with the ranges of the recipe; returns the report with it.
+    def _measure_front(self, deploying: AnswerSearch) -> None:
+        if self.options.front:
+            self._know(front=measure_front(deploying, self.found.emulated))
+            deploying.plans.give_back()
+            self.live.watch(self.state)
+
+    def _measure_curve_last(self, search: AnswerSearch) -> None:
+        """Measures the curve, unless it came first, with the ranges of the recipe.
 
         The outputs of the boundaries are saved, if the user asks for them.
         """
-        of_user, shown = searched.found.of_user, self.setup.progress
-        if searched.curve is None:
+        of_user = self.found.of_user
+        if self.state.curve is None:
             self.setup.forecast.begins(CURVE)
-            self.latest = report, of_user
-            searched.of_curve = self._with_curve_of(searched.found)
-            self._announce(searched.of_curve)
-            self._measure_curve(search, searched)
-            searched.gains = search.alone.gains(of_user, searched.suspects)
-            with lifted(shown):
-                self._measure_base(searched)
-            report = self._with_more(searched, report)
-        if self.folder is not None and searched.curve is not None:
-            notes = save_boundaries(self.options, of_user, searched.curve.findings, self.folder, shown)
-            report = self.verdict = report.changed(notes=(*report.notes, *noted(TENSORS, notes)))
-        return report
+            self._now(of_curve=self._with_curve_of(self.found))
+            self._announce()
+            self._measure_curve(search)
+            self._now(alone=search.alone.gains(of_user, self.state.suspects))
+            with lifted(self.shown):
+                self._measure_base()
+            self.live.watch(self.state)
+        curve = self.state.curve
+        if self.folder is not None and curve is not None:
+            self._note_on_tensors(save_boundaries(self.options, of_user, curve.findings, self.folder, self.shown))
 
     def _with_curve_of(self, answer: Answer) -> Experiment:
         """Returns the experiment that measures the curve: whole engines where the strategy asks for them."""
@@ -406,37 +415,30 @@ class _Run:
         curve = self.options.curve_of(strategy, len(experiment.network.movable))
         return replace(experiment, strategy=strategy, curve=curve)
 
-    def _with_more(self, searched: Searched, report: Report) -> Report:
-        """Returns a report with all that was measured since its verdict, and keeps it."""
-        renewed, tensors = self._report(searched), [note for note in report.notes if note.kind == TENSORS]
-        report = self.verdict = renewed.changed(notes=(*renewed.notes, *tensors))
-        self.live.keep(report)
-        return report
-
-    def _explained(self, search: AnswerSearch, searched: Searched, report: Report) -> Report:
-        """Returns the report with its explanation; ``explained`` is imported here: runs without it start sooner."""
+    def _explain(self, search: AnswerSearch) -> None:
+        """Looks for the causes; ``explained`` is imported here: runs without it start sooner."""
         if self.options.explain == EXPLAIN_NOTHING:
-            return report
+            return
         from trt_bisect.commands.run.explain import explained
 
         self.setup.forecast.begins(EXPLAINING)
-        self.verdict = explained(search.plans, searched.found.emulated.of_user, report, self.options)
-        return self.verdict
+        report = reporting.report_of(self.state)
+        self._know(**explained(search.plans, self.found.emulated.of_user, report, self.state.known, self.options))
 
-    def _pictured(self, searched: Searched, report: Report) -> Report:
-        if self.options.explain == EXPLAIN_NOTHING or report.exit_code not in (0, 1):
-            return report
+    def _draw_pictures(self) -> None:
+        if self.options.explain == EXPLAIN_NOTHING:
+            return
         from trt_bisect.commands.run.pictures import pictured
 
-        self.verdict = pictured(searched.found.emulated, report, self.folder, self.setup.progress)
-        return self.verdict
+        self._now(known=pictured(self.found.emulated, self.state.known, self.folder, self.shown))
 
-    def _write_logs(self, searched: Searched, report: Report) -> None:
-        if self.board is None or self.search is None:
+    def _write_logs(self, report: Report) -> None:
+        if self.board is None or self.search is None or self.state.answer is None:
             return
         from trt_bisect.report.tensorboard_logs import RunLogs, steps_of
 
-        answer, first, curve = searched.found.of_user, searched.first, searched.curve or Curve()
+        first, answer, curve = self.state.first, self.found.of_user, self.state.curve or Curve()
+        assert first is not None
         experiment, recipe = answer.experiment, answer.recipe
         RunLogs(
             self.board,
@@ -444,7 +446,7 @@ class _Run:
             experiment,
             curve.findings,
             recipe.plan,
-            trials={**first.store.trials, **searched.of_curve.store.trials},
+            trials={**first.store.trials, **self.of_curve.store.trials},
             reported={experiment.network.full(experiment.whole.high): answer.full, recipe.plan: answer.restored},
             measured=partial(
                 steps_of, experiment.store.trials, first.store.trials, experiment.rule, experiment.ranges.digest()
@@ -452,7 +454,7 @@ class _Run:
             price=self.search.plans.price,
             accuracy=None if self.accuracy is None else partial(self.accuracy.of_plan, experiment),
             memory=self.options.memory_bytes,
-        ).write(self.setup.progress)
+        ).write(self.shown)
 
     def _end(self, stop: BaseException, *, again: bool = True) -> Report:
         """Saves what is known when a run is stopped, and ends it: a report after a time limit, else an error.
@@ -464,7 +466,7 @@ class _Run:
         if not kind:
             raise stop
         try:
-            with lifted(self.setup.progress):
+            with lifted(self.shown):
                 report = self._left(kind, measures=again and kind == summary.TIME_LIMIT)
         except under_way.STOPS as stopped_again:
             if kind == summary.NO_ROOM:
@@ -483,76 +485,52 @@ class _Run:
 
         With ``measures``, full INT8 and the best recipes are measured to the end.
         """
-        searched, report = self.searched, self.verdict
-        if searched is not None and report is not None and not self.is_explained:
-            with suppress(Exception):
-                report = self.live.known() or report
-            report = under_way.stopped_report(report, kind, self._rest(searched, report))
-        elif report is None:
-            searched = self._stopped_search(kind, measures=measures)
-            if searched is None:
-                so_far: Report | None = None
-                with suppress(Exception):
-                    so_far = self.live.known()
-                return self._saved(under_way.without_verdict(so_far or self.blank(), kind), None)
-            if measures:
-                self._measure_beside(searched)
-            report = self._told(searched) if measures else self._report(searched)
-        assert searched is not None
-        report = self._saved(report, searched)
+        is_searching = self.state.phase < Phase.VERDICT
+        if is_searching and self.search is not None:
+            self._take_best(self.search, measures=measures)
+        if self.state.phase is not Phase.COMPLETE:
+            self._know(stopped=kind)
+        if is_searching and measures and self.state.answer is not None:
+            self._measure_beside()
+            self._tell_verdict()
+        report = self._saved()
         if measures:
-            self._write_logs(searched, report)
+            self._write_logs(report)
         return report
 
-    def _stopped_search(self, kind: str, *, measures: bool) -> Searched | None:
-        """Returns what a stopped search knows; None if full INT8 is not known on all inputs. See ``_left``."""
-        if self.searched is None or self.search is None:
-            return None
+    def _take_best(self, search: AnswerSearch, *, measures: bool) -> None:
+        """Takes the best answer of a search that was stopped, unless it is at its end; see ``_left``."""
+        known = self.state.answer
         if self.on_engines is not None:
             answer: Answer | None = self.on_engines.so_far()
+        elif known is not None and not known.not_done:
+            answer = known
         else:
-            answer = self.searched.answer or self.search.so_far(measures=measures)
-        return None if answer is None else self._with_answer(self.searched, answer, kind, measures=measures)
+            answer = search.so_far(measures=measures)
+        if answer is not None:
+            self.state = self._with_answer(answer, measures=measures)
 
     def _so_far(self, answer: Answer) -> None:
         """Keeps an answer from which the search goes on: in the report so far, and its recipe as files."""
-        searched, began = self.searched, perf_counter()
-        if self.folder is None or searched is None or began < self.kept_until:
+        began = perf_counter()
+        if self.folder is None or began < self.kept_until:
             return
-        so_far = self._with_answer(searched, answer, measures=False)
-        report = self._report(so_far, files=answer.meets)
-        if not answer.meets:
-            report = reporting.without_recipe(report)
-        self.latest = report, so_far.found
-        self._keep(report, partial(self._watch, searched.of_curve))
+        state = self._with_answer(answer, measures=False)
+        self._keep(state, reporting.report_of(state, files=answer.meets))
+        self.state = state
         if answer.meets:
             self.kept_until = perf_counter() + (perf_counter() - began) / under_way.SHARE
 
-    def _with_answer(self, searched: Searched, answer: Answer, stopped: str = "", *, measures: bool) -> Searched:
-        """Returns what is measured with the answer of a search that is not at its end, or was stopped."""
-        report = replace(searched.report, stopped=stopped)
+    def _with_answer(self, answer: Answer, *, measures: bool) -> RunState:
+        """Returns the state with the answer of a search that is not at its end, or was stopped."""
+        known = self.state.known
         if self.accuracy is not None and answer.by_accuracy:
-            report = replace(report, accuracy=self.accuracy.accuracies(answer, measures=measures))
-        not_done = (*answer.not_done, *self._rest(searched))
-        return replace(searched, report=report, answer=replace(answer, not_done=not_done))
+            known = known.changed(accuracy=self.accuracy.accuracies(answer, measures=measures))
+        return replace(self.state, known=known, answer=answer)
 
-    def _rest(self, searched: Searched, report: Report | None = None) -> list[str]:
-        """Returns what was not done after the answer, a clause each; ``report`` may have a part of the curve."""
-        rows = () if report is None else report.layers
-        is_begun = any(row.quantizable and row.outcome != NOT_TRIED for row in rows)
-        front = [summary.FRONT_MISSING] if self.options.front and not searched.report.front else []
-        part = summary.CURVE_IN_PART if is_begun else summary.CURVE_MISSING
-        curve = [] if searched.curve and searched.curve.findings.steps else [part]
-        explanation = [] if self.options.explain == EXPLAIN_NOTHING else [summary.UNEXPLAINED]
-        changes = [summary.UNCHANGED] if self.changes else []
-        return [*changes, *front, *curve, *explanation]
-
-    def _report(self, searched: Searched, *, files: bool = True) -> Report:
-        return reporting.build_report(self.setup, self.options, searched, files=files)
-
-    def _keep(self, report: Report, tell: Callable[[], None]) -> None:
-        """Writes a report so far, by ``tell``, and the files of its recipe: a run that is killed later has both."""
-        files = report.attached.files
+    def _keep(self, state: RunState, report: Report) -> None:
+        """Writes a report so far, and the files of its recipe: a run that is killed later has both."""
+        tell, files = partial(self.live.watch, state, report), report.attached.files
         if self.folder is None or files is None or files.texts == self.written:
             tell()
             return
@@ -560,19 +538,19 @@ class _Run:
         files.write(self.folder / FOLDER, tell)
         self.written = files.texts
 
-    def _saved(self, report: Report, searched: Searched | None) -> Report:
+    def _saved(self) -> Report:
         """Returns the report with the step to go on with, and saves it if there is a folder.
 
         There is no step without an answer, and for an experiment that no engine runs; without a folder it has no
         command.
         """
-        options, files = self.options, report.attached.files
+        options, report = self.options, reporting.report_of(self.state)
+        files = report.attached.files
         is_experiment = options.low_precision.wide or any(line.kind == summary.EXPERIMENT for line in report.lines)
-        if searched is not None and not is_experiment:
-            setting = setting_of(searched.found.of_user.experiment, self.options, report)
+        if self.state.answer is not None and not is_experiment:
+            setting = setting_of(self.found.of_user.experiment, options, report)
             step = next_step(report, setting, accept=options.accept)
             if step is not None and (files is not None or step.kind not in (RECIPE, BUILD, FP16_INSTEAD)):
                 report = report.changed(next=replace(step, command="") if self.folder is None else step)
-        report = report.changed(peak_bytes=peak_bytes())
         is_new = files is None or files.texts != self.written
-        return under_way.save_report(report, self.folder, self.live, self.setup.progress, recipe=is_new)
+        return under_way.save_report(report, self.folder, self.live, self.shown, recipe=is_new)

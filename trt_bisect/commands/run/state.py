@@ -1,0 +1,142 @@
+"""The state of a run: what it has measured so far, of which ``build_report`` makes a report at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from math import nan
+
+from trt_bisect.answer.result import Answer
+from trt_bisect.commands.run.search import Curve
+from trt_bisect.driver.curves import CULPRITS, search_for
+from trt_bisect.driver.search import Findings, Loss, Search, Step
+from trt_bisect.evaluator.trial import SWITCH, UNTRIED, Trial, TrialKey
+from trt_bisect.options.concerns import RunOptions
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.preparation.experiment import Experiment, Setup
+from trt_bisect.report.model import Report
+
+
+class Phase(IntEnum):
+    """The phases of a run, in their order."""
+
+    SEARCH = 0
+    CHANGES = 1
+    """A network that loses less is being searched."""
+    VERDICT = 2
+    """The answer is the run's; curve and causes are looked for."""
+    COMPLETE = 3
+
+
+@dataclass(frozen=True)
+class RunState:
+    """The results of a run so far.
+
+    Runs that go on, that were stopped and that came to their end differ in this alone.
+
+    Attributes:
+        known: the report without the answer: the question, and what is not measured plan by plan, such as the front,
+            latencies, overflows, the explanation, and what stopped the run.
+        setup, first, of_curve: the facts that all experiments share, the experiment with the first ranges, and the one
+            that the curve is measured on. None before data and engine are ready.
+        curve: None as long as it is not measured to its end.
+        answer: the cheapest so far; None before full INT8 is known on all inputs.
+        alone: by layer index, the loss that full INT8 sheds when the layer alone stays high.
+    """
+
+    known: Report
+    options: RunOptions
+    setup: Setup | None = None
+    first: Experiment | None = None
+    of_curve: Experiment | None = None
+    curve: Curve | None = None
+    answer: Answer | None = None
+    alone: Mapping[int, float] = field(default_factory=dict)
+    phase: Phase = Phase.SEARCH
+
+    @property
+    def found(self) -> Answer:
+        """The answer, when there is one."""
+        assert self.answer is not None
+        return self.answer
+
+    @property
+    def suspects(self) -> tuple[int, ...]:
+        """The suspects of the curve; none as long as it is not measured."""
+        return self.curve.findings.suspects if self.curve else ()
+
+    @property
+    def experiments(self) -> tuple[Experiment, ...]:
+        """The experiments whose trials count."""
+        experiments = [experiment for experiment in (self.first, self.of_curve) if experiment is not None]
+        if self.answer is not None:
+            answers = (self.answer.of_user, self.answer, self.answer.emulated.of_user)
+            experiments += [answer.experiment for answer in answers]
+        return tuple(experiments)
+
+    def trials(self) -> int:
+        """Returns the number of trials: with more of them the report is another one."""
+        return sum(len(store.trials) for store in {experiment.store for experiment in self.experiments})
+
+
+@dataclass(frozen=True)
+class RunTrials:
+    """The trials of a run by plan key; ``experiment`` is that of the curve."""
+
+    trials: Mapping[str, Trial]
+    experiment: Experiment
+
+    def of_plan(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns the trial of a plan as the curve measures it; None if there is none."""
+        plan_key = self._canonical(plan)
+        return self.trials.get(TrialKey(plan_key, SWITCH).text) or self.trials.get(plan_key)
+
+    def whole(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns the trial of a plan on a whole engine, None if there is none."""
+        return self.trials.get(self._canonical(plan))
+
+    def that_ran(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns a trial of a plan that says what ran, on whatever engines; None if there is none."""
+        key = self._canonical(plan)
+        return next(
+            (trial for text, trial in self.trials.items() if TrialKey.from_text(text).plan == key and trial.ran), None
+        )
+
+    def _canonical(self, plan: PrecisionPlan) -> str:
+        """The key of the plan under which the trial of a plan is stored."""
+        return self.experiment.whole.canonical(plan).key()
+
+    def curve(self) -> Curve:
+        """Returns the curve so far.
+
+        The drivers are run again on the trials so far, up to the first plan without one. That takes as many steps as
+        there are layers, and measures nothing.
+        """
+        question, rule, curve = self.experiment.question, self.experiment.rule, self.experiment.curve
+        full, steps = self.of_plan(question.all_but(())), list[Step]()
+        losses, ended = self._driven(search_for(curve, question, steps), rule.loss)
+        findings = ended or Findings.so_far(rule.loss(full or UNTRIED), steps)
+        if ended is None and curve == CULPRITS:
+            settled = {*findings.suspects, *findings.set_aside}
+            unsettled = [  # the plans measured that are not yet part of a step, and leave the suspects high
+                Step((max(plan.lowered),), nan, loss, plan)
+                for plan, loss in losses.items()
+                if plan.lowered and not plan.lowered & settled
+            ]
+            findings = replace(findings, steps=(*unsettled, *findings.steps))
+        return Curve(findings, self.of_plan(question.prefix(-1)) or UNTRIED)
+
+    def _driven(
+        self, search: Search[Findings], loss: Callable[[Trial], Loss]
+    ) -> tuple[dict[PrecisionPlan, Loss], Findings | None]:
+        """Runs a driver on the trials; returns the losses by plan, and the findings, None if a plan has no trial."""
+        losses: dict[PrecisionPlan, Loss] = {}
+        plan = next(search)
+        try:
+            while (trial := self.of_plan(plan)) is not None:
+                losses[plan] = loss(trial)
+                plan = search.send(losses[plan])
+        except StopIteration as end:
+            return losses, end.value
+        return losses, None
