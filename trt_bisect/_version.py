@@ -1,4 +1,4 @@
-"""The version, in one place, and those of what the figures depend on."""
+"""The version, and the versions on which figures depend."""
 
 from __future__ import annotations
 

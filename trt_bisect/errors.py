@@ -46,7 +46,7 @@ class BadInput(TrtBisectError):
 
 
 class NoRoom(BadInput):
-    """A file of a run that cannot be written: as a rule the disk is full. What was measured before is kept."""
+    """A file of a run that cannot be written, usually because the disk is full. Earlier measurements are kept."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem, MAKE_ROOM)
@@ -72,7 +72,7 @@ class TrialFailed(Exception):
     """One plan could not be built or run. Only this trial fails, not the run.
 
     Attributes:
-        outcome: the given one; ``out of memory`` if the given one is a failure and the message tells of lacking memory.
+        outcome: the given one; ``out of memory`` if the message of a failure tells of lacking memory.
         message: the engine's message.
     """
 
@@ -86,7 +86,7 @@ class TrialFailed(Exception):
 
 
 def lacks_room(error: BaseException) -> bool:
-    """Returns true if a file could not be written: the disk or a quota is full, as a rule."""
+    """Returns true if a file could not be written because the disk or a quota is full."""
     full = (errno.ENOSPC, errno.EDQUOT)
     return isinstance(error, NoRoom) or any(
         isinstance(cause, OSError) and cause.errno in full for cause in (error, error.__cause__)
@@ -105,7 +105,7 @@ def on_screen(error: TrtBisectError) -> str:
 
 
 def install(extra: str) -> str:
-    """Returns the command that installs the packages of an optional group, as this package's metadata name them.
+    """Returns the command that installs the packages of an optional group, by this package's metadata.
 
     Without metadata it is that in a clone of the repository: no index has the package.
     """

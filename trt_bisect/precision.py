@@ -12,9 +12,9 @@ from itertools import chain, groupby, repeat
 class Precision(str, Enum):
     """A precision that can be requested for a layer.
 
-    ``INT8_WEIGHT`` rounds only the layer's weights, ``INT8_ACTIVATION`` only its activations. No engine can do
-    that, but the emulation can, to tell which of the two loses accuracy. ``INT16`` rounds the weights to INT8 and the
-    activations to 16 bits: an experiment of the emulation, for single layers that a plan names.
+    ``INT8_WEIGHT`` rounds only the layer's weights, ``INT8_ACTIVATION`` only its activations: the emulation alone can
+    do so, to tell which of the two loses accuracy. ``INT16`` rounds the weights to INT8 and the activations to 16 bits:
+    an experiment of the emulation, for single layers that a plan names.
     """
 
     INT8 = "int8"

@@ -17,8 +17,8 @@ _RAY = re.compile(r"(?!local:)(?:ray://)?(?:\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):\d{
 def check_address(address: str) -> None:
     """Raises BadInput if the text is no address of workers.
 
-    ``local:N`` is N processes of this machine, ``auto`` the Ray cluster that it belongs to, ``HOST:PORT`` and
-    ``ray://HOST:PORT`` another one; the empty text is this process, and every GPU of this machine.
+    ``local:N`` is N processes of this machine, ``auto`` its Ray cluster, ``HOST:PORT`` and ``ray://HOST:PORT`` another
+    one; the empty text is this process, and every GPU of this machine.
     """
     if address and address != AUTO and not _RAY.fullmatch(address) and local_processes(address) is None:
         raise BadInput(

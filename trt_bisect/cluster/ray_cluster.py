@@ -3,8 +3,8 @@
 Ray is used by a process of its own, ``RayProcess``, because Ray ends its process when the cluster's head has been gone
 for a minute, takes over the signals, and writes to stderr. ``RayCluster`` asks it, one request at a time.
 
-The tasks are no calls of actors, as in a ``ray.util.ActorPool``: an actor keeps its place on a node, and a plan that
-waits for a lost one would not go to the node that is free. Ray begins a plan again whose worker or node was lost.
+The tasks are no calls of actors (``ray.util.ActorPool``): an actor keeps its place on a node, and a plan that waits for
+a lost one would not go to a free node. Ray begins a plan again whose worker or node was lost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trt_bisect.support.files import ScratchFolder
 from trt_bisect.support.text import counted
 
 TRIES = 3
-"""The number of times that a task is begun whose worker or node is lost each time."""
+"""The most times that a task is begun after its worker or node was lost."""
 _REACH_SECONDS = 5.0
 _JOIN_SECONDS = 60.0
 _ANSWER_SECONDS = 90.0
@@ -217,7 +217,7 @@ class _Event(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """A plan that is under way, by its key, with the reference of what its worker gets."""
+    """A plan that is under way, by its key, with the reference of its worker's content."""
 
     key: str
     content: Any
@@ -255,7 +255,6 @@ class RayProcess:
         return self._places()
 
     def _places(self) -> int:
-        """Returns the number of tasks that the living nodes can run at the same time, without refused nodes."""
         nodes, resource = {}, "GPU" if "num_gpus" in self._needs else "CPU"
         for node in self._ray.nodes():
             room = int(node["Resources"].get(resource, 0.0)) if node["Alive"] else 0
@@ -287,7 +286,7 @@ class RayProcess:
         self._under_way[call.remote(__version__, [task.content], task.key)] = task
 
     def wait(self, seconds: float) -> _Event:
-        """Returns what happens next, or after so many seconds that nothing has."""
+        """Returns the next event, or after ``seconds`` that there was none."""
         try:
             done, _ = self._ray.wait(list(self._under_way), timeout=seconds)
         except (self._ray.exceptions.RayError, ConnectionError) as error:
@@ -332,7 +331,7 @@ class RayProcess:
 def _make_call() -> Callable[..., Any]:
     """Returns the function of all tasks: it calls ``try_plan``, and says which node it is and what that lacks.
 
-    Ray pickles a function that is defined in a function by value, so that a node without trt-bisect can report that.
+    Ray pickles a nested function by value, so that a node without trt-bisect can report that.
     """
 
     def call(version: str, content: list[Any], plan: str) -> tuple[str, str, Any]:

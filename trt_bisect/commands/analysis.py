@@ -52,16 +52,15 @@ def _keywords_of(
 
 
 class Analysis:
-    """A network under diagnosis. Each method is the function of that name, with what is known already.
+    """A network under diagnosis. Each method is the function of that name, with the known arguments filled in.
 
-    >>> qa = trt_bisect.Analysis("network.onnx", "calibration.npz", output="diagnosis")  # doctest: +SKIP
-    >>> qa.worst()  # doctest: +SKIP
-    >>> qa.compare()  # on the worst inputs  # doctest: +SKIP
-    >>> qa.run(high=qa.top(3))  # doctest: +SKIP
+    >>> qa = trt_bisect.Analysis("network.onnx", "calibration.npz", output="diagnosis")  # doctest: +SKIP >>> qa.worst()
+    # doctest: +SKIP >>> qa.compare()  # on the worst inputs  # doctest: +SKIP >>> qa.run(high=qa.top(3))  # doctest:
+    +SKIP
 
     The keywords of a method count more than those of the object. With ``reference`` every method that compares does so
-    with that network. With ``other``, ``worst`` and ``compare`` set the two networks side by side, each as its file
-    says and without calibration; the other methods are on the second one, judged by the first.
+    with that network. With ``other``, ``worst`` and ``compare`` compare the two networks, each as its file says and
+    without calibration; the other methods are on the second one, judged by the first.
 
     Args:
         network: as ``run`` takes it; so is ``calibration``.
@@ -139,7 +138,6 @@ class Analysis:
         return next((each for each in (self._dataset, data if is_data else None, inputs) if each is not None), None)
 
     def _renamed(self, data: Any) -> Any:
-        """Returns data for the first network with the names that the inputs have in the diagnosed one."""
         first, second = self.network, self._diagnosed
         names = match_inputs(first, second)
         no_data = data is None or isinstance(data, Ranges) or is_cache_path(data)
@@ -152,12 +150,12 @@ class Analysis:
 
     @property
     def bad_case(self) -> tuple[Feeds, ...]:
-        """The worst inputs, worst first, as the last ``worst`` found them; searched for if none did."""
+        """The worst inputs of the last ``worst``, worst first; searched for if there was none."""
         worst_report: WorstReport = self._results["worst"] if "worst" in self._results else self.worst()
         return worst_report.inputs
 
     def top(self, count: int) -> tuple[str, ...]:
-        """Returns the layers that lose most alone, as the last ``sensitivity`` measured; measured if none did."""
+        """Returns the layers that lose most alone by the last ``sensitivity``; measured if there was none."""
         measured: Sensitivity = self._results["sensitivity"] if "sensitivity" in self._results else self.sensitivity()
         return tuple(op.op_name for op in measured.sorted_by("loss", way="both")[:count])
 
@@ -170,8 +168,8 @@ class Analysis:
 
     @_keywords_of(compare)
     def compare(self, **options: Any) -> Any:
-        """Compares every tensor on the worst inputs: in FP32, or of the reference, and in low precision; or with the
-        other network.
+        """Compares every tensor on the worst inputs, in FP32 (or the reference) and in low precision; or both
+        networks.
         """
         source = self._scales if self._other is None else {"other": self._other}
         facts = {**source, **self._inputs(options)}
@@ -212,14 +210,16 @@ class Analysis:
         return {} if self._other is None else {"reference": self.network}
 
     def _inputs(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The inputs that a method gets if it was given none: all samples of saved outputs, else the worst."""
+        """The default inputs of a method: all samples of saved outputs, else the worst."""
         names = by_key(declared(CompareOptions))["inputs"].keys
         if not {*names}.isdisjoint({*options, *self._options}):
             return {}
         return {"inputs": self._searched if saved_outputs(self._reference) is not None else self.bad_case}
 
     def _for(self, kind: Any) -> dict[str, Any]:
-        """The keywords of the object that a command has; the threshold of ``compare`` is another one."""
+        """The keywords of the object that a command has, except the threshold of ``compare``, which has another
+        meaning.
+        """
         keys = by_key(declared(kind)).keys() - ({"threshold"} if kind is CompareOptions else set())
         return {key: value for key, value in self._options.items() if key in keys}
 

@@ -45,9 +45,9 @@ def check(
 ) -> CheckReport:
     """Looks at an ONNX file as it is, before anything is measured.
 
-    Found are weights and layers that several consumers share, patterns that TensorRT would fuse and the graph prevents,
-    Q/DQ pairs where TensorRT does not want them, odd scales, layers that are never quantized, and opsets, operators and
-    types that TensorRT refuses. With an engine also what the pairs became in it.
+    It finds weights and layers that several consumers share, patterns whose fusion the graph prevents, Q/DQ pairs where
+    TensorRT does not want them, odd scales, layers that are never quantized, and opsets, operators and types that
+    TensorRT refuses. With an engine also what became of the pairs.
 
     Args:
         model: an ONNX file, with or without Q/DQ pairs, or an ``onnx.ModelProto``; of a loaded network, its file.

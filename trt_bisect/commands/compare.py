@@ -62,7 +62,7 @@ from trt_bisect.support.text import counted, percent
 
 SAVED, AS_IT_RUNS = "saved", "as it runs"
 IN_FILE, OWN_LEVELS, LARGEST_VALUE = "the network's own Q/DQ", "the integer network", "largest value"
-"""The origin of a scale that no calibrator chose: the file, or the largest value of a weight or of its channel."""
+"""The origin of a scale without a calibrator: the file, or the largest value of a weight or of its channel."""
 INPUT, OUTPUT, WEIGHT, BIAS, CONSTANT = "input", "output", "weight", "bias", "constant"
 _NUMBERS = "fiub"
 
@@ -74,21 +74,20 @@ def compare(
 ) -> Comparison:
     """Compares every tensor and weight of a network in FP32 and in low precision over all samples; names odd layers.
 
-    ONNX Runtime emulates the network with all layers low, all activations as outputs. A tensor is compared as its layer
-    made it; what its own rounding then does to it is told apart. Figures are summed while the samples pass by: of one
-    sample's tensors, those are held that fit into ``memory``.
+    ONNX Runtime emulates the network with all layers low. A tensor is compared before its own rounding, whose effect is
+    reported apart. Of one sample's tensors, those are held that fit into ``memory``.
 
-    With ``reference`` what comes under ``fp32`` is of that network, which runs as its file says, or of saved outputs.
-    With ``other`` two networks are compared instead, each as its file says: in INT8 where it has Q/DQ pairs, else in
-    float. What comes under ``fp32`` is then of the first network, and under ``int8`` of the other. Integer networks, a
-    session of ONNX Runtime and a function from feeds to outputs are compared as they run: the tensors of equal names.
+    With ``reference`` the columns ``fp32`` are of that network, which runs as its file says, or of saved outputs. With
+    ``other`` two networks are compared, each as its file says: in INT8 where it has Q/DQ pairs, else in float. The
+    columns ``fp32`` are then of the first, ``int8`` of the other. Integer networks, an ONNX Runtime session and a
+    function from feeds to outputs are compared as they run, by tensors of equal names.
 
     Args:
-        model: an FP32 ONNX file or a loaded network; not needed for two saved runs, which get the layers from it.
+        model: an FP32 ONNX file or a loaded network; optional for two saved runs, which get the layers from it.
         options: as listed.
 
     Raises:
-        BadInput: something given cannot be used.
+        BadInput: an argument cannot be used.
     """
     sort_column(options.sort)
     if model is not None and options.other is None:
@@ -107,7 +106,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Low(Planned):
-    """A network in low precision; the calibration data, None if the ranges were given; and what chose the ranges."""
+    """A network in low precision; the calibration data, None if the ranges were given; and the origin of the ranges."""
 
     data: Dataset | None
     notes: tuple[str, ...]
@@ -144,7 +143,7 @@ def _data(
 
 @dataclass
 class _Comparing:
-    """A comparison; its logs for TensorBoard are there as soon as the tensors are known, if there is a board."""
+    """A comparison; its TensorBoard logs are there as soon as the tensors are known."""
 
     options: CompareOptions
     progress: Progress
@@ -230,7 +229,6 @@ class _Comparing:
         )
 
     def _for_two(self, network: object, specs: tuple[TensorSpec, ...]) -> Dataset:
-        """Returns the samples for two networks; refuses options that change how a network runs."""
         options = self.options
         refuse_with_other(options)
         if network is None:
@@ -410,7 +408,7 @@ def _runs(on: Callable[[Feeds, int], _Runs], samples: Iterable[Feeds]) -> _Runs:
 def _on_engine(
     planned: _Low, samples: Dataset, options: CompareOptions
 ) -> tuple[tuple[EngineTensor, ...], tuple[str, ...]]:
-    """Returns what a real engine shows of the plan, beside the emulation, and notes; a note alone where none can."""
+    """Returns the tensors that a real engine shows for the plan, and notes; a note alone where none can."""
     if options.engine == ONNXRUNTIME:
         return (), ()
     status, network = engine_status(TENSORRT), planned.network
@@ -453,17 +451,16 @@ def final_outputs_only(engine: str) -> str:
 def profile(model: GivenModel, options: ProfileOptions) -> Profile:
     """Lists the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, and moments.
 
-    Of a tensor that INT8 rounds for a layer there are also the moments after its Q/DQ pair, and the share of values
-    beyond the pair's range. The pairs are those of the file; without any, the scales come from the calibration data.
-    The figures are updated sample by sample. In memory are only as many tensors of one sample as fit into ``memory``.
-    Without samples only constants are profiled.
+    For a tensor that INT8 rounds it also has the moments after its Q/DQ pair, and the share of values beyond the pair's
+    range. The pairs are those of the file; without any, the scales come from the calibration data. In memory are only
+    as many tensors of one sample as fit into ``memory``. Without samples only constants are profiled.
 
     Args:
         model: an FP32 ONNX file, or a loaded network.
         options: as listed.
 
     Raises:
-        BadInput: something given cannot be used, or no layer is left.
+        BadInput: an argument cannot be used, or no layer is left.
     """
     how = options.calibrating()
     folder = None if options.output is None else Path(options.output)
@@ -498,7 +495,7 @@ _Pair = tuple[str, tuple[object, ...]]
 
 @dataclass
 class _Profiling:
-    """The tensors of a network: what the network and the ranges say of them, and their figures over the samples."""
+    """The tensors of a network: the facts of the network and the ranges on them, and their figures over the samples."""
 
     network: Network
     writer: PlanWriter
@@ -509,7 +506,7 @@ class _Profiling:
     """By tensor its shape and dtype in the first sample that had it."""
 
     def uses(self, layer: Layer) -> Iterator[_TensorUse]:
-        """Yields the tensors of a layer as its node has them, inputs first; a layer that is kept high rounds none."""
+        """Yields the tensors of a layer as its node has them, inputs first; a high layer rounds none."""
         node = self.network.skeleton.graph.node[layer.index]
         kept_high = layer.fixed is not None and not layer.fixed.needs_scale
         quantizers = {
@@ -633,7 +630,6 @@ def _constant_role(layer: Layer, slot: int) -> str:
 
 
 def _zero_point(quantizer: Quantizer | None) -> int | None:
-    """The zero point of a quantizer; None without one, for FP8, and where the channels have several."""
     if quantizer is None or quantizer.in_fp8 or np.unique(quantizer.zero_point).size > 1:
         return None
     return int(quantizer.zero_point.reshape(-1)[0])

@@ -56,18 +56,18 @@ _NAMED = 4
 
 @takes(SensitivityOptions)
 def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
-    """Measures each layer alone in low precision (INT8: its weights, its activations, both), and alone in high one.
+    """Measures each layer alone low (in INT8: its weights, its activations, both), and alone high.
 
-    On ONNX Runtime one session runs all plans. On NVIDIA engines each plan is built, and a layer is rounded as a whole,
-    so only ``both`` is there; for other low precisions than INT8 too. With ``followers="int8"`` there is a row for each
-    layer that only follows: what is lost where its outputs alone are rounded.
+    On ONNX Runtime one session runs all plans. On NVIDIA engines, and in other low precisions, each plan is built and
+    only ``both`` is there. With ``followers="int8"`` there is a row for each unquantized layer: the loss with its
+    outputs alone rounded.
 
     Args:
         model: an FP32 ONNX file of opset 9 or later, or a loaded network.
         options: as listed.
 
     Raises:
-        BadInput: something given cannot be used.
+        BadInput: an argument cannot be used.
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: the FP32 network itself could not be run.
     """
@@ -86,9 +86,9 @@ _Given = TypeVar("_Given", bound=FixedLayerOptions)
 
 
 def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
-    """Returns options in which ``top:3`` names layers: those that lose most alone, which are measured if need be.
+    """Returns options in which ``top:3`` names the layers that lose most alone, measured if need be.
 
-    With an output folder the sensitivity is there afterwards, and is not measured again.
+    With an output folder the sensitivity is stored there and not measured again.
     """
     names = ("high", "keep_low", "only")
     patterns = [pattern for name in names for pattern in getattr(options, name)]
@@ -118,7 +118,7 @@ def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
 
 
 class _AnythingGoes(Judgement):
-    """A judgement with a threshold for metrics that have none of their own; nothing is judged by it."""
+    """A judgement with a stand-in threshold for metrics without one; nothing is judged by it."""
 
     @property
     def threshold(self) -> float | None:
@@ -133,7 +133,7 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
     """Measures each layer alone in INT8.
 
     Args:
-        chosen: only these layers, by index, and without their gains; every layer, with them, where it is None.
+        chosen: only these layers, by index, and without their gains; None for every layer, with them.
     """
     network, rule = experiment.network, experiment.rule
     high, layers = experiment.whole.high, network.movable if chosen is None else chosen
@@ -184,8 +184,8 @@ def _alone(experiment: Experiment, chosen: Collection[int]) -> dict[tuple[int, s
 
 
 def _followers(experiment: Experiment, progress: Progress) -> Iterator[tuple[int, Trial, Trial]]:
-    """Yields each layer that only follows and whose outputs have a scale: its index, the trial with these outputs
-    alone rounded, and that of full INT8 without this rounding.
+    """Yields each unquantized layer whose outputs have a scale: its index, the trial with these outputs alone rounded,
+    and that of full INT8 without this rounding.
     """
     network, scales = experiment.network, experiment.ranges.scales
     high = experiment.whole.high
@@ -382,7 +382,7 @@ class _WorstJudgement(Judgement):
     """A judgement whose threshold is NaN where neither the user nor the metric has one."""
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
-        """The rule. The values of a user's function are ranked as they are, also those better than of equal outputs."""
+        """The rule. A user's function ranks values as they are, even those better than of equal outputs."""
         metric = self.metric(outputs, reference)
         if metric.code:
             metric = replace(metric, loss_of=_BEHIND[metric.higher])

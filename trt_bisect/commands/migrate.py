@@ -1,15 +1,14 @@
-"""An engine with weak typing, as one strongly typed network for TensorRT 11. The command line calls this too.
+"""An engine with weak typing, as one strongly typed network for TensorRT 11.
 
-TensorRT 11 has no calibration caches, no INT8 flag and no precisions of layers: its graph says everything. A cache and
-the precisions say what weak typing was told. From these follow, in this order: a scale for each activation, the
-precision of each layer, the network with Q/DQ pairs, and its measure on the user's data. What weak typing decided by
-itself is in no file; each such choice is listed.
+TensorRT 11 has no calibration caches, INT8 flag and layer precisions: its graph says everything. From the cache and the
+precisions follow, in this order: a scale for each activation, the precision of each layer, the network with Q/DQ pairs,
+and its measure on the user's data. Decisions that weak typing took by itself are in no file: each assumption is listed.
 
 Users keep the command line of trtexec, or only its ``--layerPrecisions``, or a table of layers and precisions. Sources:
 ``sampleOptions.cpp`` and ``sampleEngines.cpp`` of NVIDIA/TensorRT, release/8.5 to release/10.13. A list is split at
 every comma, an entry at its last colon, apostrophes quote, and ``*`` matches any text (from 10.0 on). ``--best`` allows
 every precision. Layer precisions count from ``--precisionConstraints=prefer`` on; without it trtexec warns, and
-TensorRT may do as it likes.
+TensorRT may ignore them.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ _GONE = {
     "layerOutputTypes": "the graph says it",
     "precisionConstraints": "the graph says it",
 }
-"""trtexec's options of weak typing, which TensorRT 11 does not have, and what stands for them."""
+"""trtexec's options of weak typing, which TensorRT 11 does not have, and their replacements."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +81,14 @@ class Deployment:
     """The facts on how an engine was built.
 
     Attributes:
-        source: where this comes from, for messages; empty if nothing is known.
+        source: their source, for messages; empty if nothing is known.
         layers: by layer or pattern, its precision.
         outputs: the layers whose output types were set too.
-        base: the precision of what is not in INT8: FP16 or BF16 where the engine was allowed it.
+        base: the precision of layers that are not in INT8: FP16 or BF16 where the engine was allowed it.
         shapes: the usual shapes of dynamic inputs.
         obeyed: False where ``layers`` were named and TensorRT was not told to obey them.
         dla: the DLA core; None without.
-        gone: the options that TensorRT 11 does not have, each with what stands for it.
+        gone: the options that TensorRT 11 does not have, each with its replacement.
     """
 
     source: str = ""
@@ -179,7 +178,6 @@ def _of_text(text: str, source: str) -> Deployment:
 
 
 def _split(text: str, source: str) -> Iterator[tuple[str, str]]:
-    """Yields the names and values of a list as trtexec takes it."""
     for entry in text.split(",") if text else ():
         name, colon, value = entry.rpartition(":")
         if not colon or not name.strip(" '"):
@@ -233,7 +231,7 @@ def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
         options: as listed.
 
     Raises:
-        BadInput: something given cannot be used.
+        BadInput: an argument cannot be used.
     """
     if options.cache is None:
         raise BadInput("There is no calibration cache.", "Give --cache with the file that TensorRT's calibrator wrote.")
@@ -334,7 +332,9 @@ def _ranges(
 
 
 def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> dict[int, Precision]:
-    """Returns the precision asked for by layer index; an exact name counts more than a pattern, the last one most."""
+    """Returns the precision asked for by layer index; an exact name counts more than a pattern, and the last entry
+    most.
+    """
     unknown, unable, precisions = [], [], dict[int, Precision]()
     exact = {layer.name: layer.index for layer in (*network.for_parser.layers, *network.layers)}
     for name, kind in sorted(deployment.layers.items(), key=lambda entry: entry[0] in exact):
@@ -390,7 +390,7 @@ def _tell_what_weak_typing_decides(
 
 
 def _build(network: Network, deployment: Deployment, feeds: list[Feeds], notes: _Choices) -> Build:
-    """Returns the facts that the commands repeat; dynamic inputs have the shapes of the data, else the old ones."""
+    """Returns the facts that the commands repeat; dynamic inputs have the data's shapes, else the old ones."""
     dynamic = tuple(spec.name for spec in network.inputs if None in spec.shape)
     if feeds:
         return Build(caches.NEWEST_VERSION, shapes=profile_of(feeds).shapes, dynamic=dynamic)
@@ -453,10 +453,11 @@ def _proof(
 def _difference(
     network: Network, ranges: Ranges, plan: PrecisionPlan, path: Path, feeds: Sequence[Feeds], progress: Progress
 ) -> float:
-    """Returns the largest difference of the outputs of the written network from those of the plan emulated.
+    """Returns the largest difference of the written network's outputs from the emulated plan's, as a share of that
+    output's largest magnitude.
 
-    It is a share of that output's largest magnitude. Where layers are in FP16, both have FP32 in its place: FP16 of two
-    engines differs in its last bit, and a value between two INT8 levels makes that large.
+    FP32 stands for FP16 in both: FP16 of two engines differs in its last bit, which a value between two INT8 levels
+    amplifies.
     """
     floats = {kind for kind in plan.precisions if kind is not Precision.INT8}
     written = Written(*read_model(path))

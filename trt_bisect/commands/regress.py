@@ -1,6 +1,6 @@
 """A nightly run: measures the networks of a suite and compares them with a baseline.
 
-The nightly runs of a suite have a folder each. Their numbers give their order, so that it does not depend on the clock.
+Each night has a folder; their numbers give their order, so that it does not depend on the clock.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from trt_bisect.support.text import together
 LATEST = "latest"
 RUNNING = "running"
 BASELINE, NIGHTLY_RUN = "baseline", "night.json"
-"""In the folder of a nightly run: the baseline for the nightly runs after it, and what is known about it."""
+"""In the folder of a nightly run: the baseline for later nights, and the facts on this one."""
 _OPTION = "'output' in the suite"
 _RESUME_WITHIN = timedelta(hours=20)
-"""An interrupted nightly run that began earlier is not resumed."""
+"""The age from which an interrupted nightly run is not resumed."""
 _NAMED = 3
 """The most failed nightly runs that a description names."""
 
@@ -58,7 +58,7 @@ class NightlyRun:
         suite: a digest of the suite; see ``Suite.digest``.
         status: ``running``, or the result.
         is_baseline: later nightly runs can be compared with it.
-        passed: the networks that passed in it or were accepted. The baseline has those of other networks from before.
+        passed: the networks that passed or were accepted; for other networks the baseline has earlier figures.
     """
 
     number: int
@@ -115,9 +115,7 @@ class NightlyRuns:
         return next((night for night in reversed(self.all()) if night.is_baseline and night.baseline.is_dir()), None)
 
     def begin(self, suite: str) -> tuple[NightlyRun, bool]:
-        """Resumes the newest nightly run if it was interrupted, else creates a new one.
-
-        Its folder has the time as its name; a second one in the same second gets a number.
+        """Resumes the newest nightly run if it was interrupted, else creates a new one, in a folder named by the time.
 
         Args:
             suite: the digest of the suite. A nightly run of another suite is not resumed.
@@ -175,7 +173,7 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
 
     Args:
         baseline: ``latest``, a baseline folder, the folder of a nightly run or a run, or a ``report.json``.
-        update: the baseline is going to be replaced, so it need not exist, and must not be a run or a nightly run.
+        update: the baseline is going to be replaced: it need not exist, and must not be a run or a nightly run.
 
     Raises:
         BadInput: there is no baseline, it cannot be read or must not be replaced, or a run is of another network.
@@ -202,7 +200,7 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
 
 
 def _described(nights: Sequence[NightlyRun], latest: NightlyRun, names: Sequence[str]) -> str:
-    """Returns the nightly runs in which the networks of a baseline passed last, and the later ones that are not taken.
+    """Returns in words the nights in which a baseline's networks passed last, and the later nights passed over.
 
     Args:
         latest: the one of ``nights`` with the baseline.
@@ -232,7 +230,7 @@ def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
 
 
 RUNS, REPEATS = "runs", "repeats"
-"""In the folder of a nightly run: a run folder for each network, and for each network a folder with its repeats."""
+"""In the folder of a nightly run, for each network: a run folder, and a folder with its repeats."""
 
 Runner = Callable[[NetworkTask, Path, Progress], Report]
 """Measures one network in a folder."""
@@ -257,16 +255,16 @@ def regress(
     """Measures a suite of networks and reports the changes from a baseline.
 
     If a figure lies outside the baseline's range, the network is measured again in a new folder, and only the changes
-    of both runs are reported. A network that cannot be measured does not stop the others. An interrupted nightly run is
-    resumed. The results are written into the folder of the nightly run, and into the suite's output folder, where they
-    stay until the next nightly run begins: it replaces them by a JUnit file that says "running".
+    of both runs are reported. A network that cannot be measured does not stop the others. An interrupted night is
+    resumed. The results are written into the night's folder and into the suite's output folder, where the next night
+    first replaces them by a JUnit file that says "running".
 
     Args:
         config: the suite, a TOML file.
         baseline: a folder that ``update_baseline`` wrote, the folder of a nightly run or of a run, or a
             ``report.json``; or ``latest``: for each network the newest nightly run in which it passed or was accepted.
-            Without such a nightly run, this one becomes its baseline if it passes: if it meets its targets, and its
-            recipe meets the threshold.
+            Without one, this night becomes its baseline if the network meets its targets and its recipe meets the
+            threshold.
         update_baseline: the figures of this nightly run, of ``repeats`` runs, become the baseline in any case.
         progress: shows the progress; a bar in a notebook by default.
         runner: measures one network.
@@ -294,7 +292,7 @@ class _Night:
     """Measures a night's networks and compares them with the reference.
 
     Attributes:
-        accepts: the figures of this nightly run become the baseline in any case: the user says so.
+        accepts: the user makes the figures of this nightly run the baseline in any case.
     """
 
     suite: Suite
@@ -307,7 +305,7 @@ class _Night:
     def measure(self) -> nightly.Regression:
         """Measures and compares all networks, writes the results and the baseline, and finishes the nightly run.
 
-        Networks that are no longer in the suite stay in the baseline until a baseline is accepted.
+        Networks that the suite no longer has stay in the baseline until a baseline is accepted.
         """
         measured = [self._network(task) for task in self.suite.networks]
         regression = self._regression(tuple(result for result, _ in measured))
@@ -371,7 +369,7 @@ class _Night:
         )
 
     def _confirmed(self, baseline: nightly.Baseline, runs: _NetworkRuns) -> tuple[tuple[Change, ...], list[Change]]:
-        """Returns the changes that a run in a fresh folder shows again, and the others, which are noise."""
+        """Returns the changes that a run in a fresh folder shows too, and the others, which are noise."""
         seen = runs.changes(1, baseline)
         if not seen:
             return (), []
@@ -384,8 +382,8 @@ class _Night:
     ) -> nightly.Baseline | None:
         """Returns the baseline of a network for the next nightly runs.
 
-        A network that is not better and has the same layers keeps its old figures. So a slow decline in small steps is
-        seen as soon as its sum is larger than the noise.
+        A network that is not better and has the same layers keeps its old figures, so that a slow decline shows when
+        its sum exceeds the noise.
         """
         if not self.accepts and not (self.reference.is_latest and result.status == nightly.PASSED):
             return baseline
@@ -423,9 +421,9 @@ class _Night:
 
 @dataclass
 class _NetworkRuns:
-    """The runs of one network in a nightly run. Each is measured when it is first needed; the first one is judged.
+    """The runs of one network in a nightly run, each measured when first needed; the first one is judged.
 
-    A run that was finished before the nightly run was interrupted is read from its folder.
+    Runs finished before an interruption are read from their folders.
     """
 
     task: NetworkTask
@@ -436,7 +434,7 @@ class _NetworkRuns:
     reports: dict[int, Report] = field(default_factory=dict)
 
     def report(self, number: int) -> Report:
-        """Returns what is compared of the report of run ``number``, from 1.
+        """Returns the compared part of the report of run ``number``, from 1.
 
         Raises:
             NothingMeasured: no plan of the run could be measured.

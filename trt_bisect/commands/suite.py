@@ -1,6 +1,6 @@
 """The suite of networks of a nightly run, from ``trt-bisect.toml``.
 
-Mistakes in it are raised before anything is run. A file that it names and that is not there is an error of the network.
+Mistakes in it are raised before anything is run; a missing file is an error of its network.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class NetworkTask:
         name: as the suite has it.
         stem: the name of its folder and its baseline file; two networks never share one.
         targets: by ``int8`` and ``recipe`` the worst value of the metric that must hold, whatever the baseline says.
-        missing: the error on a file or a function of it that is not there; None if all are.
+        missing: the error on a missing file or function; None without.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Suite:
     networks: tuple[NetworkTask, ...]
 
     def digest(self) -> str:
-        """SHA-256 over all that is asked for, the sizes and times of the files it is asked of, and the versions."""
+        """SHA-256 over the questions, the sizes and times of their files, and the versions."""
         networks = [
             [n.name, dict(n.keywords), dict(n.targets), vars(n.tolerances), n.repeats, _states(n.keywords)]
             for n in self.networks
@@ -184,6 +184,6 @@ def _check_figures(where: str, keywords: Mapping[str, Any], targets: Mapping[str
 
 
 def stem_of(name: str) -> str:
-    """A name for files: ``name`` itself where it is one, else like it, with a digest of it."""
+    """A name for files: ``name`` itself if it is one, else a similar one with a digest."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:_LONGEST]
     return safe if safe == name else f"{safe or 'network'}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"

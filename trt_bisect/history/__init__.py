@@ -1,1 +1,1 @@
-"""The history of all runs in one SQLite file."""
+"""The history of all runs, in one file of JSON lines."""

@@ -83,7 +83,7 @@ class HistoryEntry:
         return f"{report.engine} {report.typing}" if report.engine == "tensorrt" else report.engine
 
     def continues(self, before: HistoryEntry) -> bool:
-        """Returns true if the entry takes the place of one of the same run: that, or unfinished with its question."""
+        """Returns true if the entry replaces another one: of the same run, or unfinished with the same question."""
         question = ("fingerprint", "metric", "threshold", "share", "strategy")
         is_same = all(getattr(self.report, name) == getattr(before.report, name) for name in question)
         return is_same and (before.started == self.started or not before.is_finished)
@@ -127,7 +127,6 @@ def table_of(entries: Iterable[HistoryEntry]) -> pd.DataFrame:
 
 
 def _value_at(entry: HistoryEntry, path: tuple[str, ...]) -> object:
-    """Returns the value at a path; dataclasses in a tuple or a mapping as dictionaries."""
     value: Any = entry
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)

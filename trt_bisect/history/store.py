@@ -1,8 +1,8 @@
-"""The history: the reports of all runs, in one file beside the run folders.
+"""The history: the reports of all runs, in one file next to the run folders.
 
 The file is a cache of the run folders, in JSON lines: a run appends its report, without the layers, when it ends, and
-nothing that was written changes. A later line can continue an earlier one; ``_folded`` says what stands then. Without
-the file the run folders are read instead.
+no line changes. A later line can continue an earlier one (``_folded``). Without the file the run folders are read
+instead.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class History:
             raise BadInput(f"The copy '{target}' cannot be written.", "Choose another file.") from error
 
     def _lines(self) -> list[HistoryEntry]:
-        """Returns what was recorded, one line after the other."""
+        """Returns the recorded lines."""
         try:
             content = self.path.read_bytes()
         except OSError as error:
@@ -199,10 +199,10 @@ def _writing(path: Path) -> Iterator[FileIO]:
 
 
 def _folded(lines: Iterable[HistoryEntry]) -> list[HistoryEntry]:
-    """Returns the entries that reports leave which were recorded one after the other.
+    """Returns the entries that reports recorded one after the other make.
 
-    A report takes the place of the one of its run that it continues, and its folder and its label, if it has one, are
-    those of all entries of its run. One that measured nothing stands until another report of its folder comes.
+    A report replaces the one of its run that it continues, and its folder and label (if any) become those of all
+    entries of its run. A report that measured nothing stands until another report of its folder comes.
     """
     entries: dict[int, HistoryEntry] = {}
     of_run: dict[str, list[int]] = {}
@@ -303,10 +303,10 @@ def _run_of(folder: Path) -> tuple[str, dict[str, Mapping[str, Any]]]:
 
 
 def history_of(where: Path, *, recording: bool = False) -> History:
-    """Returns the history that a file, the folder with it, or a run folder beside it stands for.
+    """Returns the history of a file, of its folder, or of a run folder next to it.
 
-    A folder without one stands for that in the folder directly below it, such as a suite's ``nightly``, and without
-    that for the run folders below; when ``recording``, for a new file in it.
+    A folder without one stands for that in the folder directly below it, such as a suite's ``nightly``, else for the
+    run folders below; when ``recording``, for a new file in it.
 
     Raises BadInput if there are several files.
     """

@@ -1,4 +1,4 @@
-"""The magnitudes, the ranges and the inputs that a run folder stores beside the journal, each under a key."""
+"""The magnitudes, the ranges and the inputs that a run folder stores next to the journal, each under a key."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Form(Generic[Value]):
 
 
 def kept(folder: Path | None, form: Form[Value], key: str, compute: Callable[[], Value]) -> Value:
-    """Returns the result that a folder stores under ``key``; computes it, and stores it, if there is none.
+    """Returns the result that a folder stores under ``key``, computed and stored if there is none.
 
     The key is a digest of everything that decides the result. Without a folder nothing is stored.
     """

@@ -1,9 +1,9 @@
 """The journal: every trial is appended and on disk before the next one begins.
 
-``journal.jsonl`` has one JSON object in each line, with the fingerprint of the run. A line holds either a trial, or the
-parts of the fingerprint and a unique ``id`` of the journal. A line that was cut off by a stop is removed when the
-journal is opened again. Trials with other fingerprints stay in the file and are not used. A trial that timed out, ran
-out of memory, or was lost with its worker is measured again.
+Each line of ``journal.jsonl`` is a JSON object with the run's fingerprint, and either a trial or the parts of the
+fingerprint and a unique ``id`` of the journal. An incomplete last line is removed when the journal is opened again.
+Trials with other fingerprints stay in the file and are not used. A trial that timed out, ran out of memory, or was lost
+with its worker is measured again.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Journal(TrialStore):
             self.keep()
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> TrialStore:
-        """Returns the journal of another fingerprint in the same file. It is usable while this journal is open.
+        """Returns the journal of another fingerprint in the same file, usable while this journal is open.
 
-        Nothing is written until it keeps a trial, so that what was measured can be looked up on a full disk.
+        Nothing is written until it keeps a trial, so that trials can be looked up on a full disk.
         """
         if fingerprint == self._fingerprint:
             return self

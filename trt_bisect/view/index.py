@@ -1,4 +1,4 @@
-"""The run folders and saved results under one folder, the state of each, also of a run under way, and their list."""
+"""The run folders and saved results under one folder, the state of each (finished or under way), and their list."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Throttled(Generic[Value]):
 
 
 class Replaced(Generic[Value]):
-    """A file that its writer replaces as a whole, and that is read again after each replacement.
+    """A file that its writer replaces as a whole, read again after each replacement.
 
     Attributes:
         stamp: its time in nanoseconds, size in bytes and inode, which change with it; zeros without a file.
@@ -134,7 +134,7 @@ class State:
 
 
 class RunFolder:
-    """A run folder that is read repeatedly; a file is read, and the page's data made again, only if it changed."""
+    """A run folder that is read repeatedly; only changed files are read, and the page's data made, again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -206,9 +206,9 @@ RESULTS: tuple[type[Result], ...] = (Comparison, Sensitivity, WorstReport, Profi
 """The kinds of results that have a page of tables."""
 _WIDTH, _HEIGHT, _MARGIN = 96, 22, 4
 DEEPEST = 3
-"""Run folders are looked for so many levels below the folder that is listed,"""
+"""Run folders are looked for at most this many levels below the listed folder,"""
 _MOST_FOLDERS = 5000
-"""and in so many folders at most."""
+"""and in at most this many folders."""
 
 
 @dataclass(frozen=True)
@@ -331,7 +331,7 @@ def is_run_folder(folder: Path) -> bool:
 class Runs:
     """The run folders under ``folder``, without links, hidden folders and names that are not valid text.
 
-    The pages of results are found there too, and in ``folder`` itself.
+    The pages of results are found there, and in ``folder`` itself.
     """
 
     def __init__(self, folder: Path) -> None:

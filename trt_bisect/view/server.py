@@ -1,4 +1,4 @@
-"""The server of ``view``: who may read, the web application with the page of a run and the list of runs, the socket.
+"""The server of ``view``: authentication, the web application with the page of a run and the list of runs, the socket.
 
 A request needs the token and a host name of this machine; others get 403 and no content. The certificate of ``--tls``
 is a self-signed one, kept for later calls, or the user's own.
@@ -197,7 +197,7 @@ class TokenAuth:
     """Passes requests with the right token to an application; other requests get 403 and no content.
 
     The token comes in ``?token=`` or ``Authorization: token ...``. The answer sets a cookie with another secret, which
-    later requests may have instead of the token.
+    later requests may have instead.
     """
 
     def __init__(self, app: ASGIApp, token: str, *, names: frozenset[str] = frozenset(), secure: bool = False) -> None:
@@ -246,7 +246,7 @@ def _equal(text: str, right: bytes) -> bool:
 
 FindState = Callable[[Request], State]
 _NOT_FRAMED = {"content-security-policy": "frame-ancestors 'none'"}
-"""The header of pages that have a policy of their own: nobody else's page may show them."""
+"""The header of pages with a policy of their own: no other page may show them in a frame."""
 
 
 def make_app(folder: Path) -> Starlette:
@@ -422,8 +422,8 @@ def _host_and_port(bound: socket.socket) -> tuple[str, int]:
 def make_server(folder: Path, bound: socket.socket, token: str, certificate: Certificate | None) -> uvicorn.Server:
     """Returns the server of a folder; ``run(sockets=[bound])`` serves until it is stopped.
 
-    Host names of requests are checked if only this machine can reach the socket. Any port is allowed, since a
-    tunnel may use another one.
+    Host names of requests are checked if only this machine can reach the socket, at any port, since a tunnel may use
+    another.
     """
     names = LOOPBACK_NAMES if is_loopback(bound) else frozenset[str]()
     app = TokenAuth(make_app(folder), token, names=names, secure=certificate is not None)

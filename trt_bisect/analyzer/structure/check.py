@@ -1,6 +1,6 @@
 """The structure check: finds, without running the network, what TensorRT refuses and what loses accuracy or speed.
 
-Operators and their forms: ``operators.py`` beside it.
+For operators and their forms see ``operators``.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ def _shared_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _constants_of(node: onnx.NodeProto, graph: FileGraph) -> tuple[str, ...]:
-    """Returns the constants that a layer reads, by their names in the file: the weight, and the bias if any."""
     return tuple(graph.root(name) for name in node.input if name in graph.constants)
 
 
@@ -155,7 +154,7 @@ def _norm_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _float_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields layers that are not quantized only because their type is not float32. Layers behind pairs do not count."""
+    """Yields layers that are not quantized only because their type is not float32, except behind pairs."""
     for node in graph.nodes:
         if node.input and is_dequantized(graph, node.input[0]):
             continue

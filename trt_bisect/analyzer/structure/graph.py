@@ -1,5 +1,5 @@
 """The main graph of an ONNX file, unprepared: makers and readers of each tensor, the constants, and the nodes that are
-no layers: constants, Q/DQ pairs, and operators that preparing the graph drops.
+no layers (constants, Q/DQ pairs, and operators that preparing the graph drops).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class FileGraph:
 
     @classmethod
     def of(cls, model: onnx.ModelProto, source: str, weights: Weights | None = None) -> FileGraph:
-        """Returns the graph of a model that was read from ``source``, with the weights detached then.
+        """Returns the graph of a model read from ``source``, with its detached weights.
 
         The model must not be used afterwards.
 
@@ -192,7 +192,7 @@ class FileGraph:
         return layers
 
     def is_given_out(self, tensor: str) -> bool:
-        """Returns true for an output of the network, also through what ``layers_reading`` looks through."""
+        """Returns true for an output of the network, looking through the same operators as ``layers_reading``."""
         passed = (node for node, slot in self.readers(tensor) if node.op_type in self._passing(tensor) and slot == 0)
         return tensor in self.outputs or any(self.is_given_out(out) for node in passed for out in node.output)
 
@@ -230,7 +230,6 @@ def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def _constant_of(node: onnx.NodeProto) -> np.ndarray | None:
-    """Returns the values of a Constant node; None if they are not numbers."""
     attribute = node.attribute[0] if node.attribute else None
     if attribute is None or attribute.name not in ("value", "value_float", "value_floats", "value_int", "value_ints"):
         return None
@@ -241,7 +240,7 @@ def _constant_of(node: onnx.NodeProto) -> np.ndarray | None:
 
 
 def attribute_of(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
-    """Returns an attribute of a node; without such an attribute an empty one: no name, 0, no text, an empty list."""
+    """Returns an attribute of a node; by default an empty one: no name, 0, no text, an empty list."""
     return next((attribute for attribute in node.attribute if attribute.name == name), onnx.AttributeProto())
 
 

@@ -1,9 +1,9 @@
-"""The kernels of a real engine beside the pairs of its graph: which layers read INT8, and what the pairs cost.
+"""The kernels of a real engine compared with the pairs of its graph: which layers read INT8, and what the pairs cost.
 
-The facts are those that the builder of TensorRT-RTX logs (see ``builder.inspector``): the tensors that a kernel reads,
-and in its metadata the nodes of the graph that it computes, Q/DQ nodes too. A pair whose two nodes are in one kernel
-rounds a value in passing: no INT8 tensor is ever in memory. Kernels that TensorRT-RTX generates are named after their
-operations, four letters each: ``__myl_MulMinMaxRounCast_myl0_7`` is a quantizer.
+The builder of TensorRT-RTX logs (see ``builder.inspector``) the tensors that a kernel reads and, in its metadata, the
+nodes of the graph that it computes, Q/DQ nodes included. A pair whose two nodes are in one kernel rounds a value in
+passing: no INT8 tensor is ever in memory. Generated kernels are named after their operations, four letters each:
+``__myl_MulMinMaxRounCast_myl0_7`` is a quantizer.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class KernelCounts:
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """A real engine of a graph beside the engine of the same network without pairs.
+    """A real engine of a graph compared with that of the same network without pairs.
 
     Attributes:
         engine: its name and version.
         kernels: those of the engine.
-        fp32: those of the engine without pairs; None where there is no such engine.
+        fp32: those of the engine without pairs; None without one.
         low: the layers with pairs that read low tensors.
         rounded: the layers with pairs whose inputs are only rounded, in a kernel that reads floats.
         untold: the layers with pairs that no kernel names.
         pair_kernels: for each kernel that only rounds or dequantizes, its Q/DQ nodes; without those of weights.
-        broken: the layers of each kernel of ``fp32`` that no common kernels hold any more, in their parts.
+        broken: the layers, in parts, of each kernel of ``fp32`` whose layers are in no common kernels any more.
     """
 
     engine: str
@@ -189,8 +189,8 @@ def _state(layer: str, pairs: Sequence[tuple[str, str]], kernels: Sequence[Engin
 def _broken(before: Sequence[EngineLayer], after: Sequence[EngineLayer]) -> Iterator[tuple[tuple[str, ...], ...]]:
     """Yields the layers of each kernel of ``before`` that the kernels of ``after`` do not connect, part by part.
 
-    Two layers are connected where one kernel names both, or a chain of such kernels: an INT8 convolution is often one
-    kernel for the sums, and a second one for the scale, the bias and what is fused.
+    A kernel, or a chain of kernels, connects the layers that it names: an INT8 convolution is often one kernel for the
+    sums, and a second one for the scale, the bias and the fused layers.
     """
     named = {name for kernel in after for name in kernel.network_layers}
     for kernel in before:

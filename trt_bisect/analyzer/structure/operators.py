@@ -1,8 +1,8 @@
 """Operators, types and forms that TensorRT's parser refuses: ``refused.json``, and rules for the forms.
 
 Source: the parser of TensorRT-RTX 1.7. ``python tools/parser_table.py`` writes the table of operators and types from
-its answers, and compares table and rules with its answers to ONNX's own tests of operators. ``docs/operators.md`` of
-onnx-tensorrt for TensorRT 10.15 agrees but where a comment says otherwise.
+its answers, and compares table and rules with its answers to ONNX's own operator tests. ``docs/operators.md`` of
+onnx-tensorrt for TensorRT 10.15 agrees except where a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def operator_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _ignored(node: onnx.NodeProto) -> str:
-    """The parser of RTX 1.7 does not refuse it: it takes the input as time first, and says nothing."""
+    """Not refused by the parser of RTX 1.7: it silently takes the input as time first."""
     is_batch_first = node.op_type in ("LSTM", "GRU", "RNN") and attribute_of(node, "layout").i
     return "layout 1, which the parser ignores" if is_batch_first else ""
 
@@ -173,7 +173,7 @@ def _constant(slot: int, role: str) -> Rule:
 
 
 def _values(slot: int, role: str) -> Rule:
-    """The input says shapes: its values must not come from an input of the network in floats, but may from a shape."""
+    """The input holds a shape: its values may come from a shape, but not from a float input of the network."""
 
     def rule(node: onnx.NodeProto, graph: FileGraph) -> str:
         name = node.input[slot] if slot < len(node.input) else ""
@@ -280,14 +280,12 @@ def _short_mask(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _size(graph: FileGraph, node: onnx.NodeProto, slot: int, axis: int) -> int | None:
-    """Returns the size of an input along an axis; None where it is not known."""
     shape = graph.types.shapes.get(node.input[slot]) if slot < len(node.input) else None
     size = shape[axis] if shape and -len(shape) <= axis < len(shape) else None
     return size if isinstance(size, int) else None
 
 
 def _odd_count(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Values of four bits are stored in pairs."""
     shape, dtype = graph.types.shapes.get(node.input[0]) or (None,), str(graph.dtype(node.input[0]))
     is_odd = all(isinstance(size, int) and size % 2 == 1 for size in shape)
     return f"an odd number of values of {dtype}" if is_odd and dtype in ("int4", "uint4", "float4_e2m1fn") else ""
@@ -305,7 +303,7 @@ def _cache_of_rank(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _short_last_part(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Parts of equal size, but for a smaller last one, which cannot be smaller than nothing."""
+    """Parts of equal size, except a smaller last one, which cannot be negative."""
     parts, size = attribute_of(node, "num_outputs").i, _size(graph, node, 0, attribute_of(node, "axis").i)
     if not parts or not size:
         return ""
@@ -368,4 +366,6 @@ _RULES: Mapping[str, Rule] = {
     "Unsqueeze": _AXES,
     "Upsample": _values(1, "scales"),
 }
-"""Resize in mode ``cubic`` is taken: operators.md leaves it out, but the source has it since 8.5, and RTX builds it."""
+"""Resize in mode ``cubic`` is taken, though operators.md leaves it out: the source has it since 8.5, and RTX builds
+it.
+"""

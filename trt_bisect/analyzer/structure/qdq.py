@@ -31,7 +31,7 @@ from trt_bisect.support.table import INDEX, NAME, Column
 from trt_bisect.support.text import listed
 
 OUT_OF_LINE = 1000.0
-"""A scale is out of line if it differs from those around it by this factor or more."""
+"""A scale is out of line if it differs from its neighbours' by this factor or more."""
 _NEIGHBOURS = 2
 _BIAS_SLOT = 2
 
@@ -66,7 +66,7 @@ class QdqPair:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of the layers that read it; without any, what is there instead."""
+        """The names of the layers that read it, or what is there instead."""
         without = "(the network's output)" if self.is_output else "(read by nothing)"
         return tuple(dict.fromkeys(node.name for node, _ in self.readers)) or (without,)
 
@@ -195,7 +195,7 @@ def _out_of_line(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
 
 
 def _unlike_pairs(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
-    """Yields activations that have several pairs with different scales, of which each layer reads another one."""
+    """Yields activations with several pairs of different scales, each read by other layers."""
     by_tensor: dict[str, list[QdqPair]] = {}
     for pair in pairs:
         if not pair.stored and not pair.is_constant:
@@ -221,7 +221,6 @@ def _concat_findings(graph: FileGraph, pairs: Mapping[str, QdqPair]) -> Iterator
 
 
 def _single_scale(pair: QdqPair) -> float | None:
-    """Returns the scale of a pair with a single, usable scale; else None."""
     if pair.scale is None or pair.scale.size != 1:
         return None
     scale = float(pair.scale.reshape(-1)[0])
@@ -333,7 +332,9 @@ def is_dequantized(graph: FileGraph, tensor: str) -> bool:
 
 
 def _from_quantized_layer(graph: FileGraph, tensor: str) -> bool:
-    """Returns true if the tensor comes from an INT8 layer that is fused with the sum, maybe through pointwise nodes."""
+    """Returns true if the tensor comes from an INT8 layer that is fused with the sum, directly or through pointwise
+    nodes.
+    """
     maker = graph.wiring.fused_with(tensor, WEIGHTED)
     return maker is not None and all(is_dequantized(graph, name) for name in maker.input[:2])
 
@@ -370,7 +371,7 @@ class TensorRounding:
         op_type: its operator.
         role: ``input``, ``weight``, ``constant`` or ``output``.
         tensor: the name.
-        dtype: the dtype in the network; empty where it is not known.
+        dtype: the dtype in the network; empty if not known.
         quantized: the integer type of the pair, ``int8`` or ``uint8``; empty without one.
         scales: the number of scales: 1, or the number of channels; 0 without a pair.
         axis: the axis of the channels; None with one scale.

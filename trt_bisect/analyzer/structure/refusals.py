@@ -1,6 +1,6 @@
-"""Refusals of TensorRT: the one question of ``run``, ``migrate`` and ``check``, if it takes a network.
+"""Refusals of TensorRT: decides for ``run``, ``migrate`` and ``check`` if it takes a network.
 
-The parser of TensorRT, or of TensorRT-RTX, answers where one is installed; else the table and rules of ``operators``.
+An installed parser of TensorRT or TensorRT-RTX answers; else the table and rules of ``operators``.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ..
     """Returns the reasons why TensorRT cannot build a network, each an error of the structure check.
 
     Args:
-        plugins: the user's libraries; with any, operators that only a plugin can have are the user's concern.
+        plugins: the user's libraries; with any, operators that need a plugin are not checked.
     """
     findings = (*opset_findings(graph), *type_findings(graph), *operator_findings(graph))
     return settled([finding for finding in findings if finding.severity == ERROR], graph, plugins)
 
 
 def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Returns findings on a graph, with the word of an installed parser in place of what stands for it."""
+    """Returns findings on a graph, with an installed parser's answer in place of the table's."""
     kept = [finding for finding in findings if not (plugins and finding.kind == "plugin needed")]
     answer = ask_parser(Written(graph.model, graph.weights))
     if answer is None:

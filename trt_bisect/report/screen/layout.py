@@ -16,7 +16,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.support.table import TableColumn, columns_of
 
 _PROSE = 14
-"""Columns that a text which wraps needs."""
+"""The width that a wrapped text needs."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class ScreenPart:
     """A part of a screen.
 
     Attributes:
-        name: for the line that says what is left out; empty for a part that is not missed there.
-        rank: parts of a lower rank are shown first where there is not room for all.
-        versions: the same in full and in short, the first that fits is shown.
+        name: for the line on what is left out; empty for a part that is not named there.
+        rank: parts of a lower rank come first where there is not room for all.
+        versions: the same in full and in short; the first that fits is shown.
     """
 
     name: str
@@ -82,11 +82,11 @@ def fitted(
 
     Args:
         names: the texts that stand in titles.
-        only: keys of the columns to show instead, whatever room there is.
+        only: keys of the columns to show instead, whatever the room.
         raised: keys of columns that are among the last to be left out.
         without: keys of columns that are not shown.
-        texts: by kind of column, what writes a value in place of the column, and None is empty; without it figures and
-            losses are those of the metric in ``names``.
+        texts: by kind of column, the function that writes a value (None is empty); by default figures and losses are
+            those of the metric in ``names``.
 
     Raises:
         BadInput: there is no such column as one of ``only``.

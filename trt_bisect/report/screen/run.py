@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 NOTES_UP_TO = 5
 LINES = 40
-"""The screen of ``run`` has fewer lines, if its verdict is not unusually long."""
+"""The screen of ``run`` has fewer lines, unless its verdict is unusually long."""
 _AROUND = 8
-"""Lines that the command prints before and after the report, and those on what is not shown."""
+"""The command's lines around the report, and the lines on what is not shown."""
 _ROWS, _FEW_ROWS = 5, 3
 _SUSPECTS = 3
 _OUTPUTS = 4
@@ -45,9 +45,9 @@ SEEN_BY = {"calibration": "calibration", "judged": "search"}
 
 
 def print_report(report: Report, console: Console, *, every_layer: bool = False, around: int = _AROUND) -> None:
-    """Prints the verdict and what it rests on, the most important first; names as they are, never as markup.
+    """Prints the verdict and its grounds, the most important first; names as they are, never as markup.
 
-    It prints as much as fits on a screen beside the lines ``around`` it, or everything with ``every_layer``.
+    It prints as much as fits on a screen with the lines ``around`` it, or everything with ``every_layer``.
     """
     print_verdict(report, console)
     parts = [*_parts(report, console), *_note_parts(report)]
@@ -80,7 +80,7 @@ def print_verdict(report: Report, console: Console) -> None:
 
 
 def choices_table(report: Report) -> Table:
-    """Returns the plans that a user may ship as a table: what they measure, and their time or the speedup they keep."""
+    """Returns the table of plans that a user may ship: their figures, and their time or speedup."""
     timed = any(choice.ms is not None for choice in report.choices)
     gpu = "" if report.latency or report.predicted is None else report.predicted.gpu
     speed = timed_by(gpu) if timed else f"speedup kept {priced_by(report.goal.costs)}"
@@ -112,14 +112,14 @@ def choices_table(report: Report) -> Table:
 
 
 def verdict_first(report: Report) -> tuple[Sequence[Line], Sequence[Line]]:
-    """Returns the lines up to the verdict itself, after which the next step is said, and the others."""
+    """Returns the lines up to the verdict, which the next step follows, and the others."""
     kinds = [line.kind for line in report.lines]
     end = kinds.index(report.verdict) + 1 if report.verdict in kinds else len(kinds)
     return report.lines[:end], report.lines[end:]
 
 
 def next_lines(report: Report) -> list[str]:
-    """Returns the step to go on with, and its command; empty without one."""
+    """Returns the next step and its command; empty without one."""
     step = report.next
     if step is None:
         return []
@@ -204,9 +204,9 @@ def verdict_lines(lines: Sequence[Line], verdict: str) -> Text:
 
 
 def _culprits(report: Report, most: int, console: Console) -> Table:
-    """Returns at most so many culprits, those first that lose most when they are put back in INT8.
+    """Returns at most ``most`` culprits, by decreasing loss when put back in INT8.
 
-    Each has the figure of the network if it is put back, the cause, and the losses. A line stands above the weak ones.
+    Each has the network's figure when it is put back, the cause, and the losses. A line stands above the weak ones.
     """
     main, weak = report.ranked_culprits
     causes = {advice.culprit: _cause(advice) for advice in report.advice}
@@ -228,7 +228,9 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
 
 
 def culprit_cells(report: Report, row: LayerRow) -> tuple[str, ...]:
-    """Returns name and operator of a culprit, the figure if it is put back, its loss, and the loss it wins back."""
+    """Returns name and operator of a culprit, the figure if it is put back, its loss on the curve, and its gain
+    alone.
+    """
     losses = (loss_text(report.metric, value) for value in (row.drop, row.gain))
     return row.name, row.op_type, report.put_back_text(row), *losses
 
@@ -290,7 +292,7 @@ def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
 
 
 def _fed(report: Report) -> Text | None:
-    """Returns lines on the way pictures are fed, and on the values of each input; None without any."""
+    """Returns lines on how pictures are fed, and on the values of each input; None without any."""
     by_source = report.inputs.fed
     names = dict.fromkeys(name for inputs in by_source.values() for name in inputs)
     lines = [f"Pictures of {source}: {way}." for source, way in report.inputs.pictures.items()]
@@ -312,13 +314,13 @@ def sets_of_inputs(answer: AnswerFacts) -> list[tuple[str, Held]]:
 
 
 def held_cells(report: Report, name: str, held: Held) -> tuple[str, ...]:
-    """Returns the cells of a set of inputs; of the worst one the file's name without its folder."""
+    """Returns the cells of a set of inputs; the worst one's file name without its folder."""
     figures = (figure_text(report.metric, value, report.threshold) for value in (held.mean, held.fifth, held.worst))
     return name, f"{held.holds} of {held.inputs}", *figures, held.worst_input.rsplit("/", 1)[-1]
 
 
 def layer_table(report: Report, rows: Sequence[LayerRow], console: Console) -> Table:
-    """Returns the curve, a row for each layer: its figures are those with it and all layers before it in INT8."""
+    """Returns the curve: each layer's figures are those with it and all layers before it in INT8."""
     texts = {**metric_texts(report.metric, report.threshold), DECIDING: report.text}
     return fitted(LayerRow, rows, console, names=report.names, without=[report.metric], style=_style, texts=texts)
 
@@ -336,7 +338,7 @@ def front_table(report: Report, points: Sequence[FrontPoint], console: Console) 
 def output_tables(report: Report) -> list[Table]:
     """Returns the figures of the final outputs: with a task those of all outputs, and those of the task alone.
 
-    Of many outputs it has the ones that full INT8 has the least SQNR on.
+    Of many outputs, those with the least SQNR in full INT8.
     """
     of_task, figures = report.metric == AGREEMENT.name, report.outputs.int8
     shown = list(dict.fromkeys(name for _, of_plan in report.outputs.items() for name in of_plan))
@@ -351,7 +353,7 @@ def output_tables(report: Report) -> list[Table]:
 def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Table:
     """Returns the metric and the SQNR of final outputs, in full INT8 and in the recipe.
 
-    With a task, it has the agreement, the cosine of the outputs beside it, and what the task counted.
+    With a task, it has the agreement, the outputs' cosine, and the task's counts.
     """
     measured = {metric for _, of_plan in report.outputs.items() for name in shown for metric in of_plan.get(name, ())}
     columns = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
@@ -387,7 +389,7 @@ def latency_lines(report: Report) -> list[str]:
 
 
 def predicted_lines(report: Report) -> list[str]:
-    """Returns lines with the predicted time of each plan, the dearest kernels and the reformats of the recipe."""
+    """Returns lines with the predicted time of each plan, the slowest kernels and the reformats of the recipe."""
     times = report.predicted
     if times is None:
         return []

@@ -65,7 +65,7 @@ def _print_dropped(dropped: Sequence[DroppedNode], console: Console) -> None:
 def _sized(spec: TensorSpec) -> str:
     """The option that gives a dynamic input sizes: 1 for the batch, 224 for the edges of pictures, else 128.
 
-    A picture has four axes, of which the second one or the last one has 1, 3 or 4 channels.
+    A picture has four axes, of which the second or the last has 1, 3 or 4 channels.
     """
     shape = spec.shape
     edges: tuple[int, ...] = ()
@@ -123,7 +123,7 @@ def _of_paragraphs(*columns: tuple[str, int]) -> Table:
 
 
 def print_migration(report: Migration, console: Console) -> None:
-    """Prints the choices with the names that fit, the commands, and what was measured."""
+    """Prints the assumptions with the names that fit, the commands, and the measurements."""
     table = _of_paragraphs(("What the old engine does not tell", 5), ("Choice", 4), ("Names", 4))
     for note in report.choices:
         table.add_row(Text(note.about), Text(note.choice, style="bold"), Text(listed(note.names, LAYERS_OF_A_KIND)))
@@ -219,7 +219,7 @@ def _of_activations(rows: Sequence[_Named], sides: tuple[str, str]) -> Table:
 
 
 def _of_weights(rows: Sequence[_Named], sides: tuple[str, str]) -> Table:
-    """A line for each side, as ten figures and a name do not fit into one."""
+    """A line for each side, as ten figures and a name do not fit into one line."""
     table = titled("Weight", "MSE>", "In", "Min>", "Max>", "Mean>", "Std>", "Variance>")
     for name, tensor in rows:
         for label, side, first in zip(sides, (tensor.fp32, tensor.int8), (True, False), strict=True):
@@ -239,7 +239,7 @@ def print_profile(profile: Profile, console: Console, *, top: int = 0, columns: 
 def print_sensitivity(
     sensitivity: Sensitivity, console: Console, *, rows: Sequence[SensitiveOp], sort: str, top: int = 0
 ) -> None:
-    """Prints rows, of which the column ``sort`` is among the last to be left out; ``top`` rows, all for 0."""
+    """Prints ``top`` rows, all for 0; the column ``sort`` is among the last to be left out."""
     shown = rows[: top or None]
     console.print(fitted(SensitiveOp, shown, console, names=sensitivity.names, raised=(sensitivity.metric, sort)))
     full = "not measured" if sensitivity.full is None else f"{sensitivity.full:.6g}"
