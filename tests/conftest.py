@@ -7,7 +7,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -124,16 +125,20 @@ SAMPLES = Path(__file__).parent.parent / "samples"
 @pytest.fixture(scope="session")
 def lenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``samples/lenet`` with a twentieth of its calibration data and a quarter of its digits, which name the same."""
-    folder = tmp_path_factory.mktemp("samples") / "lenet"
-    folder.mkdir()
-    for path in (SAMPLES / "lenet").iterdir():
-        if path.suffix not in (".npz", ".npy"):
-            (folder / path.name).symlink_to(path)
-    for name, step in (("calibration", 20), ("digits", 4)):
-        with np.load(SAMPLES / "lenet" / f"{name}.npz") as data:
-            np.savez(folder / f"{name}.npz", **{each: data[each][::step] for each in data.files})
-    np.save(folder / "labels.npy", np.load(SAMPLES / "lenet" / "labels.npy")[::4])
-    return folder
+    from tests.support.recorded import shared
+
+    def make(folder: Path) -> None:
+        (folder / "lenet").mkdir()
+        folder /= "lenet"
+        for path in (SAMPLES / "lenet").iterdir():
+            if path.suffix not in (".npz", ".npy"):
+                (folder / path.name).symlink_to(path)
+        for name, step in (("calibration", 20), ("digits", 4)):
+            with np.load(SAMPLES / "lenet" / f"{name}.npz") as data:
+                np.savez(folder / f"{name}.npz", **{each: data[each][::step] for each in data.files})
+        np.save(folder / "labels.npy", np.load(SAMPLES / "lenet" / "labels.npy")[::4])
+
+    return shared(tmp_path_factory, "samples", make) / "lenet"
 
 
 @pytest.fixture(scope="session")
@@ -142,13 +147,17 @@ def ocr() -> Path:
 
 
 @pytest.fixture(scope="session")
-def finished(lenet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run, in a parent with nothing else; not to be changed."""
-    import trt_bisect
+def recorded(lenet: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Returns the folder of one of ``tests.support.recorded.RUNS`` by its name; not to be changed."""
+    from tests.support.recorded import recorded
 
-    folder = tmp_path_factory.mktemp("runs") / "lenet"
-    trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", output=folder, strategy="exhaustive")
-    return folder
+    return partial(recorded, tmp_path_factory, lenet)
+
+
+@pytest.fixture(scope="session")
+def finished(recorded: Callable[[str], Path]) -> Path:
+    """The folder of the run ``lenet``, in a parent with nothing else but its history; not to be changed."""
+    return recorded("lenet") / "runs/lenet"
 
 
 @pytest.fixture(scope="session")

@@ -355,17 +355,30 @@ def test_a_set_that_misses_in_another_setting_is_replaced_by_one_that_was_measur
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory):
-    """A network with many layers that lose a little each, and 24 inputs."""
-    return networks.given(networks.transformer(blocks=1), tmp_path_factory.mktemp("narrow"), 24)
+    """A network with many layers that lose a little each, and 12 inputs."""
+    return networks.given(networks.transformer(blocks=1), tmp_path_factory.mktemp("narrow"), 12)
+
+
+@pytest.fixture(scope="module")
+def with_margin(narrow, tmp_path_factory):
+    """Returns the report and the folder of a run with a margin."""
+
+    @cache
+    def run(margin):
+        path, data = narrow
+        wanted = {"threshold": 1.0 - 4e-4, "validation": 0.0, "calibrator": "minmax", "as_is": True, "margin": margin}
+        folder = tmp_path_factory.mktemp("margin")
+        return trt_bisect.run(path, data, output=folder, **wanted, **HOW), folder
+
+    return run
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.3])
-def test_a_margin_is_left_on_all_inputs_given_where_that_costs_little_more(narrow, margin, tmp_path):
+def test_a_margin_is_left_on_all_inputs_given_where_that_costs_little_more(narrow, with_margin, margin):
     path, data = narrow
     budget = 4e-4
-    wanted = {"threshold": 1.0 - budget, "margin": margin, "validation": 0.0, "calibrator": "minmax", "as_is": True}
-    report = trt_bisect.run(path, data, output=tmp_path / "run", **wanted, **HOW)
-    each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
+    report, folder = with_margin(margin)
+    each = cosines(path, folder / "recipe/network.qdq.onnx", data["x"], OFF)
     assert 1.0 - min(each) <= (1.0 - report.answer.margin) * budget
     assert report.answer.margin in (0.0, margin)
     assert {*report.recipe.high} == {*report.culprits}
@@ -374,12 +387,9 @@ def test_a_margin_is_left_on_all_inputs_given_where_that_costs_little_more(narro
         assert all(row.taken_back < 1.0 - budget for row in report.layers if row.culprit)
 
 
-def test_of_the_sets_that_cost_little_more_the_likeliest_to_hold_is_taken(narrow):
+def test_of_the_sets_that_cost_little_more_the_likeliest_to_hold_is_taken(with_margin):
     """It costs at most a quarter more than the cheapest set, which ``--margin 0`` takes, and loses less on average."""
-    path, data = narrow
-    wanted = {"threshold": 1.0 - 4e-4, "validation": 0.0, "calibrator": "minmax", "as_is": True}
-    cheapest = trt_bisect.run(path, data, margin=0.0, **wanted, **HOW)
-    usual = trt_bisect.run(path, data, **wanted, **HOW)
+    (cheapest, _), (usual, _) = with_margin(0.0), with_margin(0.5)
     price, least = (report.answer.cost + 3e-3 * len(report.recipe.high) for report in (usual, cheapest))
     assert price <= 1.25 * least * (1.0 + 1e-9)
     assert np.mean([*usual.answer.given.figures.values()]) >= np.mean([*cheapest.answer.given.figures.values()])

@@ -12,8 +12,8 @@ import pytest
 
 import trt_bisect
 from tests.commands import test_head_runs as heads
-from tests.commands.test_task_runs import SIZE, STRIDE, detector, images
 from tests.support import networks
+from tests.support.squares import SIZE, STRIDE, detector, images
 from trt_bisect.analyzer.tasks.detections import Detections
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.answer import mean_precision as judged

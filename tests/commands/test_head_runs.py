@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.commands.test_task_runs import JUDGED, SIDE, SIZE, STRIDE, images
 from tests.support import networks
 from tests.support.networks import Sketch
 from tests.support.records import texts
+from tests.support.squares import JUDGED, SIDE, SIZE, STRIDE, images
 from trt_bisect.errors import BadInput
 
 PLACES = 49

@@ -16,27 +16,25 @@ import trt_bisect
 from tests.support import networks
 from tests.support.advised import advice_on, run
 from tests.support.odd_names import INPUT, NAMES, odd_network, sharing_network
+from tests.support.recorded import explained
 from trt_bisect.analyzer.structure.findings import SHARED_WEIGHT
 from trt_bisect.cli.app import bound_to
 from trt_bisect.report.advice import CALIBRATOR, EQUALISATION
-from trt_bisect.report.explanation import DIGITS, Explanation
 from trt_bisect.report.screen.run import print_advice
-from trt_bisect.support.codec import decode, encode, read, shortened
 from trt_bisect.support.text import SHAPES
 
 
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory):
-    """The report of a run on the network, with its remedies tried, and its folder."""
-    folder = tmp_path_factory.mktemp("odd")
-    return run(odd_network(), folder, 4, explain="remedies", trt_version="10.3.0"), folder
+def odd(recorded):
+    """The report of a run on the network, with its remedies tried, and its folder, which is not to be changed."""
+    folder = recorded("odd") / "runs/odd"
+    return explained(folder), folder
 
 
 def test_each_layer_is_blamed_and_explained_under_its_name(odd):
-    report, folder = odd
+    report, _ = odd
     assert report.culprits == NAMES
-    explanation = read(Explanation, folder / "run/explanation.json")
-    assert explanation == decode(Explanation, encode(shortened(report.explanation, DIGITS)))
+    explanation = report.explanation
     layers = [node.name for node in odd_network().graph.node]
     assert list(explanation.layers) == layers
     assert [each.culprit for each in explanation.advice] == list(NAMES)
@@ -64,7 +62,7 @@ def test_the_remedies_are_for_these_layers_and_their_files_can_be_read(odd):
     for_some = {each.culprits for each in report.explanation.tried if each.culprits and each.remedy == CALIBRATOR}
     assert for_some == {cause.culprits for cause in report.explanation.causes}
     moved = next(each for each in report.explanation.tried if each.remedy == EQUALISATION)
-    network = trt_bisect.load_network(folder / "run" / moved.network)
+    network = trt_bisect.load_network(folder / moved.network)
     assert [layer.name for layer in network.layers] == [node.name for node in odd_network().graph.node]
 
 

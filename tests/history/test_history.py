@@ -12,21 +12,10 @@ import pytest
 import trt_bisect
 from tests.support.networks import chain, samples, save
 from tests.support.nights import at, night
-from tests.support.records import record_of
 from trt_bisect import History
 from trt_bisect.history.store import HISTORY
-from trt_bisect.report.answer import Goal
 
 DAY = 86400.0
-
-
-def test_a_run_is_recorded_beside_its_folder_as_its_files_have_it(finished):
-    stored = json.loads((finished / "report.json").read_text())
-    (entry,) = History(finished.parent / HISTORY).past()
-    assert (entry.label, entry.report.state, entry.folder) == ("lenet_planted", "finished", str(finished))
-    assert entry.run == json.loads((finished / "journal.jsonl").read_text().splitlines()[0])["id"]
-    assert entry.started.timestamp() == pytest.approx(stored["started"], abs=1e-6)
-    assert record_of(entry.report) == {**stored, "layers": []}
 
 
 def test_what_is_recorded_again_is_not_there_twice(finished, tmp_path):
@@ -129,25 +118,6 @@ def test_a_fingerprint_is_found_by_its_beginning(finished, tmp_path):
         assert [row.report.fingerprint for row in kept.past(fingerprint=start)] == [digest]
     assert kept.past(fingerprint="abb") == []
     assert len(kept.past(fingerprint="")) == 2
-
-
-def test_a_run_with_a_goal_and_a_front_is_recorded_with_them(lenet, tmp_path):
-    how = {"output": tmp_path / "run", "budget": 0.05, "front": True, "explain": "none"}
-    found = trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **how)
-    kept = History(tmp_path / HISTORY)
-    (row,) = kept.past()
-    report = row.report
-    assert (report.strategy, report.exit_code, row.label) == (found.strategy, 1, "lenet_planted")
-    assert report.similarity == found.similarity
-    assert report.recipe.high == found.recipe.high != ()
-    assert (report.goal, report.front) == (Goal(most=0.05), found.front)
-    lines = map(json.loads, (tmp_path / "run/journal.jsonl").read_text().splitlines())
-    [about] = [line["about"] for line in lines if line["run"] == report.fingerprint and "about" in line]
-    assert record_of(report)["made_of"] == about
-    assert row.started.timestamp() == pytest.approx(found.started, abs=1e-6)
-    assert kept.past(since=row.started) == [row]
-    kept.record(tmp_path / "run")
-    assert len(kept.past()) == 1
 
 
 @pytest.mark.parametrize("history", ["none", "file", "beside"])

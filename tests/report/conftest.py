@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,17 +18,15 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def strange_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network with skip connections, strange names and one culprit; the only file of its folder."""
-    return pages.strange_network(tmp_path_factory.mktemp("strange"))[0]
+def strange_model(recorded: Callable[[str], Path]) -> Path:
+    """The network of ``strange_run``."""
+    return recorded("strange") / "strange.onnx"
 
 
 @pytest.fixture(scope="session")
-def strange_run(strange_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run on ``strange_model``; not to be changed."""
-    folder = tmp_path_factory.mktemp("run")
-    pages.run_on(strange_model, folder, samples=2, trt_version="10.3.0")
-    return folder
+def strange_run(recorded: Callable[[str], Path]) -> Path:
+    """The folder of the run ``strange``; not to be changed."""
+    return recorded("strange") / "runs/strange"
 
 
 @pytest.fixture(scope="session")

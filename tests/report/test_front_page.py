@@ -1,56 +1,33 @@
-"""The front of a run, ``front=True``: in its files, on the page, in ``view`` and in a notebook."""
+"""The front of a run, ``front=True``: its costs, its file and table, on the page and in a notebook."""
 
 from __future__ import annotations
 
-import csv
-import json
 import shutil
 from dataclasses import replace
-from html import unescape
 from pathlib import Path
 
 import onnx
+import pandas as pd
 import pytest
 
 from tests.support import pages
-from tests.support.editions import edition
-from tests.support.pages import Elements, data_of, percent
-from tests.support.records import record_of
-from tests.support.view_server import QUERY, serving
+from tests.support.pages import data_of, percent
+from tests.support.recorded import ASKED_FRONT
 from trt_bisect import BadInput, Report
 from trt_bisect.report.answer import ALL_HIGH, Accuracies, FrontPoint, Goal, Move
-from trt_bisect.report.page import PAGE, render_page
-from trt_bisect.report.parts import FAILS, FRONT, spoken
+from trt_bisect.report.page import PAGE
+from trt_bisect.report.parts import FRONT
 from trt_bisect.report.summary import headline
-from trt_bisect.runs.progress_file import FINISHED, RUNNING
-from trt_bisect.support.codec import decode, encode
-from trt_bisect.support.progress import Silent
-from trt_bisect.view.index import RunFolder, Runs
 
-THRESHOLD = 0.99999
 ABSENT = "not in the network"
 """The name of a layer that the network lacks."""
 STRANGE = pages.STRANGE[1]
-WISHES = {"threshold": THRESHOLD, "effort": "thorough", "explain": "none", "front": True, "precision": "fp32"}
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory, strange_model) -> tuple[Path, list]:
-    """The folder of a run with a front, in a parent with nothing else, and how it looked when its stages began."""
-    folder, looks = tmp_path_factory.mktemp("fronted") / "run", []
-
-    class Looking(Silent):
-        def stage(self, title, total):
-            if folder.is_dir():
-                looks.append((title, RunFolder(folder).snapshot()))
-
-    pages.run_on(strange_model, folder, history="none", progress=Looking(), margin=0.0, **WISHES)
-    return folder, looks
-
-
-@pytest.fixture(scope="module")
-def fronted(watched) -> Path:
-    return watched[0]
+def fronted(recorded) -> Path:
+    """The folder of a run with a front; not to be changed."""
+    return recorded("fronted") / "runs/fronted"
 
 
 @pytest.fixture(scope="module")
@@ -79,22 +56,13 @@ def by_accuracy(found) -> Report:
 # The files.
 
 
-def test_the_front_is_read_as_it_was_written(fronted, found):
-    assert record_of(found) == json.loads((fronted / "report.json").read_text())
-    assert Report.load(fronted).front == found.front != ()
-    unmeasured = replace(found, front=(FrontPoint(0.5, None, None, (), {}),))
-    assert decode(Report, encode(unmeasured)) == unmeasured
-
-
-def test_its_csv_file_has_a_row_for_each_plan_and_calls_the_figure_by_its_name(fronted, found, by_accuracy, tmp_path):
-    rows = list(csv.DictReader((fronted / FRONT).open(newline="")))
-    assert [float(row["cost"]) for row in rows] == [point.cost for point in found.front]
-    assert [float(row["cosine"]) for row in rows] == [point.figure for point in found.front]
-    assert [row["names"] for row in rows] == [", ".join(point.names) for point in found.front]
-    assert [int(row["layers"]) for row in rows] == [len(point.high) for point in found.front]
-    by_accuracy.save(tmp_path)
-    rows = list(csv.DictReader((tmp_path / FRONT).open(newline="")))
-    assert [row["accuracy"] for row in rows] == ["", "0.92", "0.95"]
+def test_file_and_table_have_a_row_for_each_plan_and_call_the_figure_by_its_name(fronted, found, by_accuracy):
+    rows = [(point.cost, point.figure, len(point.high)) for point in found.front]
+    written = pd.read_csv(fronted / FRONT, keep_default_na=False)
+    for table in (found.front_table(), written):
+        assert list(table[["cost", "cosine", "layers"]].itertuples(index=False, name=None)) == rows
+    assert list(written["names"]) == [", ".join(point.names) for point in found.front]
+    assert list(by_accuracy.front_table()["accuracy"])[1:] == [0.92, 0.95]
 
 
 def test_the_costs_are_those_of_multiply_adds_and_the_ends_are_there(found, strange_model):
@@ -120,16 +88,9 @@ def test_the_costs_are_those_of_multiply_adds_and_the_ends_are_there(found, stra
     assert first.figure == found.similarity.int8
 
 
-def test_the_page_has_the_report_with_the_front(fronted):
-    data = data_of(fronted / PAGE)
-    assert data["report"] == json.loads((fronted / "report.json").read_text())
-    assert len(data["report"]["front"]) > 3
-    assert data["headline"].startswith("Full INT8 fails")
-
-
 def test_a_run_after_it_without_a_front_takes_it_away(fronted, strange_model, tmp_path):
     folder = shutil.copytree(fronted, tmp_path / "again")
-    pages.run_on(strange_model, folder, history="none", **{**WISHES, "front": False})
+    pages.run_on(strange_model, folder, history="none", margin=0.0, **{**ASKED_FRONT, "front": False})
     assert data_of(folder / PAGE)["report"]["front"] == []
     assert not (folder / FRONT).exists()
 
@@ -143,24 +104,7 @@ def test_the_headline_is_of_the_figure_that_decides(found, by_accuracy):
     assert "it misses 90.25%; " in headline(measured)
 
 
-def test_strange_names_stay_text_in_the_file(fronted):
-    """The elements of a page are the same whatever the layers are called."""
-    data = RunFolder(fronted).state().data
-    plain = replace(data, headline="", report=replace(data.report, model="", front=(), layers=(), lines=()))
-    page = (fronted / PAGE).read_text()
-    assert Elements(page).names == Elements(render_page(plain)).names
-
-
 # The notebook.
-
-
-def test_the_compact_view_escapes_names_and_names_the_plot(found):
-    shown = found._repr_html_()
-    assert "<script" not in shown
-    assert all(name in unescape(shown) for name in found.culprits)
-    assert headline(found) in unescape(shown)
-    assert ".plot_front()" in shown
-    assert ".plot_front()" not in replace(found, front=())._repr_html_()
 
 
 def test_the_plot_has_the_plans_and_the_target(found):
@@ -170,7 +114,7 @@ def test_the_plot_has_the_plans_and_the_target(found):
     assert list(trace.y) == [pytest.approx(max(1e-9, 1.0 - point.figure)) for point in found.front]
     assert [text for text in trace.text if text] == [", ".join(p.names) for p in found.front if p.names]
     assert not any("<script" in hover for hover in trace.customdata)
-    assert figure.layout.shapes[0].y0 == pytest.approx(1.0 - THRESHOLD)
+    assert figure.layout.shapes[0].y0 == pytest.approx(1.0 - ASKED_FRONT["threshold"])
     assert figure.layout.yaxis.type == "log"
     plain = found.plot_front(log=False)
     assert list(plain.data[0].y) == [point.figure for point in found.front]
@@ -186,16 +130,12 @@ def test_the_plot_of_accuracies_leaves_out_what_is_not_known(by_accuracy):
     assert "accuracy 92%" in trace.customdata[0]
 
 
-def test_the_table_has_the_plans(found, by_accuracy):
-    table = found.front_table()
-    assert list(table["cosine"]) == [point.figure for point in found.front]
-    assert list(table["layers"]) == [len(point.high) for point in found.front]
-    assert list(by_accuracy.front_table()["accuracy"])[1:] == [0.92, 0.95]
-
-
 def test_without_a_front_there_is_no_plot(found):
+    assert ".plot_front()" in found._repr_html_()
+    without = replace(found, front=())
+    assert ".plot_front()" not in without._repr_html_()
     with pytest.raises(BadInput, match=r"front was not measured"):
-        replace(found, front=()).plot_front()
+        without.plot_front()
 
 
 # The browser.
@@ -289,7 +229,7 @@ def test_nulls_moves_strange_names_and_accuracy(tab, fronted, by_accuracy, tmp_p
         assert under[1] == f"{layers}; accuracy"
         assert page.locator("#recipe-words").inner_text() == f"{layers}."
         similar, price = page.locator('[data-plan="recipe"] .speed').all_inner_texts()
-        assert similar == f"cosine similarity {percent(by_accuracy.similarity.recipe, THRESHOLD)}"
+        assert similar == f"cosine similarity {percent(by_accuracy.similarity.recipe, ASKED_FRONT['threshold'])}"
         assert price == f"keeps {percent(1 - by_accuracy.answer.cost, 0.5)} of INT8's speedup over FP16"
         backs = page.locator("#culprits tbody td:nth-child(2)").all_inner_texts()
         assert backs == ["50%"] * len(by_accuracy.culprits)
@@ -303,55 +243,3 @@ def test_nulls_moves_strange_names_and_accuracy(tab, fronted, by_accuracy, tmp_p
         assert page.locator("#front-point code").all_inner_texts() == [ABSENT]
         assert "accuracy 92%" in page.locator("#front-point").inner_text()
         assert page.locator("#front img").count() == 0
-
-
-# The server.
-
-
-def test_view_tells_the_same(fronted):
-    assert record_of(RunFolder(fronted).state().data) == data_of(fronted / PAGE)
-
-
-def test_the_list_has_the_run(fronted, found):
-    (entry,) = Runs(fronted.parent).rows()
-    assert (entry.status, entry.command, entry.address) == (FINISHED, "run", "run/run/")
-    assert found.verdict == FAILS
-    assert entry.verdict.startswith(f"{spoken(found.verdict)}; with {len(found.recipe.high)} layers ")
-    assert entry.tone == "bad"
-    assert entry.value("recipe") == repr(found.similarity.recipe)
-    assert entry.when > 0
-
-
-@pytest.mark.parametrize(("width", "look"), edition([(390, "dark")], [(390, "light"), (1360, "light"), (1360, "dark")]))
-def test_the_served_page_has_the_front(web, fronted, found, width, look):
-    """It is made of the same data as the file."""
-    with serving(fronted) as address, web.shown(f"{address}/{QUERY}", width=width, look=look) as page:
-        page.locator("#live.finished").wait_for()
-        assert page.locator("h1").inner_text() == headline(found)
-        assert page.locator("#curve").is_visible()
-        assert page.locator("#front-plot .main-svg").first.is_visible()
-        assert page.locator("#graph .node").count() > 0
-        assert page.locator('[data-plan="recipe"].doubted').count() == int(bool(found.answer.doubts)), (
-            "cosine and SQNR disagree"
-        )
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-
-
-def test_a_second_front_is_told(fronted, tmp_path, found):
-    folder = shutil.copytree(fronted, tmp_path / "run")
-    run = RunFolder(folder)
-    before = run.state()
-    assert run.state() is before
-    replace(found, front=found.front[:2]).save(folder)
-    assert run.state().data.report.front == found.front[:2]
-
-
-def test_a_run_that_measures_its_front_goes_on(watched):
-    folder, looks = watched
-    [measuring] = [look for title, look in looks if title == "Measuring the front"]
-    assert {look.status for _, look in looks} == {RUNNING}
-    finished = RunFolder(folder).snapshot()
-    assert finished.status == FINISHED
-    assert finished.report.front
-    assert measuring.report.front == ()
-    assert measuring.report.figures == finished.report.figures, "the recipe is known before"

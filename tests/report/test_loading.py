@@ -6,7 +6,6 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.records import record_of
 from trt_bisect.errors import BadInput
 from trt_bisect.support import codec
 from trt_bisect.support.text import percent
@@ -68,12 +67,6 @@ def test_of_a_folder_with_several_results_the_named_one_is_loaded(saved, tmp_pat
     for place in (tmp_path, tmp_path / "worst.json"):
         with pytest.raises(BadInput, match=r"compare\.json"):
             trt_bisect.load(place, "compare.json")
-
-
-def test_a_report_is_loaded_likewise(finished):
-    report = trt_bisect.Report.load(finished)
-    assert record_of(report) == json.loads((finished / "report.json").read_text())
-    assert trt_bisect.load(finished) == trt_bisect.load(finished / "report.json") == report
 
 
 def test_a_folder_without_a_result_holds_none(tmp_path):

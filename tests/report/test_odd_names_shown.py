@@ -1,8 +1,7 @@
-"""Layers called ``a, b``, ``it's``, ``x: y;`` and ``<b>`` keep their names in every form of a run's report."""
+"""Layers called ``a, b``, ``it's``, ``x: y;`` and ``<b>`` keep their names in the files of a recipe and of a night."""
 
 from __future__ import annotations
 
-import csv
 import json
 import runpy
 import shlex
@@ -15,87 +14,31 @@ import onnx
 import pytest
 from lxml import etree
 from markdown_it import MarkdownIt
-from rich.console import Console
 
 import trt_bisect
 from tests.support import networks
-from tests.support.advised import run
-from tests.support.event_files import read, text
 from tests.support.odd_names import NAMES, odd_network
-from tests.support.pages import Elements
 from trt_bisect.report.changes import RECIPE_LAYERS
-from trt_bisect.report.screen.run import print_report
-from trt_bisect.report.summary import CULPRITS
 
 
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory):
-    """The report of a run on the network with those layers, which are the culprits, and the folder of all its files."""
-    folder = tmp_path_factory.mktemp("odd names")
-    report = run(odd_network(), folder, 4, trt_version="10.3.0", tensorboard=folder / "logs")
-    assert report.culprits == NAMES
-    return report, folder / "run"
+def recipe(recorded):
+    """The recipe of a run on the network with those layers, which are the culprits; not to be changed."""
+    return recorded("odd") / "runs/odd/recipe"
 
 
-def cells_of(markdown: str) -> set[str]:
-    """Returns the texts in Markdown, without its marks, as a parser of CommonMark with tables reads them."""
-    tokens = MarkdownIt("commonmark").enable("table").parse(markdown)
-    return {"".join(part.content for part in token.children) for token in tokens if token.type == "inline"}
-
-
-def test_in_files_and_lines(odd):
-    report, folder = odd
-    record = json.loads((folder / "report.json").read_text())
-    assert tuple(record["culprits"]) == NAMES
-    assert [row["name"] for row in record["layers"] if row["culprit"]] == list(NAMES)
-    with (folder / "layers.csv").open(newline="") as file:
-        assert [row["name"] for row in csv.DictReader(file) if row["culprit"] == "True"] == list(NAMES)
-    (line,) = (line for line in report.lines if line.kind == CULPRITS)
-    assert line.layers == NAMES
-
-
-def test_in_the_page(odd):
-    _, folder = odd
-    elements = Elements((folder / "report.html").read_text())
-    data = json.loads(elements.scripts["data"])
-    assert [row["name"] for row in data["report"]["layers"] if row["culprit"]] == list(NAMES)
-    assert {layer["name"] for layer in data["graph"]["layers"]} >= set(NAMES)
-
-
-def test_in_markdown(odd):
-    """The names come back from a parser of CommonMark with tables, as text."""
-    report, _ = odd
-    assert set(NAMES) <= cells_of(report.to_markdown())
-
-
-def test_on_the_screen(odd, capsys):
-    report, _ = odd
-    print_report(report, Console(width=200, force_jupyter=False), every_layer=True)
-    out = capsys.readouterr().out
-    for name in NAMES:
-        assert any(line.startswith(f"{name} ") for line in out.splitlines()), name
-
-
-def test_in_tensorboard(odd):
-    _, folder = odd
-    curve = read(folder.parent / "logs")["curve"]
-    assert set(NAMES) <= cells_of(text(curve, "culprits"))
-
-
-def test_in_the_network_and_the_plan(odd):
-    _, folder = odd
-    plan = json.loads((folder / "recipe/plan.json").read_text())["layers"]
+def test_in_the_network_and_the_plan(recipe):
+    plan = json.loads((recipe / "plan.json").read_text())["layers"]
     assert {name for name, precision in plan.items() if precision == "fp32"} >= set(NAMES)
-    annotated = onnx.load(folder / "recipe/annotated.onnx", load_external_data=False)
+    annotated = onnx.load(recipe / "annotated.onnx", load_external_data=False)
     noted = {node.name for node in annotated.graph.node if "culprit: yes" in node.doc_string}
     assert noted == set(NAMES)
 
 
-def test_in_the_script_of_polygraphy(odd, monkeypatch):
+def test_in_the_script_of_polygraphy(recipe, monkeypatch):
     """The script sets the precision of TensorRT's layers by their names, as they are in the network."""
-    _, folder = odd
     monkeypatch.setitem(sys.modules, "tensorrt", SimpleNamespace(float32="fp32", float16="fp16"))
-    script = runpy.run_path(str(folder / "recipe/polygraphy_postprocess.py"))
+    script = runpy.run_path(str(recipe / "polygraphy_postprocess.py"))
     names = [name for name, _, _ in script["CONSTRAINTS"]]
     layers = [Mock(num_outputs=1, precision=None) for _ in names]
     for layer, name in zip(layers, names, strict=True):
@@ -104,10 +47,9 @@ def test_in_the_script_of_polygraphy(odd, monkeypatch):
     assert {layer.name for layer in layers if layer.precision == "fp32"} >= set(NAMES)
 
 
-def test_in_the_flags_of_trtexec(odd):
+def test_in_the_flags_of_trtexec(recipe):
     """trtexec cuts a list at commas: no name with one may stand in it, and the file says so and fails."""
-    _, folder = odd
-    (word,) = shlex.split((folder / "recipe/trtexec.flags").read_text(), comments=True)
+    (word,) = shlex.split((recipe / "trtexec.flags").read_text(), comments=True)
     assert word.startswith("--refused")
     assert NAMES[0] in word
 

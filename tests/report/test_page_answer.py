@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from tests.support import pages
-from tests.support.advised import run
 from tests.support.editions import edition
-from tests.support.odd_names import NAMES, odd_network
+from tests.support.odd_names import NAMES
 from tests.support.page_parts import idle
+from tests.support.recorded import explained
 from trt_bisect import Report
 from trt_bisect.report.answer import Accuracies, Held
 from trt_bisect.report.explanation import Cause, Explanation, Tried
@@ -186,9 +186,10 @@ def assert_answer(page, answered: Report, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_layers_with_odd_names_stand_in_the_advice_and_are_selected_from_it(tab, tmp_path):
-    report = run(odd_network(), tmp_path, 4)
-    with tab.shown(tmp_path / "run/report.html", ready="plots") as page:
+def test_layers_with_odd_names_stand_in_the_advice_and_are_selected_from_it(tab, recorded):
+    folder = recorded("odd") / "runs/odd"
+    report = explained(folder)
+    with tab.shown(folder / "report.html", ready="plots") as page:
         cards = page.locator("article.advice:not(.everywhere)")
         named = [name for card in cards.all() for name in card.locator("p.chips button.link").all_inner_texts()]
         assert [named.count(name) for name in NAMES] == [1] * len(NAMES)

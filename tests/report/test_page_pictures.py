@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.commands.test_task_runs import JUDGED, SIZE, SQUARES, detector, images
 from tests.support import networks, pages
 from tests.support.accessibility import grave_findings
 from tests.support.records import texts
+from tests.support.squares import JUDGED, SIZE, coloured, detector
 from trt_bisect.report.explanation import PICTURES, Pictures
 from trt_bisect.report.page import write_page
 from trt_bisect.support.codec import read, write
@@ -17,14 +17,9 @@ from trt_bisect.view.index import RunFolder
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory):
-    """The folder of a run on a detector that finds nothing in INT8, and its images, of three channels."""
-    folder, random = tmp_path_factory.mktemp("pictures"), np.random.default_rng(3)
-    model = networks.save(detector(3), folder)
-    data = [{"x": np.pad(x, [(0, 0), (0, 1), (0, 0), (0, 0)])} for x in images(random, (*SQUARES, 0, *SQUARES))]
-    wishes = {**JUDGED, "explain": "tensors", "save_tensors": "outputs"}
-    trt_bisect.run(model, data, inputs=data, task="detect", output=folder / "run", **wishes)
-    return folder / "run", data
+def seen(recorded):
+    """The folder of a run on a detector that finds nothing in INT8, not to be changed, and its images."""
+    return recorded("pictured") / "runs/pictured", coloured()
 
 
 def squares(image):

@@ -1,41 +1,19 @@
-"""``print(report)``, ``to_json``, ``to_markdown`` and ``compare`` of a report in Python."""
+"""``to_markdown`` and ``compare`` of a report in Python."""
 
 from dataclasses import replace
 
 import pytest
 
 from tests.support import pages
-from tests.support.records import record_of, report_from
+from tests.support.records import record_of
 from trt_bisect import BadInput
 from trt_bisect.report.answer import RecipeLayers
 from trt_bisect.report.parts import ByPlan
-from trt_bisect.support.voices import in_python
 
 
 @pytest.fixture(scope="module")
 def report(finished):
     return pages.read(finished)
-
-
-def test_print_shows_the_verdict_and_the_next_step_in_20_lines(report):
-    said = " ".join(str(report).split())
-    assert all(" ".join(in_python(line.text).split()) in said for line in report.lines)
-    assert report.next.what in said
-    assert len(str(report).splitlines()) <= 20
-    assert repr(report) == str(report)
-    assert "<table" in report._repr_html_()
-    assert "ip2" in report._repr_html_()
-    assert (report.passed, report.verdict) == (False, "fails")
-
-
-def test_json_is_plain_and_is_read_again(report):
-    record = record_of(report)
-    again = report_from(record)
-    assert record_of(again) == record
-    assert again.culprits == report.culprits
-    table = again.table()
-    assert list(table[table.culprit].name) == ["ip2"]
-    assert again.to_markdown() == report.to_markdown()
 
 
 def test_markdown_names_the_culprit_in_a_table(report):

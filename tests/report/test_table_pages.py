@@ -24,7 +24,7 @@ PAGES = [f"{kind.COMMAND}.html" for kind in RESULTS]
 def made(tmp_path_factory) -> Path:
     """A folder with a result of each kind, of a network with strange names and a planted culprit."""
     place = tmp_path_factory.mktemp("tables")
-    model, _ = pages.strange_network(place)
+    model = pages.strange_network(place)
     data = networks.samples(onnx.load(str(model)))
     options = {"calibrator": "minmax", "output": place}
     trt_bisect.compare(model, data, **options)

@@ -18,21 +18,10 @@ from trt_bisect.precision import int8_set
 
 
 @pytest.fixture(scope="module")
-def ranges(lenet):
-    """Of LeNet with its culprit."""
-    network = trt_bisect.load_network(lenet / "lenet_planted.onnx")
-    return trt_bisect.calibrate(network, trt_bisect.open_dataset(lenet / "calibration.npz", network.inputs), "entropy")
-
-
-@pytest.fixture(scope="module")
-def planted(lenet, ranges, tmp_path_factory):
-    """LeNet with its culprit: the report and the log folder."""
-    folder = tmp_path_factory.mktemp("planted")
-    report = trt_bisect.run(
-        lenet / "lenet_planted.onnx", ranges, lenet / "digits.npz", samples=4, engine="onnxruntime",
-        output=folder / "run", tensorboard=folder / "logs", tensorboard_detail={"channels": 8, "plans": 0},
-    )  # fmt: skip
-    return report, folder / "logs"
+def planted(recorded):
+    """LeNet with its culprit: the report and the log folder, not to be changed."""
+    folder = recorded("lenet")
+    return trt_bisect.Report.load(folder / "runs/lenet"), folder / "logs"
 
 
 def test_the_runs_and_their_scores(planted):
@@ -80,14 +69,16 @@ def test_the_curve_is_the_reports(planted):
         assert found == [(row.index, np.float32(v)) for row, v in zip(report.layers, expected, strict=True)]
 
 
-def test_histograms_are_of_the_tensors_that_onnxruntime_gives(planted, lenet, ranges):
-    _, folder = planted
+def test_histograms_are_of_the_tensors_that_onnxruntime_gives(planted, lenet):
+    report, folder = planted
+    known = json.loads((folder.parent / "runs/lenet/network.json").read_text())["tensors"]
+    scales = {name: np.float32(each["scale"]) for name, each in known.items() if each["scale"] is not None}
     network = trt_bisect.load_network(lenet / "lenet_planted.onnx")
-    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
+    writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
     names = [layer.outputs[0] for layer in network.layers]
-    with np.load(folder.parent / "run/inputs.npz") as archive:
+    with np.load(folder.parent / "runs/lenet/inputs.npz") as archive:
         feeds = [{"data": sample} for sample in archive["data"]]
-    assert len(feeds) == 4
+    assert len(feeds) == report.inputs.judged
     ip2 = network.layer_named("ip2").index
     runs = read(folder)
     plans = {"baseline": ((), "fp32"), "tune_1": (network.quantizable, "int8")}
@@ -99,23 +90,21 @@ def test_histograms_are_of_the_tensors_that_onnxruntime_gives(planted, lenet, ra
             (event,) = run.Histograms(f"{layer.name}/output/{kind}")
             assert_is_histogram_of(event, tensors[layer.outputs[0]])
         if kind == "int8":
-            scale = ranges.scales["conv1"]
-            levels = np.clip(np.rint(tensors["conv1"] / scale), -128, 127)
-            assert_is_histogram_of(run.Histograms("conv1/output/int8_rounded")[0], levels.astype(np.float32) * scale)
+            levels = np.clip(np.rint(tensors["conv1"] / scales["conv1"]), -128, 127).astype(np.float32)
+            assert_is_histogram_of(run.Histograms("conv1/output/int8_rounded")[0], levels * scales["conv1"])
         as_read = {"conv1": "data", "ip2": "relu1"} if kind == "fp32" else {"ip2": "relu1"} if ip2 not in int8 else {}
         for layer, tensor in as_read.items():
             values = np.stack([one["data"] for one in feeds]) if tensor == "data" else tensors[tensor]
             assert_is_histogram_of(run.Histograms(f"{layer}/input/{kind}")[0], values)
         if beginning == "tune_1":
-            scale = ranges.scales["relu1"]
-            levels = np.clip(np.rint(tensors["relu1"] / scale), -128, 127)
-            assert_is_histogram_of(run.Histograms("ip2/input/int8")[0], levels.astype(np.float32) * scale)
+            levels = np.clip(np.rint(tensors["relu1"] / scales["relu1"]), -128, 127).astype(np.float32)
+            assert_is_histogram_of(run.Histograms("ip2/input/int8")[0], levels * scales["relu1"])
     for name in ("conv1", "conv2", "ip1"):
         values = network.constant(f"{name}.weight")
         assert_is_histogram_of(run_named(runs, "baseline").Histograms(f"{name}/weights/fp32")[0], values)
-        scales = np.abs(values).max(axis=tuple(range(1, values.ndim)), keepdims=True) / np.float32(127)
+        steps = np.abs(values).max(axis=tuple(range(1, values.ndim)), keepdims=True) / np.float32(127)
         event = run_named(runs, "tune_2").Histograms(f"{name}/weights/int8")[0]
-        assert_is_histogram_of(event, np.rint(values / scales) * scales)
+        assert_is_histogram_of(event, np.rint(values / steps) * steps)
 
 
 def test_histograms_of_the_loudest_channels(planted, lenet):

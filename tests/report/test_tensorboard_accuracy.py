@@ -15,16 +15,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def labelled(lenet, tmp_path_factory):
-    """LeNet with its culprit and labels: the report, the log folder and the run folder."""
-    folder = tmp_path_factory.mktemp("labelled")
-    with np.load(lenet / "digits.npz") as found:
-        feeds = {name: found[name][:20] for name in found.files}
-    report = trt_bisect.run(
-        lenet / "lenet_planted.onnx", lenet / "calibration.npz", dataset=feeds, validation=0, engine="onnxruntime",
-        labels=np.load(lenet / "labels.npy")[:20], output=folder / "run", tensorboard=folder / "logs", explain="none",
-    )  # fmt: skip
-    return report, folder / "logs", folder / "run"
+def labelled(recorded):
+    """LeNet with its culprit and labels: the report, the log folder and the run folder, not to be changed."""
+    folder = recorded("labelled")
+    return trt_bisect.Report.load(folder / "runs/labelled"), folder / "logs", folder / "runs/labelled"
 
 
 def plan_told(run):
@@ -46,7 +40,8 @@ def test_where_labels_were_given_the_names_hold_the_accuracy(labelled):
     accuracies = [event.value for event in runs["plans"].Scalars("accuracy")]
     assert {np.float32(value) for value in (report.accuracy.int8, report.accuracy.recipe)} <= set(accuracies)
     of_runs = [run.Scalars("accuracy")[0].value for name, run in runs.items() if name.startswith("tune")]
-    assert sorted(accuracies) == sorted(of_runs), "the plans with runs of their own"
+    everything_high = np.float32(report.accuracy.fp32)
+    assert sorted(accuracies) == sorted([*of_runs, everything_high]), "the plans with runs of their own, and baseline"
     [fp16] = [run for run in runs.values() if plan_told(run).startswith("FP16: 0 layers in INT8")]
     assert fp16.Scalars("accuracy")[0].value == np.float32(report.accuracy.fp16)
 

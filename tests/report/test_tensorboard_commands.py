@@ -136,17 +136,19 @@ def test_a_second_writing_replaces_the_first_and_leaves_other_files(lenet, tmp_p
     assert (logs / "curve.txt").read_text() == "mine"
 
 
-def test_a_failed_layer_leaves_a_gap_an_engine_is_told_of_and_a_similarity_is_never_called_an_accuracy(
+def test_a_failed_layer_leaves_a_gap_an_engine_and_latencies_are_told_and_a_similarity_is_never_called_an_accuracy(
     lenet, tmp_path, monkeypatch
 ):
+    times = {plan: Latency(ms, ms, ms, 9) for plan, ms in (("fp32", 4.0), ("int8", 2.0), ("recipe", 2.5))}
+
     def on_an_engine(*given, **named):
         report = report_of(*given, **named)
         rows = (replace(row, similarity=None, drop=np.inf) if row.index == 3 else row for row in report.layers)
-        return report.changed(layers=tuple(rows), arithmetic="measured", engine="tensorrt")
+        return report.changed(layers=tuple(rows), arithmetic="measured", engine="tensorrt", latency=times)
 
     monkeypatch.setattr(api.reporting, "report_of", on_an_engine)
     how = {"engine": "onnxruntime", "metric": "sqnr", "explain": "none", "tensorboard": tmp_path}
-    report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
+    report = trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **how)
     runs = read(tmp_path)
     assert {"baseline", "curve", "plans", f"tune_1_sqnr_{report.similarity.int8:#.6g}"} <= runs.keys()
     assert not [name for name in runs if "_acc_" in name]
@@ -155,6 +157,12 @@ def test_a_failed_layer_leaves_a_gap_an_engine_is_told_of_and_a_similarity_is_ne
     for tag in curve.Tags()["scalars"]:
         assert [event.step for event in curve.Scalars(tag)] == [0, 1, 2, 4, 5, 6, 7, 8]
     assert "measured on tensorrt; " in text(curve, "notes")
+    found = {}
+    for name, run in runs.items():
+        for event in run.Scalars("latency in ms") if "latency in ms" in run.Tags()["scalars"] else ():
+            found[name.split("_")[0], int(run.Scalars("layers in low precision")[0].value)] = event.value
+    quantizable, high = sum(row.quantizable for row in report.layers), len(report.recipe.high)
+    assert found == {("baseline", 0): 4.0, ("tune", quantizable): 2.0, ("tune", quantizable - high): 2.5}
 
 
 @pytest.mark.slow
@@ -215,25 +223,12 @@ def test_a_full_disk_is_said_in_two_lines(command, lenet, tmp_path, monkeypatch)
     assert (tmp_path / "run/report.json").is_file(), "what was measured is kept"
 
 
-@pytest.fixture(scope="module", params=["accuracy", "similarity"])
-def with_a_front(request, lenet, tmp_path_factory):
-    """The report of LeNet with its culprit and a front, the name of its figure, and its log folder."""
-    with np.load(lenet / "digits.npz") as found:
-        feeds = {name: found[name][:20] for name in found.files}
-    labelled = {"dataset": feeds, "labels": np.load(lenet / "labels.npy")[:20], "drop": 0.5}
-
-    def timed(*given, **named):
-        times = {plan: Latency(ms, ms, ms, 9) for plan, ms in (("fp32", 4.0), ("int8", 2.0), ("recipe", 2.5))}
-        return report_of(*given, **named).changed(latency=times)
-
-    logs = tmp_path_factory.mktemp("front") / "logs"
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(api.reporting, "report_of", timed)
-        report = trt_bisect.run(
-            lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", samples=1, validation=0,
-            front=True, explain="none", tensorboard=logs, **(labelled if request.param == "accuracy" else {}),
-        )  # fmt: skip
-    return report, request.param, logs
+@pytest.fixture(scope="module", params=["labelled", "fronted"])
+def with_a_front(request, recorded):
+    """The report of a run with a front, the name of its figure, and its log folder."""
+    folder = recorded(request.param)
+    report = trt_bisect.Report.load(folder / "runs" / request.param)
+    return report, "accuracy" if report.accuracy else "similarity", folder / "logs"
 
 
 def test_each_plan_of_the_front_is_a_run_of_its_own(with_a_front):
@@ -257,13 +252,3 @@ def test_each_plan_of_the_front_is_a_run_of_its_own(with_a_front):
         assert f"baseline_acc_{report.accuracy.fp32:#.6g}" in runs
         measured = [event.value for event in runs["plans"].Scalars("accuracy")]
         assert report.accuracy.recipe in [pytest.approx(value) for value in measured]
-
-
-def test_latencies_are_figures_of_the_plans_that_were_timed(with_a_front):
-    report, _, logs = with_a_front
-    found = {}
-    for name, run in read(logs).items():
-        for event in run.Scalars("latency in ms") if "latency in ms" in run.Tags()["scalars"] else ():
-            found[name.split("_")[0], int(run.Scalars("layers in low precision")[0].value)] = event.value
-    quantizable, high = sum(row.quantizable for row in report.layers), len(report.recipe.high)
-    assert found == {("baseline", 0): 4.0, ("tune", quantizable): 2.0, ("tune", quantizable - high): 2.5}

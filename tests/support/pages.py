@@ -30,25 +30,22 @@ STRANGE = (
 )
 
 
-def strange_network(folder: Path) -> tuple[Path, list[str]]:
-    """Returns a residual network with a planted culprit; names of layers are such as break pages."""
+def strange_network(folder: Path) -> Path:
+    """Writes a residual network with a planted culprit; names of layers are such as break pages."""
     model = networks.residual(blocks=4)
     networks.plant_between(model, "block1.conv1", "block1.conv2")
     culprit = next(node for node in model.graph.node if node.name == "block1.conv2")
     others = [node for node in model.graph.node if node is not culprit and node.name != "block1.conv1"]
     for node, name in zip((culprit, *others), STRANGE, strict=False):
         node.name = name
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "strange.onnx"
-    onnx.save(model, str(path))
-    return path, [node.name for node in model.graph.node]
+    return networks.save(model, folder, "strange.onnx")
 
 
-def run_on(model: Path, folder: Path, **options: Any) -> Report:
-    """Runs a network into ``folder``, with a threshold that a planted layer of ``residual`` misses."""
+def run_on(model: Path, output: Path, **options: Any) -> Report:
+    """Runs a network into a folder, with a threshold that a planted layer of ``residual`` misses."""
     data = networks.samples(onnx.load(str(model)))
-    given = {"calibrator": "minmax", "threshold": 0.999, **options}
-    return trt_bisect.run(model, data, engine="onnxruntime", output=folder, **given)
+    usual = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.999}
+    return trt_bisect.run(model, data, output=output, **{**usual, **options})
 
 
 def rewritten(folder: Path, change: Any) -> Path:
