@@ -11,7 +11,7 @@ from onnx import helper
 
 import trt_bisect
 from tests.support import networks
-from trt_bisect.model.prepare import exported_from
+from trt_bisect.model.modules import Place, places_of, titles_of
 from trt_bisect.report.network_graph import graph_of
 
 TRACE = """File "/nets/model.py", line 12, in forward
@@ -58,7 +58,55 @@ def node(metadata, name="n"):
     ],
 )
 def test_the_module_and_the_line_are_told_as_far_as_they_are_there(metadata, expected):
-    assert exported_from([node(metadata)]).get("n") == expected
+    place = places_of(onnx.GraphProto(node=[node(metadata)])).get("n")
+    assert (place and (place.module, place.code)) == expected
+
+
+def test_a_normalization_that_the_exporter_fused_does_not_give_its_module_to_the_convolution():
+    scopes = {"pkg.torch.onnx.name_scopes": "['', 'body', 'body.1', 'batch_norm']"}
+    graph = onnx.GraphProto(node=[node(scopes)], initializer=[onnx.TensorProto(name="w")])
+    assert places_of(graph)["n"].module == "body.1"
+    graph.node[0].input[1] = graph.initializer[0].name = "body.0.weight"
+    assert places_of(graph)["n"].module == "body.0"
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "expected"),
+    [
+        ("/conv1/Conv", "Conv", "conv1"),
+        ("/body/body.1/conv/Conv", "Conv", "body.1.conv"),
+        ("/features/features.1/conv/conv.0/conv.0.0/Conv_2", "Conv", "features.1.conv.0.0"),
+        ("/blocks.0/mlp/fc1/MatMul", "MatMul", "blocks.0.mlp.fc1"),  # a ModuleList, which is never called
+        ("/body/body.0/Conv", "Conv", "body.body.0"),  # its own container of that name, which has parameters
+        ("/Add_3", "Add", None),
+        ("conv1/Conv", "Conv", None),  # of another exporter
+        ("/conv1/Fused", "Conv", None),
+    ],
+)
+def test_names_of_torchscript_are_read_as_module_paths(name, operator, expected):
+    made = helper.make_node(operator, ["x"], ["y"], name=name)
+    graph = onnx.GraphProto(node=[made], initializer=[onnx.TensorProto(name="body.body.0.weight")])
+    place = places_of(graph).get(name)
+    assert (place and place.path) == expected
+
+
+def test_torchscript_writes_the_stack_into_the_doc_string():
+    made = helper.make_node("Conv", ["x"], ["y"], name="/conv/Conv")
+    made.doc_string = (
+        "/v/site-packages/torch/nn/conv.py(456): _conv\n/nets/model.py(12): forward\n/nets/run.py(3): <module>"
+    )
+    assert places_of(onnx.GraphProto(node=[made]))["/conv/Conv"] == Place("conv", "", "/nets/model.py:12")
+
+
+def test_titles_are_modules_where_these_say_which_layer_is_meant():
+    nodes = [("a", "Conv", True), ("b", "Relu", False), ("c", "Add", False), ("d", "Add", False), ("e", "MatMul", True)]
+    places = dict(zip("abcde", map(Place, ["block.conv", "block.act", "block", "block", "fc"]), strict=True))
+    nodes += [("f", "Add", False), ("g", "Relu", False), ("h", "Relu", False), ("i", "Mul", False)]
+    places |= {"f": Place("fc"), "g": Place("relu"), "h": Place("relu"), "i": Place(kind="Net")}
+    assert titles_of(nodes, places) == {
+        **{"a": "block.conv", "b": "block.act", "c": "block/Add", "d": "block/Add_1", "e": "fc", "f": "fc/Add"},
+        **{"g": "relu/Relu", "h": "relu/Relu_1"},
+    }
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from trt_bisect.options.commands import COMMANDS, CompareOptions
 from trt_bisect.options.concerns import saved_outputs
 from trt_bisect.options.declare import Job, by_key, declared, naming_keywords
 from trt_bisect.precision import Precision
+from trt_bisect.preparation.pytorch import exported
 from trt_bisect.preparation.two_networks import renamed_feeds
 from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.structure import CheckReport
@@ -63,7 +64,7 @@ class Analysis:
     without calibration; the other methods are on the second one, judged by the first.
 
     Args:
-        network: as ``run`` takes it; so is ``calibration``.
+        network: as ``run`` takes it, so that it may be a ``torch.nn.Module``; so is ``calibration``.
         output: a folder; each result is saved in a folder in it, by the name of its method.
         dataset: the data that ``worst`` and ``run`` search; None for the calibration data, else the inputs.
         other: a second network, such as a quantized export of the first.
@@ -105,7 +106,11 @@ class Analysis:
         if isinstance(network, Network):
             return network
         low, base = find_low(self._options.get("low", "int8")), self._options.get("base")
-        return load_network(network, self._given("shapes"), low, Precision(base) if base else None)
+        data = (self._data, self._dataset, self._given("inputs"))
+        module = exported(network, data, self._given("shapes") or {}, self._output)
+        return load_network(
+            network if module is None else module.path, self._given("shapes"), low, Precision(base) if base else None
+        )
 
     def _given(self, keyword: str) -> Any:
         """The value of an option of the object under any of its names; None without it."""

@@ -30,6 +30,7 @@ from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import Shapes, refuse_shapes
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.preparation.pytorch import exported
 from trt_bisect.report.structure import CheckReport
 from trt_bisect.support.files import ScratchFolder
 
@@ -62,6 +63,8 @@ def check(
     """
     if engine not in ("", RTX):
         raise BadInput(f"check does not build with the engine '{engine}'.", f"Use '{RTX}': it needs no GPU.")
+    module = exported(model, (), shapes or {}, output)
+    model = model if module is None else module.path
     path = Path(model.source) if isinstance(model, Network) else saved_model(model)
     with refusing_invalid(path):
         report = _report_on(*read_model(path), str(path), engine, shapes or {})

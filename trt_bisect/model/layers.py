@@ -231,7 +231,8 @@ class Layer:
         why_not: the reason in words if the layer is not quantizable, else empty.
         fixed: the precision that the user gave the layer, None for a layer left to the search.
         refused: the reason in words if the layer is fixed because an engine does not run it in the low precision.
-            module, code: its place in a program of PyTorch, see ``model.prepare.Exported``.
+        title: its name in a program of PyTorch, see ``model.modules.titles_of``; empty if it is not known.
+        module, code: its place there, see ``model.modules.Place``.
     """
 
     index: Annotated[int, Column("#", kind=INDEX, rank=0)]
@@ -246,6 +247,7 @@ class Layer:
     fixed: Precision | None = None
     module: Annotated[str, Column("Module", "Module in PyTorch", rank=1)] = ""
     code: Annotated[str, Column("Source line", "Line of the program that PyTorch exported", rank=2)] = ""
+    title: str = ""
     refused: str = ""
 
     @property

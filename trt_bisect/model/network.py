@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import onnx
@@ -27,6 +28,7 @@ from trt_bisect.model.file import (
     weights_digest,
 )
 from trt_bisect.model.layers import POINTWISE, Layer, Rounding, Shape, TensorTypes, layers_of
+from trt_bisect.model.modules import Place, titles_of
 from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import (
     NAME_IN_FILE,
@@ -44,6 +46,9 @@ from trt_bisect.model.prepare import (
 from trt_bisect.model.quantizer import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision, RoundedWeights
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
 from trt_bisect.support.memory import mapped_if_large
+
+if TYPE_CHECKING:
+    import torch
 
 Slot = tuple[int, int]
 """The index of a layer and the position of one of its inputs."""
@@ -342,8 +347,8 @@ class Network:
         return sha.hexdigest()
 
 
-GivenModel = str | Path | onnx.ModelProto | Network
-"""A network as Python takes it: a file, what ``onnx.load`` returns, or one that is read already."""
+GivenModel: TypeAlias = "str | Path | onnx.ModelProto | Network | torch.nn.Module"
+"""A network as Python takes it: a file, what ``onnx.load`` returns, a module, or one that is read already."""
 
 
 def load_network(
@@ -395,7 +400,7 @@ def _prepared(
     properties = {entry.key: entry.value for entry in model.metadata_props}
     existing.refuse_other_pairs(model.graph, source)
     oldest = max(low.oldest_opset(base), NORM_OPSET if fuse_norms else 0)
-    graph, cut, exported = prepare(model, weights, shapes, source, oldest, fuse_norms=fuse_norms)
+    graph, cut, places = prepare(model, weights, shapes, source, oldest, fuse_norms=fuse_norms)
     refuse_integer_layers(graph, source)
     pairs = existing.take_out_pairs(graph, unseen)
     low = existing.low_of_pairs(pairs, low, source)
@@ -409,8 +414,7 @@ def _prepared(
     weights = mapped_if_large(detached_in(graph) | detach_weights(skeleton))
     skeleton = infer_shapes(skeleton)
     layers = layers_of(skeleton.graph, weights, pairs, low)
-    places = [(layer, exported.get(layer.name, ("", ""))) for layer in layers]
-    layers = tuple(replace(layer, module=module, code=code) for layer, (module, code) in places)
+    layers = _in_program(layers, places)
     if in_type is not None:
         why = "the network has it in float32"
         layers = tuple(layer if layer.name in in_type else layer.kept_high(why) for layer in layers)
@@ -438,6 +442,16 @@ def _prepared(
         properties=properties,
         restored=tuple(pairs.restored),
     )
+
+
+def _in_program(layers: tuple[Layer, ...], places: dict[str, Place]) -> tuple[Layer, ...]:
+    """Returns layers with their places in the user's program."""
+    titles = titles_of(((layer.name, layer.op_type, layer.has_weight) for layer in layers), places)
+    placed = []
+    for layer in layers:
+        place = places.get(layer.name, Place())
+        placed.append(replace(layer, title=titles.get(layer.name, ""), module=place.module, code=place.code))
+    return tuple(placed)
 
 
 def _others_in_fp32(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[Layer, ...]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from onnx_graphsurgeon.logger import G_LOGGER
 
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.file import Weights, detached_tensor, refill, subgraphs_of_attribute
+from trt_bisect.model.modules import Place, places_of
 from trt_bisect.model.operators import Cut, add_types, cut_around
 
 NORM_OPSET = 17
@@ -137,37 +137,6 @@ def _constant_beside(node: gs.Node, tensor: gs.Tensor) -> np.ndarray | None:
     return np.asarray(beside[0].values) if is_constant else None
 
 
-_SCOPES, _CLASSES, _TRACE = (f"pkg.torch.onnx.{key}" for key in ("name_scopes", "class_hierarchy", "stack_trace"))
-_TEXT = re.compile(r"'([^']*)'")
-_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
-_NOT_OWN = re.compile(r"[/\\](site|dist)-packages[/\\]torch[/\\]|^<")
-"""PyTorch itself, and code that it generates."""
-_LONGEST = 300
-
-
-Exported = tuple[str, str]
-"""A layer's place in the user's program: module path and class, as in ``layer1.0.conv1 (Conv2d)``; and the innermost
-line outside PyTorch, as in ``/nets/model.py:12``. Empty if not known.
-"""
-
-
-def exported_from(nodes: Iterable[onnx.NodeProto]) -> dict[str, Exported]:
-    """Returns by node name the place that the exporter notes, where it notes one."""
-    exported = {}
-    for node in nodes:
-        metadata = {entry.key: entry.value for entry in node.metadata_props}
-        # The scopes go from the network, which has no name, to the operator, which is none.
-        scopes, classes = (_TEXT.findall(metadata.get(key, ""))[:-1] for key in (_SCOPES, _CLASSES))
-        path, kind = scopes[-1] if scopes else "", classes[-1].rpartition(".")[2] if classes else ""
-        module = f"{path} ({kind})" if path and kind else path or kind
-        frames = _FRAME.findall(metadata.get(_TRACE, ""))
-        users = [frame for frame in frames if not _NOT_OWN.search(frame[0])]
-        code = ":".join((users or frames)[-1]) if frames else ""
-        if module or code:
-            exported[node.name] = module[:_LONGEST], code[:_LONGEST]
-    return exported
-
-
 MIN_OPSET, UNNOTED_OPSET = 9, 11
 """The oldest opset that is read, as by TensorRT; and the oldest whose conversion needs no note."""
 QDQ_OPSET = 13
@@ -193,7 +162,7 @@ def prepare(
     opset: int = 0,
     *,
     fuse_norms: bool = False,
-) -> tuple[gs.Graph, Cut | None, dict[str, Exported]]:
+) -> tuple[gs.Graph, Cut | None, dict[str, Place]]:
     """Prepares a model; every node of the result is a layer: it has a name and does not compute a constant.
 
     Args:
@@ -211,7 +180,7 @@ def prepare(
     use_default_domain(model)
     model = inline_functions(model)
     name_nodes(model.graph)
-    exported = exported_from(model.graph.node)
+    places = places_of(model.graph)
     model, cut = cut_around(model, weights, source)
     _fix_shapes(model.graph, shapes, source)
     add_types(model, weights)
@@ -238,7 +207,7 @@ def prepare(
     if fuse_norms:
         fuse_normalizations(graph)
     _state_kernel_shapes(graph)
-    return graph.cleanup(), cut, exported
+    return graph.cleanup(), cut, places
 
 
 def _state_kernel_shapes(graph: gs.Graph) -> None:

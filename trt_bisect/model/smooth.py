@@ -142,7 +142,7 @@ def _with_products(network: Network, products: Mapping[str, tuple[np.ndarray, Se
     layers = []
     for layer in layers_of(graph, network.weights, ExistingPairs(), network.low):
         old = before.get(layer.name, layer)
-        layer = replace(layer, fixed=old.fixed, module=old.module, code=old.code)
+        layer = replace(layer, fixed=old.fixed, title=old.title, module=old.module, code=old.code)
         layers.append(layer if old.quantizable else layer.kept_high(old.why_not))
     with_muls = replace(network, skeleton=skeleton, layers=tuple(layers), one_scale=frozenset())
     indices = {layer.name: layer.index for layer in layers}

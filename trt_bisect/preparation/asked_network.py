@@ -36,6 +36,7 @@ from trt_bisect.options.concerns import FIXING, INT16, FixedLayerOptions, Measur
 from trt_bisect.options.declare import read_toml, refuse_unknown
 from trt_bisect.options.kinds import shown
 from trt_bisect.precision import Precision, low_of
+from trt_bisect.preparation.pytorch import exported
 from trt_bisect.recipe.files import BUILD, FLOAT_NETWORK, FOLDER, PLAN
 from trt_bisect.report.losses import Sensitivity
 from trt_bisect.report.summary import fixed_text
@@ -402,14 +403,19 @@ def read_network(
     """Returns a network with the operators of the options, and nothing else that they ask for.
 
     Args:
-        model: its file, or a network already read.
-        low: the low precision; None for INT8, or that of a network already read.
+        model: its file, a module of PyTorch, or a network that is read already.
+        low: the low precision; None for INT8, or that of a network that is read already.
         base: see ``Network``; None for that of each plan.
 
     Raises:
         BadInput: a library or the file cannot be used.
     """
     use_libraries(options.libraries(onnxruntime=True))
+    data = [getattr(options, name, None) for name in ("calibration", "inputs", "dataset")]
+    module = exported(model, data, shapes or {}, getattr(options, "output", None))
+    if module is not None:
+        network = load_network(module.path, None, low or INT8, base, fuse_norms=options.fuse_norms)
+        return replace(network, notes=(module.note, *network.notes))
     if isinstance(model, Network):
         network = model if low in (None, INT8, model.low) else model.with_low(low or INT8)
         return network if base is None else network.with_base(base)

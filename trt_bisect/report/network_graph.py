@@ -13,6 +13,7 @@ from onnx import AttributeProto, helper
 
 from trt_bisect.model.file import refer_to_weights
 from trt_bisect.model.layers import Layer
+from trt_bisect.model.modules import METADATA_IR_VERSION
 from trt_bisect.model.network import Network
 from trt_bisect.recipe.files import ANNOTATED, FOLDER, RecipeFiles
 from trt_bisect.support.files import write_whole
@@ -116,8 +117,6 @@ def _text(attribute: AttributeProto) -> str:
 
 
 PREFIX = "trt-bisect."
-_IR_VERSION = 10
-"""The first version of ONNX files in which nodes have metadata."""
 _DIGITS = 6
 
 
@@ -130,7 +129,7 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph) ->
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    copy.ir_version = max(copy.ir_version, _IR_VERSION)
+    copy.ir_version = max(copy.ir_version, METADATA_IR_VERSION)
     by_name = {row.name: row for row in rows}
     tensors = {layer.name: (*layer.inputs, *layer.outputs) for layer in graph.layers}
     for node in copy.graph.node:

@@ -27,6 +27,7 @@ from trt_bisect.commands.run import build_report as reporting, live as under_way
 from trt_bisect.commands.run.save_tensors import refuse_tensors, save_boundaries, save_tensors
 from trt_bisect.commands.run.search import Curve, CurveSearch
 from trt_bisect.commands.run.state import Phase, RunState
+from trt_bisect.data.named import name_of
 from trt_bisect.errors import NothingMeasured, lacks_room
 from trt_bisect.evaluator.accuracy import ACCURACY
 from trt_bisect.evaluator.trial import UNTRIED
@@ -65,7 +66,7 @@ def run(model: GivenModel, options: RunOptions, command: str = "") -> Report:
     """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
 
     Args:
-        model: an FP32 ONNX file of opset 9 or later, or a loaded network.
+        model: an FP32 ONNX file of opset 9 or later, a ``torch.nn.Module``, or a loaded network.
         options: as listed.
 
     Raises:
@@ -83,7 +84,7 @@ def run(model: GivenModel, options: RunOptions, command: str = "") -> Report:
     folder = None if options.output is None else Path(options.output)
     board = open_board(options.tensorboard, options.tensorboard_detail)
     progress = options.progress or default_progress()
-    source = model.source if isinstance(model, Network) else str(model)
+    source = model.source if isinstance(model, Network) else name_of(model) or type(model).__name__
     with working_in(folder, progress, options.history) as display, under_way.Live(folder) as live:
         limit = options.time_limit
         shown = display if limit is None else TimeLimited(display, parse_time(limit))

@@ -1,0 +1,190 @@
+"""Modules of PyTorch as networks; the tests that need PyTorch run in the environment of ``benchmarks.dialects``."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect.errors import BadInput
+from trt_bisect.preparation import pytorch
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
+MINMAX = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "history": "none"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("def net():\n    return 3", "returned a int"),
+        ("def net():\n    raise ValueError('no weights')", "ValueError: no weights"),
+        ("", "no attribute 'net'"),
+        pytest.param(
+            "import torch", "'torch' is not installed", marks=pytest.mark.skipif(HAS_TORCH, reason="PyTorch is here")
+        ),
+    ],
+)
+def test_a_function_that_returns_no_module_is_told(tmp_path, command, text, problem):
+    (tmp_path / "nets.py").write_text(text)
+    code, _, err = command("run", f"{tmp_path}/nets.py:net", "--calibration", "data.npz", "--output", tmp_path / "run")
+    assert code == 2
+    assert problem in err
+
+
+def test_files_and_networks_are_no_modules(tmp_path):
+    onnx.save(networks.chain(depth=2), tmp_path / "a:b")
+    for network in (str(tmp_path / "a:b"), tmp_path / "net.onnx", networks.chain(depth=2), len):
+        assert pytorch.exported(network, [], {}, None) is None
+
+
+def small():
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8)
+
+        def forward(self, x):
+            return torch.relu(self.norm(self.conv(x))) + x
+
+    torch.manual_seed(0)
+    head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    return nn.Sequential(nn.Conv2d(3, 8, 3), Block(), head)
+
+
+def batches(count=3):
+    import torch
+
+    torch.manual_seed(1)
+    pictures = torch.utils.data.TensorDataset(torch.randn(2 * count - 1, 3, 12, 12), torch.zeros(2 * count - 1))
+    return torch.utils.data.DataLoader(pictures, batch_size=2)
+
+
+@needs_torch
+def test_a_module_and_its_loader_are_all_that_a_run_needs(tmp_path):
+    module = small().train()
+    report = trt_bisect.run(module, batches(), output=tmp_path / "run", **MINMAX)
+    assert report.model == str(tmp_path / "run" / "Sequential.onnx")
+    assert report.inputs.searched == 5  # batches of 2, 2 and 1, each sample by itself
+    assert {"0", "1.conv", "1/Relu", "1/Add", "2.2"} <= {row.name for row in report.layers}
+    assert [row.module for row in report.layers if row.name == "1.conv"] == ["1.conv (Conv2d)"]
+    assert any("differ from the module's by at most" in note.text for note in report.notes)
+    assert module.training
+    assert module[1].norm.training
+
+
+@needs_torch
+def test_the_file_computes_what_the_module_does(tmp_path):
+    import torch
+
+    module = small().eval()
+    made = pytorch.exported(module, [batches()], {}, tmp_path)
+    picture = np.random.default_rng(0).standard_normal((1, 3, 12, 12)).astype(np.float32)
+    with torch.no_grad():
+        wanted = module(torch.as_tensor(picture)).numpy()
+    session = pytorch.ort.InferenceSession(made.path)
+    np.testing.assert_allclose(session.run(None, {session.get_inputs()[0].name: picture})[0], wanted, atol=1e-5)
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("sample", "names"),
+    [
+        ("tensor", ["picture"]),
+        ("tuple", ["picture"]),
+        ("two", ["picture", "mask"]),
+        ("nested", ["picture", "mask"]),
+        ("dict", ["mask", "picture"]),
+    ],
+)
+def test_labels_and_what_the_module_does_not_take_are_left_out(tmp_path, sample, names):
+    import torch
+
+    class Masked(torch.nn.Module):
+        def forward(self, picture, mask=None):
+            return picture.mean((2, 3)) * (1 if mask is None else mask)
+
+    class Both(torch.nn.Module):
+        def forward(self, picture, mask):
+            return picture.mean((2, 3)) * mask
+
+    picture, mask, label = torch.ones(4, 3, 5, 5), torch.ones(4, 1), torch.zeros(4)
+    batch = {
+        "tensor": picture,
+        "tuple": (picture, label),
+        "two": [picture, mask, label],
+        "nested": ((picture, mask), label),
+        "dict": {"mask": mask, "label": label, "picture": picture, "id": 3},
+    }[sample]
+    module = Masked() if sample in ("tensor", "tuple", "dict") else Both()
+    made = pytorch.exported(module, [None, [batch]], {}, tmp_path)
+    inputs = {spec.name: spec.shape for spec in trt_bisect.load_network(made.path).inputs}
+    assert sorted(inputs) == sorted(names)
+    assert inputs["picture"] == (1, 3, 5, 5)
+
+
+@needs_torch
+def test_torchscript_exports_what_dynamo_does_not_and_its_layers_have_the_same_names(tmp_path, monkeypatch):
+    import torch
+
+    export = torch.onnx.export
+
+    def fails(*args, dynamo, **options):
+        if dynamo:
+            raise RuntimeError("data-dependent")
+        return export(*args, dynamo=dynamo, **options)
+
+    by_dynamo = trt_bisect.load_network(pytorch.exported(small(), [batches()], {}, tmp_path).path)
+    monkeypatch.setattr(torch.onnx, "export", fails)
+    made = pytorch.exported(small(), [batches()], {}, tmp_path)
+    assert "TorchScript" in made.note
+    modules = {layer.name: layer.module for layer in trt_bisect.load_network(made.path).layers}
+    named = {"0": "0 (Conv2d)", "1.conv": "1.conv (Conv2d)", "1/Add": "1 (Block)", "2.2": "2.2 (Linear)"}
+    assert named.items() <= modules.items()
+    assert named.items() <= {layer.name: layer.module for layer in by_dynamo.layers}.items()
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ([None], "no sample"),
+        ([iter([1])], "only once"),
+        ([[np.zeros((1, 4, 12, 12), np.float32)]], "does not take the first sample"),
+        ([[{"x": np.zeros(1)}]], "forward takes input"),
+    ],
+)
+def test_what_is_missing_is_told(tmp_path, data, problem):
+    with pytest.raises(BadInput, match=problem):
+        pytorch.exported(small(), data, {}, tmp_path)
+
+
+@needs_torch
+def test_shapes_stand_for_data_and_a_session_of_diagnosis_takes_a_module(tmp_path):
+    assert trt_bisect.check(small(), shapes={"input": (1, 3, 12, 12)}).nodes
+    qa = trt_bisect.Analysis(small(), batches(), output=tmp_path, engine="onnxruntime", calibrator="minmax")
+    assert "1.conv" in [op.op_name for op in qa.sensitivity(inputs=batches()).ops]
+
+
+@needs_torch
+def test_an_export_that_computes_something_else_is_refused(tmp_path, monkeypatch):
+    import torch
+
+    other = SimpleNamespace(export=torch.onnx.export)
+
+    def exports_zeros(module, *args, **options):
+        for parameter in module.parameters():
+            parameter.data.zero_()
+        other.export(module, *args, **options)
+
+    monkeypatch.setattr(torch.onnx, "export", exports_zeros)
+    with pytest.raises(BadInput, match="its outputs differ"):
+        pytorch.exported(small(), [batches()], {}, tmp_path)

@@ -1,0 +1,135 @@
+"""The modules of PyTorch that nodes come from, as both of its exporters write them into an ONNX file.
+
+``torch.onnx.export(dynamo=True)`` writes scopes, classes and the stack into the metadata of each node. The older
+exporter, by TorchScript, makes the node's name of the scopes, ``/body/body.1/conv/Conv`` of ``body.1.conv``, and with
+``verbose=True`` the ``doc_string`` of the stack.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+import onnx
+
+_SCOPES, _CLASSES, _TRACE = (f"pkg.torch.onnx.{key}" for key in ("name_scopes", "class_hierarchy", "stack_trace"))
+_TEXT = re.compile(r"'([^']*)'")
+_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
+_FRAME_IN_TORCHSCRIPT = re.compile(r"^([^\n(]+)\((\d+)\): ", re.MULTILINE)
+_NOT_OWN = re.compile(r"[/\\](site|dist)-packages[/\\]torch[/\\]|^<")
+"""PyTorch itself, and code that it generates."""
+_LONGEST = 300
+WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""The operators whose weight is a parameter of the module that they come from."""
+METADATA_IR_VERSION = 10
+"""The first version of ONNX files in which nodes have metadata."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a node in the user's program; each part is empty where it is not known.
+
+    Attributes:
+        path: the module that has the node, as ``named_modules`` names it: ``layer1.0.conv1``; empty for the network.
+        kind: the class of the module: ``Conv2d``.
+        code: the innermost line that is no line of PyTorch: ``/nets/model.py:12``.
+    """
+
+    path: str = ""
+    kind: str = ""
+    code: str = ""
+
+    @property
+    def module(self) -> str:
+        """The module with its class, as in ``layer1.0.conv1 (Conv2d)``."""
+        text = f"{self.path} ({self.kind})" if self.path and self.kind else self.path or self.kind
+        return text[:_LONGEST]
+
+
+def places_of(graph: onnx.GraphProto) -> dict[str, Place]:
+    """Returns by the names of nodes what the exporter says of them; nothing of nodes of which it says nothing."""
+    parameters = {tensor.name: tensor.name.rpartition(".")[0] for tensor in graph.initializer}
+    modules = set(filter(None, parameters.values()))
+    places = {}
+    for node in graph.node:
+        metadata = {entry.key: entry.value for entry in node.metadata_props}
+        if metadata.keys() & {_SCOPES, _CLASSES, _TRACE}:
+            place = _from_metadata(metadata)
+            owner = next((parameters[name] for name in node.input[1:2] if name in parameters), "")
+            is_fused = "batch_norm" in metadata.get(_SCOPES, "") + metadata.get(_CLASSES, "")
+            if node.op_type in WEIGHTED and is_fused and owner:
+                # The exporter fused a normalization into the layer, and gave the result the normalization's scopes.
+                place = replace(place, path=owner, kind="")
+        else:
+            place = _from_torchscript(node, modules)
+        if place != Place():
+            places[node.name] = place
+    return places
+
+
+def _from_metadata(metadata: dict[str, str]) -> Place:
+    # The scopes go from the network, which has no name, to the operator, which is none.
+    scopes, classes = (_TEXT.findall(metadata.get(key, ""))[:-1] for key in (_SCOPES, _CLASSES))
+    path, kind = scopes[-1] if scopes else "", classes[-1].rpartition(".")[2] if classes else ""
+    frames = _FRAME.findall(metadata.get(_TRACE, ""))
+    return Place(path, kind, _own_line(frames))
+
+
+def _from_torchscript(node: onnx.NodeProto, modules: Collection[str]) -> Place:
+    """Returns what the name of a node and its ``doc_string`` say; ``modules`` are those known to have parameters."""
+    *scopes, operator = node.name.split("/")
+    is_path = scopes[:1] == [""] and operator.startswith(node.op_type)
+    scopes = scopes[1:] if is_path else []
+    path = before = ""
+    for scope in scopes:
+        if path and scope.startswith(f"{before}."):
+            # An item of a container, named after it; else a container with the name of the module that it is in.
+            item, contained = f"{path}{scope.removeprefix(before)}", f"{path}.{scope}"
+            path = contained if contained in modules and item not in modules else item
+        else:
+            path = f"{path}.{scope}" if path else scope
+        before = scope
+    return Place(path, "", _own_line(_FRAME_IN_TORCHSCRIPT.findall(node.doc_string)[::-1]))
+
+
+def write_place(node: onnx.NodeProto, place: Place) -> None:
+    """Writes the module and its class into the metadata of a node, in the form of PyTorch's exporter."""
+    told = {_SCOPES: repr(["", place.path, node.op_type]), _CLASSES: repr(["", place.kind, node.op_type])}
+    if place.code:
+        file, _, line = place.code.rpartition(":")
+        told[_TRACE] = f'File "{file}", line {line}'
+    kept = [entry for entry in node.metadata_props if entry.key not in told]
+    del node.metadata_props[:]
+    node.metadata_props.extend(kept)
+    node.metadata_props.extend(onnx.StringStringEntryProto(key=key, value=value) for key, value in told.items())
+
+
+def _own_line(frames: list[tuple[str, str]]) -> str:
+    """Returns the innermost of frames that is the user's, of files and line numbers, the innermost last."""
+    own = [frame for frame in frames if not _NOT_OWN.search(frame[0])]
+    return ":".join((own or frames)[-1])[:_LONGEST] if frames else ""
+
+
+def titles_of(nodes: Iterable[tuple[str, str, bool]], places: dict[str, Place]) -> dict[str, str]:
+    """Returns the names that nodes have in the user's program, by their own names; none for those without a module.
+
+    The only layer of a module, or its only one with a weight, has the name of the module; others have that of their
+    operator behind it: ``layer1.0/Add``, ``layer1.0/Add_1``.
+
+    Args:
+        nodes: of each node its name, its operator, and true if it has a weight.
+    """
+    known = [(*node, places[node[0]].path) for node in nodes if node[0] in places and places[node[0]].path]
+    inside = {path[:end] for *_, path in known for end, letter in enumerate(path) if letter == "."}
+    count, weighted = Counter(path for *_, path in known), Counter(path for *_, has, path in known if has)
+    titles, taken = dict[str, str](), Counter[str]()
+    for name, operator, has_weight, path in known:
+        if (count[path] == 1 and path not in inside) or (has_weight and weighted[path] == 1):
+            titles[name] = path
+            continue
+        title = f"{path}/{operator}"
+        titles[name] = f"{title}_{taken[title]}" if taken[title] else title
+        taken[title] += 1
+    return titles

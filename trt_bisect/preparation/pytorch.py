@@ -1,0 +1,274 @@
+"""Modules of PyTorch as networks: exported as ONNX, compared with the module, its layers named after its modules.
+
+PyTorch is imported only where a module is given: the package needs none.
+"""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+import re
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from io import StringIO
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from trt_bisect.calibration.cache import is_cache_path
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.data.named import load_function
+from trt_bisect.data.samples import as_array
+from trt_bisect.errors import BadInput, first_line, install
+from trt_bisect.model.modules import METADATA_IR_VERSION, WEIGHTED, places_of, titles_of, write_place
+from trt_bisect.model.session import new_options
+from trt_bisect.support.files import make_folder
+
+if TYPE_CHECKING:
+    import torch
+
+_EXPORTERS = {"dynamo": True, "TorchScript": False}
+"""The exporters in the order in which they are tried: the value of ``dynamo`` by name."""
+_FAR = 1e-2
+"""An export whose output differs by so much of its largest value is no export of the module."""
+_IN_ONE_FILE = 1 << 30
+"""The most bytes of weights that are written into the ONNX file itself."""
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_HOW = "Give a DataLoader or a list of samples as calibration, or the sizes of the inputs as shapes."
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A module as a file: its path, and a note on how far its outputs are from those of the module."""
+
+    path: Path
+    note: str
+
+
+def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ...]], output: Any) -> Exported | None:
+    """Returns a module of PyTorch exported as ONNX; None if the network is something else.
+
+    It is exported in evaluation mode for one sample at a time: the first one of the first batch that is there.
+
+    Args:
+        model: a module; or ``module:function`` or ``file.py:function``, that returns one.
+        data: what the user gave as data, such as a DataLoader, first choice first; None for what is not given.
+        shapes: the sizes of inputs by name; they count only where no data have a sample.
+        output: the folder for the file; None for a folder that lasts as long as the process.
+
+    Raises:
+        BadInput: there is no sample, the module does not take it, or neither exporter can export the module.
+    """
+    module = _named_module(model) if isinstance(model, (str, Path)) else model
+    library = sys.modules.get("torch")
+    if library is None or not isinstance(module, library.nn.Module):
+        return None
+    args, kwargs = _example(module, data, shapes)
+    folder = _own_folder() if output is None else make_folder(Path(output))
+    path, failures = folder / f"{type(module).__name__}.onnx", []
+    with _in_evaluation(module):
+        wanted = _tensors(_run(module, args, kwargs))
+        for exporter, dynamo in _EXPORTERS.items():
+            try:
+                _export(module, args, kwargs, path, dynamo=dynamo)
+                difference, largest = _difference(path, [*args, *kwargs.values()], wanted)
+            except Exception as error:
+                failures.append(f"{exporter}: {first_line(error)}")
+                continue
+            if difference > _FAR * largest:
+                failures.append(f"{exporter}: its outputs differ by {difference:.2g}, of at most {largest:.2g}")
+                continue
+            _name_layers(module, path)
+            how = f"by torch.onnx.export ({exporter}) as {path}"
+            difference_text = f"its outputs differ from the module's by at most {difference:.1e}, of {largest:.1e}"
+            return Exported(path, f"the module {type(module).__name__} was exported {how}; {difference_text}")
+    remedy = "Export it yourself, and give the file." if "onnxscript" not in failures[0] else install("torch")
+    raise BadInput(f"{type(module).__name__} cannot be exported as ONNX. {'. '.join(failures)}", remedy)
+
+
+def _named_module(text: str | Path) -> Any:
+    """Returns what the function of ``module:function`` returns; None for the path of a file."""
+    name = str(text)
+    if not re.search(r":[A-Za-z_]\w*$", name) or Path(name).exists():
+        return None
+    try:
+        module = load_function(name, "network")()
+    except BadInput as error:
+        missing = getattr(error.__cause__, "name", None) == "torch"
+        raise (BadInput("The package 'torch' is not installed.", install("torch")) if missing else error) from error
+    except Exception as error:
+        raise BadInput(f"The network '{name}' failed: {type(error).__name__}: {first_line(error)}") from error
+    if not hasattr(module, "named_modules"):
+        problem = f"The function '{name}' returned a {type(module).__name__}, no module of PyTorch."
+        raise BadInput(problem, "Return a torch.nn.Module, or give an ONNX file.")
+    return module
+
+
+def _own_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="trt-bisect-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@contextmanager
+def _in_evaluation(module: torch.nn.Module) -> Iterator[None]:
+    import torch
+
+    training = {child: child.training for child in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for child, mode in training.items():
+            child.training = mode
+
+
+Arguments = tuple[list["torch.Tensor"], dict[str, "torch.Tensor"]]
+"""What a module is called with: by position, and by name."""
+
+
+def _example(module: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ...]]) -> Arguments:
+    """Returns the first sample of the data, as the module takes it; one of the shapes where no data have any."""
+    import torch
+
+    device = next((tensor.device for tensor in chain(module.parameters(), module.buffers())), torch.device("cpu"))
+    for source in data:
+        sample = _first_of(source)
+        if sample is not None:
+            args, kwargs = _arguments(module, sample)
+            break
+    else:
+        if not shapes:
+            raise BadInput(f"There is no sample to export {type(module).__name__} with.", _HOW)
+        args, kwargs = [], {name: torch.zeros(shape) for name, shape in shapes.items()}
+    sizes = {len(tensor) if tensor.ndim else 0 for tensor in (*args, *kwargs.values())}
+    is_batch = len(sizes) == 1 and min(sizes) > 1
+    alone = [(tensor[:1] if is_batch else tensor).to(device) for tensor in (*args, *kwargs.values())]
+    return alone[: len(args)], dict(zip(kwargs, alone[len(args) :], strict=True))
+
+
+def _first_of(source: Any) -> Any:
+    """Returns the first sample, or batch, of data; None if they have none that needs no network to be read."""
+    if isinstance(source, (str, Path)):
+        text = str(source)
+        if Path(text).suffix in (".npz", ".npy") and Path(text).is_file():
+            arrays = np.load(text)
+            return arrays if isinstance(arrays, np.ndarray) else dict(arrays)
+        if Path(text).exists() or ":" not in text:
+            return None
+        source = load_function(text, "data set")
+    if source is None or isinstance(source, Ranges) or is_cache_path(source):
+        return None
+    if isinstance(source, Mapping) or hasattr(source, "__array__"):
+        return source
+    source = source() if callable(source) and not isinstance(source, Iterable) else source
+    if isinstance(source, Iterator):
+        problem = f"A {type(source).__name__} can be read only once, and the first sample is needed for the export."
+        raise BadInput(problem, "Give a DataLoader, a list, or a function that returns the iterator.")
+    if isinstance(source, Iterable):
+        return next(iter(source), None)
+    if hasattr(source, "__getitem__"):
+        return [part[None] if hasattr(part, "ndim") and part.ndim else part for part in _parts(source[0])]
+    return None
+
+
+def _parts(sample: Any) -> list[Any]:
+    return list(sample) if isinstance(sample, (tuple, list)) else [sample]
+
+
+def _arguments(module: Any, sample: Any) -> Arguments:
+    """Returns the parts of a sample that ``forward`` takes; what follows them, such as a label, is left out."""
+    import torch
+
+    def tensor(value: Any) -> torch.Tensor:
+        return value if isinstance(value, torch.Tensor) else torch.as_tensor(as_array(value))
+
+    while isinstance(sample, (tuple, list)) and sample and isinstance(sample[0], (tuple, list, Mapping)):
+        sample = sample[0]
+    parameters = inspect.signature(module.forward).parameters.values()
+    places = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
+    if isinstance(sample, Mapping):
+        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        names = {parameter.name for parameter in parameters}
+        taken = {name: value for name, value in sample.items() if (takes_all or name in names) and name[:5] != "label"}
+        if not taken:
+            problem = f"{type(module).__name__}.forward takes {', '.join(sorted(names))}, and a sample has "
+            raise BadInput(f"{problem}{', '.join(map(str, sample))}.", "Name the arrays of a sample as it does.")
+        return [], {name: tensor(value) for name, value in taken.items()}
+    needed = sum(parameter.default is parameter.empty for parameter in places)
+    return [tensor(part) for part in _parts(sample)[: max(needed, 1)]], {}
+
+
+def _run(module: Any, args: list[torch.Tensor], kwargs: dict[str, torch.Tensor]) -> Any:
+    try:
+        return module(*args, **kwargs)
+    except Exception as error:
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in (*args, *kwargs.values()))
+        raise BadInput(
+            f"{type(module).__name__} does not take the first sample ({shapes}): {first_line(error)}",
+            "Give samples as the module takes them: a batch as a tensor, a tuple or a dictionary.",
+        ) from error
+
+
+def _tensors(outputs: Any) -> list[np.ndarray]:
+    import torch
+    from torch.utils import _pytree
+
+    leaves = _pytree.tree_leaves(dict(outputs) if isinstance(outputs, Mapping) else outputs)
+    return [leaf.detach().float().cpu().numpy() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _export(module: Any, args: list[Any], kwargs: dict[str, Any], path: Path, *, dynamo: bool) -> None:
+    import torch
+
+    names = list(inspect.signature(module.forward).parameters)[: len(args)] + list(kwargs)
+    size = sum(parameter.numel() * parameter.element_size() for parameter in module.parameters())
+    options: dict[str, Any] = {"external_data": size > _IN_ONE_FILE, "verbose": False} if dynamo else {}
+    for leftover in (path, path.with_name(f"{path.name}.data")):
+        leftover.unlink(missing_ok=True)
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        torch.onnx.export(module, tuple(args), path, kwargs=kwargs, input_names=names, dynamo=dynamo, **options)
+
+
+def _difference(path: Path, inputs: list[Any], wanted: list[np.ndarray]) -> tuple[float, float]:
+    """Returns the largest difference of an export's outputs from those of the module, and their largest value."""
+    session = ort.InferenceSession(path, new_options(), providers=["CPUExecutionProvider"])
+    feeds = zip(session.get_inputs(), inputs, strict=True)
+    outputs = session.run(None, {spec.name: as_array(tensor) for spec, tensor in feeds})
+    if [output.shape for output in outputs] != [array.shape for array in wanted]:
+        raise ValueError(f"it has outputs of {[output.shape for output in outputs]}")
+    pairs = list(zip(outputs, wanted, strict=True))
+    difference = max((float(np.abs(output - array).max(initial=0)) for output, array in pairs), default=0.0)
+    return difference, max((float(np.abs(array).max(initial=0)) for array in wanted), default=0.0)
+
+
+def _name_layers(module: torch.nn.Module, path: Path) -> None:
+    """Gives the nodes of a file the names that they have in the user's program, and the scopes of their modules."""
+    model = onnx.load(path, load_external_data=False)
+    parameters = {tensor.name for tensor in model.graph.initializer}
+    places, taken = places_of(model.graph), {node.name for node in model.graph.node}
+    nodes = []
+    for node in model.graph.node:
+        has_weight = node.op_type in WEIGHTED and not parameters.isdisjoint(node.input)
+        nodes.append((node.name, node.op_type, has_weight))
+    titles, modules = titles_of(nodes, places), dict(module.named_modules())
+    for node in model.graph.node:
+        place = places.get(node.name)
+        if place is not None and place.path in modules:
+            write_place(node, replace(place, kind=type(modules[place.path]).__name__))
+        title = titles.get(node.name, "")
+        if title and title not in taken:
+            node.name = title
+    model.ir_version = max(model.ir_version, METADATA_IR_VERSION)
+    path.write_bytes(model.SerializeToString())
