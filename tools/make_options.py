@@ -19,6 +19,8 @@ from trt_bisect.options.declare import Option, declared
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "commands"
 
+_MAIN = "run"
+_HEAD = ("| option | Python, TOML | default | |", "| --- | --- | --- | --- |")
 _BEGIN = "<!-- options: made by tools/make_options.py -->"
 _END = "<!-- end of options -->"
 _BLOCK = re.compile(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", re.DOTALL)
@@ -36,19 +38,46 @@ def _with_options(page: Path, command: str) -> str:
 
 
 def tables(command: str) -> str:
-    """The options of a command by panel, in the order of its help; those of ``--help-all`` are marked."""
-    options = [option for option in declared(function_of(command)) if not option.is_argument]
-    in_python = {option.keyword for option in declared(IN_PYTHON[command])} if command in IN_PYTHON else set()
+    """The options of a command by panel, in the order of its help; those of ``--help-all`` are marked.
+
+    Options that mean the same in ``run`` are described there and only listed here.
+    """
+    described = set()
+    if command != _MAIN:
+        described = {_meaning(row) for rows in _rows_by_panel(_MAIN).values() for row in rows}
     lines: list[str] = []
-    for panel in PANELS:
-        in_panel = [option for option in options if option.panel == panel]
-        if in_panel:
-            lines += [f"**{panel}**", "", *_table(in_panel, in_python), ""]
+    shared: list[str] = []
+    for panel, rows in _rows_by_panel(command).items():
+        own = [row for row in rows if _meaning(row) not in described]
+        shared += [_name(row) for row in rows if _meaning(row) in described]
+        if own:
+            lines += [f"**{panel}**", "", *_HEAD, *own, ""]
+    if shared:
+        lines += [f"As for [`run`](run.md#options): {', '.join(shared)}.", ""]
     return "\n".join(lines)
 
 
-def _table(options: Sequence[Option], in_python: set[str]) -> list[str]:
-    lines = ["| option | Python, TOML | default | |", "| --- | --- | --- | --- |"]
+def _meaning(row: str) -> tuple[str, ...]:
+    """Returns the cells of a row without that of the names in Python and TOML."""
+    flags, _, *others = row.split(" | ")
+    return flags, *others
+
+
+def _name(row: str) -> str:
+    """Returns the first flag of a row, or the keyword of an option without flags."""
+    flags, keyword, *_ = row.removeprefix("| ").split(" | ")
+    return keyword if flags == "-" else flags.split(",")[0].split(" ")[0]
+
+
+def _rows_by_panel(command: str) -> dict[str, list[str]]:
+    options = [option for option in declared(function_of(command)) if not option.is_argument]
+    in_python = {option.keyword for option in declared(IN_PYTHON[command])} if command in IN_PYTHON else set()
+    panels = {panel: [option for option in options if option.panel == panel] for panel in PANELS}
+    return {panel: _rows(in_panel, in_python) for panel, in_panel in panels.items()}
+
+
+def _rows(options: Sequence[Option], in_python: set[str]) -> list[str]:
+    lines = []
     for option in options:
         flags = ", ".join(f"`{flag}`" for flag in option.flags) or "-"
         expert = " (`--help-all`)" if option.expert else ""

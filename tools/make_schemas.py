@@ -94,7 +94,8 @@ check-jsonschema --schemafile build/site/schemas/report.schema.json trt-bisect-n
 
 - A figure that is not finite is `null`.
 - New keys may come without a new number in `schema`. Keys that exist keep their names and meanings.
-- In the tables `a[]` is each entry of a list, and `a.*` each entry of an object by name.
+- In the tables `a[]` is each entry of a list, and `a.*` each entry of an object by name. Keys of an object stand in one
+  table; others name that place.
 - A similarity is a fraction of 1; the screen prints per cent.
 - A file of another schema is refused: run the command again.
 """
@@ -163,7 +164,8 @@ def schema_name(file: str) -> str:
 
 def page() -> str:
     """Returns the page with the keys of all files."""
-    return "\n".join([_HEAD, *(_section(file) for file in FILES)])
+    described: dict[str, str] = {}
+    return "\n".join([_HEAD, *(_section(file, described) for file in FILES)])
 
 
 def _of_custom(kind: type) -> dict[str, Any]:
@@ -221,24 +223,35 @@ def _plain(words: str) -> str:
     return re.sub(r"\bNone\b", "null", " ".join(words.replace("``", "`").split()))
 
 
-def _section(file: str) -> str:
+def _section(file: str, described: dict[str, str]) -> str:
+    """Returns the table of a file; ``described`` has by class the place of its keys, and gains those of this file."""
     full, about = schema(file), FILES[file][1]
-    top = full["$defs"][full["$ref"].rpartition("/")[2]]
-    rows = [f"| `{path}` | {kind} | {words} |" for path, kind, words in _rows(top, full["$defs"], "", set())]
+    top = full["$ref"].rpartition("/")[2]
+    described.setdefault(top, _anchor(file))
+    rows = [f"| `{path}` | {kind} | {words} |" for path, kind, words in _rows(top, full["$defs"], file, "", described)]
     table = ["| key | type | |", "| --- | --- | --- |", *rows]
     return "\n".join([f"## {file}", "", about, "", *table, ""])
 
 
-def _rows(part: dict[str, Any], defined: dict[str, Any], before: str, seen: set[str]) -> Iterator[tuple[str, str, str]]:
-    for name, key in part["properties"].items():
+def _anchor(file: str) -> str:
+    return f"[{file}](#{file.replace('.', '')})"
+
+
+def _rows(
+    owner: str, defined: dict[str, Any], file: str, before: str, described: dict[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yields path, type and description of each key of a class; classes that are described elsewhere are named."""
+    for name, key in defined[owner]["properties"].items():
         kind, suffix, target = _kind(key)
+        path = f"{before}{name}{suffix}"
         words = key.get("description") or (_lower(defined[target]["description"]) if target else "")
-        if target in seen:
-            words = f"{words} Keys as above for {_lower(defined[target]['description'])}".strip()
-        yield f"{before}{name}{suffix}", kind, words.replace("|", "\\|")
-        if target and target not in seen and "properties" in defined[target]:
-            seen.add(target)
-            yield from _rows(defined[target], defined, f"{before}{name}{suffix}.", seen)
+        has_keys = target and "properties" in defined[target]
+        if has_keys and target in described:
+            words = f"{words} Keys as in {described[target].removesuffix(f' of {_anchor(file)}')}.".strip()
+        yield path, kind, words.replace("|", "\\|")
+        if has_keys and target not in described:
+            described[target] = f"`{path}` of {_anchor(file)}"
+            yield from _rows(target, defined, file, f"{path}.", described)
 
 
 def _kind(key: dict[str, Any]) -> tuple[str, str, str]:
