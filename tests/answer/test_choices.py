@@ -17,14 +17,16 @@ MACS = {"conv1": 288_000, "pool1": 2_880, "conv2": 1_600_000, "pool2": 800, "ip1
 """Multiply-adds of LeNet, by hand; a pooling counts its output values."""
 
 
-def choices(fp16=True, ms=None, recipe=0.2, int8=False):
+def choices(fp16=True, ms=None, recipe=0.2, int8=False, held_out=(None, None)):
     times = dict(zip(("fp32", "fp16", "int8", "recipe"), ms or (None,) * 4, strict=True))
     rows = [
         Choice("fp32", True, None, None, times["fp32"], None),
-        Choice("fp16", fp16, 0.9999, None, times["fp16"], 1.0),
+        Choice("fp16", fp16, 0.9999, None, times["fp16"], 1.0, held_out[0]),
         Choice("int8", int8, 0.3, None, times["int8"], 0.0),
     ]
-    return rows if recipe is None else [*rows, Choice("recipe", True, 0.999, None, times["recipe"], recipe)]
+    if recipe is not None:
+        rows.append(Choice("recipe", True, 0.999, None, times["recipe"], recipe, held_out[1]))
+    return rows
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,10 @@ def choices(fp16=True, ms=None, recipe=0.2, int8=False):
         ({"recipe": 0.6, "fp16": False}, ""),
         ({"recipe": None}, "no plan in INT8 that was tried does"),
         ({"recipe": None, "int8": True}, ""),
+        ({"held_out": (True, False)}, "the recipe misses it on held-out inputs, on which FP16 does not"),
+        ({"held_out": (False, False)}, ""),
+        ({"held_out": (None, False)}, ""),
+        ({"held_out": (None, True)}, ""),
         ({"ms": (4.0, 2.0, 1.0, 1.97)}, "the recipe takes 1.97 ms, FP16 2 ms"),
         ({"ms": (4.0, 2.0, 1.0, 1.85)}, ""),
         ({"recipe": None, "int8": True, "ms": (4.0, 1.30, 1.31, None)}, "full INT8 takes 1.31 ms, FP16 1.3 ms"),

@@ -27,9 +27,9 @@ def chosen(report, folder):
     kept = replace(
         report, answer=answer, bound=None, seconds=None, started=0.0, lines=(), notes=(), verdict="", next=None
     )
-    record = record_of(
-        replace(kept, peak_bytes=0, inferences=0, plans=0, builds=0, inputs=replace(kept.inputs, fed={}))
-    )
+    choices = tuple(replace(choice, held_out=None) for choice in report.choices)
+    inputs = replace(kept.inputs, fed={})
+    record = record_of(replace(kept, peak_bytes=0, inferences=0, plans=0, builds=0, inputs=inputs, choices=choices))
     return record, (folder / "recipe/network.qdq.onnx").read_bytes()
 
 
@@ -51,13 +51,16 @@ def test_the_held_out_samples_change_nothing_that_is_chosen(planted, tmp_path):
 
 def test_the_bound_counts_the_held_out_inputs_that_miss(planted, tmp_path):
     path, data = planted
-    loud = {"x": np.concatenate([data["x"][:5] * 1.001, data["x"][5:7] * 1000])}
+    loud = {"x": np.concatenate([data["x"][:5] * 1.001, data["x"][5:7] * 2])}
     report = trt_bisect.run(path, {"x": data["x"][:12]}, validation=loud, calibrator="minmax", **HOW)
     missed = sum(value < 0.999 for value in report.answer.unseen.figures.values())
     assert 0 < missed < 7
     assert (report.bound.inputs, report.bound.missed) == (7, missed)
     (line,) = (line for line in report.lines if line.kind == UNSEEN)
     assert line == bound_line(report.bound)
+    held_out = {choice.plan: choice.held_out for choice in report.choices}
+    assert held_out == {"fp32": None, "fp16": True, "int8": None, "recipe": False}
+    assert report.next.kind == "ship fp16", "what holds on held-out inputs is shipped until a recipe does"
     assert all(part in line.text for part in (f"{missed} of 7", "95% sure", f"{7 + report.bound.more} held-out inputs"))
     assert record_of(report)["bound"]["most"] == report.bound.most
 

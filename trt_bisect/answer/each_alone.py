@@ -15,6 +15,7 @@ from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.search import Result, drive
 from trt_bisect.driver.search_space import Batches, MeasuredSets, Sensitivities, Space, saved, sensitivities
+from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision
@@ -73,16 +74,26 @@ class EachAlone:
         return drive(search, lambda batch: self._plans.to_the_end(batch, ranges, worst))
 
 
-def in_fp16_alone(plans: AnswerPlans, answer: Answer) -> Trial | None:
-    """Measures the network in FP16 on all inputs; None where FP16 is the low precision, or nothing runs it."""
+def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
+    """Measures the network in FP16 on all inputs, and on held-out ones if the recipe misses there.
+
+    FP16 is not measured where it is the low precision, or nothing runs it.
+    """
     experiment = answer.of_user.experiment
     network = experiment.network
     if network.low.precision in FLOAT_TYPES or any(network.layers[k].dtype == "float16" for k in network.quantizable):
-        return None
+        return answer
     plan = network.all_in(Precision.FP16)
-    build = partial(experiment.builder.build, plan)
-    trial = plans.whole(plan, experiment, name="all inputs, all in FP16", kind="all in fp16", build=build)
-    return None if trial.failed else trial
+
+    def measured(inputs: GivenInputs | None, name: str) -> Trial | None:
+        build = partial(experiment.builder.build, plan)
+        trial = plans.whole(plan, experiment, inputs, f"{name}, all in FP16", "all in fp16", build)
+        return None if trial.failed else trial
+
+    fp16, on_unseen = measured(None, "all inputs"), None
+    if answer.misses_unseen:
+        on_unseen = measured(plans.unseen, "held-out inputs")
+    return replace(answer, fp16=fp16, fp16_unseen=on_unseen)
 
 
 def priced(plans: AnswerPlans, answer: Answer) -> Answer:

@@ -114,6 +114,7 @@ class Answer:
         in_fp32: the recipe with its layers in FP32, where some are in FP16; None if not measured.
         around_fp16: the recipe with FP16 in place of FP32 everywhere; None if not measured.
         fp16: the trial of the network in FP16 on all inputs; None if FP16 is the low precision or does not run.
+        fp16_unseen: the same on held-out inputs; None unless the recipe misses there.
         dear: the layers that make most of the recipe's cost.
         not_done: what a stopped search left out, a clause each; empty if it came to its end.
         most: the largest cost allowed; None without a budget.
@@ -141,6 +142,7 @@ class Answer:
     in_fp32: PlanFigures | None = None
     around_fp16: PlanFigures | None = None
     fp16: Trial | None = None
+    fp16_unseen: Trial | None = None
     dear: tuple[DearLayer, ...] = ()
     not_done: tuple[str, ...] = ()
     most: float | None = None
@@ -168,6 +170,11 @@ class Answer:
     def meets(self) -> bool:
         """True if the recipe holds on all inputs given."""
         return self.recipe.meets
+
+    @property
+    def misses_unseen(self) -> bool:
+        """True if the recipe holds on all inputs given and misses on held-out ones."""
+        return self.meets and self.unseen is not None and not self.experiment.rule.meets(self.unseen)
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -580,7 +587,7 @@ def _doubts(answer: Answer, unseen: Held | None) -> Iterator[Line]:
     constant, _ = constant_outputs(rule, answer.inputs.given.references)
     for doubt in (*constant, *doubts(rule, answer.restored)):
         yield Line(doubt.kind, doubt.text)
-    if unseen is not None and not rule.meets(answer.unseen):
+    if unseen is not None and answer.misses_unseen:
         worst = "no figure" if unseen.worst is None else rule.text(unseen.worst)
         stricter = "--margin" if answer.recipe.reserve else "--threshold"
         missing = unseen.inputs - unseen.holds

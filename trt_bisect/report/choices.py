@@ -33,6 +33,7 @@ class Choice:
         accuracy: the accuracy on the labelled data; None without labels.
         ms: the time of an inference in milliseconds, measured or predicted; None where it is not known.
         gives_up: the share of the low precision's speedup that the plan gives up; None for FP32.
+        held_out: it meets what is asked on held-out inputs too; None if that was not measured.
     """
 
     plan: str
@@ -41,6 +42,7 @@ class Choice:
     accuracy: float | None
     ms: float | None
     gives_up: float | None
+    held_out: bool | None = None
 
 
 def choice_of(plan: str, choices: Sequence[Choice]) -> Choice | None:
@@ -62,6 +64,8 @@ def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, cos
     if best is None or not best.meets or best.gives_up is None:
         return f"no plan in {low.upper()} that was tried does"
     name = f"full {low.upper()}" if best is int8 else "the recipe"
+    if best.held_out is False and fp16.held_out:
+        return f"{name} misses it on held-out inputs, on which FP16 does not"
     if fp16.ms is not None and best.ms is not None and best.ms > (1.0 - LEAST_GAIN) * fp16.ms:
         return f"{name} takes {best.ms:.3g} ms, FP16 {fp16.ms:.3g} ms"
     if best.gives_up > TOO_DEAR:

@@ -787,6 +787,9 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
     if kind == WHOLE:
         passes = report.verdict == WITH_DOUBTS
         return NextStep(WHOLE, _FIRST[WHOLE], running(setting, {"--accept": ()}).text if passes else "")
+    if kind == INPUTS and ships_fp16(report):
+        what = f"build FP16, until more inputs, of other kinds, give a recipe in {report.low.upper()} that holds"
+        return NextStep(FP16_INSTEAD, what, using_fp16(setting, report.typing).text)
     if kind:
         return NextStep(kind, _FIRST[kind], running(setting, {"--accept": ()} if kind == DOUBT else {}).text)
     if ships_fp16(report):

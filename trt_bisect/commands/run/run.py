@@ -16,7 +16,7 @@ from trt_bisect.analyzer.overflow import base_overflows, overflow_notes, overflo
 from trt_bisect.answer.accuracy import AskedAccuracy, asked_accuracy, chance_warning, fp32_accuracy, refuse_accuracy
 from trt_bisect.answer.answer import AnswerSearch, answer_search, measure_front
 from trt_bisect.answer.candidates import with_changes
-from trt_bisect.answer.each_alone import in_fp16_alone, priced
+from trt_bisect.answer.each_alone import priced, with_fp16
 from trt_bisect.answer.on_engines import NoKernels, OnEngines, Trials
 from trt_bisect.answer.result import Answer, latencies_of, setting_of
 from trt_bisect.answer.search import foreseen_times, predicted_times
@@ -301,7 +301,7 @@ class _Run:
             deploying, answer = with_changes(search, answer) or (search, answer)
             self._now(answer=answer, phase=Phase.SEARCH)
         if self.engine == ONNXRUNTIME:
-            self._now(answer=replace(answer, fp16=in_fp16_alone(search.plans, answer)))
+            self._now(answer=with_fp16(search.plans, answer))
         else:
             self._decide_on_engines(deploying, search)
         return deploying

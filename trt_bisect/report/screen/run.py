@@ -94,9 +94,12 @@ def choices_table(report: Report) -> Table:
         *(["accuracy>"] if labelled else []),
         f"{speed}>",
     )
+    verdicts = {INT8: report.verdicts.int8, RECIPE_PLAN: report.verdicts.recipe}
     for choice in report.choices:
         name = {INT8: f"full {report.low.upper()}", RECIPE_PLAN: "recipe"}.get(choice.plan, choice.plan.upper())
         passes = {None: "-", True: "yes", False: "no"}[choice.meets]
+        if verdicts.get(choice.plan) == WITH_DOUBTS:
+            passes = "doubtful"
         worst = "reference" if choice.plan == FP32 else "no figure"
         if choice.similarity is not None:
             worst = figure_text(report.metric, choice.similarity, report.threshold)
