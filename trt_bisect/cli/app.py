@@ -300,7 +300,7 @@ def _page(texts: Sequence[str], sections: Mapping[str, Sequence[tuple[str, str]]
 DISPLAY = panel("Display")
 WIDE = 220
 """The columns of a table with many of them, where stdout is no terminal."""
-Model = Annotated[Path, DISPLAY(FILE, help="The ONNX network, or module:function that returns one of PyTorch.")]
+Model = Annotated[Path, DISPLAY(FILE, help="The ONNX network, or a PyTorch module:function.")]
 Top = Annotated[int, DISPLAY(whole(least=0), help="Print this many rows of a table; 0 prints all.")]
 Annotations = Annotated[
     str | None, DISPLAY(choice(Literal["github"]), help="Print annotations for this CI service too.")

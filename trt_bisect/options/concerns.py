@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from trt_bisect.data.preprocessing import Preprocessing, preprocessing
-from trt_bisect.data.saved import SAVED
 from trt_bisect.driver.curves import CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.model.gpu_time import Gpu, gpu_named
@@ -67,7 +66,7 @@ class ShapeOptions(Options):
     """The shapes of dynamic inputs.
 
     Attributes:
-        shapes: Set the shape of a dynamic input: images:1x3x640x640. Repeatable.
+        shapes: Set a dynamic shape: images:1x3x640x640. Repeatable.
     """
 
     shapes: Annotated[kinds.Shapes | None, DATA(kinds.SHAPES, "--shape", "--shapes")] = None
@@ -78,7 +77,7 @@ class DataOptions(ShapeOptions):
     """The data that a network is calibrated with and judged on.
 
     Attributes:
-        calibration: Calibrate with this data: .npz, .npy, .json, name:file.bin, a folder of these or of pictures,
+        calibration: Calibrate with this data: .npz, .npy, .json, name:file.bin, a folder of these or pictures,
             module:function, or a TensorRT calibration cache. A network with Q/DQ pairs needs none.
         inputs: Judge these inputs, each by itself.
     """
@@ -152,6 +151,9 @@ def saved_outputs(reference: Any) -> Path | None:
     if not isinstance(reference, (str, Path)):
         return None
     path = Path(reference)
+    # NumPy comes with the readers: --help does not load it.
+    from trt_bisect.data.saved import SAVED
+
     return path if path.suffix in SAVED or path.is_dir() else None
 
 

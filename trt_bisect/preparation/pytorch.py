@@ -135,7 +135,7 @@ def _in_evaluation(module: torch.nn.Module) -> Iterator[None]:
 
 
 Arguments = tuple[list["torch.Tensor"], dict[str, "torch.Tensor"]]
-"""What a module is called with: by position, and by name."""
+"""The arguments of a module: by position, and by name."""
 
 
 def _example(module: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ...]]) -> Arguments:
