@@ -70,8 +70,9 @@ def _name(row: str) -> str:
 
 
 def _rows_by_panel(command: str) -> dict[str, list[str]]:
-    options = [option for option in declared(function_of(command)) if not option.is_argument]
     in_python = {option.keyword for option in declared(IN_PYTHON[command])} if command in IN_PYTHON else set()
+    everything = declared(function_of(command))
+    options = [option for option in everything if not option.is_argument or option.keyword in in_python]
     panels = {panel: [option for option in options if option.panel == panel] for panel in PANELS}
     return {panel: _rows(in_panel, in_python) for panel, in_panel in panels.items()}
 
@@ -79,7 +80,8 @@ def _rows_by_panel(command: str) -> dict[str, list[str]]:
 def _rows(options: Sequence[Option], in_python: set[str]) -> list[str]:
     lines = []
     for option in options:
-        flags = ", ".join(f"`{flag}`" for flag in option.flags) or "-"
+        names = option.flags or ([option.keyword.upper()] if option.is_argument else [])
+        flags = ", ".join(f"`{name}`" for name in names) or "-"
         expert = " (`--help-all`)" if option.expert else ""
         name = (
             f"`{option.keyword}`" if option.keyword in in_python or not option.flags else f"`{option.keys[-1]}` (TOML)"

@@ -1,10 +1,11 @@
-"""Mistakes that new users make: each is told in a line or two, with what to do, and exit code 2."""
+"""Mistakes at the command line and in its files: each is told in two lines, with what to do, and exit code 2."""
 
-import json
 import os
+import shlex
 import shutil
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,77 +13,24 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.networks import Sketch, model_of
+from trt_bisect.options.declare import read_toml
 
 CHANNELS = 3
-
-
-BUILT_FROM = "the ONNX network that it was built from"
-RIGHT = "run net.onnx --calibration right.npz"
-MISTAKES = {
-    "NHWC for NCHW": (
-        "run net.onnx --calibration nhwc.npz",
-        "shape [1, 8, 6, 3]",
-        "from NHWC to NCHW: array.transpose(0, 3, 1, 2)",
-    ),
-    "uint8 for float": ("run net.onnx --calibration uint8.npz", "dtype uint8", "array.astype(np.float32) / 255"),
-    "no channel axis": ("run grey.onnx --calibration no_channel.npz", "shape [5, 8, 6]", "numpy.expand_dims(array, 1)"),
-    "pixels in one row": ("run net.onnx --calibration one_row.npz", "shape [4, 144]", "array.reshape(-1, 3, 8, 6)"),
-    "array of another name": ("run net.onnx --calibration other_name.npz", "no input 'y'", "'x' float32[1, 3, 8, 6]"),
-    "engine by its content": ("run net.bin --calibration right.npz", "a TensorRT engine", BUILT_FROM),
-    "engine by its name": ("run net.plan --calibration right.npz", "a TensorRT engine", BUILT_FROM),
-    "PyTorch file": ("run net.pt --calibration right.npz", "a PyTorch file", "torch.onnx.export"),
-    "TensorFlow Lite": ("run net.tflite --calibration right.npz", "TensorFlow Lite", "tf2onnx"),
-    "Git LFS pointer": ("run pointer.onnx --calibration right.npz", "Git LFS pointer", "git lfs pull"),
-    "a folder": ("run . --calibration right.npz", "a folder", ".onnx"),
-    "swapped": ("run right.npz --calibration net.onnx", "arrays (.npz)", "were the two swapped?"),
-    "the network as data": ("run net.onnx --calibration net.onnx", "an ONNX network, not data", "after --calibration"),
-    "weights as data": ("run net.onnx --calibration net.pt", "a PyTorch file, not data", ".npz"),
-    "threshold in per cent": (f"{RIGHT} --threshold 99", "in percent", "--threshold 0.99"),
-    "percentile as a share": (f"{RIGHT} --calibrator percentile=0.9999", "per cent", "percentile=99.99"),
-    "held-out share in per cent": (f"{RIGHT} --validation 20", "--validation cannot be 20", "--validation 0.2"),
-    "memory in bytes": (f"{RIGHT} --memory 4294967296", "MiB", "--memory 4096"),
-    "unknown column": ("sensitivity net.onnx --calibration none.npz --sort losses", "column 'losses'", "loss, gain"),
-    "metric of no task": (
-        "sensitivity net.onnx --calibration none.npz --task detect --sort cosine",
-        "column 'cosine'",
-        "macs, agreement",
-    ),
-    "FP16 network": ("run half.onnx --calibration half.npz", "16-bit floats", "--precision fp16"),
-    "quantized network": ("run integers.onnx --calibration right.npz", "quantized already", "Give the FP32 network"),
-    "shape without a name": (f"{RIGHT} --shape 1x3x8x6", "cannot be read", "--shape NAME:1x3x8x6"),
-    "shape with commas": (f"{RIGHT} --shape x:1,3,8,6", "cannot be read", "--shape x:1x3x8x6"),
-    "shape without the batch": (
-        "run dynamic.onnx --calibration right.npz --shape x:3x8x6",
-        "?x3x?x?",
-        "--shape x:1x3x8x6",
-    ),
-    "shape of a fixed input": (f"{RIGHT} --shape x:1x3x9x9", "1x3x8x6", "Leave --shape out"),
-    "no data": ("run net.onnx", "calibration data", "folder of pictures"),
-    "misspelt data": ("run net.onnx --calibration rigth.npz", "does not exist", "right.npz'?"),
-    "misspelt network": ("run nett.onnx --calibration right.npz", "does not exist", "net.onnx'?"),
-    "empty folder": ("run net.onnx --calibration empty", "no picture", "one file for each sample"),
-    "no command": ("net.onnx --calibration right.npz", "no command", "trt-bisect run"),
-    "misspelt metric": (f"{RIGHT} --metric cosin", "'cosin'", "cosine"),
-    "unknown output": (f"{RIGHT} --outputs z", "no output 'z'", "'conv_out'"),
-    "scale that multiplies": (f"{RIGHT} --scale 0.00392157", "larger", "--scale 255"),
-    "networks of other inputs": (
-        "compare net.onnx grey.onnx --input right.npz",
-        "'x' float32[1, 3, 8, 6], and",
-        "two networks of the same inputs",
-    ),
-    "folders of runs": ("compare ran ran", "ran' is a folder", "trt-bisect view"),
-    "a function that is not there": (f"{RIGHT} --accuracy nowhere:share", "No module named", "module:function"),
-    "labels that are not there": (f"{RIGHT} --dataset right.npz --labels l.npy", "l.npy", "labels"),
-    "quiet and verbose": (f"{RIGHT} -q -v", "contradict", "one of the two"),
-}
-"""A command line, and words of the problem and of the remedy."""
+MISTAKES = read_toml(Path(__file__).with_name("mistakes.toml"), "table", "")
+COMMANDS = {**MISTAKES["commands"], **MISTAKES["beginners"]}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, lenet):
     place = tmp_path_factory.mktemp("mistakes")
+    shutil.copy(lenet / "lenet_planted.onnx", place / "lenet.onnx")
+    shutil.copy(lenet / "calibration.npz", place / "data.npz")
     _write_networks(place)
     _write_data(place)
+    (place / "faulty.py").write_text(
+        "def feeds():\n    yield {'data': [[[[0.0] * 28] * 28]]}\n    raise OSError('gone')\n"
+    )
+    (place / "list.json").write_text("[1, 2]")
     (place / "net.bin").write_bytes(b"ftrt" + bytes(200))
     (place / "net.plan").write_bytes(b"\x11\x12" * 100)
     (place / "net.tflite").write_bytes(b"\x1c\0\0\0TFL3" + bytes(100))
@@ -90,6 +38,9 @@ def folder(tmp_path_factory):
         archive.writestr("archive/data.pkl", b"weights")
     (place / "pointer.onnx").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     (place / "empty").mkdir()
+    (place / "two").mkdir()
+    for name in ("two/0.npz", "two/1.npz"):
+        shutil.copy(lenet / "calibration.npz", place / name)
     (place / "ran").mkdir()
     (place / "ran" / "report.json").write_text("{}")
     return place
@@ -118,6 +69,7 @@ def _write_networks(place):
 
 def _write_data(place):
     values = np.random.default_rng(1).random((5, CHANNELS, 8, 6), np.float32)
+    np.savez(place / "unnamed.npz", np.zeros((2, 1, 28, 28), np.float32))
     np.savez(place / "right.npz", x=values)
     np.savez(place / "nhwc.npz", x=values.transpose(0, 2, 3, 1))
     np.savez(place / "uint8.npz", x=(values * 255).astype(np.uint8))
@@ -127,37 +79,39 @@ def _write_data(place):
     np.savez(place / "other_name.npz", y=values)
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_the_remedy_is_told(mistake, folder, command, monkeypatch):
+def told(call, words):
+    """The problem and the remedy that a wrong command line is answered with; nothing else is printed or written."""
+    code, out, err = call(*words)
+    assert (code, out, len(err.splitlines())) == (2, "", 2)
+    assert err.startswith("trt-bisect: ")
+    assert not list(Path().glob("trt-bisect-*"))
+    return err.splitlines()
+
+
+@pytest.mark.parametrize("asked", COMMANDS)
+def test_the_right_use_is_told(asked, folder, command, monkeypatch):
     monkeypatch.chdir(folder)
-    asked, problem, remedy = MISTAKES[mistake]
-    code, out, err = command(*asked.split())
-    told = err.splitlines()
-    assert (code, out) == (2, "")
-    assert told[0].startswith("trt-bisect: ")
-    assert len(told) <= 2
-    assert problem in told[0]
-    assert remedy in " ".join(told)
+    problem, remedy = told(command, shlex.split(asked))
+    in_problem, in_remedy = COMMANDS[asked]
+    assert in_problem in problem
+    assert in_remedy in remedy
 
 
-@pytest.mark.parametrize("rest", [(), ("net.onnx", "--calibration", "x.npz", "--budget", "5%"), ("--help",)])
-def test_recover_which_was_a_command_once_names_run_and_its_goals(command, rest):
-    assert "recover" not in command("--help")[1]
-    code, out, err = command("recover", *rest)
-    problem, remedy = err.splitlines()
-    assert (code, out) == (2, "")
-    assert problem == "trt-bisect: There is no command 'recover'."
-    assert "trt-bisect run" in remedy
-    assert "--front" in remedy
-    code, out, _ = command("recover", *rest, "--json")
-    assert code == 2
-    told = {"exit_code": 2, "problem": problem.removeprefix("trt-bisect: "), "remedy": remedy}
-    assert json.loads(out)["error"] == told
-
-
-def test_the_right_command_for_all_of_these(folder, command, monkeypatch):
+@pytest.mark.parametrize(("of", "text"), [(of, text) for of, texts in MISTAKES["files"].items() for text in texts])
+def test_a_bad_file_is_refused_before_anything_is_run(of, text, folder, command, monkeypatch):
     monkeypatch.chdir(folder)
-    code, _, err = command(*RIGHT.split(), "--history", "none", "-q")
+    config = folder / "options.toml"
+    config.write_text(text)
+    arguments = [] if of in ("engines", "history", "view", "demo") else [folder / "net.onnx"]
+    problem, remedy = told(command, [of, *arguments, "--config", config])
+    in_problem, in_remedy = MISTAKES["files"][of][text]
+    assert in_problem in problem
+    assert in_remedy in remedy
+
+
+def test_the_right_command_for_these(folder, command, monkeypatch):
+    monkeypatch.chdir(folder)
+    code, _, err = command(*"run net.onnx --calibration right.npz --history none -q".split())
     assert (code in (0, 1), err) == (True, "")
     shutil.rmtree("trt-bisect-net")
 

@@ -77,8 +77,8 @@ def test_trt_bisect_parses_its_own_commands():
         assert words[0] == "trt-bisect"
         function, given = bound_to(words[1:])
         assert function.__name__ == f"{words[1]}_command"
-        assert given.arguments["model"].suffix == ".onnx"
-        options = given.arguments["options"]
+        assert given["model"].suffix == ".onnx"
+        options = given["options"]
         assert options.calibration or options.inputs or options.dataset
     assert {words[1] for words in found} == {"run"}
     assert any("--front" in words for words in found)

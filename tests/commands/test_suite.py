@@ -61,7 +61,7 @@ def test_all_keys(folder):
     )
     assert suite.output == folder / "nights"
     first, second = suite.networks
-    paths = {"model": str(folder / "net.onnx"), "calibration": str(folder / "data.npz")}
+    paths = {"model": folder / "net.onnx", "calibration": str(folder / "data.npz")}
     assert first.keywords == {
         **paths, "inputs": f"{folder / 'mine.py'}:data", "engine": "onnxruntime", "threshold": 0.9, "memory": 3,
         "shapes": {"data": (1, 1, 28, 28)}, "outputs": ("prob",), "margin": 0.1, "explain": "none",

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from trt_bisect.errors import Interrupted, NoRoom, NothingMeasured, TrtBisectError, lacks_room, on_screen, own_fault
 
@@ -50,7 +50,7 @@ def _end(error: TrtBisectError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-def _run(words: list[str]) -> int | None:
+def _run(words: list[str]) -> Any:
     from trt_bisect.cli.app import COMMANDS, parsed
 
     call = parsed(words)

@@ -1,5 +1,7 @@
 """The command line: its commands by name, their help, and what is told where it is used wrongly.
 
+Cyclopts splits a command line into values and writes the completion of shells; the options are those that
+``trt_bisect.options`` declares. The help is our own: that of cyclopts has no ``--help-all``.
 Every command has the options ``--config``, ``--json``, ``-q`` and ``-v``.
 """
 
@@ -13,26 +15,21 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App, ArgumentCollection, CycloptsError, Parameter, Token
-from cyclopts.exceptions import (
-    CoercionError,
-    MissingArgumentError,
-    UnknownCommandError,
-    UnknownOptionError,
-    UnusedCliTokensError,
-)
+from cyclopts import App, CycloptsError, Parameter, Token
+from cyclopts.exceptions import CoercionError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
 from trt_bisect._version import __version__
 from trt_bisect.errors import BadInput
-from trt_bisect.options.concerns import PANELS
-from trt_bisect.options.declare import FLAT, Option, Options, declared, nearest, panel, read_config
-from trt_bisect.options.kinds import FILE, SWITCH, choice, whole
+from trt_bisect.options.concerns import ARGUMENT, PANELS
+from trt_bisect.options.declare import Option, Options, declared, nearest, panel, read_config
+from trt_bisect.options.kinds import FILE, OBJECT, SWITCH, whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,12 +59,15 @@ COMMANDS = {
 
 ``name_command`` in the module is the function of a command.
 """
-_GONE = {"recover": "Use 'trt-bisect run' with --front, or with the same --budget or --drop."}
-"""By command that there was once, what to use instead."""
 ABOUT = "Name the layers that lose a network's accuracy under TensorRT INT8, and write the recipe that restores it."
 _TABLES = (*COMMANDS, *map(str.lower, PANELS))
 """The tables that a configuration file may have."""
 _HELP = ("-h", "--help", "--help-all")
+_FLAGS = {
+    "--version": "Print the version.",
+    "--install-completion": "Install completion for the shell in use.",
+}
+"""The options without a command, with their help."""
 _WIDEST = 100
 _LONGEST_WORD = 56
 """The width of the second column of a help of 80 columns; a longer word would be cut."""
@@ -81,131 +81,152 @@ def function_of(command: str) -> Callable[..., int | None]:
     return getattr(module, f"{command}_command")  # type: ignore[no-any-return]
 
 
-def application() -> App:
-    """Returns the command line; a command's module is imported when it is called."""
+def application(*commands: str) -> App:
+    """Returns the command line with these commands, or with all of them."""
     app = App(
         name="trt-bisect",
-        help=ABOUT,
         version=__version__,
         version_flags=("--version",),
         help_flags=_HELP,
         default_parameter=Parameter(negative=(), allow_repeating=True),
-        config=_configured,
         result_action="return_value",
     )
-    for name, (module, _) in COMMANDS.items():
-        app.command(f"trt_bisect.cli.{module}:{name}_command", name=name)
+    for name in commands or COMMANDS:
+        app.command(_taking(declared(function_of(name))), name=name, help=paragraphs_of(name)[0])
     app.register_install_completion_command()
     return app
 
 
-def parsed(words: Sequence[str]) -> Callable[[], int | None]:
+def _taking(options: Iterable[Option]) -> Callable[..., None]:
+    """A function whose parameters are options, as cyclopts reads them; it is only bound, not called."""
+    parameters = []
+    for option in options:
+        kind = option.kind
+        if kind is OBJECT:
+            continue
+        facts = Parameter(
+            name=option.flags,
+            converter=partial(_read, option),
+            n_tokens=None if kind.several or kind is SWITCH else 1,
+            allow_leading_hyphen=kind.hyphens,
+            choices=kind.choices if kind.closed else None,
+            help=option.effect,
+        )
+        taken: Any = list[str]  # so that all values of an option that is repeated are seen
+        if kind is SWITCH or (option.is_argument and not kind.several):
+            taken = bool if kind is SWITCH else str
+        place = inspect.Parameter.POSITIONAL_ONLY if option.is_argument else inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter(option.keyword, place, default=None, annotation=Annotated[taken, facts]))
+
+    def command(*_values: Any, **_named: Any) -> None:
+        pass
+
+    vars(command)["__signature__"] = inspect.Signature(sorted(parameters, key=lambda parameter: parameter.kind))
+    return command
+
+
+def _read(option: Option, _type: Any, tokens: Sequence[Token]) -> Any:
+    """Returns the value of an option from what stands on the command line, the texts of counts joined.
+
+    Raises BadInput if it cannot be used, or an option of one value has two.
+    """
+    if isinstance(tokens[0].implicit_value, bool):
+        return tokens[0].implicit_value
+    flag, texts = tokens[0].keyword or option.flag, [token.value for token in tokens]
+    if option.kind.several:
+        return option.kind.read(texts, flag)
+    if option.kind.joined:
+        return option.kind.read(",".join(texts), flag)
+    for text in texts:
+        if text != texts[0]:
+            problem = f"{option.flag} takes one value, and {texts[0]!r} and {text!r} are given."
+            raise BadInput(problem, "Leave out one of the two.")
+    return option.kind.read(texts[0], flag)
+
+
+def parsed(words: Sequence[str]) -> Callable[[], Any]:
     """Returns the call that a command line asks for.
 
     Raises BadInput if there is no such command, or an option or a value is unknown, missing or too many.
     """
     if not words or words[0] in _HELP:
         return lambda: print(overview())
-    if words[0] in COMMANDS and (help_flags := set(words) & set(_HELP)):
-        return lambda: print(help_of(words[0], _width(), everything="--help-all" in help_flags))
-    function, bound = bound_to(words)
-    return lambda: function(*bound.args, **bound.kwargs)
+    asks_help = {*words} & {*_HELP}
+    if words[0] in COMMANDS and asks_help:
+        return lambda: print(help_of(words[0], everything="--help-all" in asks_help))
+    function, arguments = bound_to(words)
+    return lambda: function(**arguments)
 
 
-def bound_to(words: Sequence[str]) -> tuple[Callable[..., int | None], inspect.BoundArguments]:
+def bound_to(words: Sequence[str]) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Returns the function that a command line calls, and its arguments; raises BadInput as ``parsed`` does."""
-    words = _each_once(words)
-    try:
-        function, bound, _ = application().parse_args(words, print_error=False, exit_on_error=False)
-    except CycloptsError as error:
-        raise _bad_input(error, words) from error
-    return function, bound
-
-
-def _each_once(words: Sequence[str]) -> list[str]:
-    """Returns a command line in which no option of one value is repeated: the parser would take the last value.
-
-    Counts by name are joined.
-
-    Raises:
-        BadInput: such an option is there with two values.
-    """
-    if not words or words[0] not in COMMANDS:
-        return list(words)
-    by_flag = {flag: option for option in declared(function_of(words[0])) for flag in option.flags}
-    kept = [words[0]]
-    places: dict[str, int] = {}
-    rest = iter(words[1:])
-    for word in rest:
-        flag, has_value, value = word.partition("=") if word.startswith("--") else (word, "", "")
-        option = by_flag.get(flag)
-        if option is None or option.kind is SWITCH or option.kind.several:
-            kept.append(word)
-            continue
-        given = value if has_value else next(rest, None)
-        if given is None:  # the parser says that it is missing
-            kept.append(word)
-        elif option.keyword not in places:
-            places[option.keyword] = len(kept) + 1
-            kept += [flag, given]
-        elif option.kind.joined:
-            kept[places[option.keyword]] += f",{given}"
-        elif kept[places[option.keyword]] != given:
-            both = f"{kept[places[option.keyword]]!r} and {given!r}"
-            raise BadInput(f"{option.flag} takes one value, and {both} are given.", "Leave out one of the two.")
-    return kept
-
-
-def _configured(_app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Gives options the values that the file of ``--config`` has for them, where the command line has none."""
-    by_name = {argument.field_info.name: argument for argument in arguments}
-    config = by_name.get("config")
-    if config is None or not config.tokens:
-        return
-    everything = declared(function_of(commands[0]))
-    options = [option for option in everything if option.keyword != "config" and option.parse is None]
-    for name, value in read_config(Path(config.tokens[0].value), commands[0], _TABLES, options).items():
-        if not by_name[name].tokens:
-            by_name[name].append(Token(implicit_value=value))
-
-
-def _bad_input(error: CycloptsError, words: Sequence[str]) -> BadInput:
     command = words[0]
-    if isinstance(error, UnknownCommandError) or command not in COMMANDS:
-        near = difflib.get_close_matches(command, COMMANDS, 1)
-        remedy = f"Did you mean '{near[0]}'?" if near else f"The commands are {', '.join(COMMANDS)}."
-        if command.endswith(".onnx"):
-            remedy = f"Write the command first: {shlex.join(['trt-bisect', 'run', *words])}"
-        return BadInput(f"There is no command '{command}'.", _GONE.get(command, remedy))
-    by_name = {option.keyword: option for option in declared(function_of(command))}
+    is_command = command in COMMANDS
+    if not is_command and command not in _FLAGS:
+        raise _no_command(words)
+    options = declared(function_of(command)) if is_command else ()
+    try:
+        app = application(command) if is_command else application()
+        called, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
+    except CycloptsError as error:
+        raise _bad_input(error, words, {option.keyword: option for option in options}) from error
+    given = dict(bound.arguments)
+    if not is_command:
+        return called, given
+    if "config" in given:
+        in_file = [option for option in options if option.keyword != "config" and option.kind is not OBJECT]
+        given = read_config(given["config"], command, _TABLES, in_file) | given
+    return function_of(command), _arguments(command, given)
+
+
+def _arguments(command: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a command's function, with those that are options of a dataclass in an object of it."""
+    arguments = {}
+    for name, parameter in inspect.signature(function_of(command), eval_str=True).parameters.items():
+        options = parameter.annotation
+        if isinstance(options, type) and issubclass(options, Options):
+            known = {option.keyword for option in declared(options)}
+            arguments[name] = options(**{key: given[key] for key in known & given.keys()})
+        elif name in given:
+            arguments[name] = given[name]
+        elif parameter.default is parameter.empty:
+            line = f"{command} {'NETWORK.onnx' if name == 'model' else name.upper()}"
+            is_calibrated = any(option.keyword == "calibration" for option in declared(function_of(command)))
+            data = " --calibration DATA" if is_calibrated else ""
+            raise BadInput(f"The argument {name.upper()} is missing.", f"Write trt-bisect {line}{data}.")
+    return arguments
+
+
+def _no_command(words: Sequence[str]) -> BadInput:
+    near = difflib.get_close_matches(words[0], COMMANDS, 1)
+    remedy = f"Did you mean '{near[0]}'?" if near else f"The commands are {', '.join(COMMANDS)}."
+    if words[0].endswith(".onnx"):
+        remedy = f"Write the command first: {shlex.join(['trt-bisect', 'run', *words])}"
+    return BadInput(f"There is no command '{words[0]}'.", remedy)
+
+
+def _bad_input(error: CycloptsError, words: Sequence[str], options: Mapping[str, Option]) -> BadInput:
+    """The error on a command line; ``options``: those of the command, by keyword."""
+    line = f"trt-bisect {words[0]}" if options else "trt-bisect"
+    remedy = f"'{line} -h' lists the options."
     if isinstance(error, UnknownOptionError):
-        return _unknown(command, str(error.token.keyword or error.token.value), by_name, words)
+        flag = str(error.token.keyword or error.token.value)
+        near = nearest(flag, [*_HELP, *(name for option in options.values() for name in option.flags)])
+        if flag in ("--model", "--network", "--onnx"):
+            kept = shlex.join(word for word in words if word != flag)
+            remedy = f"Write the network without a flag: trt-bisect {kept}"
+        elif near:
+            remedy = f"Did you mean {near}?"
+        return BadInput(f"'{line}' has no option {flag}.", remedy)
     if isinstance(error, UnusedCliTokensError):
-        return _too_many(list(error.unused_tokens or ()), "calibration" in by_name, words)
-    option = by_name.get(error.argument.field_info.name) if error.argument else None
-    if option and isinstance(error, CoercionError) and error.token is not None:
-        try:
-            option.kind.read(error.token.value, error.token.keyword or option.flag)
-        except BadInput as refusal:
-            return refusal
-    if option and isinstance(error, MissingArgumentError) and option.is_argument:
-        name = option.keyword.upper()
-        line = f"{command} {'NETWORK.onnx' if name == 'MODEL' else name}"
-        data = " --calibration DATA" if "calibration" in by_name else ""
-        return BadInput(f"The argument {name} is missing.", f"Write trt-bisect {line}{data}.")
+        return _too_many(list(error.unused_tokens or ()), "calibration" in options, words)
+    option = options.get(error.argument.field_info.name) if error.argument else None
     if option and isinstance(error, MissingArgumentError):
         flag = error.keyword or option.flag
-        return BadInput(f"{flag} needs a value: {option.kind.metavar}.", f"'trt-bisect {command} -h' explains {flag}.")
-    return BadInput(f"{str(error).rstrip('.')}.", f"'trt-bisect {command} -h' lists the options.")
-
-
-def _unknown(command: str, flag: str, by_name: Mapping[str, Option], words: Sequence[str]) -> BadInput:
-    near = nearest(flag, [name for option in by_name.values() for name in option.flags])
-    remedy = f"Did you mean {near}?" if near else f"'trt-bisect {command} -h' lists the options."
-    if flag in ("--model", "--network", "--onnx"):
-        line = shlex.join(["trt-bisect", command, *(word for word in words[1:] if word != flag)])
-        remedy = f"Write the network without a flag: {line}"
-    return BadInput(f"'trt-bisect {command}' has no option {flag}.", remedy)
+        return BadInput(f"{flag} needs a value: {option.kind.metavar}.", f"'{line} -h' explains {flag}.")
+    if option and isinstance(error, CoercionError) and error.token is not None:
+        option.kind.read(error.token.value, error.token.keyword or option.flag)
+    return BadInput(f"{str(error).rstrip('.')}.", remedy)
 
 
 def _too_many(extra: list[str], takes_data: bool, words: Sequence[str]) -> BadInput:
@@ -229,13 +250,10 @@ def overview() -> str:
     """Returns the help of the command line: its commands, each in a sentence."""
     sections = {
         "Commands": [(name, paragraphs_of(name)[0]) for name in COMMANDS],
-        "Options": [
-            ("--version", "Print the version."),
-            ("--install-completion", "Install completion for the shell in use."),
-        ],
+        "Options": [*_FLAGS.items()],
     }
     texts = [ABOUT, "Usage: trt-bisect COMMAND [OPTIONS]"]
-    return _page(texts, sections, "'trt-bisect COMMAND -h' explains a command.", _width())
+    return _page(texts, sections, "'trt-bisect COMMAND -h' explains a command.")
 
 
 def paragraphs_of(command: str) -> list[str]:
@@ -244,40 +262,31 @@ def paragraphs_of(command: str) -> list[str]:
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
 
 
-def help_of(command: str, width: int, *, everything: bool = False) -> str:
-    """Returns the help of a command for a terminal of that width, with ``everything`` the expert options too."""
-    options = declared(function_of(command))
-    shown = [option for option in options if option.flags and (everything or not option.expert)]
-    arguments = [option for option in options if option.is_argument]
-    names = [
-        option.keyword.upper() if option.default is inspect.Parameter.empty else f"[{option.keyword.upper()}]"
-        for option in arguments
-    ]
-    sections = {"Arguments": list(map(_row, arguments))}
-    sections |= {title: [_row(option) for option in shown if option.panel == title] for title in PANELS}
-    is_all = len(shown) == sum(bool(option.flags) for option in options)
-    end = "" if is_all else f"'trt-bisect {command} --help-all' lists the expert options too."
-    usage = " ".join(["Usage: trt-bisect", command, *names, "[OPTIONS]"])
-    return _page([usage, *paragraphs_of(command)], sections, end, width)
+def help_of(command: str, *, everything: bool = False) -> str:
+    """Returns the help of a command, with ``everything`` the expert options too."""
+    sections: dict[str, list[tuple[str, str]]] = {title: [] for title in PANELS}
+    usage, end = f"Usage: trt-bisect {command}", ""
+    for option in declared(function_of(command)):
+        kind, name, default = option.kind, option.keyword.upper(), option.shown_default
+        if option.is_argument:
+            several = "..." if kind.several else ""
+            usage += f" {name}{several}" if option.default is inspect.Parameter.empty else f" [{name}]"
+        elif kind is OBJECT:
+            continue
+        elif option.expert and not everything:
+            end = f"'trt-bisect {command} --help-all' lists the expert options too."
+            continue
+        else:
+            short = [flag for flag in option.flags if not flag.startswith("--")]
+            name = f"{', '.join([*short, option.flag])} {'NAME' if kind.choices else kind.metavar}"
+        choices = ""
+        if kind.choices:
+            choices = f" [{kind.metavar if len(kind.metavar) <= _LONGEST_WORD else ', '.join(kind.choices)}]"
+        sections[option.panel].append((name, f"{option.effect}{choices}{default and f' (default: {default})'}"))
+    return _page([f"{usage} [OPTIONS]", *paragraphs_of(command)], sections, end)
 
 
-def _row(option: Option) -> tuple[str, str]:
-    """The name of an option in the help, with the word for its value; and its help, with what holds without it."""
-    metavar, default = option.kind.metavar, option.shown_default
-    short = [flag for flag in option.flags if not flag.startswith("--")]
-    choices = ""
-    if option.kind.choices:
-        choices = f" [{metavar if len(metavar) <= _LONGEST_WORD else metavar.replace('|', ', ')}]"
-        metavar = "NAME"
-    text = f"{option.effect}{choices}{f' (default: {default})' if default else ''}"
-    return option.keyword.upper() if option.is_argument else f"{', '.join([*short, option.flag])} {metavar}", text
-
-
-def _width() -> int:
-    return min(shutil.get_terminal_size().columns, _WIDEST)
-
-
-def _page(texts: Sequence[str], sections: Mapping[str, Sequence[tuple[str, str]]], end: str, width: int) -> str:
+def _page(texts: Sequence[str], sections: Mapping[str, Sequence[tuple[str, str]]], end: str) -> str:
     """Returns a page of the help: paragraphs, sections with a name and a text in a row, and a line at the end."""
     from rich.console import Console
     from rich.table import Table
@@ -290,23 +299,20 @@ def _page(texts: Sequence[str], sections: Mapping[str, Sequence[tuple[str, str]]
             grid.add_row(Text(f"\n{title}:", style="bold"))
         for name, text in rows:
             grid.add_row(Text(f"  {name}"), Text(text))
-    console = Console(width=width)
+    console = Console(width=min(shutil.get_terminal_size().columns, _WIDEST))
     with console.capture() as page:
-        console.print(Text("\n\n".join(texts)))
-        console.print(grid, Text(f"\n{end}" if end else ""))
+        console.print(Text("\n\n".join(texts)), grid, Text(f"\n{end}"), sep="\n")
     return "\n".join(map(str.rstrip, page.get().rstrip().splitlines()))
 
 
 DISPLAY = panel("Display")
 WIDE = 220
 """The columns of a table with many of them, where stdout is no terminal."""
-Model = Annotated[Path, DISPLAY(FILE, help="The ONNX network, or a PyTorch module:function.")]
-Top = Annotated[int, DISPLAY(whole(least=0), help="Print this many rows of a table; 0 prints all.")]
-Annotations = Annotated[
-    str | None, DISPLAY(choice(Literal["github"]), help="Print annotations for this CI service too.")
-]
+Model = Annotated[Path, FILE, ARGUMENT(effect="The ONNX network, or a PyTorch module:function.")]
+Top = Annotated[int, whole(least=0), DISPLAY(effect="Print this many rows of a table; 0 prints all.")]
+Annotations = Annotated[Literal["github"] | None, DISPLAY(effect="Print annotations for this CI service too.")]
 Columns = Annotated[
-    str, DISPLAY(without="those that fit", help="Print these columns: their CSV names, separated by commas.")
+    str, DISPLAY(without="those that fit", effect="Print these columns: their CSV names, separated by commas.")
 ]
 
 
@@ -323,9 +329,9 @@ class Output(Options):
         BadInput: quiet and verbose.
     """
 
-    json: Annotated[bool, DISPLAY(SWITCH)] = False
-    quiet: Annotated[bool, DISPLAY(SWITCH, "--quiet", "-q")] = False
-    verbose: Annotated[bool, DISPLAY(SWITCH, "--verbose", "-v", expert=True)] = False
+    json: Annotated[bool, DISPLAY()] = False
+    quiet: Annotated[bool, DISPLAY("--quiet", "-q")] = False
+    verbose: Annotated[bool, DISPLAY("--verbose", "-v", expert=True)] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -381,11 +387,7 @@ class Configured(Output):
         config: Take options from this TOML file; the command line wins.
     """
 
-    config: Annotated[Path | None, DISPLAY(FILE)] = None
-
-
-Display = Annotated[Configured, FLAT]
-"""The parameter ``display`` of a command."""
+    config: Annotated[Path | None, FILE, DISPLAY()] = None
 
 
 def console(piped: int) -> Console:

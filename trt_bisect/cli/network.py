@@ -9,19 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from trt_bisect.cli.app import (
-    DISPLAY,
-    WIDE,
-    Annotations,
-    Columns,
-    Configured,
-    Display,
-    Model,
-    Top,
-    console,
-    listed,
-    run_folder,
-)
+from trt_bisect.cli.app import DISPLAY, WIDE, Annotations, Columns, Configured, Model, Top, console, listed, run_folder
 from trt_bisect.errors import BadInput, Interrupted
 from trt_bisect.options.commands import (
     CalibrateOptions,
@@ -32,9 +20,8 @@ from trt_bisect.options.commands import (
     SensitivityOptions,
     WorstOptions,
 )
-from trt_bisect.options.concerns import DATA, INT8, INT16, RESULTS, TENSORRT
-from trt_bisect.options.declare import FLAT
-from trt_bisect.options.kinds import FILE, PLACE, SHAPES, SWITCH, Shapes, choice
+from trt_bisect.options.concerns import ARGUMENT, DATA, INT8, INT16, RESULTS, TENSORRT
+from trt_bisect.options.kinds import FILE, PLACE, TEXT, Shapes
 
 _IN_JSON = ("index", "name", "op_type", "shape", "quantizable", "why_not", "module", "code")
 """The facts on a layer in the JSON of ``layers``."""
@@ -42,11 +29,10 @@ _IN_JSON = ("index", "name", "op_type", "shape", "quantizable", "why_not", "modu
 
 def layers_command(
     model: Model,
-    /,
     *,
-    options: Annotated[LayersOptions, FLAT] = LayersOptions(),
-    everything: Annotated[bool, DISPLAY(SWITCH, "--all")] = False,
-    display: Display = Configured(),
+    options: LayersOptions = LayersOptions(),
+    everything: Annotated[bool, DISPLAY("--all")] = False,
+    display: Configured = Configured(),
 ) -> None:
     """List the layers in execution order with operator and output shape, and whether TensorRT can quantize them.
 
@@ -77,14 +63,13 @@ def layers_command(
 
 def check_command(
     model: Model,
-    /,
     *,
-    output: Annotated[Path | None, RESULTS(PLACE, "--output", "-o")] = None,
-    engine: Annotated[Literal["", "tensorrt-rtx"], TENSORRT(without="no engine is built", expert=False)] = "",
-    shapes: Annotated[Shapes | None, DATA(SHAPES, *("--shape", "--shapes"), without="1 for each dynamic axis")] = None,
-    all_layers: Annotated[bool, DISPLAY(SWITCH)] = False,
+    output: Annotated[Path | None, PLACE, RESULTS("--output", "-o")] = None,
+    engine: Annotated[Literal["", "tensorrt-rtx"], TEXT, TENSORRT(without="no engine is built", expert=False)] = "",
+    shapes: Annotated[Shapes | None, DATA("--shape", "--shapes", without="1 for each dynamic axis")] = None,
+    all_layers: Annotated[bool, DISPLAY()] = False,
     annotations: Annotations = None,
-    display: Display = Configured(),
+    display: Configured = Configured(),
 ) -> int:
     """Check a network, with or without Q/DQ, for what costs accuracy or speed in INT8, or what TensorRT refuses.
 
@@ -109,7 +94,7 @@ def check_command(
 
 
 def migrate_command(
-    model: Model, /, *, options: Annotated[MigrateOptions, FLAT] = MigrateOptions(), display: Display = Configured()
+    model: Model, *, options: MigrateOptions = MigrateOptions(), display: Configured = Configured()
 ) -> int:
     """Take an INT8 engine of TensorRT 7 to 10 along to TensorRT 11, which has no calibration caches and no INT8 flag.
 
@@ -127,7 +112,7 @@ def migrate_command(
 
 
 def calibrate_command(
-    model: Model, /, *, options: Annotated[CalibrateOptions, FLAT] = CalibrateOptions(), display: Display = Configured()
+    model: Model, *, options: CalibrateOptions = CalibrateOptions(), display: Configured = Configured()
 ) -> None:
     """Calibrate, and write a TensorRT calibration cache with the scale of every activation."""
     from trt_bisect.calibration.cache import DEFAULT_VERSION, format_cache, parse_version
@@ -159,7 +144,7 @@ def calibrate_command(
         print(f"{sentence}.", file=sys.stderr)
 
 
-def engines_command(*, display: Display = Configured()) -> None:
+def engines_command(*, display: Configured = Configured()) -> None:
     """List the inference engines with version, typing and device, and why an engine cannot be used."""
     from trt_bisect.builder.engines import EngineStatus, list_engines
     from trt_bisect.report.screen.layout import fitted
@@ -173,14 +158,13 @@ def engines_command(*, display: Display = Configured()) -> None:
 
 def sensitivity_command(
     model: Model,
-    /,
     *,
-    options: Annotated[SensitivityOptions, FLAT] = SensitivityOptions(),
+    options: SensitivityOptions = SensitivityOptions(),
     top: Top = 20,
-    way: Annotated[str, DISPLAY(choice(Literal["all", "weight", "activation", "both"]))] = "all",
+    way: Annotated[Literal["all", "weight", "activation", "both"], DISPLAY()] = "all",
     sort: Annotated[str, DISPLAY()] = "loss",
-    order: Annotated[str, DISPLAY(choice(Literal["worst", "descending", "ascending"]))] = "worst",
-    display: Display = Configured(),
+    order: Annotated[Literal["worst", "descending", "ascending"], DISPLAY()] = "worst",
+    display: Configured = Configured(),
 ) -> None:
     """Rank layers by the accuracy each loses when it alone runs in INT8: its weights, its activations, and both.
 
@@ -212,21 +196,18 @@ def sensitivity_command(
 
 
 def compare_command(
-    model: Annotated[Path | None, DISPLAY(FILE)] = None,
-    other: Annotated[Path | None, DISPLAY(FILE)] = None,
-    /,
+    model: Annotated[Path | None, FILE, ARGUMENT()] = None,
     *,
-    options: Annotated[CompareOptions, FLAT] = CompareOptions(),
+    options: CompareOptions = CompareOptions(),
     top: Top = 50,
     columns: Columns = "",
-    weight_scales: Annotated[bool, DISPLAY(SWITCH)] = False,
-    display: Display = Configured(),
+    weight_scales: Annotated[bool, DISPLAY()] = False,
+    display: Configured = Configured(),
 ) -> None:
     """Compare every tensor and weight of a network in FP32 and low precision, of two networks, or of two saved runs.
 
     Args:
         model: The ONNX network; not needed for two saved runs.
-        other: A second network, such as the quantized network or yesterday's export.
         weight_scales: Print the scales of the weights alone: what chose each, its type, axis and channel.
     """
     from trt_bisect.commands.compare import compare
@@ -234,19 +215,18 @@ def compare_command(
 
     if weight_scales and columns:
         raise BadInput("--weight-scales has columns of its own.", "Leave out --columns, or --weight-scales.")
-    result = compare.job(model, replace(options, other=other, progress=display.progress()))
+    result = compare.job(model, replace(options, progress=display.progress()))
     printed = partial(print_comparison, top=top, columns=listed(columns), weight_scales=weight_scales)
     display.show(result, printed, WIDE)
 
 
 def profile_command(
     model: Model,
-    /,
     *,
-    options: Annotated[ProfileOptions, FLAT] = ProfileOptions(),
+    options: ProfileOptions = ProfileOptions(),
     top: Top = 0,
     columns: Columns = "",
-    display: Display = Configured(),
+    display: Configured = Configured(),
 ) -> None:
     """List the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, moments."""
     from trt_bisect.commands.compare import profile
@@ -258,23 +238,18 @@ def profile_command(
 
 def worst_command(
     model: Model,
-    other: Annotated[Path | None, DISPLAY(FILE)] = None,
-    /,
     *,
-    options: Annotated[WorstOptions, FLAT] = WorstOptions(),
-    display: Display = Configured(),
+    options: WorstOptions = WorstOptions(),
+    display: Configured = Configured(),
 ) -> None:
     """Find the inputs that lose most in low precision, and say whether a few inputs or the network is bad.
 
     Exit codes: 0 searched; 2 bad use or input; 130 interrupted, the result covers the samples until then.
-
-    Args:
-        other: A second network, such as the quantized network: find the inputs on which it differs most from the first.
     """
     from trt_bisect.commands.losses import worst
     from trt_bisect.report.screen.tables import print_worst
 
-    report = worst.job(model, replace(options, other=other, progress=display.progress()))
+    report = worst.job(model, replace(options, progress=display.progress()))
     display.show(report, print_worst, 120, f"Report and inputs: {options.output}" if options.output else "")
     if report.stopped:
         raise Interrupted("interrupted.", "The result above covers the samples until then.")

@@ -13,11 +13,11 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trt_bisect.cli.app import DISPLAY, WIDE, Annotations, Configured, Display, Model, Output, Top, console, run_folder
+from trt_bisect.cli.app import DISPLAY, WIDE, Annotations, Configured, Model, Output, Top, console, run_folder
 from trt_bisect.errors import BadInput, install
-from trt_bisect.options.concerns import EXPLAIN_FULL, RESULTS, RunOptions
-from trt_bisect.options.declare import FLAT, panel
-from trt_bisect.options.kinds import FILE, PLACE, PLACES, SWITCH, whole
+from trt_bisect.options.concerns import ARGUMENT, EXPLAIN_FULL, RESULTS, RunOptions
+from trt_bisect.options.declare import panel
+from trt_bisect.options.kinds import FILE, PLACE, PLACES, whole
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
 def run_command(
     model: Model,
-    /,
     *,
-    options: Annotated[RunOptions, FLAT] = RunOptions(),
-    all_layers: Annotated[bool, DISPLAY(SWITCH, expert=True)] = False,
-    display: Display = Configured(),
+    options: RunOptions = RunOptions(),
+    all_layers: Annotated[bool, DISPLAY(expert=True)] = False,
+    display: Configured = Configured(),
 ) -> int:
     """Find the layers that lose the accuracy, print them, and write the plan that restores it.
 
@@ -78,7 +77,7 @@ _PIPED = 100
 """The columns of a report, where stdout is no terminal."""
 
 
-def _printed(report: Report, display: Display, *, is_whole: bool = True, **layout: Any) -> Console | None:
+def _printed(report: Report, display: Configured, *, is_whole: bool = True, **layout: Any) -> Console | None:
     """Prints a report, or with ``--json`` its JSON, with ``-q`` its verdict; returns the console of a whole report."""
     from trt_bisect.report.screen.run import print_report, print_verdict
 
@@ -112,8 +111,8 @@ own network, with an .npz file or a folder of pictures:
 
 def demo_command(
     *,
-    output: Annotated[Path, RESULTS(PLACE, "--output", "-o")] = Path("trt-bisect-demo"),
-    display: Display = Configured(),
+    output: Annotated[Path, PLACE, RESULTS("--output", "-o")] = Path("trt-bisect-demo"),
+    display: Configured = Configured(),
 ) -> None:
     """Find the planted culprit of a small network that comes with the package, in seconds and without a GPU.
 
@@ -147,16 +146,15 @@ _STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def view_command(
-    folder: Annotated[Path, SERVER(FILE, without="the current folder")] = Path(),
-    /,
+    folder: Annotated[Path, FILE, ARGUMENT(without="the current folder")] = Path(),
     *,
     host: Annotated[str, SERVER()] = "127.0.0.1",
-    port: Annotated[int | None, SERVER(whole(least=0, most=65535), without="8765, or the next free port")] = None,
+    port: Annotated[int | None, whole(least=0, most=65535), SERVER(without="8765, or the next free port")] = None,
     token: Annotated[str | None, SERVER(without="a new token each time")] = None,
-    tls: Annotated[bool, SERVER(SWITCH)] = False,
-    certificate: Annotated[Path | None, SERVER(FILE)] = None,
-    key: Annotated[Path | None, SERVER(FILE)] = None,
-    display: Display = Configured(),
+    tls: Annotated[bool, SERVER()] = False,
+    certificate: Annotated[Path | None, FILE, SERVER()] = None,
+    key: Annotated[Path | None, FILE, SERVER()] = None,
+    display: Configured = Configured(),
 ) -> None:
     """Serve the page of a run while it goes on, or of several runs with their history, until Ctrl-C.
 
@@ -201,7 +199,7 @@ def view_command(
             return
 
 
-def _say_where(display: Display, folder: Path, bound: socket, token: str, pair: Certificate | None) -> None:
+def _say_where(display: Configured, folder: Path, bound: socket, token: str, pair: Certificate | None) -> None:
     """Tells the address, the certificate's fingerprint, and how to reach the server from elsewhere."""
     from trt_bisect.view.server import address, is_loopback, tunnel
 
@@ -219,19 +217,18 @@ def _say_where(display: Display, folder: Path, bound: socket, token: str, pair: 
 
 
 def history_command(
-    where: Annotated[Path | None, RUNS(PLACE, without="the current folder's")] = None,
-    /,
+    where: Annotated[Path | None, PLACE, ARGUMENT(without="the current folder's")] = None,
     *,
     label: Annotated[str | None, RUNS()] = None,
     model: Annotated[str | None, RUNS()] = None,
     since: Annotated[str | None, RUNS()] = None,
     fingerprint: Annotated[str | None, RUNS()] = None,
-    add: Annotated[list[Path] | None, RUNS(PLACES)] = None,
-    csv: Annotated[Path | None, RESULTS(PLACE)] = None,
-    parquet: Annotated[Path | None, RESULTS(PLACE)] = None,
-    copy: Annotated[Path | None, RESULTS(PLACE)] = None,
+    add: Annotated[list[Path] | None, PLACES, RUNS()] = None,
+    csv: Annotated[Path | None, PLACE, RESULTS()] = None,
+    parquet: Annotated[Path | None, PLACE, RESULTS()] = None,
+    copy: Annotated[Path | None, PLACE, RESULTS()] = None,
     top: Top = 50,
-    display: Display = Configured(),
+    display: Configured = Configured(),
 ) -> None:
     """Show the figures of each network over its runs, and what changed; or write them as CSV or Parquet.
 
@@ -293,11 +290,10 @@ def _since(text: str) -> datetime:
 
 
 def clean_command(
-    folders: Annotated[list[Path], DISPLAY(PLACES)],
-    /,
+    folders: Annotated[list[Path], PLACES, ARGUMENT()],
     *,
-    yes: Annotated[bool, DISPLAY(SWITCH, "--yes", "-y")] = False,
-    display: Display = Configured(),
+    yes: Annotated[bool, DISPLAY("--yes", "-y")] = False,
+    display: Configured = Configured(),
 ) -> None:
     """List files in run folders that a rerun would recreate; delete them with --yes.
 
@@ -323,14 +319,13 @@ def clean_command(
 
 
 def regress_command(
-    suite: Annotated[Path | None, NIGHT(FILE, without=SUITE)] = None,
-    /,
+    suite: Annotated[Path | None, FILE, ARGUMENT(without=SUITE)] = None,
     *,
-    suite_file: Annotated[Path | None, NIGHT(FILE, "--config")] = None,
+    suite_file: Annotated[Path | None, FILE, NIGHT("--config")] = None,
     baseline: Annotated[str, NIGHT()] = "latest",
-    update_baseline: Annotated[bool, NIGHT(SWITCH)] = False,
+    update_baseline: Annotated[bool, NIGHT()] = False,
     annotations: Annotations = None,
-    display: Annotated[Output, FLAT] = Output(),
+    display: Output = Output(),
 ) -> int:
     """Measure a suite of networks, and say what is worse than in the baseline and what else changed.
 

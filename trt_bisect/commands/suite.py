@@ -47,7 +47,7 @@ _TARGETS = {INT8: "target", RECIPE: "target_recipe"}
 _SET_ELSEWHERE = {"save_tensors", "history", *(option.keyword for option in declare.declared(OutputOptions))}
 """Options of a run that the suite or the command sets itself."""
 NETWORK_KEYS = {
-    key: declare.Option(kind, keyword=key) for key, kind in {"name": _NAME, "model": FILE, **NIGHT_KINDS}.items()
+    key: declare.Option(keyword=key, kind=kind) for key, kind in {"name": _NAME, "model": FILE, **NIGHT_KINDS}.items()
 } | declare.by_key(option for option in declare.declared(RunOptions) if option.keyword not in _SET_ELSEWHERE)
 _TOP_KEYS = ("output", "defaults", "network")
 _LONGEST = 80

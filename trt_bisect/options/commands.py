@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.driver.curves import FULL
-from trt_bisect.options import kinds
 from trt_bisect.options.concerns import (
     AUTO,
     COMPARISON,
@@ -31,7 +30,22 @@ from trt_bisect.options.concerns import (
     RunOptions,
     ShapeOptions,
 )
-from trt_bisect.options.declare import NOT_HERE
+from trt_bisect.options.kinds import (
+    Curve,
+    Data,
+    Detail,
+    Engine,
+    File,
+    Fraction,
+    High,
+    Model,
+    Place,
+    Share,
+    Strategy,
+    TextOrFile,
+    Version,
+    whole,
+)
 
 if TYPE_CHECKING:
     from trt_bisect.calibration.collect import Calibrating
@@ -41,23 +55,23 @@ if TYPE_CHECKING:
 class WithoutRecipeOptions(MeasuringOptions):
     """The options of commands that measure in this process with TensorRT's defaults, and write no recipe."""
 
-    strategy: Annotated[kinds.Strategy, NOT_HERE] = field(default=AUTO, init=False)
-    curve: Annotated[kinds.Curve, NOT_HERE] = field(default=FULL, init=False)
-    trtexec: Annotated[str, NOT_HERE] = field(default="", init=False)
-    tensorboard: Annotated[kinds.File | None, NOT_HERE] = field(default=None, init=False)
-    tensorboard_detail: Annotated[kinds.Counts | None, NOT_HERE] = field(default=None, init=False)
-    margin: Annotated[kinds.Share, NOT_HERE] = field(default=0.0, init=False)
-    validation: Annotated[kinds.Data, NOT_HERE] = field(default=0.0, init=False)
-    dla: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
-    cluster: Annotated[str, NOT_HERE] = field(default="", init=False)
-    accept: Annotated[bool, NOT_HERE] = field(default=False, init=False)
+    strategy: Strategy = field(default=AUTO, init=False)
+    curve: Curve = field(default=FULL, init=False)
+    trtexec: str = field(default="", init=False)
+    tensorboard: File | None = field(default=None, init=False)
+    tensorboard_detail: Detail | None = field(default=None, init=False)
+    margin: Share = field(default=0.0, init=False)
+    validation: Data = field(default=0.0, init=False)
+    dla: int | None = field(default=None, init=False)
+    cluster: str = field(default="", init=False)
+    accept: bool = field(default=False, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SensitivityOptions(WithoutRecipeOptions):
     """The options of ``sensitivity``. Nothing is judged by its threshold."""
 
-    threshold: Annotated[kinds.Share | None, NOT_HERE] = field(default=None, init=False)
+    threshold: Share | None = field(default=None, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,18 +86,16 @@ class WorstOptions(OtherOptions, WithoutRecipeOptions):
         output: Write worst.json, worst.csv, worst.html and worst.npz to this folder, which 'run' takes as --input.
     """
 
-    dataset: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATASET.npz"), without="the calibration data")] = field(
-        default=None, kw_only=False
-    )
-    steps: Annotated[int | None, DATA(kinds.whole(least=1), without="all")] = None
-    keep: Annotated[int, DATA(kinds.whole(least=1))] = 10
-    output: Annotated[kinds.Place | None, OUTPUT()] = None
-    inputs: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
-    samples: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
-    precision: Annotated[None, NOT_HERE] = field(default=None, init=False)
+    dataset: Annotated[Data, DATA(without="the calibration data")] = field(default=None, kw_only=False)
+    steps: Annotated[int | None, whole(least=1), DATA(without="all")] = None
+    keep: Annotated[int, whole(least=1), DATA()] = 10
+    output: Annotated[Place | None, OUTPUT()] = None
+    inputs: Data = field(default=None, init=False)
+    samples: int | None = field(default=None, init=False)
+    precision: None = field(default=None, init=False)
 
     @property
-    def saved_for(self) -> kinds.Data:
+    def saved_for(self) -> Data:
         """The samples that saved outputs belong to: those that are searched."""
         return self.calibration if self.dataset is None else self.dataset
 
@@ -97,10 +109,8 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
         output: Write the tables as JSON and CSV, and a page, to this folder.
     """
 
-    inputs: Annotated[kinds.Data, INPUT("--load-inputs", without="the calibration data")] = field(
-        default=None, kw_only=False
-    )
-    output: Annotated[kinds.Place | None, OUTPUT()] = None
+    inputs: Annotated[Data, INPUT("--load-inputs", without="the calibration data")] = field(default=None, kw_only=False)
+    output: Annotated[Place | None, OUTPUT()] = None
 
     def calibrating(self) -> "Calibrating":
         """Returns the options for ranges from data."""
@@ -126,18 +136,18 @@ class CompareOptions(OtherOptions, ReferenceOptions, FollowerOptions, TensorOpti
     """
 
     reference: Annotated[
-        kinds.Model | None,
-        COMPARISON(kinds.FILE, "--reference", "--load-outputs", without="the network in FP32", expert=True),
+        Model | None,
+        COMPARISON("--reference", "--load-outputs", without="the network in FP32", expert=True),
     ] = None
-    recipe: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None
-    fp32: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None
-    int8: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None
-    engine: Annotated[kinds.Engine, PRECISION(kinds.choice(kinds.Engine))] = "onnxruntime"
+    recipe: Annotated[File | None, COMPARISON()] = None
+    fp32: Annotated[File | None, COMPARISON()] = None
+    int8: Annotated[File | None, COMPARISON()] = None
+    engine: Annotated[Engine, PRECISION()] = "onnxruntime"
     threshold: Annotated[
-        kinds.Share | None,
-        COMPARISON(kinds.number(least=0, most=1, share=True), without="0.99; 0.9999 for fp16, 0.999 for bf16"),
+        Fraction | None,
+        COMPARISON(without="0.99; 0.9999 for fp16, 0.999 for bf16"),
     ] = None
-    sort: Annotated[str, COMPARISON(kinds.TEXT)] = "index"
+    sort: Annotated[str, COMPARISON()] = "index"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +159,8 @@ class ProfileOptions(TensorOptions):
         op_types: List only layers of this operator. Repeatable.
     """
 
-    prefix: Annotated[Sequence[str], LAYERS(kinds.TEXTS, without="all")] = ()
-    op_types: Annotated[Sequence[str], LAYERS(kinds.TEXTS, "--op", "--op-types", without="all")] = ()
+    prefix: Annotated[Sequence[str], LAYERS(without="all")] = ()
+    op_types: Annotated[Sequence[str], LAYERS("--op", "--op-types", without="all")] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,9 +172,9 @@ class CalibrateOptions(MemoryOptions, NetworkOptions, CalibrationOptions, Pictur
         trt_version: Write the cache for this TensorRT: 10.3.0.
     """
 
-    output: Annotated[kinds.File, RESULTS(kinds.PLACE, "--output", "-o")] = "calibration.cache"
-    trt_version: Annotated[str, RESULTS(kinds.VERSION, without="10.3.0")] = ""
-    inputs: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
+    output: Annotated[Place, RESULTS("--output", "-o")] = "calibration.cache"
+    trt_version: Annotated[Version, RESULTS(without="10.3.0")] = ""
+    inputs: Data = field(default=None, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,17 +190,15 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions):
         output: Write network.qdq.onnx, the plan and the report to this folder.
     """
 
-    cache: Annotated[kinds.File | None, DATA(kinds.FILE)] = None
-    layer_precisions: Annotated[kinds.Data, PRECISION(kinds.named("TEXT", "FILE"), without="every layer in INT8")] = (
-        None
-    )
+    cache: Annotated[File | None, DATA()] = None
+    layer_precisions: Annotated[TextOrFile, PRECISION(without="every layer in INT8")] = None
     base: Annotated[
-        kinds.High | None,
-        PRECISION(kinds.choice(kinds.High), without="fp16 if the command line allows FP16, else fp32"),
+        High | None,
+        PRECISION(without="fp16 if the command line allows FP16, else fp32"),
     ] = None
-    inputs: Annotated[kinds.Data, INPUT(without="not measured")] = None
+    inputs: Annotated[Data, INPUT(without="not measured")] = None
     output: Annotated[
-        kinds.Place | None, OUTPUT(without="trt-bisect-migrated", without_in_python="'trt-bisect-migrated'")
+        Place | None, OUTPUT(without="trt-bisect-migrated", without_in_python="'trt-bisect-migrated'")
     ] = None
 
 
@@ -198,7 +206,7 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions):
 class LayersOptions(LowOptions, ShapeOptions):
     """The options of ``trt-bisect layers``."""
 
-    base: Annotated[None, NOT_HERE] = field(default=None, init=False)
+    base: None = field(default=None, init=False)
 
 
 COMMANDS: dict[str, Any] = {

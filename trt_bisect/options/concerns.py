@@ -1,7 +1,4 @@
-"""The options by concern, where several commands share them, and those of ``run`` together.
-
-The names of engines, calibrators, tasks and so on stand here again: their modules load slowly.
-"""
+"""The options by concern, where several commands share them, and those of ``run`` together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,8 +10,51 @@ from trt_bisect.data.preprocessing import Preprocessing, preprocessing
 from trt_bisect.driver.curves import CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.model.gpu_time import Gpu, gpu_named
-from trt_bisect.options import kinds
 from trt_bisect.options.declare import Options, asked_gpu, panel
+from trt_bisect.options.kinds import (
+    MIB,
+    PRESETS,
+    Address,
+    Base,
+    Calibrator,
+    Channels,
+    Colors,
+    Cost,
+    Curve,
+    Data,
+    DataFile,
+    Detail,
+    Drop,
+    Duration,
+    Effort,
+    Engine,
+    Explain,
+    Followers,
+    Fraction,
+    Function,
+    GpuName,
+    High,
+    HighOrMixed,
+    History,
+    Low,
+    Metric,
+    Model,
+    PictureSize,
+    Place,
+    Progress,
+    SavedTensors,
+    Shapes,
+    Share,
+    Size,
+    Strategy,
+    Task,
+    TrtexecFlags,
+    Typing,
+    Version,
+    number,
+    share_or_data,
+    whole,
+)
 from trt_bisect.precision import Precision
 from trt_bisect.support.machine import MEMORY
 
@@ -48,14 +88,15 @@ FIXING = ("high", "keep_low", "plan", "scoped", "only", "one_scale")
 """The options that fix the precision of layers."""
 PICTURE_OPTIONS = ("scale", "mean", "std", "resize", "letterbox", "colors")
 
+ARGUMENT = panel("Arguments", is_argument=True)
 DATA, PICTURES, JUDGEMENT = map(panel, ("Data", "Pictures", "Judgement"))
 PRECISION, SEARCH, LAYERS, RESULTS = map(panel, ("Precision", "Search", "Layers", "Results"))
 TENSORRT, RESOURCES = panel("TensorRT", expert=True), panel("Resources", expert=True)
 GOAL, COMPARISON = panel("Goal"), panel("Comparison")
-INPUT = partial(DATA, kinds.named("DATA", "INPUT.npz"), "--input", "--inputs")
-OUTPUT = partial(RESULTS, kinds.PLACE, "--output", "-o", repeated=False, without_in_python="None, nothing is written")
+INPUT = partial(DATA, "--input", "--inputs")
+OUTPUT = partial(RESULTS, "--output", "-o", repeated=False, without_in_python="None, nothing is written")
 PANELS = (
-    *("Data", "Pictures", "Judgement", "Goal", "Precision", "Layers", "Search", "Results"),
+    *("Arguments", "Data", "Pictures", "Judgement", "Goal", "Precision", "Layers", "Search", "Results"),
     *("Comparison", "Runs", "Night", "Server", "TensorRT", "Resources", "Display"),
 )
 """The panels in the order of the help."""
@@ -69,7 +110,7 @@ class ShapeOptions(Options):
         shapes: Set a dynamic shape: images:1x3x640x640. Repeatable.
     """
 
-    shapes: Annotated[kinds.Shapes | None, DATA(kinds.SHAPES, "--shape", "--shapes")] = None
+    shapes: Annotated[Shapes | None, DATA("--shape", "--shapes")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +123,8 @@ class DataOptions(ShapeOptions):
         inputs: Judge these inputs, each by itself.
     """
 
-    calibration: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
-    inputs: Annotated[kinds.Data, INPUT("--load-inputs", without="the worst inputs of --dataset")] = field(
+    calibration: Annotated[Data, DATA()] = field(default=None, kw_only=False)
+    inputs: Annotated[Data, INPUT("--load-inputs", without="the worst inputs of --dataset")] = field(
         default=None, kw_only=False
     )
 
@@ -101,14 +142,14 @@ class PictureOptions(Options):
         colors: Set the order of the channels, also for --mean and --std.
     """
 
-    resize: Annotated[kinds.PictureSize | None, PICTURES(kinds.PICTURE_SIZE, without="the input's size")] = None
-    letterbox: Annotated[bool, PICTURES(kinds.SWITCH)] = False
-    scale: Annotated[float | None, PICTURES(kinds.number(), without="255; 1 if --mean or --std is above 1")] = None
-    mean: Annotated[kinds.Channels | None, PICTURES(kinds.CHANNELS)] = None
-    std: Annotated[kinds.Channels | None, PICTURES(kinds.CHANNELS)] = None
+    resize: Annotated[PictureSize | None, PICTURES(without="the input's size")] = None
+    letterbox: Annotated[bool, PICTURES()] = False
+    scale: Annotated[float | None, number(), PICTURES(without="255; 1 if --mean or --std is above 1")] = None
+    mean: Annotated[Channels | None, PICTURES()] = None
+    std: Annotated[Channels | None, PICTURES()] = None
     colors: Annotated[
-        kinds.Colors | None,
-        PICTURES(kinds.choice(kinds.Colors), without="rgb; gray for one channel", expert=True),
+        Colors | None,
+        PICTURES(without="rgb; gray for one channel", expert=True),
     ] = None
 
     def __post_init__(self) -> None:
@@ -131,8 +172,8 @@ class ReferenceOptions(Options):
     """
 
     reference: Annotated[
-        kinds.Model | None,
-        JUDGEMENT(kinds.FILE, *("--reference", "--load-outputs"), without="the network in FP32", expert=True),
+        Model | None,
+        JUDGEMENT(*("--reference", "--load-outputs"), without="the network in FP32", expert=True),
     ] = None
 
     @property
@@ -141,7 +182,7 @@ class ReferenceOptions(Options):
         return saved_outputs(self.reference)
 
     @property
-    def saved_for(self) -> kinds.Data:
+    def saved_for(self) -> Data:
         """The samples that saved outputs belong to."""
         return getattr(self, "inputs", None)
 
@@ -162,11 +203,10 @@ class OtherOptions(Options):
     """A second network.
 
     Attributes:
-        other: Compare with this second network, such as a quantized export of the first: each runs as its file says. On
-            the command line, the second argument.
+        other: Compare with this second network, such as a quantized export of the first: each runs as its file says.
     """
 
-    other: Annotated[kinds.Model | None, COMPARISON(kinds.FILE, parse=False)] = None
+    other: Annotated[Model | None, ARGUMENT()] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,19 +227,15 @@ class JudgeOptions(ReferenceOptions):
         accept: Exit with 0 if full INT8 passes with doubts.
     """
 
-    task: Annotated[kinds.Task | None, JUDGEMENT(kinds.choice(kinds.Task))] = None
-    metric: Annotated[kinds.Metric | kinds.Function, JUDGEMENT(kinds.METRIC)] = COSINE
-    threshold: Annotated[
-        kinds.Share | None, JUDGEMENT(kinds.number(share=True), without="0.99 for cosine and tasks")
-    ] = None
-    outputs: Annotated[Sequence[str], JUDGEMENT(kinds.TEXTS, without="all")] = ()
-    samples: Annotated[int | None, JUDGEMENT(kinds.whole(least=1), without="all of --input, else 1")] = None
-    head: Annotated[str | None, JUDGEMENT(kinds.TEXT, without="told by the values", expert=True)] = None
-    score_threshold: Annotated[float, JUDGEMENT(kinds.number(least=0, most=1, share=True), expert=True)] = 0.3
-    class_axis: Annotated[
-        int | None, JUDGEMENT(kinds.whole(least=-32, most=31), without="found by size", expert=True)
-    ] = None
-    accept: Annotated[bool, JUDGEMENT(kinds.SWITCH, expert=True)] = False
+    task: Annotated[Task | None, JUDGEMENT()] = None
+    metric: Annotated[Metric, JUDGEMENT()] = COSINE
+    threshold: Annotated[Share | None, JUDGEMENT(without="0.99 for cosine and tasks")] = None
+    outputs: Annotated[Sequence[str], JUDGEMENT(without="all")] = ()
+    samples: Annotated[int | None, whole(least=1), JUDGEMENT(without="all of --input, else 1")] = None
+    head: Annotated[str | None, JUDGEMENT(without="told by the values", expert=True)] = None
+    score_threshold: Annotated[float, number(least=0, most=1, share=True), JUDGEMENT(expert=True)] = 0.3
+    class_axis: Annotated[int | None, whole(least=-32, most=31), JUDGEMENT(without="found by size", expert=True)] = None
+    accept: Annotated[bool, JUDGEMENT(expert=True)] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -228,8 +264,8 @@ class NetworkOptions(Options):
             overflows.
     """
 
-    plugins: Annotated[Sequence[str], LAYERS(kinds.TEXTS, "--plugin", "--plugins", expert=True)] = ()
-    fuse_norms: Annotated[bool, LAYERS(kinds.SWITCH, expert=True)] = False
+    plugins: Annotated[Sequence[str], LAYERS("--plugin", "--plugins", expert=True)] = ()
+    fuse_norms: Annotated[bool, LAYERS(expert=True)] = False
 
     def libraries(self, *, onnxruntime: bool) -> tuple[str, ...]:
         """The libraries with operators for ONNX Runtime, or those with TensorRT's plugins."""
@@ -259,10 +295,10 @@ class LowOptions(NetworkOptions):
         base: With int8 and fp8, run unquantized layers and keep float tensors in this precision.
     """
 
-    low: Annotated[kinds.Low, PRECISION(kinds.choice(kinds.Low))] = INT8
+    low: Annotated[Low, PRECISION()] = INT8
     base: Annotated[
-        kinds.Base | None,
-        PRECISION(kinds.choice(kinds.Base), without="the precision of --precision, else fp32", expert=True),
+        Base | None,
+        PRECISION(without="the precision of --precision, else fp32", expert=True),
     ] = None
 
     def __post_init__(self) -> None:
@@ -293,7 +329,7 @@ class CalibrationOptions(Options):
             passes, else that of the cheapest recipe; other commands take entropy.
     """
 
-    calibrator: Annotated[kinds.Calibrator | str, PRECISION(kinds.choice_with_percentile(kinds.Calibrator))] = AUTO
+    calibrator: Annotated[Calibrator, PRECISION()] = AUTO
 
     @property
     def calibrator_method(self) -> str:
@@ -315,7 +351,7 @@ class FollowerOptions(LowOptions):
             or in INT8 between INT8 layers, as weak typing may.
     """
 
-    followers: Annotated[kinds.Followers, PRECISION(kinds.choice(kinds.Followers), expert=True)] = FOLLOWERS_HIGH
+    followers: Annotated[Followers, PRECISION(expert=True)] = FOLLOWERS_HIGH
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -344,12 +380,12 @@ class FixedLayerOptions(NetworkOptions):
             the DLA does. Repeatable.
     """
 
-    high: Annotated[Sequence[str], LAYERS(kinds.TEXTS)] = ()
-    plan: Annotated[kinds.Data, LAYERS(kinds.named("FILE", "PLAN.toml"), expert=True)] = None
-    keep_low: Annotated[Sequence[str], LAYERS(kinds.TEXTS, expert=True)] = ()
-    scoped: Annotated[str, LAYERS(kinds.TEXT, expert=True)] = ""
-    only: Annotated[Sequence[str], LAYERS(kinds.TEXTS, without="all that TensorRT can run in INT8", expert=True)] = ()
-    one_scale: Annotated[Sequence[str], LAYERS(kinds.TEXTS, without="a scale per output channel", expert=True)] = ()
+    high: Annotated[Sequence[str], LAYERS()] = ()
+    plan: Annotated[DataFile, LAYERS(expert=True)] = None
+    keep_low: Annotated[Sequence[str], LAYERS(expert=True)] = ()
+    scoped: Annotated[str, LAYERS(expert=True)] = ""
+    only: Annotated[Sequence[str], LAYERS(without="all that TensorRT can run in INT8", expert=True)] = ()
+    one_scale: Annotated[Sequence[str], LAYERS(without="a scale per output channel", expert=True)] = ()
 
     @property
     def high_precision(self) -> Precision:
@@ -365,12 +401,12 @@ class MemoryOptions(Options):
         memory: Limit working memory, not counting the FP32 and INT8 engines: MiB, or 512MB, 2GB.
     """
 
-    memory: Annotated[kinds.Size, RESOURCES(kinds.MEBIBYTES)] = MEMORY // kinds.MIB
+    memory: Annotated[Size, RESOURCES()] = MEMORY // MIB
 
     @property
     def memory_bytes(self) -> int:
         """``memory`` in bytes."""
-        return int(self.memory) * kinds.MIB
+        return int(self.memory) * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,14 +422,12 @@ class OutputOptions(Options):
         progress: Show progress.
     """
 
-    output: Annotated[kinds.Place | None, OUTPUT(without="trt-bisect-<model>")] = None
-    tensorboard: Annotated[kinds.File | None, RESULTS(kinds.PLACE, expert=True, repeated=False)] = None
-    tensorboard_detail: Annotated[
-        kinds.Counts | None, RESULTS(kinds.counts(channels=256, samples=1000, plans=1000), expert=True, repeated=False)
-    ] = None
+    output: Annotated[Place | None, OUTPUT(without="trt-bisect-<model>")] = None
+    tensorboard: Annotated[Place | None, RESULTS(expert=True, repeated=False)] = None
+    tensorboard_detail: Annotated[Detail | None, RESULTS(expert=True, repeated=False)] = None
     progress: Annotated[
-        kinds.Progress | None,
-        RESULTS(kinds.OBJECT, without="a bar in a notebook, else nothing", repeated=False, parse=False),
+        Progress | None,
+        RESULTS(without="a bar in a notebook, else nothing", repeated=False),
     ] = None
 
 
@@ -431,17 +465,17 @@ class MeasuringOptions(
         cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
     """
 
-    dataset: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATASET.npz"), without="the calibration data")] = None
-    validation: Annotated[kinds.Data, DATA(kinds.share_or(kinds.named("DATA", "VALIDATION.npz"), most=0.9))] = 0.2
-    engine: Annotated[kinds.Engine, PRECISION(kinds.choice(kinds.Engine))] = AUTO
-    precision: Annotated[kinds.High | None, PRECISION(kinds.choice(kinds.High), without="as --base, else fp32")] = None
-    typing: Annotated[kinds.Typing, TENSORRT(kinds.choice(kinds.Typing))] = AUTO
-    trtexec: Annotated[str, TENSORRT(kinds.TRTEXEC, without="TensorRT's defaults")] = ""
-    dla: Annotated[int | None, TENSORRT(kinds.whole(least=0))] = None
-    strategy: Annotated[kinds.Strategy, SEARCH(kinds.choice(kinds.Strategy), expert=True)] = AUTO
-    curve: Annotated[kinds.Curve, SEARCH(kinds.choice(kinds.Curve), expert=True)] = AUTO
-    margin: Annotated[kinds.Share, SEARCH(kinds.number(least=0, most=0.9, share=True), expert=True)] = 0.5
-    cluster: Annotated[str, RESOURCES(kinds.ADDRESS, without="in this process")] = ""
+    dataset: Annotated[Data, DATA(without="the calibration data")] = None
+    validation: Annotated[Data, share_or_data(most=0.9), DATA()] = 0.2
+    engine: Annotated[Engine, PRECISION()] = AUTO
+    precision: Annotated[High | None, PRECISION(without="as --base, else fp32")] = None
+    typing: Annotated[Typing, TENSORRT()] = AUTO
+    trtexec: Annotated[TrtexecFlags, TENSORRT(without="TensorRT's defaults")] = ""
+    dla: Annotated[int | None, whole(least=0), TENSORRT()] = None
+    strategy: Annotated[Strategy, SEARCH(expert=True)] = AUTO
+    curve: Annotated[Curve, SEARCH(expert=True)] = AUTO
+    margin: Annotated[Share, number(least=0, most=0.9, share=True), SEARCH(expert=True)] = 0.5
+    cluster: Annotated[Address, RESOURCES(without="in this process")] = ""
 
     def __post_init__(self) -> None:
         """Makes what the DLA takes of a strongly typed network the defaults: FP16 beside INT8, one scale a weight."""
@@ -533,27 +567,21 @@ class RunOptions(MeasuringOptions):
         history: Record the run in the history beside the run folder, not at all (none), or in this file.
     """
 
-    precision: Annotated[
-        kinds.HighOrMixed | None, PRECISION(kinds.choice(kinds.HighOrMixed), without="as --base, else fp32")
-    ] = None  # type: ignore[assignment]  # one choice more than other commands have
-    trt_version: Annotated[
-        str, PRECISION(kinds.VERSION, without="the installed TensorRT, else the newest", expert=True)
-    ] = ""
-    labels: Annotated[kinds.Data, JUDGEMENT(kinds.named("FILE", "LABELS.npy"))] = None
-    accuracy: Annotated[kinds.Function | None, JUDGEMENT(kinds.FUNCTION)] = None
-    budget: Annotated[kinds.Share | None, GOAL(kinds.number(least=0, most=1, share=True))] = None
-    drop: Annotated[kinds.Share | None, GOAL(kinds.DROP)] = None
-    front: Annotated[bool, GOAL(kinds.SWITCH)] = False
-    cost: Annotated[kinds.Cost | kinds.File | None, GOAL(kinds.choice_or_path(kinds.Cost), expert=True)] = None
-    gpu: Annotated[str | None, GOAL(kinds.GPU, expert=True)] = None
-    effort: Annotated[kinds.Effort, SEARCH(kinds.choice(kinds.Effort))] = DEFAULT
-    time_limit: Annotated[kinds.Share | None, SEARCH(kinds.DURATION, repeated=False)] = None
-    as_is: Annotated[bool, SEARCH(kinds.SWITCH, expert=True)] = False
-    explain: Annotated[kinds.Explain, RESULTS(kinds.choice(kinds.Explain))] = EXPLAIN_TENSORS
-    save_tensors: Annotated[
-        kinds.SavedTensors, RESULTS(kinds.choice(kinds.SavedTensors), expert=True, repeated=False)
-    ] = NO_TENSORS
-    history: Annotated[kinds.History | kinds.File, RESULTS(kinds.choice_or_path(kinds.History), expert=True)] = BESIDE
+    precision: Annotated[HighOrMixed | None, PRECISION(without="as --base, else fp32")] = None  # type: ignore[assignment]  # one choice more than other commands have
+    trt_version: Annotated[Version, PRECISION(without="the installed TensorRT, else the newest", expert=True)] = ""
+    labels: Annotated[DataFile, JUDGEMENT()] = None
+    accuracy: Annotated[Function | None, JUDGEMENT()] = None
+    budget: Annotated[Fraction | None, GOAL()] = None
+    drop: Annotated[Drop | None, GOAL()] = None
+    front: Annotated[bool, GOAL()] = False
+    cost: Annotated[Cost | None, GOAL(expert=True)] = None
+    gpu: Annotated[GpuName | None, GOAL(expert=True)] = None
+    effort: Annotated[Effort, SEARCH()] = DEFAULT
+    time_limit: Annotated[Duration | None, SEARCH(repeated=False)] = None
+    as_is: Annotated[bool, SEARCH(expert=True)] = False
+    explain: Annotated[Explain, RESULTS()] = EXPLAIN_TENSORS
+    save_tensors: Annotated[SavedTensors, RESULTS(expert=True, repeated=False)] = NO_TENSORS
+    history: Annotated[History, RESULTS(expert=True)] = BESIDE
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -617,5 +645,5 @@ class RunOptions(MeasuringOptions):
 
     def least_accuracy(self, reference: float) -> float:
         """Returns the lowest acceptable accuracy; FP32 has the accuracy ``reference``."""
-        text = str(kinds.PRESETS.get(str(self.drop), self.drop) or 0.0).strip()
+        text = str(PRESETS.get(str(self.drop), self.drop) or 0.0).strip()
         return reference * (1.0 - float(text[:-1]) / 100.0) if text.endswith("%") else reference - float(text)

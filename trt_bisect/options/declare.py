@@ -1,8 +1,8 @@
 """Declaring options: ``Option`` in an annotation, ``Options``, the base of dataclasses; and options in TOML files.
 
-Cyclopts builds the command line from these annotations: an ``Option`` is a ``Parameter`` of it. Python functions get
-the fields of a dataclass as keywords by ``takes``. Help texts are the sections "Attributes" and "Args" of docstrings.
-All values are read by the option's kind, wherever they come from.
+Python functions get the fields of a dataclass as keywords by ``takes``; ``trt_bisect.cli.app`` makes the parameters of
+the command line. Help texts are the sections "Attributes" and "Args" of docstrings. All values are read by the option's
+kind, wherever they come from.
 """
 
 from __future__ import annotations
@@ -15,17 +15,14 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache, partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
-
-from cyclopts import UNSET, Parameter
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.model.gpu_time import GPU_KEYS, Gpu, gpu_named, gpu_of
-from trt_bisect.options.kinds import SWITCH, TEXT, OptionKind
+from trt_bisect.options.kinds import OBJECT, SWITCH, TEXT, TEXTS, OptionKind, choice
 from trt_bisect.support.voices import in_python
 
 if sys.version_info >= (3, 11):
@@ -34,10 +31,6 @@ else:
     import tomli as tomllib
 
 
-FLAT = Parameter(name="*")
-"""Marks a parameter of a command whose fields are options of the command itself."""
-NOT_HERE = Parameter(parse=False)
-"""Marks a field that is an option of other commands, and has one value in this one."""
 _LEAST_BEGINNING = 4
 _MOST_KEYS = 12
 """The most keys that a message lists."""
@@ -51,69 +44,42 @@ _Result = TypeVar("_Result")
 _Result_co = TypeVar("_Result_co", covariant=True)
 
 
-class Option(Parameter):
-    """An option of a command. ``declared`` adds the last four attributes.
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """An option of a command, a mark in an annotation. ``declared`` sets keyword, default, kind and effect.
 
     Attributes:
-        kind: the form of its values.
+        names: its flags, where they are others than the keyword.
         panel: its group in the help, and its table in a configuration file.
         without: the behaviour without the option, if no default value says it.
         without_in_python: that in Python, where it is another one.
         expert: only ``--help-all`` shows it.
         repeated: suggested commands repeat it.
+        is_argument: on the command line it is given by position.
         keyword: the name of the field or parameter, which is the keyword in Python and the key in TOML.
         default: the value without the option.
-        effect: its help, as the docstring says it.
-        is_argument: on the command line it is given by position.
+        kind: the form of its values.
+        effect: its help, where the docstring has none.
     """
 
-    kind: OptionKind
-    panel: str
-    without: str
-    without_in_python: str
-    expert: bool
-    repeated: bool
-    keyword: str
-    default: Any
-    effect: str
-    is_argument: bool
-
-    def __init__(
-        self,
-        kind: OptionKind = TEXT,
-        *flags: str,
-        panel: str = "",
-        without: str = "",
-        without_in_python: str = "",
-        expert: bool = False,
-        repeated: bool = True,
-        keyword: str = "",
-        **parameter: Any,
-    ) -> None:
-        super().__init__(
-            name=flags,
-            converter=partial(_converted, kind),
-            n_tokens=None if kind.several or kind is SWITCH else 1,
-            allow_leading_hyphen=kind.hyphens,
-            choices=kind.choices if kind.closed else None,
-            **parameter,
-        )
-        vars(self).update(
-            kind=kind,
-            panel=panel,
-            without=without,
-            without_in_python=without_in_python,
-            expert=expert,
-            repeated=repeated,
-            keyword=keyword,
-        )  # not as attributes: Parameter is frozen
+    names: tuple[str, ...] = ()
+    panel: str = ""
+    without: str = ""
+    without_in_python: str = ""
+    expert: bool = False
+    repeated: bool = True
+    is_argument: bool = False
+    keyword: str = ""
+    default: Any = None
+    kind: OptionKind = TEXT
+    effect: str = ""
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Its flags, the first one used in messages; none for an argument and an option of Python alone."""
-        if self.is_argument or self.parse is False:
+        """Its flags, the first one used in messages; none for an argument and an object of Python."""
+        if self.is_argument or self.kind is OBJECT:
             return ()
-        return tuple(self.name or ()) or (f"--{self.keyword.replace('_', '-')}",)
+        return self.names or (f"--{self.keyword.replace('_', '-')}",)
 
     @property
     def flag(self) -> str:
@@ -155,44 +121,52 @@ class Option(Parameter):
         return f"{effect} ({'; '.join(facts)})" if facts else effect
 
 
-def panel(title: str, **facts: Any) -> Callable[..., Option]:
-    """Returns ``Option`` with a panel, and facts that hold for all options in it."""
-    return partial(Option, panel=title, **facts)
-
-
-def _converted(kind: OptionKind, type_: Any, tokens: Sequence[Any]) -> Any:
-    """Returns the value of what stands on the command line, or in a configuration file."""
-    first, value = tokens[0], tokens[0].implicit_value
-    if value is UNSET:  # on the command line; what a file has was read before
-        texts = [token.value for token in tokens] if kind.several else tokens[-1].value
-        value = kind.read(texts, first.keyword or kind.metavar)
-    return Path(value) if type_ is Path else value
+def panel(title: str, **common: Any) -> Callable[..., Option]:
+    """Returns a maker of the options in a panel, from their flags and facts; the ``common`` facts hold for all."""
+    return lambda *names, **facts: Option(names=names, panel=title, **common | facts)
 
 
 def _declared(taker: Any) -> tuple[Option, ...]:
     """Returns the options of a dataclass, or of a command's function with those of its dataclasses."""
     hints, texts = get_type_hints(taker, include_extras=True), _texts(taker)
     if is_dataclass(taker):
-        places = [(field.name, field.default, False) for field in fields(taker) if field.init]
+        defaults = {field.name: field.default for field in fields(taker) if field.init}
     else:
-        parameters = inspect.signature(taker).parameters.values()
-        places = [(param.name, param.default, param.kind is param.POSITIONAL_ONLY) for param in parameters]
+        defaults = {param.name: param.default for param in inspect.signature(taker).parameters.values()}
     options: list[Option] = []
-    for name, default, is_argument in places:
-        hint = next((part for part in (hints[name], *get_args(hints[name])) if get_origin(part) is Annotated), None)
-        for mark in getattr(hint, "__metadata__", ()):
-            if isinstance(mark, Option):
-                options.append(copy(mark))
-                effect = texts.get(name) or mark.help or ""
-                vars(options[-1]).update(
-                    vars(mark), keyword=name, default=default, effect=effect, is_argument=is_argument
-                )
-            elif mark is FLAT:
-                options += declared(get_args(hint)[0])
+    for name, default in defaults.items():
+        if is_dataclass(hints[name]):
+            options += declared(hints[name])
+            continue
+        parts = [*_parts(hints[name])]
+        mark = next(part for part in parts if isinstance(part, Option))
+        effect = texts.get(name, mark.effect)
+        options.append(replace(mark, keyword=name, default=default, kind=_kind_in(parts), effect=effect))
     return tuple(options)
 
 
 declared: Callable[[Any], tuple[Option, ...]] = cache(_declared)
+
+
+def _parts(hint: Any) -> Iterator[Any]:
+    """A type and all that it is made of, marks first."""
+    yield hint
+    for part in reversed(get_args(hint)):
+        yield from _parts(part)
+
+
+def _kind_in(parts: Sequence[Any]) -> OptionKind:
+    """The kind that stands in a type, or that goes with a choice, bool or texts; else ``TEXT``."""
+    for part in parts:
+        if isinstance(part, OptionKind):
+            return part
+        if get_origin(part) is Literal:
+            return choice(*get_args(part))
+        if part is bool:
+            return SWITCH
+        if get_origin(part) is Sequence:
+            return TEXTS
+    return TEXT
 
 
 def _texts(taker: Any) -> dict[str, str]:
@@ -442,7 +416,8 @@ def read_config(file: Path, command: str, others: Sequence[str], options: Sequen
         raise BadInput(problem, f"Measure the suite: trt-bisect regress {shlex.quote(str(file))}")
     by_name = by_key(options)
     panels = {option.panel.lower() for option in options}
-    command_table = table.pop(command, {}) if command not in by_name else {}
+    has_table = command not in by_name and isinstance(table.get(command), dict)
+    command_table = table.pop(command) if has_table else {}
     values: dict[str, Any] = {}
     for where, content in (("", table), (f"[{command}]", command_table)):
         tables = {key: part for key, part in content.items() if isinstance(part, dict) and key not in by_name}

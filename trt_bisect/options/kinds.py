@@ -9,51 +9,30 @@ from functools import partial
 from math import inf, isfinite, isnan, nan
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from trt_bisect.cluster.address import check_address
 from trt_bisect.data.named import load_function, name_of
 from trt_bisect.data.preprocessing import numbers, size
 from trt_bisect.errors import BadInput
 
-if TYPE_CHECKING:
-    from trt_bisect.model.network import GivenModel
-    from trt_bisect.support.progress import Progress as Progress
-
-    Data = Any
-    Share = float | str
-    Size = int | str
-    Channels = float | str | Sequence[float]
-    PictureSize = int | str | Sequence[int]
-    Shapes = Mapping[str, tuple[int, ...]]
-    Counts = Mapping[str, int]
-    Model = GivenModel | Callable[..., Any]
-    File = str | Path
-    Place = str | Path
-    Function = str | Callable[..., Any]
-else:  # what the command line reads: one text for each option, or several
-    Data = Share = Size = Counts = Channels = PictureSize = Model = File = Place = Function = Progress = str
-    Shapes = Sequence[str]
-
 Base = Literal["fp32", "fp16", "bf16"]
-Calibrator = Literal["auto", "entropy", "minmax", "percentile", "mse"]
+CalibratorName = Literal["auto", "entropy", "minmax", "percentile", "mse"]
 Colors = Literal["rgb", "bgr", "gray"]
-Cost = Literal["macs", "measured"]
 Curve = Literal["auto", "full", "adaptive", "culprits"]
 Effort = Literal["quick", "default", "thorough"]
 Engine = Literal["auto", "onnxruntime", "tensorrt", "tensorrt-rtx"]
 Explain = Literal["tensors", "full", "remedies", "none"]
 Followers = Literal["high", "int8"]
 High = Literal["fp32", "fp16"]
-History = Literal["beside", "none"]
 HighOrMixed = Literal["fp32", "fp16", "mixed"]
 Low = Literal["int8", "fp16", "bf16", "fp8", "int16"]
-Metric = Literal["cosine", "sqnr", "centered_sqnr", "mse", "l1", "kl", "max_abs", "max_rel", "top1"]
+MetricName = Literal["cosine", "sqnr", "centered_sqnr", "mse", "l1", "kl", "max_abs", "max_rel", "top1"]
 SavedTensors = Literal["none", "outputs", "layers", "boundaries", "polygraphy"]
 Strategy = Literal["auto", "exhaustive", "bisect"]
 Task = Literal["classify", "detect", "segment", "embed", "text", "pose", "obb", "instances", "depth"]
 Typing = Literal["auto", "weak", "weak-int8", "strong"]
-"""The choices of options: type checkers and editors read them, and ``choice`` takes their words from them."""
+"""Choices: type checkers and editors know them; an option of such a type has the kind ``choice``."""
 
 MIB = 1 << 20
 _SURELY_BYTES = 1 << 26
@@ -121,15 +100,14 @@ def _checked(metavar: str, is_valid: Callable[[Any], bool], remedy: str, **facts
     return OptionKind(metavar, read, **facts)
 
 
-def choice(of: Any) -> OptionKind:
-    """Returns the kind of one of the words of a ``Literal``."""
-    words = get_args(of)
+def choice(*words: str) -> OptionKind:
+    """Returns the kind of one of some words."""
     return _checked("|".join(words), words.__contains__, f"Use one of {', '.join(words)}.", choices=words)
 
 
-def choice_with_percentile(of: Any) -> OptionKind:
+def choice_with_percentile(*words: str) -> OptionKind:
     """Returns ``choice``; the word ``percentile`` may have a number: ``percentile=99.9``."""
-    plain = choice(of)
+    plain = choice(*words)
     percent = number(above=0, most=100, unit="percent")
 
     def read(value: Any, flag: str) -> Any:
@@ -143,12 +121,11 @@ def choice_with_percentile(of: Any) -> OptionKind:
     return OptionKind(plain.metavar, read, choices=plain.choices, open=True)
 
 
-def choice_or_path(of: Any) -> OptionKind:
-    """Returns the kind of one of the words of a ``Literal``, or a path."""
-    words = get_args(of)
-    return replace(
-        PLACE,
-        metavar="|".join((*words, "FILE")),
+def choice_or_path(*words: str) -> OptionKind:
+    """Returns the kind of one of some words, or a path."""
+    return OptionKind(
+        "|".join((*words, "FILE")),
+        lambda value, flag: value if value in words else PLACE.read(value, flag),
         located=lambda value, folder: value if value in words else _path_in(folder, value),
         choices=words,
         open=True,
@@ -181,7 +158,7 @@ def number(
         text = value if isinstance(value, str) and isfinite(amount) else shown(value)
         expected = limits or f"a {'whole ' if whole else ''}number"
         hint = f", in {unit}" if unit else ""
-        if share and 1 < amount <= 100 and isfinite(most):
+        if share and 1 < amount <= 100 and isfinite(most) and "%" not in text:
             hint = f"; {amount:g} % is {flag} {amount / 100:g}"
         raise BadInput(f"{flag} cannot be {f'{text} {unit}'.rstrip()}.", f"Give {flag} {expected}{hint}.")
 
@@ -313,8 +290,13 @@ def _trtexec(value: Any, flag: str) -> Any:
     return value
 
 
-def _is_path(value: Any) -> bool:
-    return "\0" not in value if isinstance(value, str) else not isinstance(value, (int, float, Sequence, Mapping))
+def _path(value: Any, flag: str) -> Any:
+    """A text as a path; objects that stand for a file, such as a network, stay."""
+    if isinstance(value, str) and value and "\0" not in value:
+        return Path(value)
+    if isinstance(value, (int, float, Sequence, Mapping)):
+        raise BadInput(f"{flag} cannot be {shown(value)}.", "Give a path, in quotes.")
+    return value
 
 
 def _path_in(folder: Path, value: Any) -> Any:
@@ -362,18 +344,17 @@ def _function_words(value: Any) -> tuple[str, ...]:
     return (f"{module}:{name}" if module not in (None, "__main__") and name.isidentifier() else "MODULE:FUNCTION",)
 
 
-def named(metavar: str, stands_for: str) -> OptionKind:
+def _data_named(metavar: str) -> OptionKind:
     """Returns the kind of data, or of a plan: a file, a folder, ``module:function``, or objects in Python.
 
-    Args:
-        stands_for: stands for an object without a name in suggested commands.
+    In suggested commands ``metavar`` stands for an object without a name.
     """
-    return replace(OBJECT, metavar=metavar, words=lambda value: (name_of(value) or stands_for,), located=_data)
+    return replace(OBJECT, metavar=metavar, words=lambda value: (name_of(value) or metavar,), located=_data)
 
 
-def share_or(data: OptionKind, *, most: float) -> OptionKind:
+def share_or_data(*, most: float) -> OptionKind:
     """Returns the kind of a share up to ``most``, or of data."""
-    share = number(least=0, most=most, share=True)
+    data, share = _data_named("DATA"), number(least=0, most=most, share=True)
 
     def kind_of(value: Any) -> OptionKind:
         return data if isnan(_number(value, share=True)) else share
@@ -399,47 +380,84 @@ TEXT = _checked(
     lambda value: isinstance(value, str) and "\0" not in value and bool(value.strip()),
     "Give a text, in quotes.",
 )
-ADDRESS = replace(TEXT, metavar="ADDRESS", read=_address)
-"""An address of workers; see ``check_address``."""
 TEXTS = OptionKind("NAME", _texts, lambda texts: tuple(map(str, texts)), several=True)
 SWITCH = _checked("", lambda value: isinstance(value, bool), "Give true or false.", words=lambda _: ())
 """True or false; on the command line a flag without a value."""
-MEBIBYTES = OptionKind("SIZE", _mebibytes)
-"""An amount of memory: MiB, or 512MB, 2GB, in powers of 1024."""
-DROP = OptionKind("SHARE", _drop)
-"""A loss of accuracy: a share of FP32's, points, or the name of a preset."""
-DURATION = OptionKind("TIME", lambda value, _flag: parse_time(value) and value)
-"""A duration, which stays as given; see ``parse_time``."""
-CHANNELS = OptionKind(
-    "N,N,N", partial(_naming_option, numbers), lambda value: (",".join(f"{n:.15g}" for n in numbers(value)),)
-)
-"""One number, or one for each channel."""
-PICTURE_SIZE = OptionKind("HxW", partial(_naming_option, size), lambda value: ("x".join(map(str, size(value))),))
-SHAPES = OptionKind(
-    "NAME:SIZES",
-    _shapes,
-    lambda shapes: tuple(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items()),
-    several=True,
-)
-FUNCTION = replace(OBJECT, metavar="FUNCTION", words=_function_words, located=_function)
-METRIC = replace(
-    FUNCTION,
-    metavar="METRIC",
-    located=lambda value, folder: _function(value, folder) if ".py:" in str(value) else value,
-)
-"""A metric by its name or as a function."""
-PLACE = _checked("PATH", _is_path, "Give a path, in quotes.", located=lambda value, folder: _path_in(folder, value))
+PLACE = OptionKind("PATH", _path, located=lambda value, folder: _path_in(folder, value))
 """A file or folder that is written."""
 PLACES = replace(
     TEXTS, metavar="PATH", read=lambda value, flag: list(map(Path, _texts(value, flag))), located=PLACE.located
 )
 FILE = replace(PLACE, metavar="FILE", located=_existing)
 """A file or folder that is read."""
-GPU = replace(
-    TEXT, metavar="GPU|FILE", located=lambda value, folder: _path_in(folder, value) if ".toml" in str(value) else value
-)
+_FUNCTION = replace(OBJECT, metavar="FUNCTION", words=_function_words, located=_function)
+
+Address = Annotated[str, replace(TEXT, metavar="ADDRESS", read=_address)]
+"""An address of workers; see ``check_address``."""
+Calibrator = Annotated[CalibratorName | str, choice_with_percentile(*get_args(CalibratorName))]
+Channels = Annotated[
+    float | str | Sequence[float],
+    OptionKind(
+        "N,N,N", partial(_naming_option, numbers), lambda value: (",".join(f"{n:.15g}" for n in numbers(value)),)
+    ),
+]
+"""One number, or one for each channel."""
+Cost = Annotated[str | Path, choice_or_path("macs", "measured")]
+Data = Annotated[Any, _data_named("DATA")]
+DataFile = Annotated[Any, _data_named("FILE")]
+Detail = Annotated[Mapping[str, int], counts(channels=256, samples=1000, plans=1000)]
+Drop = Annotated[float | str, OptionKind("SHARE", _drop)]
+"""A loss of accuracy: a share of FP32's, points, or the name of a preset."""
+Duration = Annotated[float | str, OptionKind("TIME", lambda value, _flag: parse_time(value) and value)]
+"""A duration, which stays as given; see ``parse_time``."""
+File = Annotated[str | Path, FILE]
+Fraction = Annotated[float | str, number(least=0, most=1, share=True)]
+Function = Annotated[str | Callable[..., Any], _FUNCTION]
+GpuName = Annotated[
+    str,
+    replace(
+        TEXT,
+        metavar="GPU|FILE",
+        located=lambda value, folder: _path_in(folder, value) if ".toml" in str(value) else value,
+    ),
+]
 """A GPU by name, or a TOML file that describes it."""
-TRTEXEC = OptionKind("FLAGS", _trtexec, hyphens=True)
+History = Annotated[str | Path, choice_or_path("beside", "none")]
+Metric = Annotated[
+    MetricName | str | Callable[..., Any],
+    replace(
+        _FUNCTION,
+        metavar="METRIC",
+        located=lambda value, folder: _function(value, folder) if ".py:" in str(value) else value,
+    ),
+]
+"""A metric by its name or as a function."""
+PictureSize = Annotated[
+    int | str | Sequence[int],
+    OptionKind("HxW", partial(_naming_option, size), lambda value: ("x".join(map(str, size(value))),)),
+]
+Place = Annotated[str | Path, PLACE]
+Shapes = Annotated[
+    Mapping[str, tuple[int, ...]],
+    OptionKind(
+        "NAME:SIZES",
+        _shapes,
+        lambda shapes: tuple(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items()),
+        several=True,
+    ),
+]
+Share = Annotated[float | str, number(share=True)]
+Size = Annotated[int | str, OptionKind("SIZE", _mebibytes)]
+"""An amount of memory: MiB, or 512MB, 2GB, in powers of 1024."""
+TextOrFile = Annotated[Any, _data_named("TEXT")]
+TrtexecFlags = Annotated[str, OptionKind("FLAGS", _trtexec, hyphens=True)]
 """Flags of trtexec that say how an engine is built."""
-VERSION = OptionKind("VERSION", _version)
+Version = Annotated[str, OptionKind("VERSION", _version)]
 """A version of TensorRT."""
+if TYPE_CHECKING:
+    from trt_bisect.model.network import GivenModel
+    from trt_bisect.support.progress import Progress as Progress
+
+    Model = GivenModel | Callable[..., Any]
+else:  # their modules load slowly
+    Model, Progress = Annotated[Any, FILE], Annotated[Any, OBJECT]

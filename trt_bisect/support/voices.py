@@ -17,7 +17,6 @@ _QUOTED = re.compile(r"'((?:trt-bisect [a-z]|--[a-z])[^']*)'")
 _WORD = "|".join(sorted(map(re.escape, CHOICES), key=len, reverse=True))
 _VALUE = rf"[A-Z][A-Z_.]+|\d+(?:\.\d+)?%?|[\w.]+[:=][^\s'\"]*[^\s'\".,;:)]|{_WORD}"
 _FLAG = re.compile(rf"(?<![\w-])(--[a-z][a-z0-9-]*[a-z0-9])(?![\w=-])(?: ({_VALUE})(?![\w-]))?")
-_ON_COMMAND_LINE = re.compile(r" On the command line,[^.]*\.")
 
 
 def in_python(text: str, keywords: Mapping[str, str] | None = None) -> str:
@@ -60,7 +59,7 @@ def in_python(text: str, keywords: Mapping[str, str] | None = None) -> str:
             return match[0]
         return name if match[2] is None else f"{name}={_literal(match[2])}"
 
-    text = _FLAG.sub(argument, _QUOTED.sub(call, _ON_COMMAND_LINE.sub("", text)))
+    text = _FLAG.sub(argument, _QUOTED.sub(call, text))
     return text.replace("same command", "same call")
 
 
