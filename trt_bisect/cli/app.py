@@ -280,7 +280,7 @@ def help_of(command: str, *, everything: bool = False) -> str:
             short = [flag for flag in option.flags if not flag.startswith("--")]
             name = f"{', '.join([*short, option.flag])} {'NAME' if kind.choices else kind.metavar}"
         choices = ""
-        if kind.choices:
+        if not all(word in option.effect for word in kind.choices):
             choices = f" [{kind.metavar if len(kind.metavar) <= _LONGEST_WORD else ', '.join(kind.choices)}]"
         sections[option.panel].append((name, f"{option.effect}{choices}{default and f' (default: {default})'}"))
     return _page([f"{usage} [OPTIONS]", *paragraphs_of(command)], sections, end)
@@ -322,7 +322,7 @@ class Output(Options):
 
     Attributes:
         json: Print the result as one JSON document on stdout.
-        quiet: Show no progress; run and demo print the verdict only.
+        quiet: Show no progress.
         verbose: Show every step with its time, on stderr.
 
     Raises:

@@ -43,6 +43,7 @@ def run_command(
 
     Args:
         all_layers: Print the curve with a row per layer, and the advice in full.
+        quiet: Show no progress, and print the verdict only.
     """
     from trt_bisect.commands.run.live import StoppedRun
     from trt_bisect.commands.run.run import run
@@ -118,6 +119,7 @@ def demo_command(
 
     Args:
         output: Write the sample and its run to this folder.
+        quiet: Show no progress, and print the verdict only.
     """
     from trt_bisect.commands.run.run import run
     from trt_bisect.report.page import PAGE

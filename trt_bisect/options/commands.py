@@ -69,7 +69,12 @@ class WithoutRecipeOptions(MeasuringOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SensitivityOptions(WithoutRecipeOptions):
-    """The options of ``sensitivity``. Nothing is judged by its threshold."""
+    """The options of ``sensitivity``. Nothing is judged by its threshold.
+
+    Attributes:
+        high: Keep this layer in high precision: a name, a pattern with * and ?, re:PATTERN, op:Softmax, recipe:RUN (a
+            recipe's layers). Repeatable.
+    """
 
     threshold: Share | None = field(default=None, init=False)
 

@@ -214,14 +214,15 @@ class JudgeOptions(ReferenceOptions):
     """The judgement of outputs.
 
     Attributes:
-        task: Judge what the outputs are used for.
+        task: Score the outputs as this task.
         metric: Compare outputs by cosine, sqnr, centered_sqnr, mse, l1, kl, max_abs, max_rel, top1, or your
             module:function of reference and output.
         threshold: Set the worst acceptable value of the metric: 99%.
         outputs: Judge only this output. Repeatable; the worst decides.
         samples: Judge this many of the worst inputs; the worst decides.
-        head: Name what values do not say: columns (xywh,classes:1,keypoints:17x3), raw maps (dfl:16,classes:80; yolov5,
-            yolov7), scores (sigmoid, background-first, background-last), or text's blank (blank-first, blank-last).
+        head: Describe outputs that cannot be told by their values: columns (xywh,classes:1,keypoints:17x3), raw maps
+            (dfl:16,classes:80; yolov5, yolov7), scores (sigmoid, background-first, background-last), or text's blank
+            (blank-first, blank-last).
         score_threshold: Ignore detections below this score (tasks of detections).
         class_axis: Take the classes from this axis of the outputs (kl, top1 and tasks); negative counts from the end.
         accept: Exit with 0 if full INT8 passes with doubts.
@@ -291,7 +292,7 @@ class LowOptions(NetworkOptions):
     """The low precision.
 
     Attributes:
-        low: Search in this low precision. fp16 and bf16 need no calibration. int16: emulated 16-bit activations.
+        low: Use this low precision. fp16 and bf16 need no calibration. int16: emulated 16-bit activations.
         base: With int8 and fp8, run unquantized layers and keep float tensors in this precision.
     """
 
@@ -325,8 +326,8 @@ class CalibrationOptions(Options):
     """The ranges of the activations.
 
     Attributes:
-        calibrator: Choose scales by this method, or percentile=99.9. auto: run takes a calibrator with which full INT8
-            passes, else that of the cheapest recipe; other commands take entropy.
+        calibrator: Choose scales by this method, or percentile=99.9. auto: the one with which full INT8 passes, else
+            that of the cheapest recipe (run); entropy (other commands).
     """
 
     calibrator: Annotated[Calibrator, PRECISION()] = AUTO
@@ -417,8 +418,8 @@ class OutputOptions(Options):
         output: Write the run to this folder; the same command continues the run.
         tensorboard: Write TensorBoard logs to this folder.
         tensorboard_detail: Log histograms of the largest channels of a tensor (channels=8), and of each of the first
-            samples (samples=3). With run, log full INT8, the plans of suspects, the recipe and the front, and as many
-            other plans as make plans=20, each with its accuracy if labels are given.
+            samples (samples=3). run logs full INT8, the plans of suspects, the recipe and the front, each with its
+            accuracy if labels are given; plans=20: other plans too, 20 in all.
         progress: Show progress.
     """
 
@@ -446,12 +447,12 @@ class MeasuringOptions(
 
     Attributes:
         dataset: Find the worst inputs in this data.
-        validation: Test the recipe on this unseen data, or on a share of 20 or more calibration samples.
+        validation: Test the recipe on this data, or hold out this share of 20 or more calibration samples.
         engine: Build and run networks with this engine.
         precision: Run culprits and the layers of --high in this precision.
         typing: Build from Q/DQ pairs in the graph (strong), or from constraints on layers (weak: TensorRT 8 to 10).
-            auto: strong, and weak for a calibration cache before TensorRT 10.12. weak-int8: weak, with the layers that
-            are to be in INT8 constrained to INT8 instead of leaving the choice to TensorRT.
+            auto: strong, and weak for a calibration cache before TensorRT 10.12. weak-int8: weak, and
+            force INT8 where the plan says INT8.
         trtexec: Build as these flags of trtexec say: '--builderOptimizationLevel=3 --memPoolSize=workspace:512
             --tacticSources=+CUBLAS,+CUDNN'.
         dla: Run on this DLA core, and on the GPU what the core cannot run: with weak typing up to TensorRT 10.7; with
@@ -539,8 +540,7 @@ class RunOptions(MeasuringOptions):
     """The options of ``run``. The goal is the cheapest recipe that meets the threshold, unless they name another one.
 
     Attributes:
-        precision: Run culprits and the layers of --high in this precision. mixed (default if it saves 1 %): FP16
-            if enough, else FP32.
+        precision: Run culprits and the layers of --high in this precision. mixed: in FP16 if enough, else in FP32.
         trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
         labels: Measure the accuracy with the classes, boxes (COCO JSON, YOLO txt), masks (PNG) or texts of --dataset.
         accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
@@ -554,12 +554,12 @@ class RunOptions(MeasuringOptions):
             where --gpu names a GPU or a known GPU is in the machine, else by multiply-adds.
         gpu: Predict times on this GPU: A100, A100-80GB, H100, H200, L4, T4, RTX3090, RTX4090, OrinAGX, OrinNX,
             OrinNano, Thor, or a TOML file with its peaks.
-        effort: Spend at most one inference per layer and input on the search (quick), at most two (default), or search
-            until no recipe is cheaper (thorough).
+        effort: Limit the search: quick (1 inference per layer and input), default (2), thorough (until nothing cheaper
+            is found).
         time_limit: End the search after this time: 90s, 10m, 1h. The same command continues the search.
-        as_is: Leave channels and weights of the network alone where changes make the recipe cheaper.
-        explain: Compare tensors, and weights and activations of each culprit (tensors); measure each layer alone
-            too, print tensors (full), or measure remedies too (remedies).
+        as_is: Never change weights (no equalization, no smoothing), even if that makes the recipe cheaper.
+        explain: tensors: compare FP32 and INT8 tensors, and split each culprit into weights and activations. full:
+            measure every layer alone too. remedies: measure fixes too. none: skip.
         save_tensors: Save the final outputs, or the tensors of all layers (ONNX Runtime), of FP32, full INT8 and the
             recipe in the run folder, for 'compare --fp32 --int8'. boundaries: the final outputs, also of each boundary
             of the curve. polygraphy: the final outputs, also as Polygraphy's JSON in tensors/polygraphy: inputs.json
@@ -567,7 +567,7 @@ class RunOptions(MeasuringOptions):
         history: Record the run in the history beside the run folder, not at all (none), or in this file.
     """
 
-    precision: Annotated[HighOrMixed | None, PRECISION(without="as --base, else fp32")] = None  # type: ignore[assignment]  # one choice more than other commands have
+    precision: Annotated[HighOrMixed | None, PRECISION(without="mixed if that saves 1 %, else as --base")] = None  # type: ignore[assignment]  # one choice more than other commands have
     trt_version: Annotated[Version, PRECISION(without="the installed TensorRT, else the newest", expert=True)] = ""
     labels: Annotated[DataFile, JUDGEMENT()] = None
     accuracy: Annotated[Function | None, JUDGEMENT()] = None

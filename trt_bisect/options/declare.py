@@ -136,7 +136,8 @@ def _declared(taker: Any) -> tuple[Option, ...]:
     options: list[Option] = []
     for name, default in defaults.items():
         if is_dataclass(hints[name]):
-            options += declared(hints[name])
+            for option in declared(hints[name]):
+                options.append(replace(option, effect=texts.get(option.keyword, option.effect)))
             continue
         parts = [*_parts(hints[name])]
         mark = next(part for part in parts if isinstance(part, Option))
