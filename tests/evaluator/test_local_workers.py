@@ -21,8 +21,7 @@ from trt_bisect.builder.isolation import IsolatedBuilder
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.cluster.address import check_address, local_processes
 from trt_bisect.driver.curves import bisect, exhaustive
-from trt_bisect.driver.search import Question, drive
-from trt_bisect.driver.speculative import GoodOrBad, LastRises, drive_concurrently
+from trt_bisect.driver.search import Question, drive, next_plans
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator import workers as local
 from trt_bisect.evaluator.evaluators import RebuildEvaluator
@@ -42,26 +41,6 @@ def compare(outputs):
     return {"y": OutputFigures({"mean": float(np.mean([output["y"].mean() for output in outputs]))})}
 
 
-class Shuffled:
-    """Places where plans end in an order that is drawn; ``most`` is how many were under way."""
-
-    def __init__(self, loss, workers, draw):
-        self.loss, self.workers, self.draw = loss, workers, draw
-        self.under_way, self.begun, self.most, self.abandoned = [], [], 0, False
-
-    def begin(self, plan):
-        self.under_way.append(plan)
-        self.begun.append(plan)
-        self.most = max(self.most, len(self.under_way))
-
-    def ended(self):
-        plan = self.under_way.pop(self.draw(len(self.under_way)))
-        return plan, self.loss(plan)
-
-    def abandon(self):
-        self.abandoned = True
-
-
 LOSSES = st.dictionaries(st.integers(0, 19), st.sampled_from([1e-4, 0.004, 0.02, 0.3, 2.0]), max_size=20)
 
 
@@ -69,48 +48,35 @@ LOSSES = st.dictionaries(st.integers(0, 19), st.sampled_from([1e-4, 0.004, 0.02,
 @given(
     costs=LOSSES,
     failing=st.sets(st.integers(0, 19), max_size=2),
-    places=st.integers(1, 7),
-    data=st.data(),
-    way=st.sampled_from(["exhaustive", "bisect"]),
+    workers=st.integers(1, 7),
+    way=st.sampled_from([exhaustive, bisect]),
 )
-def test_any_order_gives_the_sequential_verdict(costs, failing, places, data, way):
+def test_plans_measured_together_give_the_sequential_verdict(costs, failing, workers, way):
     question = Question(20, tuple(range(20)), BUDGET, BUDGET / 2)
+    losses = {}
 
     def loss(plan):
         if plan.int8 & failing:
             return None
         return 1.0 - math.exp(-math.fsum(costs.get(k, 0.0) for k in plan.int8))
 
-    def draw(count):
-        return data.draw(st.integers(0, count - 1))
-
-    shuffled = Shuffled(loss, places, draw)
-    if way == "exhaustive":
-        search, forecast, reach = partial(exhaustive, question), LastRises(question), 4
-    else:
-        search, forecast, reach = partial(bisect, question), GoodOrBad(question), 1
-    asked = []
-
     def measure(plan):
-        asked.append(plan)
-        return loss(plan)
+        if plan not in losses:
+            plans = next_plans(way(question), losses, workers)
+            assert plans[0] == plan
+            assert len(plans) == len(set(plans)) <= workers
+            assert not losses.keys() & set(plans), "a plan was measured twice"
+            losses.update({each: loss(each) for each in plans})
+        return losses[plan]
 
-    expected = drive(search(), measure)
-    found, in_vain = drive_concurrently(search, shuffled, lambda _, loss: loss, forecast, reach)
-    assert found == expected
-    assert shuffled.most <= places
-    assert shuffled.abandoned
-    ended = len(shuffled.begun) - len(shuffled.under_way)
-    assert len(shuffled.begun) == len(set(shuffled.begun)), "a plan was begun twice"
-    assert in_vain == ended - len(set(asked))
+    assert drive(way(question), measure) == drive(way(question), loss)
 
 
-def test_every_place_has_work_as_long_as_no_forecast_fails():
-    """A healthy network: no plan is in vain, and all places are at work from first to last."""
+def test_a_healthy_network_measures_no_plan_in_vain():
     question = Question(40, tuple(range(40)), BUDGET, BUDGET / 2)
-    places = Shuffled(lambda plan: 1e-6 * len(plan.int8), 4, lambda _: 0)
-    _, in_vain = drive_concurrently(lambda: exhaustive(question), places, lambda _, loss: loss, LastRises(question), 4)
-    assert (in_vain, places.most, len(places.begun)) == (0, 4, 41)
+    plans = next_plans(exhaustive(question), {}, 1000)
+    assert [plan.key() for plan in plans[:4]] == ["8*40", "f*40", "8*1.f*39", "8*2.f*38"]
+    assert len(plans) == 41
 
 
 def subject(make, facts=None, timeout=30.0):

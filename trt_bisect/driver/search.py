@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
 
@@ -165,3 +166,26 @@ def drive(search: Generator[Asked, Answer, Result], measure: Callable[[Asked], A
     except StopIteration as end:
         result: Result = end.value
         return result
+
+
+def next_plans(search: Search[Any], losses: Mapping[PrecisionPlan, Loss], count: int) -> list[PrecisionPlan]:
+    """Returns the plans that a search asks for next, if each has the loss of the plan before it.
+
+    Args:
+        search: one that has not begun.
+        losses: by plan, what was measured.
+        count: the most plans returned.
+    """
+    assumed = dict(losses)
+    plans: list[PrecisionPlan] = []
+    last = 0.0
+    with suppress(StopIteration):
+        plan = next(search)
+        while len(plans) < count:
+            if plan not in assumed:
+                plans.append(plan)
+                assumed[plan] = last
+            loss = assumed[plan]
+            last = last if loss is None else loss
+            plan = search.send(loss)
+    return plans

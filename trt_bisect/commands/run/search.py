@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trt_bisect.driver.curves import ADAPTIVE, CULPRITS, FULL, search_for
-from trt_bisect.driver.search import Findings, Loss, Search, Step, drive
-from trt_bisect.driver.speculative import GoodOrBad, LastRises, drive_concurrently
+from trt_bisect.driver.curves import ADAPTIVE, CULPRITS, search_for
+from trt_bisect.driver.search import Findings, Loss, Search, Step, drive, next_plans
 from trt_bisect.evaluator.evaluators import SwitchEvaluator
 from trt_bisect.evaluator.trial import UNTRIED, Trial
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.support.progress import Progress
 
-_REACH = 4
-"""The number of plans for each place that are foreseen at once where every boundary is measured."""
 NOTHING_FOUND = Findings(None, (), (), ())
 
 
@@ -62,23 +59,23 @@ class CurveSearch:
         return drive(search_for(experiment.curve, experiment.question, watched), measure)
 
     def _by_workers(self) -> Findings:
-        """Returns the findings on whole engines, with all workers."""
-        question, whole, curve = self.experiment.question, self.experiment.whole, self.experiment.curve
+        """Returns the findings on whole engines, with all workers: they measure the plans that probably come next."""
+        experiment, whole, losses = self.experiment, self.experiment.whole, dict[PrecisionPlan, Loss]()
 
-        def start() -> Search[Findings]:
-            return search_for(curve, question)
+        def search() -> Search[Findings]:
+            return search_for(experiment.curve, experiment.question)
 
-        def loss_of(plan: PrecisionPlan, trial: Trial) -> Loss:
+        def on_plan(plan: PrecisionPlan) -> None:
             self.progress.step(f"{self._last_low(plan)} ({whole.workers} workers)")
-            return self.experiment.rule.loss(trial)
 
-        if curve == FULL:
-            findings, in_vain = drive_concurrently(start, whole, loss_of, LastRises(question), _REACH)
-        else:
-            findings, in_vain = drive_concurrently(start, whole, loss_of, GoodOrBad(question))
-        if in_vain:
-            self.progress.say(f"{in_vain} plans measured ahead were not needed; the journal keeps them")
-        return findings
+        def measure(plan: PrecisionPlan) -> Loss:
+            if plan not in losses:
+                plans = next_plans(search(), losses, whole.workers)
+                for measured, trial in zip(plans, whole.measure_all(plans, on_plan), strict=True):
+                    losses[measured] = experiment.rule.loss(trial)
+            return losses[plan]
+
+        return drive(search(), measure)
 
     def _last_low(self, plan: PrecisionPlan) -> str:
         """The name of the last low layer."""
