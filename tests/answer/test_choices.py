@@ -1,18 +1,16 @@
 """The plans that a user may ship, side by side, and which of them the report says to take."""
 
-from pathlib import Path
-
 import numpy as np
-import onnxruntime
 import pytest
 
 import trt_bisect
-from tests.support.records import record_of
+from tests.conftest import SAMPLES
+from tests.support.by_hand import cosine
+from tests.support.quantized import plain_session
 from trt_bisect.precision import Precision
 from trt_bisect.report.choices import Choice, fp16_instead, kept_speed
 from trt_bisect.support.text import percent
 
-SAMPLES = Path(__file__).parents[2] / "samples" / "lenet"
 MACS = {"conv1": 288_000, "pool1": 2_880, "conv2": 1_600_000, "pool2": 800, "ip1": 400_000, "ip2": 5_000}
 """Multiply-adds of LeNet, by hand; a pooling counts its output values."""
 
@@ -66,22 +64,13 @@ def test_speed_in_words():
     assert kept_speed(0.16) == "keeps 84% of INT8's speedup over FP16"
 
 
-def test_every_place_that_shows_a_price_shows_the_same(tmp_path):
+def test_every_place_that_shows_a_price_shows_the_same(lenet):
     """In FP32 ``ip2`` takes 4 units a multiply-add instead of 1; all layers take 2 in FP16 instead of 1."""
-    report = trt_bisect.run(
-        SAMPLES / "lenet_planted.onnx",
-        SAMPLES / "calibration.npz",
-        engine="onnxruntime",
-        explain="none",
-        precision="fp32",
-        front=True,
-        output=tmp_path / "run",
-    )
+    how = {"engine": "onnxruntime", "explain": "none", "precision": "fp32", "front": True}
+    report = trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **how)
     price = 3 * MACS["ip2"] / sum(MACS.values())
     assert report.recipe.high == ("ip2",)
     assert report.answer.cost == pytest.approx(price)
-    record = record_of(report)
-    assert record["answer"]["cost"] == report.answer.cost
     by_plan = {choice.plan: choice for choice in report.choices}
     assert [*by_plan] == ["fp32", "fp16", "int8", "recipe"]
     assert by_plan["recipe"].gives_up == report.answer.cost
@@ -93,46 +82,40 @@ def test_every_place_that_shows_a_price_shows_the_same(tmp_path):
     assert f"keeps {percent(1 - report.answer.cost)} of INT8's speedup over FP16 (by multiply-adds)" in report.summary
 
 
-def test_the_file_of_fp16_measures_what_the_table_says(tmp_path):
+@pytest.fixture(scope="module")
+def free(tmp_path_factory):
+    """The question of a run whose recipe is no faster than FP16, on all data of the sample, and its report."""
+    given = SAMPLES / "lenet/lenet_planted.onnx", SAMPLES / "lenet/calibration.npz"
+    folder = tmp_path_factory.mktemp("free")
+    how = {"engine": "onnxruntime", "explain": "none", "threshold": 0.99999, "as_is": True, "output": folder}
+    return given, how, trt_bisect.run(*given, **how)
+
+
+def test_the_file_of_fp16_measures_what_the_table_says(free):
     """At this threshold every layer has to stay in FP16: the recipe is no faster, and FP16 is the plan to ship."""
-    report = trt_bisect.run(
-        SAMPLES / "lenet_planted.onnx",
-        SAMPLES / "calibration.npz",
-        engine="onnxruntime",
-        explain="none",
-        threshold=0.99999,
-        as_is=True,
-        output=tmp_path / "run",
-    )
+    (model, data), how, report = free
     fp16 = next(choice for choice in report.choices if choice.plan == "fp16")
     assert report.lines[0].kind == report.next.kind == "ship fp16"
     assert "network.fp16.onnx" in report.next.command
-    with np.load(SAMPLES / "calibration.npz") as data:
-        samples = data["data"]
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    ours = onnxruntime.InferenceSession(tmp_path / "run/recipe/network.fp16.onnx", options)
-    exact = onnxruntime.InferenceSession(SAMPLES / "lenet_planted.onnx")
+    ours, exact = (plain_session(file, optimised=False) for file in (how["output"] / "recipe/network.fp16.onnx", model))
+    with np.load(data) as found:
+        samples = found["data"]
     cosines = []
     for sample in samples:
-        (a,), (b,) = (session.run(None, {"data": sample[None]}) for session in (ours, exact))
-        a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
-        cosines.append(a @ b / np.sqrt((a @ a) * (b @ b)))
+        cosines.append(cosine(*(session.run(None, {"data": sample[None]})[0] for session in (ours, exact))))
     # ONNX Runtime adds in float32 and rounds once; the emulation rounds parts of the sums as TensorRT does.
     assert 0.1 < (1 - min(cosines)) / (1 - fp16.similarity) < 10
 
 
-def test_a_budget_says_what_int8_is_worth(tmp_path):
+def test_a_budget_says_what_int8_is_worth(free):
     """Within 10 % of the speedup no recipe meets, and FP16 does: whoever set the budget is told what exceeds it.
 
     A file in FP16 of an earlier run is no part of this one's recipe.
     """
-    how = {"engine": "onnxruntime", "explain": "none", "threshold": 0.99999, "as_is": True, "output": tmp_path}
-    given = SAMPLES / "lenet_planted.onnx", SAMPLES / "calibration.npz"
-    free = trt_bisect.run(*given, **how)
-    assert (free.next.kind, (tmp_path / "recipe/network.fp16.onnx").exists()) == ("ship fp16", True)
+    given, how, _ = free
+    assert (how["output"] / "recipe/network.fp16.onnx").exists()
     bound = trt_bisect.run(*given, budget="10%", **how)
     assert not bound.recipe.meets
     assert next(choice for choice in bound.choices if choice.plan == "fp16").meets
     assert "ship fp16" not in {bound.next.kind, *(line.kind for line in bound.lines)}
-    assert not (tmp_path / "recipe/network.fp16.onnx").exists()
+    assert not (how["output"] / "recipe/network.fp16.onnx").exists()

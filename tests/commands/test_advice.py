@@ -38,7 +38,7 @@ PLANTED = {
     ),
     "shared weight": (shared_weight, {"count": 8}, "conv3", "weight", "one channel", "a weight of its own"),
     "clipped calibration": (
-        networks.chain, {"calibrator": "percentile=90", "metric": "sqnr"}, None, "activation",
+        lambda: networks.chain(3), {"calibrator": "percentile=90", "metric": "sqnr"}, None, "activation",
         "saturation", "another calibrator",
     ),
     "asymmetric pair": (
@@ -113,7 +113,7 @@ def test_a_shared_weight_is_no_cause_as_a_copy_of_it_changes_no_figure(tmp_path)
 
 
 def test_what_even_min_max_clips_wants_other_calibration_data(tmp_path):
-    path, feeds = networks.given(networks.chain(), tmp_path, 3)
+    path, feeds = networks.given(networks.chain(2), tmp_path, 3)
     how = {"engine": "onnxruntime", "calibrator": "minmax", "metric": "sqnr"}
     report = trt_bisect.run(path, {"x": feeds["x"] / 8}, feeds, **how)
     assert report.advice

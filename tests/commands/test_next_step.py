@@ -155,18 +155,7 @@ def test_of_a_part_that_fails_the_same_command_is_not_named_again(command, tmp_p
     monkeypatch.chdir(tmp_path)
     saved(with_unknown(), tmp_path)
     np.savez("data.npz", x=np.random.default_rng(1).normal(size=(8, 3, 8, 8)).astype(np.float32))
-    how = [
-        "--calibration",
-        "data.npz",
-        "--engine",
-        "onnxruntime",
-        "--explain",
-        "none",
-        "--history",
-        "none",
-        "-o",
-        "run",
-    ]
+    how = "--calibration data.npz --engine onnxruntime --explain none --history none".split()
     for threshold, verdict in (("0.9", WITH_DOUBTS), ("0.9999999", FAILS)):
         name = next(tmp_path.glob("*.onnx")).name
         command("run", name, *how, "--threshold", threshold, "--calibrator", "minmax", "-o", "run")
@@ -179,7 +168,7 @@ def test_of_a_part_that_fails_the_same_command_is_not_named_again(command, tmp_p
 def test_a_recipe_of_another_calibrator_is_named_with_its_layers(command, tmp_path, monkeypatch):
     """Ranges that clip a tenth need every layer high, others two: with these two high their full INT8 passes."""
     monkeypatch.chdir(tmp_path)
-    model = networks.chain()
+    model = networks.chain(4)
     networks.save(model, tmp_path)
     np.savez("data.npz", **networks.samples(model, 4))
     how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--threshold", "0.99998", "--history", "none"]
