@@ -12,17 +12,19 @@ from tests.support import networks
 from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING
 from tests.support.records import kinds, record_of
-from tests.support.statements import check_statements
+from tests.support.statements import check_advice, check_statements
 from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
 from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.answer.result import CLOSE, KEEPS_MARGIN, ONE_SETTING
 from trt_bisect.history.store import History
 from trt_bisect.report import summary as headline
 from trt_bisect.report.answer import DECIDING
+from trt_bisect.report.explanation import DIGITS
 from trt_bisect.report.page import page_data
 from trt_bisect.report.parts import FAILS, PASSES, WITH_DOUBTS, spoken
 from trt_bisect.report.screen.run import calibrator_cells
 from trt_bisect.report.summary import TOO_EXPENSIVE
+from trt_bisect.support.codec import shortened
 from trt_bisect.view.index import Runs
 
 pytestmark = pytest.mark.slow
@@ -190,6 +192,8 @@ def test_the_advice_knows_the_runs_own_recipe_and_names_all_its_layers(case):
 def test_every_statement_follows_from_the_figures(case):
     report, _ = case
     check_statements(record_of(report))
+    if report.explanation:
+        check_advice(record_of(report), record_of(shortened(report.explanation, DIGITS)))
 
 
 def test_noise_and_margin_are_those_of_the_figures(case):

@@ -1,4 +1,7 @@
-"""Every statement of a report follows from its figures: runs of many kinds, whole and stopped; see ``CHECKS``."""
+"""Every statement of a report follows from its figures: runs of many kinds, whole and stopped.
+
+``test_contradictions`` has those of the samples and of planted networks.
+"""
 
 import json
 
@@ -9,7 +12,6 @@ import trt_bisect
 from tests.answer.test_whose_figures import Dense
 from tests.support import networks
 from tests.support.editions import edition
-from tests.support.planted_answers import MISLEADING
 from tests.support.progress_doubles import Said, Steps
 from tests.support.statements import check_advice, check_statements
 from trt_bisect import NothingMeasured
@@ -53,15 +55,10 @@ DRAWN = {
 }
 KINDS = {
     **DRAWN,
-    "pair": (
-        lambda: networks.planted(networks.chain(), ("conv0", "conv1"), ("conv5", "conv6")),
-        {"explain": "tensors"},
-    ),
     "pair in FP16": (
         lambda: networks.planted(networks.chain(), ("conv0", "conv1")),
         {"precision": "mixed", "explain": "tensors"},
     ),
-    "clipped": (networks.chain, {"calibrator": "percentile=90", "threshold": 0.999, "explain": "tensors"}),
     "on FP16": (networks.residual, {"base": "fp16", "threshold": 0.99999}),
     "many small losses": (lambda: networks.chain(12), {"threshold": 0.99999, "calibrator": "minmax"}),
     "attention": (lambda: networks.transformer(blocks=1), {"threshold": 0.9999}),
@@ -73,21 +70,10 @@ KINDS = {
     "fixed": (networks.chain, {"high": ["conv1"], "threshold": 0.9999}),
     "few": (networks.chain, {"samples": 1, "threshold": 0.9999, "count": 1}),
     "held out": (networks.residual, {"threshold": 0.9999, "count": 24}),
-    **{name: (lambda make=make: make().model, {"calibrator": "minmax"}) for name, make in MISLEADING.items()},
 }
 
 
-LONG_OR_ALIKE = {
-    "attention",
-    "depthwise",
-    "many small losses",
-    "decoys",
-    "absorbed_drop",
-    "drawn 0",
-    "drawn 2",
-    "drawn 3",
-    "drawn 7",
-}
+LONG_OR_ALIKE = {"attention", "depthwise", "many small losses", *(f"drawn {seed}" for seed in (0, 2, 3, 7))}
 
 
 @pytest.mark.parametrize("kind", edition([kind for kind in KINDS if kind not in LONG_OR_ALIKE], list(KINDS)))

@@ -12,9 +12,10 @@ import pytest
 from onnx import numpy_helper
 
 import trt_bisect
-from tests.support import networks, pages
+from tests.support import pages
 from tests.support.accessibility import grave_findings
 from tests.support.editions import edition
+from tests.support.recorded import results
 from trt_bisect.view.index import RESULTS
 
 PAGES = [f"{kind.COMMAND}.html" for kind in RESULTS]
@@ -23,16 +24,7 @@ PAGES = [f"{kind.COMMAND}.html" for kind in RESULTS]
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     """A folder with a result of each kind, of a network with strange names and a planted culprit."""
-    place = tmp_path_factory.mktemp("tables")
-    model = pages.strange_network(place)
-    data = networks.samples(onnx.load(str(model)))
-    options = {"calibrator": "minmax", "output": place}
-    trt_bisect.compare(model, data, **options)
-    trt_bisect.profile(model, data, **options)
-    trt_bisect.sensitivity(model, data, **options)
-    trt_bisect.worst(model, data, data, **options)
-    trt_bisect.check(model, output=place)
-    return place
+    return results(tmp_path_factory)
 
 
 def column(page, section: str, key: str) -> list[str]:

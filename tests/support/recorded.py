@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import trt_bisect
@@ -86,6 +87,26 @@ RUNS = {
     "odd": _odd,
     "pictured": _pictured,
 }
+
+
+def results(factory: pytest.TempPathFactory) -> Path:
+    """Returns a folder with a result of each other command, on the network of ``strange``; not to be changed."""
+
+    def make(folder: Path) -> None:
+        model, data = pages.strange_network(folder), folder / "data.npz"
+        np.savez(data, **networks.samples(onnx.load(model)))
+        options = {"calibrator": "minmax", "output": folder}
+        for command in (trt_bisect.compare, trt_bisect.profile, trt_bisect.sensitivity):
+            command(model, data, **options)
+        trt_bisect.worst(model, data, data, **options)
+        trt_bisect.check(model, output=folder)
+        network = (
+            '[[network]]\nmodel = "strange.onnx"\ncalibration = "data.npz"\nengine = "onnxruntime"\ntarget = 0.9\n'
+        )
+        (folder / "suite.toml").write_text(network)
+        trt_bisect.regress(folder / "suite.toml").save(folder)
+
+    return shared(factory, "results", make)
 
 
 def explained(folder: Path) -> Report:
