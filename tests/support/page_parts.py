@@ -57,7 +57,13 @@ def put_back(page: Page, name: str) -> None:
 
 def idle(page: Page) -> None:
     """Waits until the page has done what it left for later, such as the graph."""
-    page.evaluate("() => new Promise(done => requestIdleCallback(() => requestIdleCallback(done)))")
+    # Without a timeout it may never come: a page that Chromium does not draw is never idle.
+    page.evaluate(
+        """() => new Promise(done => {
+          const later = work => requestIdleCallback(work, { timeout: 1000 });
+          later(() => later(done));
+        })"""
+    )
 
 
 def names_in_table(page: Page) -> list[str]:
