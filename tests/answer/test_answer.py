@@ -66,14 +66,14 @@ def test_culprits_are_those_of_the_smallest_set_of_all_plans(name, strategy, pla
     assert set(found.culprits) == set(found.recipe.high) == set(right)
     assert found.recipe.meets
     for row in found.layers:
-        assert (row.taken_back is not None) == row.culprit
-        assert not row.culprit or row.taken_back < THRESHOLD
+        assert (row.put_back is not None) == row.culprit
+        assert not row.culprit or row.put_back < THRESHOLD
 
 
 def test_a_suspect_of_the_curve_that_is_innocent_has_a_reason(run_on):
     (suspect,) = (row for row in run_on("absorbed_drop", "auto").layers if row.suspect)
     assert suspect.name == "conv1"
-    assert suspect.drop > 1.0 - THRESHOLD
+    assert suspect.loss > 1.0 - THRESHOLD
     assert not suspect.culprit
 
 
@@ -87,9 +87,9 @@ def long_chain(tmp_path_factory):
 def test_the_gains_of_the_recipes_layers_and_of_suspects_are_those_of_sensitivity(long_chain):
     """``sensitivity`` measures each layer alone high with the rest in INT8."""
     alone = trt_bisect.sensitivity(*long_chain, engine="onnxruntime", calibrator="minmax")
-    gains = {op.op_name: op.gain for op in alone.ops if op.sensitive_type == "both"}
+    gains = {op.op_name: op.alone for op in alone.ops if op.sensitive_type == "both"}
     found = trt_bisect.run(*long_chain, threshold=0.999, calibrator="minmax", effort="thorough", **HOW)
-    measured = {row.name: row.gain for row in found.layers if row.gain is not None}
+    measured = {row.name: row.alone for row in found.layers if row.alone is not None}
     assert found.recipe.meets
     assert "conv7" in found.culprits
     assert set(measured) == {row.name for row in found.layers if row.culprit or row.suspect}
@@ -116,7 +116,7 @@ def test_the_recipe_holds_on_all_data_in_plain_onnxruntime(two_kinds, tmp_path):
     path, data = two_kinds
     report = trt_bisect.run(path, data, threshold=0.999, calibrator="minmax", output=tmp_path / "run", **HOW)
     assert report.culprits == ("conv2",)
-    held, unseen = report.answer.given, report.answer.unseen
+    held, unseen = report.answer.given, report.answer.held_out
     whole = open_dataset(data, load_network(path).inputs)
     _, kept_apart = split(whole, 0.2)
     held_out = {kept_apart.place(place) for place in range(kept_apart.length)}
@@ -266,10 +266,10 @@ def test_the_report_is_read_again_and_a_second_run_on_the_folder_measures_nothin
     folder = tmp_path / "run"
     first = trt_bisect.run(path, data, threshold=0.999, output=folder, **HOW)
     record = json.loads((folder / "report.json").read_text())
-    assert record["schema"] == 3
+    assert record["schema"] == 4
     read = report_from(record)
     assert read.answer == first.answer
-    assert [row.gain for row in read.layers] == [row.gain for row in first.layers]
+    assert [row.alone for row in read.layers] == [row.alone for row in first.layers]
     journal = (folder / "journal.jsonl").read_bytes()
     again = trt_bisect.run(path, data, threshold=0.999, output=folder, **HOW)
     assert (folder / "journal.jsonl").read_bytes() == journal
@@ -291,7 +291,7 @@ def test_a_metric_of_the_users_is_called_by_one_thread(two_kinds):
 
 
 def test_a_pass_that_misses_on_unseen_inputs_is_doubted(tmp_path):
-    """The unseen inputs are a thousand times as large: full INT8 clips them, as ONNX Runtime shows on its own file."""
+    """The held-out inputs are a thousand times as large: full INT8 clips them, as its file shows."""
     path, data = networks.given(networks.chain(depth=2), tmp_path, 4)
     loud = {name: 1000 * values[:2] for name, values in data.items()}
     options = {"validation": loud, "threshold": 0.995, "calibrator": "minmax", **HOW}
@@ -299,7 +299,7 @@ def test_a_pass_that_misses_on_unseen_inputs_is_doubted(tmp_path):
     recipe = tmp_path / "run/recipe/network.qdq.onnx"
     assert min(cosines(path, recipe, data["x"], OFF)) >= 0.995
     assert max(cosines(path, recipe, loud["x"], OFF)) < 0.995
-    assert (found.answer.given.holds, found.answer.unseen.holds) == (4, 0)
+    assert (found.answer.given.holds, found.answer.held_out.holds) == (4, 0)
     assert any("2 of 2" in doubt for doubt in texts(found.answer.doubts))
     assert found.exit_code == 1
     assert trt_bisect.run(path, data, accept=True, **options).exit_code == 0
@@ -309,10 +309,10 @@ def test_unseen_inputs_that_are_given_too_do_not_count(tmp_path):
     """Of 25 samples numbers 4, 9, 14, 19 and 24 are held out; the first ten are named as inputs as well."""
     path, data = networks.given(networks.chain(depth=2), tmp_path, 25)
     found = trt_bisect.run(path, data, inputs={"x": data["x"][:10]}, calibrator="minmax", **HOW)
-    assert (found.answer.given.inputs, found.answer.unseen.inputs) == (22, 3)
+    assert (found.answer.given.inputs, found.answer.held_out.inputs) == (22, 3)
     assert any("2 held-out samples" in note for note in texts(found.notes))
     all_given = trt_bisect.run(path, data, inputs={"x": data["x"][::-1]}, calibrator="minmax", **HOW)
-    assert (all_given.answer.given.inputs, all_given.answer.unseen) == (25, None)
+    assert (all_given.answer.given.inputs, all_given.answer.held_out) == (25, None)
 
 
 def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatch):
@@ -384,7 +384,7 @@ def test_a_margin_is_left_on_all_inputs_given_where_that_costs_little_more(narro
     assert {*report.recipe.high} == {*report.culprits}
     if not margin:
         assert report.answer.cheapest is None
-        assert all(row.taken_back < 1.0 - budget for row in report.layers if row.culprit)
+        assert all(row.put_back < 1.0 - budget for row in report.layers if row.culprit)
 
 
 def test_of_the_sets_that_cost_little_more_the_likeliest_to_hold_is_taken(with_margin):
@@ -413,7 +413,7 @@ def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings
     assert {row.name for row in culprits} == {
         row.name for row in report.layers if row.quantizable and row.recipe == "fp32"
     }
-    assert all(row.taken_back < 1.0 - budget for row in culprits)
+    assert all(row.put_back < 1.0 - budget for row in culprits)
     assert UNTESTED not in kinds(report.lines)
 
 

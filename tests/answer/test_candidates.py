@@ -79,7 +79,7 @@ def test_the_verdict_and_the_culprits_are_those_of_the_users_network(dear, data)
     assert set(report.answer.unchanged.high) >= set(report.culprits)
     assert report.answer.unchanged.similarity >= THRESHOLD
     assert report.answer.unchanged.cost > report.answer.cost
-    assert all(row.suspect or row.culprit for row in report.layers if row.drop and row.drop > 0.01)
+    assert all(row.suspect or row.culprit for row in report.layers if row.loss and row.loss > 0.01)
 
 
 def test_the_recipes_float_file_computes_what_the_users_does(dear, data):
@@ -113,8 +113,8 @@ def test_weights_that_lose_an_input_in_float_are_not_taken(tmp_path, data, monke
     """The recipe's float file has the rounded weights: a change before them that holds is taken."""
     whole = AnswerPlans.whole
 
-    def lost(self, plan, experiment, *rest, kind="whole", **more):
-        trial = whole(self, plan, experiment, *rest, kind=kind, **more)
+    def lost(self, plan, experiment, inputs=None, name="all inputs", kind="whole", build=None):
+        trial = whole(self, plan, experiment, inputs, name, kind, build)
         if kind != "float":
             return trial
         figures = {name: replace(of, values={"cosine": 0.9}) for name, of in trial.outputs.items()}
@@ -147,7 +147,7 @@ def test_layers_have_their_names_where_a_layer_is_added_before_them(behind):
     assert {name for name, row in rows.items() if row.recipe not in ("int8", "")} >= set(report.recipe.high)
     assert set(report.culprits) == {name for name, row in rows.items() if row.culprit}
     assert set(report.culprits) <= set(report.answer.unchanged.high)
-    assert {name for name, row in rows.items() if row.taken_back is not None} >= {*report.culprits, *report.recipe.high}
+    assert {name for name, row in rows.items() if row.put_back is not None} >= {*report.culprits, *report.recipe.high}
 
 
 def test_a_plan_is_refused_on_the_users_file(dear, data):

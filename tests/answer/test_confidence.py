@@ -14,13 +14,13 @@ from tests.support import networks
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.answer import result
-from trt_bisect.answer.result import ARITHMETIC, CLEAR, CLOSE, FOLLOWERS_STAY, INPUTS, WEAK_CULPRIT, ranked
+from trt_bisect.answer.result import ARITHMETIC, CLEAR, CLOSE, INPUTS, UNQUANTIZED_STAY, WEAK_CULPRIT, ranked
 from trt_bisect.answer.validation import PutBack
 from trt_bisect.report.answer import NUDGED, OFF
 from trt_bisect.support.text import Line
 
 SURE = {
-    "given": 26, "judged": 8, "unseen": 6, "arithmetic": "emulated", "meets": True, "moved": (),
+    "given": 26, "judged": 8, "held_out": 6, "arithmetic": "emulated", "meets": True, "moved": (),
     "culprits": {"conv3": 0.02, "conv5": 0.0105}, "losses": {"one": 0.0040, "two": 0.0041}, "followers": None,
     "parts": {}, "reserve": 0.0,
     "by_accuracy": False, "members": (), "empty": 0,
@@ -40,7 +40,7 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
         experiment=SimpleNamespace(network=network, builder=builder, rule=rule, parts=facts.parts),
         recipe=SimpleNamespace(
             space=SimpleNamespace(units=[(k,) for k in range(len(names))], budget=rule.budget),
-            taken_back={
+            put_back={
                 names.index(name): PutBack(loss, NUDGED if name in facts.moved else OFF, facts.given)
                 for name, loss in facts.culprits.items()
             },
@@ -50,8 +50,8 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
         ),
         inputs=SimpleNamespace(told=range(facts.given), given=SimpleNamespace(empty=range(facts.empty))),
         judged=facts.judged,
-        held_out=bool(facts.unseen),
-        unseen_inputs=SimpleNamespace(told=range(facts.unseen), empty=()),
+        has_held_out=bool(facts.held_out),
+        held_out_inputs=SimpleNamespace(told=range(facts.held_out), empty=()),
         meets=facts.meets,
         by_accuracy=facts.by_accuracy,
         members=tuple(names.index(name) for name in facts.members or names),
@@ -154,12 +154,12 @@ def test_flips_are_counted_for_the_cosine_alone():
 
 
 def test_followers_that_miss_do_not_decide_and_are_told():
-    assert FOLLOWERS_STAY not in by_kind()
-    misses = by_kind(followers=0.05)[FOLLOWERS_STAY].text
+    assert UNQUANTIZED_STAY not in by_kind()
+    misses = by_kind(followers=0.05)[UNQUANTIZED_STAY].text
     assert "95%" in misses
     assert "--followers int8" in misses
-    assert "--followers" not in by_kind(followers=0.001)[FOLLOWERS_STAY].text
-    assert result.FOLLOWERS_ROUND in by_kind(parts={"followers": "int8"})
+    assert "--followers" not in by_kind(followers=0.001)[UNQUANTIZED_STAY].text
+    assert result.UNQUANTIZED_ROUND in by_kind(parts={"followers": "int8"})
 
 
 ASKED = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.9995, "explain": "none"}
@@ -179,9 +179,9 @@ def runs(tmp_path_factory):
 def test_a_real_run_says_what_it_rests_on(runs):
     _, reports = runs
     answer = reports["high"].answer
-    assert "followers in INT8" in answer.settings
+    assert "unquantized layers in INT8" in answer.settings
     said = {line.kind: line for line in answer.confidence}
-    assert {INPUTS, result.FEW_INPUTS, ARITHMETIC, FOLLOWERS_STAY} <= said.keys()
+    assert {INPUTS, result.FEW_INPUTS, ARITHMETIC, UNQUANTIZED_STAY} <= said.keys()
     assert "6 inputs" in said[INPUTS].text
 
 
@@ -190,7 +190,7 @@ def test_followers_are_a_part_of_the_fingerprint_and_decide_on_request(runs):
     high, int8 = reports["high"], reports["int8"]
     assert high.fingerprint != int8.fingerprint
     assert int8.made_of["followers"] == "int8"
-    assert "followers in INT8" not in int8.answer.settings
+    assert "unquantized layers in INT8" not in int8.answer.settings
     assert int8.similarity.int8 < high.similarity.int8
     journaled = {json.loads(line)["run"] for line in (folder / "run/journal.jsonl").read_text().splitlines()}
     assert len(journaled) >= 2
@@ -198,7 +198,9 @@ def test_followers_are_a_part_of_the_fingerprint_and_decide_on_request(runs):
     assert set(high.recipe.high) <= set(int8.recipe.high)
     feeds = networks.samples(swish(), 6)
     found = trt_bisect.run(folder / "network.onnx", feeds, feeds, followers="high", **ASKED)
-    assert found.answer.settings["followers in INT8"] == pytest.approx(high.answer.settings["followers in INT8"])
+    assert found.answer.settings["unquantized layers in INT8"] == pytest.approx(
+        high.answer.settings["unquantized layers in INT8"]
+    )
 
 
 def test_the_curve_rounds_followers_as_whole_engines_do(tmp_path):

@@ -52,8 +52,11 @@ def test_the_recipe_holds_on_all_inputs_given_and_says_so_of_unseen_ones(tmp_pat
     assert min(given) >= 25.0
     assert report.answer.given.inputs == report.answer.given.holds == 12
     assert report.answer.given.worst == pytest.approx(min(given), abs=0.05)
-    assert (report.answer.unseen.inputs, report.answer.unseen.holds) == (5, sum(figure >= 25.0 for figure in elsewhere))
-    assert report.answer.unseen.worst == pytest.approx(min(elsewhere), abs=0.05)
+    assert (report.answer.held_out.inputs, report.answer.held_out.holds) == (
+        5,
+        sum(figure >= 25.0 for figure in elsewhere),
+    )
+    assert report.answer.held_out.worst == pytest.approx(min(elsewhere), abs=0.05)
     assert "12 of 12 of your inputs" in report.summary
     assert len(report.answer.calibrators) > 1
     assert trt_bisect.Report.load(tmp_path / "run").answer == report.answer

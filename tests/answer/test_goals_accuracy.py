@@ -24,7 +24,7 @@ from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.report.answer import Goal
 from trt_bisect.report.parts import FAILS, PASSES, UNMEASURED, ByPlan
-from trt_bisect.report.summary import BASE, CULPRITS, SEARCH, UNSEEN
+from trt_bisect.report.summary import BASE, CULPRITS, HELD_OUT, SEARCH
 from trt_bisect.support import progress
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -79,9 +79,9 @@ def test_the_bound_counts_held_out_inputs_of_another_class(lenet, request, given
     changed = int(np.sum(np.not_equal(fp32, recipe)))
     assert (report.bound.inputs, report.bound.missed, report.bound.by) == (len(held_out), changed, BY_CLASS)
     assert changed == 1 if given == "reached" else changed > 10
-    lines = [line.text for line in report.lines if line.kind == UNSEEN]
+    lines = [line.text for line in report.lines if line.kind == HELD_OUT]
     assert len(lines) == report.recipe.meets
-    assert all("of inputs like these get another class than in FP32, 95% sure" in text for text in lines)
+    assert all("got another class than in FP32, so with 95% confidence" in text for text in lines)
 
 
 @pytest.fixture(scope="module")
@@ -137,16 +137,16 @@ def test_a_culprit_of_an_accuracy_is_told_with_the_accuracy_without_it(lenet, tm
     names = [row.name for row in report.layers if row.quantizable]
     for row in report.layers:
         if not row.culprit:
-            assert row.taken_back is None
+            assert row.put_back is None
             continue
         high = [name for name in report.culprits if name != row.name]
         low = [name for name in names if name not in high]
         fixed = {"high": high, "keep_low": low, "output": tmp_path / f"without {row.name}"}
         trt_bisect.run(path, lenet / "calibration.npz", **fixed, **how)
         alone = share_right(plain_session(tmp_path / f"without {row.name}/recipe/network.qdq.onnx"), lenet)
-        assert row.taken_back == pytest.approx(alone, abs=1e-9)
-        assert row.taken_back < report.accuracy.least
-        assert report.text(row.taken_back) in next(line.text for line in report.lines if line.kind == CULPRITS)
+        assert row.put_back == pytest.approx(alone, abs=1e-9)
+        assert row.put_back < report.accuracy.least
+        assert report.text(row.put_back) in next(line.text for line in report.lines if line.kind == CULPRITS)
 
 
 def test_without_a_drop_an_accuracy_is_told_and_does_not_decide(lenet):

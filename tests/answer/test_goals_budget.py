@@ -84,7 +84,7 @@ def test_full_int8_that_passes_keeps_its_verdict_within_a_budget(tmp_path):
     high = {network.layer_named(name).index for name in report.recipe.high}
     for row in report.layers:
         if row.index in high:
-            assert row.taken_back == pytest.approx(sqnr(high - {row.index}), abs=0.05)
+            assert row.put_back == pytest.approx(sqnr(high - {row.index}), abs=0.05)
     assert report.next.kind == RECIPE
     assert trt_bisect.Report.load(tmp_path / "run") == report
 
@@ -99,7 +99,7 @@ def test_what_the_budget_leaves_over_makes_the_plan_more_accurate(tmp_path):
     assert set(report.recipe.added) == set(report.recipe.high) - {bad} != set()
     assert cheapest.answer.cost < report.answer.cost <= 0.8
     assert report.similarity.recipe > cheapest.similarity.recipe
-    back = {row.name: row.taken_back for row in report.layers if row.name in report.recipe.high}
+    back = {row.name: row.put_back for row in report.layers if row.name in report.recipe.high}
     assert [name for name, figure in back.items() if figure < 20.0] == [bad]
     assert {BUDGET, CULPRITS} <= kinds(report.lines)
 

@@ -32,7 +32,7 @@ def test_the_planted_layers_are_left_high_and_no_other(case, tmp_path):
     assert report.recipe.meets
     assert report.recipe.added == report.recipe.untested == ()
     assert report.similarity.int8 < 20.0 <= report.similarity.recipe
-    assert all(row.taken_back < 20.0 for row in report.layers if row.culprit)
+    assert all(row.put_back < 20.0 for row in report.layers if row.culprit)
 
 
 def test_two_results_that_are_bad_alike_need_a_layer_each(tmp_path):

@@ -58,7 +58,7 @@ def test_without_a_contradiction_four_engines_are_built(decided):
         "int8": 1.0,
         "recipe": pytest.approx(1 + 1 / 6),
     }
-    assert report.answer.unseen.inputs == 10
+    assert report.answer.held_out.inputs == 10
     assert line_kinds(report) == []
     assert report.answer.on_engines.apart_recipe < 1e-4
 

@@ -56,7 +56,7 @@ def test_units_are_added_until_the_recipe_holds_and_those_in_vain_go_back(needed
     found = minimal(target, found, switches=True)
     assert found.kept == set(needed)
     assert found.checked.meets(target.budget)
-    assert found.taken_back == dict.fromkeys(needed, PutBack(0.5, OWN, 5))
+    assert found.put_back == dict.fromkeys(needed, PutBack(0.5, OWN, 5))
 
 
 def test_only_the_steps_back_that_remain_are_run_to_the_end():
@@ -71,7 +71,7 @@ def test_only_the_steps_back_that_remain_are_run_to_the_end():
 
     target = Inputs({5})
     found = minimal(target, recipe_with({3, 5, 7}), switches=True)
-    assert (found.kept, found.taken_back) == ({3, 5}, {3: PutBack(0.4, OFF, 5), 5: PutBack(0.5, OWN, 5)})
+    assert (found.kept, found.put_back) == ({3, 5}, {3: PutBack(0.4, OFF, 5), 5: PutBack(0.5, OWN, 5)})
     assert target.to_the_end == 1
 
 
@@ -87,7 +87,7 @@ def test_a_step_back_that_only_moved_scales_make_miss_says_so():
 
     found = minimal(Moved(()), recipe_with({2, 5, 8}, Checked({OWN: 0.06})), switches=True)
     assert found.kept == {2, 5}
-    assert found.taken_back == {5: PutBack(0.5, OWN, 5), 2: PutBack(0.2, NUDGED, 5)}
+    assert found.put_back == {5: PutBack(0.5, OWN, 5), 2: PutBack(0.2, NUDGED, 5)}
 
 
 class Counted(Target):
@@ -108,7 +108,7 @@ class Counted(Target):
 
 @pytest.fixture
 def many(monkeypatch):
-    """Twelve units are many; sets of more than four are taken back in groups."""
+    """Twelve units are many; sets of more than four are put back in groups."""
     monkeypatch.setattr(search_space, "MANY_UNITS", 4)
     monkeypatch.setattr(steps_back, "_GROUPS", 4)
     monkeypatch.setattr(steps_back, "_ENGINE", 0)
@@ -119,15 +119,15 @@ def stepped_back(target, kept):
     whole = target.check(EXPERIMENT, SPACE.plan(frozenset(kept)))
     found = minimal(target, recipe_with(kept, whole), switches=True)
     assert found.checked.meets(target.budget)
-    return found.kept, found.taken_back
+    return found.kept, found.put_back
 
 
 @pytest.mark.parametrize("needed", [(0,), (5, 2), (11, 3, 7)])
-def test_many_units_are_taken_back_in_groups_and_then_one_by_one(many, needed):
+def test_many_units_are_put_back_in_groups_and_then_one_by_one(many, needed):
     target = Counted(needed)
-    kept, taken_back = stepped_back(target, range(UNITS))
-    assert kept == taken_back.keys() == set(needed)
-    assert all(kept - {unit} in target.missed for unit in taken_back)
+    kept, put_back = stepped_back(target, range(UNITS))
+    assert kept == put_back.keys() == set(needed)
+    assert all(kept - {unit} in target.missed for unit in put_back)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 5, 8, 20])
@@ -135,13 +135,13 @@ def test_of_many_units_each_culprit_was_measured_beside_the_others_however_few_t
     """Six units are kept, three of them needed; the groups of two hide one that is not."""
     monkeypatch.setattr(steps_back, "_STEPS", steps)
     target = Counted((0, 3, 4))
-    kept, taken_back = stepped_back(target, range(6))
+    kept, put_back = stepped_back(target, range(6))
     assert {0, 3, 4} <= kept
-    assert taken_back.keys() <= {0, 3, 4}
-    assert all(kept - {unit} in target.missed for unit in taken_back)
-    assert len(taken_back) >= min(steps, 2)
+    assert put_back.keys() <= {0, 3, 4}
+    assert all(kept - {unit} in target.missed for unit in put_back)
+    assert len(put_back) >= min(steps, 2)
     if steps >= 8:
-        assert kept == taken_back.keys()
+        assert kept == put_back.keys()
 
 
 def test_of_many_units_few_engines_are_built(many, monkeypatch):
@@ -149,9 +149,9 @@ def test_of_many_units_few_engines_are_built(many, monkeypatch):
     monkeypatch.setattr(steps_back, "_ENGINE", 4)
     monkeypatch.setattr(steps_back, "_STEPS", 20)
     target = Counted(())
-    kept, taken_back = stepped_back(target, range(4))
+    kept, put_back = stepped_back(target, range(4))
     assert target.engines == 1 + 3
-    assert (len(kept), taken_back) == (1, {})
+    assert (len(kept), put_back) == (1, {})
 
 
 def test_a_recipe_that_would_be_too_dear_is_not_searched_further():

@@ -8,9 +8,9 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.records import record_of, texts
-from trt_bisect.report.summary import UNSEEN, bound_line
+from trt_bisect.report.summary import HELD_OUT, bound_line
 
-HELD_OUT = [4, 9, 14, 19, 24, 29]
+PLACES = [4, 9, 14, 19, 24, 29]
 HOW = {"engine": "onnxruntime", "explain": "none", "threshold": 0.999}
 
 
@@ -23,7 +23,7 @@ def planted(tmp_path_factory):
 
 def chosen(report, folder):
     """All of a report but its words on held-out inputs and its times, and the recipe's network."""
-    answer = replace(report.answer, unseen=None, doubts=(), confidence=())
+    answer = replace(report.answer, held_out=None, doubts=(), confidence=())
     kept = replace(
         report, answer=answer, bound=None, seconds=None, started=0.0, lines=(), notes=(), verdict="", next=None
     )
@@ -37,7 +37,7 @@ def test_the_held_out_samples_change_nothing_that_is_chosen(planted, tmp_path):
     """Others in their places, some louder than any given one: the same ranges, recipe and figures, to the last bit."""
     path, data = planted
     others = {name: values.copy() for name, values in data.items()}
-    others["x"][HELD_OUT] = 50 * data["x"][::-1][HELD_OUT]
+    others["x"][PLACES] = 50 * data["x"][::-1][PLACES]
     runs = [
         trt_bisect.run(path, samples, output=tmp_path / str(number), **HOW)
         for number, samples in enumerate((data, others))
@@ -46,22 +46,24 @@ def test_the_held_out_samples_change_nothing_that_is_chosen(planted, tmp_path):
     assert runs[0].recipe.high
     assert first == second
     assert [report.bound.inputs for report in runs] == [6, 6]
-    assert runs[0].answer.unseen != runs[1].answer.unseen
+    assert runs[0].answer.held_out != runs[1].answer.held_out
 
 
 def test_the_bound_counts_the_held_out_inputs_that_miss(planted, tmp_path):
     path, data = planted
     loud = {"x": np.concatenate([data["x"][:5] * 1.001, data["x"][5:7] * 2])}
     report = trt_bisect.run(path, {"x": data["x"][:12]}, validation=loud, calibrator="minmax", **HOW)
-    missed = sum(value < 0.999 for value in report.answer.unseen.figures.values())
+    missed = sum(value < 0.999 for value in report.answer.held_out.figures.values())
     assert 0 < missed < 7
     assert (report.bound.inputs, report.bound.missed) == (7, missed)
-    (line,) = (line for line in report.lines if line.kind == UNSEEN)
+    (line,) = (line for line in report.lines if line.kind == HELD_OUT)
     assert line == bound_line(report.bound)
     held_out = {choice.plan: choice.held_out for choice in report.choices}
     assert held_out == {"fp32": None, "fp16": True, "int8": None, "recipe": False}
     assert report.next.kind == "ship fp16", "what holds on held-out inputs is shipped until a recipe does"
-    assert all(part in line.text for part in (f"{missed} of 7", "95% sure", f"{7 + report.bound.more} held-out inputs"))
+    assert all(
+        part in line.text for part in (f"{missed} of 7", "95% confidence", f"{7 + report.bound.more} held-out inputs")
+    )
     assert record_of(report)["bound"]["most"] == report.bound.most
 
 
@@ -79,4 +81,4 @@ def test_without_held_out_inputs_there_is_no_bound(planted):
     path, data = planted
     report = trt_bisect.run(path, data, validation=0.0, **HOW)
     assert report.bound is None
-    assert not [line for line in report.lines if line.kind == UNSEEN]
+    assert not [line for line in report.lines if line.kind == HELD_OUT]

@@ -64,14 +64,14 @@ def test_each_figure_is_that_of_the_ranges_in_the_report_and_of_the_worst_of_all
     worst, high = int(full.argmax()), set(report.recipe.high)
     assert high
     for row in (row for row in report.layers if row.name in names):
-        if row.gain is not None:
+        if row.alone is not None:
             without = dense.losses(scales, names - {row.name})
-            assert row.gain == pytest.approx((full - without)[worst], abs=1e-6)
-        if row.taken_back is not None:
+            assert row.alone == pytest.approx((full - without)[worst], abs=1e-6)
+        if row.put_back is not None:
             back = dense.losses(scales, names - high | {row.name})
-            assert row.taken_back == pytest.approx(1 - back.max(), abs=1e-6)
-            assert row.taken_back_on == report.answer.given.inputs == 16
-    back = {row.name: row.taken_back for row in report.layers if row.culprit}
+            assert row.put_back == pytest.approx(1 - back.max(), abs=1e-6)
+            assert row.put_back_on == report.answer.given.inputs == 16
+    back = {row.name: row.put_back for row in report.layers if row.culprit}
     assert list(report.answer.ranked) == sorted(back, key=back.__getitem__)
     (line,) = [line.text for line in report.lines if line.kind == CULPRITS]
     assert all(report.text(value) in line for value in back.values())

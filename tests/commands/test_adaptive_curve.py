@@ -60,7 +60,7 @@ def test_a_boundary_that_was_not_measured_has_no_figure_and_the_note_counts_them
     boundaries = [row for row in adaptive.layers if row.quantizable]
     left_out = [row for row in boundaries if row.outcome == NOT_TRIED]
     assert left_out
-    assert all((row.similarity, row.drop, row.sqnr, row.ran) == (None, None, None, "") for row in left_out)
+    assert all((row.similarity, row.loss, row.sqnr, row.ran) == (None, None, None, "") for row in left_out)
     (note,) = (note.text for note in adaptive.notes if note.kind == ADAPTIVE_CURVE)
     assert f"{len(boundaries) - len(left_out)} of {len(boundaries)} boundaries" in note
     assert ADAPTIVE_CURVE not in kinds(full.notes)
@@ -78,8 +78,8 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_report(deep, both, tm
     lines = (both.folder / JOURNAL).read_bytes().splitlines(keepends=True)
     (tmp_path / JOURNAL).write_bytes(b"".join(lines[: len(lines) // 2]) + lines[-1][:10])
     again = trt_bisect.run(network, data, **options, curve="adaptive", output=tmp_path)
-    shown = [(row.name, row.similarity, row.drop, row.outcome, row.culprit) for row in report.layers]
-    assert [(row.name, row.similarity, row.drop, row.outcome, row.culprit) for row in again.layers] == shown
+    shown = [(row.name, row.similarity, row.loss, row.outcome, row.culprit) for row in report.layers]
+    assert [(row.name, row.similarity, row.loss, row.outcome, row.culprit) for row in again.layers] == shown
     assert len((tmp_path / JOURNAL).read_bytes().splitlines()) <= len(lines)
 
 

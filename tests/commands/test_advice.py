@@ -87,7 +87,7 @@ def test_the_evidence_has_the_figures(report_of):
     (advice,) = report.advice
     alone = report.explanation.layers["conv3"].sensitivity
     assert f"its weight {alone.weight:.3g}, its activation {alone.activation:.3g}" in advice.evidence
-    drop = next(row.drop for row in report.layers if row.name == "conv3")
+    drop = next(row.loss for row in report.layers if row.name == "conv3")
     assert advice.evidence.startswith(f"'conv3' (Conv) loses {drop:.3g}")
     assert advice.evidence.count("'relu3'") == 1
     assert advice.reasons[:2] == ("starved range", "one channel")

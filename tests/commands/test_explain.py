@@ -183,14 +183,14 @@ def test_losses_alone_are_those_of_sensitivity(explained, copied):
     alone = layers["block1.conv2"].sensitivity
     for way in ("both", "weight", "activation"):
         assert getattr(alone, way) == pytest.approx(known["block1.conv2", way], rel=1e-4)  # rows of other passes
-    assert alone.gain is None
+    assert alone.alone is None
     assert [name for name, layer in layers.items() if layer.sensitivity] == ["block1.conv2"]
     full, _ = run(planted(), copied, explain="full")
-    gains = {op.op_name: op.gain for op in found.ops if op.sensitive_type == "both"}
+    gains = {op.op_name: op.alone for op in found.ops if op.sensitive_type == "both"}
     measured = {n: layer.sensitivity for n, layer in full.explanation.layers.items() if layer.sensitivity}
     assert set(measured) == set(gains)
     for name, alone in measured.items():
-        assert alone.gain == pytest.approx(gains[name], rel=1e-5, abs=1e-12)
+        assert alone.alone == pytest.approx(gains[name], rel=1e-5, abs=1e-12)
 
 
 def test_explain_full_prints_activations_and_weights_by_mse_in_100_columns(copied, command, monkeypatch):
@@ -344,8 +344,8 @@ def test_the_beginning_of_a_real_network(ocr, tmp_path):
         output=tmp_path / "run",
     )  # fmt: skip
     assert len(report.advice) == len(report.culprits) > 1
-    taken_back = {row.name: row.taken_back for row in report.layers}
-    worst = min(report.advice, key=lambda each: taken_back[each.culprit])
+    put_back = {row.name: row.put_back for row in report.layers}
+    worst = min(report.advice, key=lambda each: put_back[each.culprit])
     assert (worst.blame, worst.reasons[0]) == ("activation", "saturation")
     compared = trt_bisect.compare(path, ranges, tmp_path / "run/inputs.npz")
     assert len(compared.tensors) == 1 + len(network.layers)

@@ -80,7 +80,7 @@ def test_an_infinite_loss_has_an_infinite_gain_or_none(tmp_path):
     found = trt_bisect.sensitivity(network, inputs=str(data), low="fp16", engine="onnxruntime")
     by_name = {op.op_name: op for op in found.ops}
     assert by_name["square"].loss == np.inf
-    assert all(op.gain is None for op in found.ops), "two layers overflow, so that no single one restores the network"
+    assert all(op.alone is None for op in found.ops), "two layers overflow, so that no single one restores the network"
 
 
 def test_worst_ranks_the_inputs_by_their_overflow(tmp_path):

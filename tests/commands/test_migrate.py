@@ -67,7 +67,7 @@ def test_the_scales_of_tensorrts_own_cache_are_in_the_network_bit_for_bit(cache,
     assert (found.proof.inputs, found.proof.verdict, found.exit_code) == (100, "passes", 0)
     assert found.header == "TRT-8600-EntropyCalibration2"
     assert trt_bisect.load(tmp_path) == found
-    assert {choice.kind for choice in found.choices} == {"followers", "faster in floats"}
+    assert {choice.kind for choice in found.choices} == {"unquantized layers", "faster in floats"}
 
 
 def test_the_verdict_is_that_of_run_on_the_same_plan(lenet, tmp_path):

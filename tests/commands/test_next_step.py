@@ -79,12 +79,12 @@ def test_free_ranges_are_named_only_if_they_hold_on_the_held_out_inputs_too(tmp_
     first = trt_bisect.run(path, given, **how)
     [advised] = first.answer.free_ranges
     assert (first.next.kind, f"use {advised.calibrator} " in first.next.what) == (CHEAPER, True)
-    measured, refused = AnswerPlans.loss_on_unseen, [advised.by]
+    measured, refused = AnswerPlans.loss_on_held_out, [advised.by]
 
     def missed(plans, plan, ranges):
         return math.inf if ranges.calibrator in refused else measured(plans, plan, ranges)
 
-    monkeypatch.setattr(AnswerPlans, "loss_on_unseen", missed)
+    monkeypatch.setattr(AnswerPlans, "loss_on_held_out", missed)
     second = trt_bisect.run(path, given, **how)
     [other] = second.answer.free_ranges
     assert other.by != advised.by

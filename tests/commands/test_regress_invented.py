@@ -89,8 +89,8 @@ def test_what_a_repeat_does_not_show_again_is_noise(suite, report):
     ("changed", "failure"),
     [
         ({"obeyed": False, "ran": "fp32"}, ("obeyed", "conv2")),
-        ({"outcome": "build failed", "similarity": None, "drop": None}, ("outcome", "conv2")),
-        ({"culprit": True, "drop": 0.5}, ("culprit", "conv2")),
+        ({"outcome": "build failed", "similarity": None, "loss": None}, ("outcome", "conv2")),
+        ({"culprit": True, "loss": 0.5}, ("culprit", "conv2")),
     ],
 )
 def test_a_layer_that_gets_worse(suite, report, changed, failure):
@@ -102,7 +102,7 @@ def test_a_layer_that_gets_worse(suite, report, changed, failure):
 
 def test_a_culprit_that_is_gone_passes_and_is_handed_on(suite, report):
     regress(suite, runner=Invented(report))
-    better = replace(with_layer(report, "ip2", culprit=False, drop=0.0), similarity=ByPlan(0.9999, 0.9999))
+    better = replace(with_layer(report, "ip2", culprit=False, loss=0.0), similarity=ByPlan(0.9999, 0.9999))
     runner = Invented(better)
     night = regress(suite, runner=runner)
     assert night.exit_code == 0
@@ -158,7 +158,7 @@ def test_the_latest_baseline_of_another_version_is_refused_until_it_is_replaced(
 
 def test_a_figure_that_is_not_finite_is_not_measured(suite, report):
     regress(suite, runner=Invented(report))
-    lost = with_layer(report, "conv2", drop=math.inf, similarity=math.nan)
+    lost = with_layer(report, "conv2", loss=math.inf, similarity=math.nan)
     night = regress(suite, runner=Invented(replace(lost, similarity=ByPlan(math.nan, 0.9999))))
     assert failing(night) == [("similarity", "int8")]
     assert only(night).failures[0].now is None

@@ -41,7 +41,7 @@ def test_the_planted_culprit_is_its_activation_not_its_weight(planted):
     assert [op.op_name for op in planted.ops[:2]] == ["ip2", "ip2"]
     assert rows["ip2", "activation"].loss > 0.3
     assert rows["ip2", "weight"].loss < 1e-4
-    assert rows["ip2", "both"].gain == pytest.approx(planted.full, abs=1e-6)
+    assert rows["ip2", "both"].alone == pytest.approx(planted.full, abs=1e-6)
     assert max(op.loss for op in planted.ops if op.op_name != "ip2") < 1e-3
 
 
@@ -116,21 +116,21 @@ def test_every_figure_is_that_of_a_session_of_its_own(make, tmp_path):
     for op in found.ops:
         value = measured(only(layers, op.index, own=own[op.sensitive_type]))
         assert op.metrics["sqnr"] == pytest.approx(value, abs=0.05)
-        if op.gain is not None:
+        if op.alone is not None:
             left = 10 ** (-measured(all_but(layers, followers | {op.index})) / 10)
-            assert op.gain == pytest.approx(full - left, rel=0.02, abs=0.01 * full)
+            assert op.alone == pytest.approx(full - left, rel=0.02, abs=0.01 * full)
 
 
 def test_sorting_and_the_columns_of_sensitive_ops(planted):
     table = planted.table()
     assert list(table.columns[:4]) == ["index", "op_name", "sensitive_type", "op_type"]
-    assert {"cosine", "sqnr", "mse", "loss", "gain", "macs", "worth"} <= set(table.columns)
+    assert {"cosine", "sqnr", "mse", "loss", "alone", "macs", "worth"} <= set(table.columns)
     cosines = [op.metrics["cosine"] for op in planted.sorted_by("cosine", descending=False)]
     assert cosines == sorted(cosines)
     for figure in ("cosine", "sqnr"):
         assert planted.sorted_by(figure) == planted.sorted_by(figure, descending=False), "the most sensitive first"
     assert planted.sorted_by("mse") == planted.sorted_by("mse", descending=True)
-    gains = [op.gain for op in planted.sorted_by("gain", way="both")]
+    gains = [op.alone for op in planted.sorted_by("alone", way="both")]
     assert gains == sorted(gains, reverse=True)
     with pytest.raises(trt_bisect.BadInput, match="no column 'beauty'"):
         planted.sorted_by("beauty")

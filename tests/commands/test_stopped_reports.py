@@ -83,7 +83,7 @@ def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(give
         assert found.similarity.int8 < THRESHOLD
         assert found.exit_code == 1
         assert len(found.by_input.int8.values) == len(feeds)
-        assert "no single layer is to blame" not in headline(found), "no layer was taken back yet"
+        assert "no single layer is to blame" not in headline(found), "no layer was put back yet"
         if found.recipe.meets:
             assert found.answer.cost < 3, "cheaper than the whole network in FP32"
             assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD

@@ -70,9 +70,9 @@ def test_of_equal_samples_the_first_one_counts():
     assert split(few, 0.2) == (few, None)
     twice = open_dataset({"x": np.repeat(np.arange(25, dtype=np.float32), 2).reshape(50, 1, 1)}, SPECS)
     held = hold_out(twice, 0.2, None)
-    assert numbers(held.unseen) == [4, 9, 14, 19, 24]
+    assert numbers(held.held_out) == [4, 9, 14, 19, 24]
     assert numbers(held.kept) == [n for n in range(25) if n % 5 != 4]
-    assert [held.unseen.place(position) for position in range(5)] == [8, 18, 28, 38, 48]
+    assert [held.held_out.place(position) for position in range(5)] == [8, 18, 28, 38, 48]
     (note,) = held.notes()
     assert "25 samples" in note
     assert "5 of 25 samples" in note
@@ -80,18 +80,18 @@ def test_of_equal_samples_the_first_one_counts():
 
 def test_the_calibration_data_as_judged_data_lacks_what_is_held_out():
     held = hold_out(numbered(40), 0.2, None)
-    assert held.without_unseen(numbered(40)) is held.kept
+    assert held.without_held_out(numbered(40)) is held.kept
     other = numbered(41)
-    assert held.without_unseen(other) is other
+    assert held.without_held_out(other) is other
     assert "8 of 40 samples" in held.notes()[0]
 
 
 def test_validation_data_holds_nothing_out_and_must_be_other_data():
     held = hold_out(numbered(40), 0.2, numbered(25))
     assert held.kept.length == 40
-    assert held.unseen.length == 25
+    assert held.held_out.length == 25
     assert held.notes() == []
     with pytest.raises(BadInput, match="used for calibration"):
         hold_out(numbered(40), 0.2, numbered(40))
     with pytest.raises(BadInput, match="used for calibration"):
-        held.without_unseen(numbered(25))
+        held.without_held_out(numbered(25))

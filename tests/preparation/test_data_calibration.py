@@ -156,7 +156,7 @@ def test_given_ranges_have_no_candidates(network):
     with prepared(network, given, inputs=data(1)) as (setup, _):
         assert setup.data.candidates == ()
         assert setup.data.magnitudes is None
-        assert setup.data.unseen is None
+        assert setup.data.held_out is None
 
 
 def many():
@@ -177,7 +177,7 @@ def test_what_is_held_out_is_neither_calibrated_with_nor_judged(network, again):
     with prepared(network, many(), calibrator="minmax", samples=1, **doors) as (setup, experiment):
         kept = np.delete(many()["x"], HELD_OUT, axis=0)
         assert experiment.ranges.scales["x"] == np.float32(np.abs(kept).max()) / np.float32(127)
-        assert [feeds["x"].tobytes() for feeds in setup.data.unseen] == [many()["x"][n].tobytes() for n in HELD_OUT]
+        assert [feeds["x"].tobytes() for feeds in setup.data.held_out] == [many()["x"][n].tobytes() for n in HELD_OUT]
         assert experiment.about.searched == 20
         assert any("5 of 25 samples" in note.text for note in setup.notes)
         (place,) = experiment.about.places
@@ -186,17 +186,17 @@ def test_what_is_held_out_is_neither_calibrated_with_nor_judged(network, again):
 
 def test_without_holdout_and_with_other_data(network):
     with prepared(network, many(), calibrator="minmax", validation=0.0) as (setup, experiment):
-        assert setup.data.unseen is None
+        assert setup.data.held_out is None
         assert experiment.ranges.scales["x"] == np.float32(largest(many())) / np.float32(127)
     with prepared(network, many(), calibrator="minmax", dataset=data(30)) as (setup, experiment):
-        assert setup.data.unseen.length == 5
+        assert setup.data.held_out.length == 5
         assert experiment.about.searched == 30
     assert RunOptions().validation == 0.2
 
 
 def test_validation_data_is_what_stays_unseen(network):
     with prepared(network, many(), validation=data(3), calibrator="minmax") as (setup, experiment):
-        assert setup.data.unseen.length == 3
+        assert setup.data.held_out.length == 3
         assert experiment.ranges.scales["x"] == np.float32(largest(many())) / np.float32(127)
     with pytest.raises(BadInput, match="validation data"), prepared(network, many(), validation=many()):
         pass

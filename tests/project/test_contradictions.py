@@ -13,7 +13,7 @@ from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING
 from tests.support.records import kinds, record_of
 from tests.support.statements import check_advice, check_statements
-from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
+from trt_bisect.analyzer.doubts import CONSTANT, HELD_OUT
 from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.answer.result import CLOSE, KEEPS_MARGIN, ONE_SETTING
 from trt_bisect.history.store import History
@@ -153,7 +153,7 @@ def test_the_next_step_is_the_first_that_is_not_done(case):
     assert not (cheaper and TOO_EXPENSIVE in kinds(report.lines) and any(each.high == 0 for each in cheaper))
     if report.inputs.warnings or CONSTANT in doubted:
         assert report.next.kind == headline.DATA
-    elif UNSEEN in doubted:
+    elif HELD_OUT in doubted:
         assert report.next.kind == headline.INPUTS
     elif cheaper:
         assert report.next.kind == headline.CHEAPER

@@ -164,7 +164,7 @@ def test_the_calibrator_chosen_keeps_the_detections_of_images_held_out(tmp_path)
     images, session = np.load(DETECTOR / "calibration.npz")["images"][:: edition(2, 1)], suppressor()
     how = {"engine": "onnxruntime", "explain": "none", "curve": "culprits"}
     report = trt_bisect.run(path, {"images": images}, task="detect", output=tmp_path / "run", **how)
-    assert (report.exit_code, report.culprits, report.answer.unseen.holds) == (0, (), len(images) // 5)
+    assert (report.exit_code, report.culprits, report.answer.held_out.holds) == (0, (), len(images) // 5)
     both = (outputs_of(file, images) for file in (path, tmp_path / "run/recipe/network.qdq.onnx"))
     for pair in zip(*both, strict=True):
         (boxes, classes), found = (detections(best_class(output), session) for output in pair)

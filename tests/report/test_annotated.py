@@ -22,9 +22,9 @@ def test_the_culprit_carries_what_the_report_says(finished, lenet):
     for row in report["layers"]:
         facts = found[row["name"]]
         assert facts["precision"] == row["recipe"]
-        assert ("drop" in facts) == (row["drop"] is not None)
-        if row["drop"] is not None:
-            np.testing.assert_allclose(float(facts["drop"]), row["drop"], rtol=1e-5)
+        assert ("loss" in facts) == (row["loss"] is not None)
+        if row["loss"] is not None:
+            np.testing.assert_allclose(float(facts["loss"]), row["loss"], rtol=1e-5)
     scale = next(each["scale"] for row in report["layers"] for each in row["rounds"] if each["tensor"] == "relu1")
     written = dict(pair.split(" ") for pair in found["ip2"]["scales"].split(", "))
     np.testing.assert_allclose(float(written["relu1"]), scale, rtol=1e-5)

@@ -15,8 +15,8 @@ from trt_bisect.report.parts import ByPlan, JudgedInputs, LayerRow
 USUAL = Tolerances()
 
 
-def layer(similarity=0.999, drop=0.0001, culprit=False, outcome="measured", obeyed=None):
-    return LayerRow(0, "", "Conv", None, True, similarity, drop, culprit, outcome, "int8", "int8", obeyed)
+def layer(similarity=0.999, loss=0.0001, culprit=False, outcome="measured", obeyed=None):
+    return LayerRow(0, "", "Conv", None, True, similarity, loss, culprit, outcome, "int8", "int8", obeyed)
 
 
 def report(int8=0.999, recipe=0.999, metric="cosine", threshold=0.99, high=(), meets=True, latency=None, layers=None):
@@ -58,7 +58,7 @@ def bounded(counts):
     ]),
 ])  # fmt: skip
 def test_another_part_or_bound_fails_until_it_is_accepted(key, made, now, before, effect):
-    """A part of the network can be better than the whole. A bound on unseen inputs moves by more than a miss."""
+    """A part of the network can be better than the whole. A bound on held-out inputs moves by more than a miss."""
     found = changes(made(now), [*map(made, before)], USUAL, "higher")
     assert [change.key for change in found] == ([(key, effect, "network")] if effect else [])
     assert [change.fails() for change in found] == ([effect == "worse"] if effect else [])
@@ -68,7 +68,7 @@ def test_another_part_or_bound_fails_until_it_is_accepted(key, made, now, before
 def test_the_bound_is_part_of_what_is_compared_and_its_change_a_sentence():
     before, now = (compared_part(replace(report(), bound=bound_of(100, missed))) for missed in (0, 4))
     (change,) = changes(now, [before], USUAL, "higher")
-    assert sentence(change, "cosine") == "the bound on unseen inputs that miss is worse: 8.92%, was 2.95%"
+    assert sentence(change, "cosine") == "the bound on held-out inputs that miss is worse: 8.92%, was 2.95%"
 
 
 @pytest.mark.parametrize(
@@ -132,17 +132,17 @@ def test_a_latency_moves_by_more_than_its_tolerance():
 
 
 def test_a_culprit_is_new_when_no_repeat_had_it_and_its_drop_moved():
-    was = {"a": layer(drop=0.001), "b": layer(drop=0.0049)}
-    grown = {"a": layer(drop=0.02, culprit=True), "b": layer(drop=0.0051, culprit=True)}
+    was = {"a": layer(loss=0.001), "b": layer(loss=0.0049)}
+    grown = {"a": layer(loss=0.02, culprit=True), "b": layer(loss=0.0051, culprit=True)}
     assert keys(report(layers=grown), report(layers=was)) == [("culprit", "worse", "a")]
-    flickering = {"a": layer(drop=0.02, culprit=True), "b": layer(drop=0.005)}
+    flickering = {"a": layer(loss=0.02, culprit=True), "b": layer(loss=0.005)}
     assert keys(report(layers=grown), report(layers=was), report(layers=flickering)) == []
     assert keys(report(layers=was), report(layers=grown)) == [("culprit", "better", "a")]
 
 
 def test_a_culprit_without_a_figure_is_told_by_being_one():
-    untried = {"a": layer(similarity=None, drop=None, outcome="not tried")}
-    blamed = {"a": layer(similarity=None, drop=None, culprit=True, outcome="not finite")}
+    untried = {"a": layer(similarity=None, loss=None, outcome="not tried")}
+    blamed = {"a": layer(similarity=None, loss=None, culprit=True, outcome="not finite")}
     found = changes(report(layers=blamed), [report(layers=untried)], USUAL, "higher")
     assert [change.key for change in found] == [("culprit", "worse", "a")]
     assert found[0].fails()
@@ -151,18 +151,18 @@ def test_a_culprit_without_a_figure_is_told_by_being_one():
 def test_a_layers_own_figures_explain_and_do_not_fail():
     was, now = {"a": layer(0.999, 0.0)}, {"a": layer(0.995, 0.004)}
     found = changes(report(layers=now), [report(layers=was)], USUAL, "higher")
-    assert [change.key for change in found] == [("drop", "worse", "a"), ("curve", "worse", "a")]
+    assert [change.key for change in found] == [("loss", "worse", "a"), ("curve", "worse", "a")]
     assert not any(change.fails() for change in found)
 
 
 def test_a_build_that_fails_now():
-    was = {"a": layer(), "b": layer(outcome="build failed", similarity=None, drop=None)}
-    now = {"a": layer(outcome="build failed", similarity=None, drop=None), "b": layer()}
+    was = {"a": layer(), "b": layer(outcome="build failed", similarity=None, loss=None)}
+    now = {"a": layer(outcome="build failed", similarity=None, loss=None), "b": layer()}
     found = changes(report(layers=now), [report(layers=was)], USUAL, "higher")
     told = [(change.key, change.fails()) for change in found]
     assert told == [(("outcome", "worse", "a"), True), (("outcome", "better", "b"), False)]
     assert keys(report(layers=now), report(layers=was), report(layers=now)) == []
-    untried = {"a": layer(outcome="not tried", similarity=None, drop=None)}
+    untried = {"a": layer(outcome="not tried", similarity=None, loss=None)}
     assert keys(report(layers=untried), report(layers={"a": layer()})) == []
 
 

@@ -41,7 +41,7 @@ def by_accuracy(found) -> Report:
 
     def changed(row):
         recipe = "fp16" if row.name == found.recipe.high[0] else row.recipe
-        return replace(row, taken_back=0.5 if row.culprit else None, recipe=recipe)
+        return replace(row, put_back=0.5 if row.culprit else None, recipe=recipe)
 
     front = (
         FrontPoint(0.0, None, None, ("all INT8",), {}),

@@ -102,7 +102,7 @@ def test_names_that_xml_cannot_hold(text):
 def test_a_network_of_many_layers_stays_small():
     """GitLab reads up to 30 MB; of thousands of layers that fail the first 200 have a case of their own."""
     changes = [replace(CULPRIT, what=f"layer{k}") for k in range(5000)]
-    moved = [Change("drop", "worse", f"l{k}", (0.0,), 0.5) for k in range(5000)]
+    moved = [Change("loss", "worse", f"l{k}", (0.0,), 0.5) for k in range(5000)]
     regression = night(*(result(f"net{n}", *changes, *moved) for n in range(3)))
     assert sum(suite.tests for suite in read_back(regression)) == 3 * (7 + 200)
     assert len(junit_xml(regression)) < 5_000_000
@@ -110,7 +110,7 @@ def test_a_network_of_many_layers_stays_small():
 
 
 def test_sentences_put_failures_first_and_count_the_rest():
-    moved = [Change("drop", "worse", f"l{k}", (0.0,), 0.5) for k in range(8)]
+    moved = [Change("loss", "worse", f"l{k}", (0.0,), 0.5) for k in range(8)]
     new = [Change("layer", "told", name, (), "new") for name in "xy"]
     assert sentences(result("net", *moved, *new, CULPRIT)) == [
         "new culprit 'a', costs 2%, was 0.1%",

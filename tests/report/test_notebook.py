@@ -111,5 +111,5 @@ def test_the_notebook_runs(samples):
     assert any("('ip2',)" in text for text in texts)
 
     assert any("(200, 700)" in text for text in texts)
-    there, here = ([kind for kind in verdicts(one) if kind != "UNSEEN"] for one in (stored, notebook))
-    assert here == there, "but the bound of unseen inputs: a part of the data has none held out"
+    there, here = ([kind for kind in verdicts(one) if kind != "HELD OUT"] for one in (stored, notebook))
+    assert here == there, "but the bound of held-out inputs: a part of the data has none held out"

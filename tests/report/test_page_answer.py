@@ -143,11 +143,11 @@ def test_several_inputs(tab, finished):
 
 @pytest.fixture(scope="module")
 def answered(report) -> Report:
-    """The report with unseen inputs, a doubt, a suspect, and another set that will do."""
+    """The report with held-out inputs, a doubt, a suspect, and another set that will do."""
     figures = {"data/b.npz 0": 0.9, "data/b.npz 1": 0.9999}
     answer = replace(
         report.answer,
-        unseen=Held("b.npz", 2, 1, 0.9, "data/b.npz 0", 0.95, 0.91, figures),
+        held_out=Held("b.npz", 2, 1, 0.9, "data/b.npz 0", 0.95, 0.91, figures),
         equals=(("first", "second"),),
         doubts=(Line("clipped", CLIPPED),),
     )
@@ -177,8 +177,8 @@ def assert_answer(page, answered: Report, width: int) -> None:
     assert page.locator("#next .command code").inner_text() == "trtexec <b>x</b>"
     [row] = [row for row in answered.layers if row.culprit]
     cells = page.locator("#culprits tbody td").all_inner_texts()
-    figures = [f"{100 * value:.2f}%" for value in (row.drop, row.gain)]
-    assert cells == [row.name, pages.percent(row.taken_back, answered.threshold), *figures, row.op_type, ""]
+    figures = [f"{100 * value:.2f}%" for value in (row.loss, row.alone)]
+    assert cells == [row.name, pages.percent(row.put_back, answered.threshold), *figures, row.op_type, ""]
     unseen = page.locator("#held tbody tr").last.locator("td").all_inner_texts()
     assert unseen == ["held-out inputs", "1 of 2", "95%", "91%", "90%", "data/b.npz 0"]
     worst = page.locator("#inputs-table tbody tr").filter(has_text="held out").first
@@ -204,7 +204,7 @@ def test_layers_with_odd_names_stand_in_the_advice_and_are_selected_from_it(tab,
 
 
 def test_the_top_names_figures_inputs_and_what_could_reverse_the_verdict(tab, answered, tmp_path):
-    settings = {"optimisations off": 1.0, "followers in INT8": 0.5}
+    settings = {"optimisations off": 1.0, "unquantized layers in INT8": 0.5}
     answer, recipe = replace(answered.answer, close=True, settings=settings), replace(answered.recipe, meets=True)
     fragile = replace(answered, answer=answer, recipe=recipe, network="0123456789abcdef", started=86400.0)
     with tab.shown(pages.drawn(tmp_path, page_data(fragile)), ready="usable", width=390) as page:
@@ -257,7 +257,7 @@ def test_the_legend_names_the_precision_of_the_layers_left_high(tab, strange_run
 
 def test_a_few_inputs_have_whole_ticks(tab, report, tmp_path):
     three = Held("a.npz", 3, 3, 0.9, "a.npz 0", 0.95, 0.91, {f"a.npz {k}": 0.9 + k / 100 for k in range(3)})
-    told = replace(report, answer=replace(report.answer, given=three, unseen=None))
+    told = replace(report, answer=replace(report.answer, given=three, held_out=None))
     with tab.shown(pages.drawn(tmp_path, page_data(told)), ready="usable") as page:
         page.locator("#inputs-plot .xtick").first.wait_for()
         assert page.locator("#inputs-plot .xtick text").all_text_contents() == ["1", "2", "3"]

@@ -167,7 +167,7 @@ def test_what_is_done_while_the_graph_is_laid_out_counts(browser, grouped):
     page.context.close()
 
 
-@pytest.mark.parametrize("shade", ["drop", "similarity"])
+@pytest.mark.parametrize("shade", ["loss", "similarity"])
 def test_nodes_are_coloured(opened, report, shade):
     opened.get_by_label("Colour").select_option(shade)
     (culprit,) = report.culprits

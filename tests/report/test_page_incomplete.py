@@ -19,7 +19,7 @@ from trt_bisect.support.codec import encode, read
 def test_figures_that_are_not_finite(tab, strange_run, report, tmp_path):
     folder = pages.copied(strange_run, tmp_path)
     nothing = replace(report, similarity=ByPlan(None, None), verdict=UNMEASURED, culprits=())
-    blank = {"similarity": None, "drop": None, "sqnr": None, "outcome": "not finite", "message": "NaN"}
+    blank = {"similarity": None, "loss": None, "sqnr": None, "outcome": "not finite", "message": "NaN"}
     layers = tuple(replace(row, **blank, culprit=False) for row in report.layers)
     with tab.shown(pages.written(folder, replace(nothing, layers=layers))) as page:
         assert page.locator('[data-plan="int8"] .figure').inner_text() == "–"
@@ -80,7 +80,7 @@ class LiveServer(http.server.BaseHTTPRequestHandler):
 def test_a_live_page_follows_the_run(web, strange_run, report):
     graph = read(Graph, strange_run / "network.json")
     half = len(report.layers) // 2
-    blank = {"similarity": None, "drop": None, "outcome": "not tried", "culprit": False}
+    blank = {"similarity": None, "loss": None, "outcome": "not tried", "culprit": False}
     rows = [replace(row, **blank) if row.quantizable and row.index >= half else row for row in report.layers]
     so_far = replace(report, layers=tuple(rows), similarity=ByPlan(None, None), lines=(), culprits=(), answer=None)
     progress = {"stage": "Measuring 24 plans", "done": 12, "total": 24, "seconds": 3.0}

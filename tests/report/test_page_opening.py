@@ -82,7 +82,7 @@ def test_it_opens_on_what_matters_and_nothing_can_go_out(tab, strange_run, repor
         assert page.get_by_role("tab", selected=True).inner_text() == "Strong typing"
         assert len(names) == len(quantizable) < len(report.layers)
         assert names[0] == report.culprits[0]
-        others = {row.name: row.drop for row in quantizable if not row.culprit}
+        others = {row.name: row.loss for row in quantizable if not row.culprit}
         assert [others[name] for name in names[1:]] == sorted(others.values(), reverse=True)
         assert_nothing_can_go_out(page)
         tab.watched.complaints.clear()

@@ -7,12 +7,12 @@ from tests.support.page_parts import in_order, names_in_table, selected
 
 
 def test_it_sorts(opened, report):
-    opened.locator("#table-head [data-key=drop]").click()
-    drops = sorted((row.drop for row in report.layers if row.drop is not None), reverse=True)
-    by_name = {row.name: row.drop for row in report.layers}
+    opened.locator("#table-head [data-key=loss]").click()
+    drops = sorted((row.loss for row in report.layers if row.loss is not None), reverse=True)
+    by_name = {row.name: row.loss for row in report.layers}
     assert [by_name[name] for name in names_in_table(opened)][: len(drops)] == drops
-    assert opened.locator('#table-head [aria-sort="descending"]').inner_text().startswith("Loss here")
-    opened.locator("#table-head [data-key=drop]").click()
+    assert opened.locator('#table-head [aria-sort="descending"]').inner_text().startswith("Loss")
+    opened.locator("#table-head [data-key=loss]").click()
     assert [by_name[name] for name in names_in_table(opened)][: len(drops)] == drops[::-1]
     opened.locator("#table-head [data-key=name]").click()
     assert sorted(names_in_table(opened)) == sorted(by_name)

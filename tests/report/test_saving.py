@@ -34,10 +34,10 @@ def test_a_row_without_a_metric_has_an_empty_cell(ops, tmp_path):
 @pytest.mark.parametrize("name", ["=1+1", "@SUM(A1)", "+1", "-1"])
 def test_a_name_that_a_spreadsheet_would_calculate_is_text(name, tmp_path):
     """OWASP's advice on CSV injection: an apostrophe in front. Numbers stay numbers."""
-    Sensitivity("m", "cosine", "emulated", None, (replace(MEASURED, op_name=name, gain=-0.5),)).save(tmp_path)
+    Sensitivity("m", "cosine", "emulated", None, (replace(MEASURED, op_name=name, alone=-0.5),)).save(tmp_path)
     (row,) = rows_of(tmp_path / "sensitivity.csv")
     assert row["op_name"] == f"'{name}"
-    assert row["gain"] == "-0.5"
+    assert row["alone"] == "-0.5"
 
 
 @pytest.mark.parametrize("count", [0, 3])

@@ -30,13 +30,13 @@ def row(index: int, **figures) -> LayerRow:
 @pytest.fixture
 def crowded() -> Report:
     """A report in which every list is longer than the screen shows."""
-    culprits = [row(k, culprit=True, drop=0.01 * k, gain=0.02 * k, taken_back=0.9) for k in range(20)]
-    suspects = [row(20 + k, drop=0.1 + 0.01 * k, suspect="later layers cancel its error") for k in range(5)]
+    culprits = [row(k, culprit=True, loss=0.01 * k, alone=0.02 * k, put_back=0.9) for k in range(20)]
+    suspects = [row(20 + k, loss=0.1 + 0.01 * k, suspect="later layers cancel its error") for k in range(5)]
     kinds = ("entropy", "minmax", "percentile 99.9", "percentile 99.99", "percentile 99.999", "mse")
     answer = AnswerFacts(
         judged=8,
         given=Held("a.npz", 26, 26, 0.96, "data/a.npz 7", 0.98, 0.97),
-        unseen=Held("b.npz", 9, 8, 0.92, "data/b.npz 4", 0.97, 0.94),
+        held_out=Held("b.npz", 9, 8, 0.92, "data/b.npz 4", 0.97, 0.94),
         cost=0.04,
         calibrators=tuple(CalibratorRow(kind, 0.9, 17, False, 0.05, 3, kind == "mse") for kind in kinds),
         settings={"optimisations off": 0.96, "own engine": 0.961},

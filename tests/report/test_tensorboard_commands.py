@@ -143,7 +143,7 @@ def test_a_failed_layer_leaves_a_gap_an_engine_and_latencies_are_told_and_a_simi
 
     def on_an_engine(*given, **named):
         report = report_of(*given, **named)
-        rows = (replace(row, similarity=None, drop=np.inf) if row.index == 3 else row for row in report.layers)
+        rows = (replace(row, similarity=None, loss=np.inf) if row.index == 3 else row for row in report.layers)
         return report.changed(layers=tuple(rows), arithmetic="measured", engine="tensorrt", latency=times)
 
     monkeypatch.setattr(api.reporting, "report_of", on_an_engine)
@@ -153,7 +153,7 @@ def test_a_failed_layer_leaves_a_gap_an_engine_and_latencies_are_told_and_a_simi
     assert {"baseline", "curve", "plans", f"tune_1_sqnr_{report.similarity.int8:#.6g}"} <= runs.keys()
     assert not [name for name in runs if "_acc_" in name]
     curve = runs["curve"]
-    assert set(curve.Tags()["scalars"]) == {"similarity", "loss", "drop"}
+    assert set(curve.Tags()["scalars"]) == {"similarity", "loss", "loss of the layer"}
     for tag in curve.Tags()["scalars"]:
         assert [event.step for event in curve.Scalars(tag)] == [0, 1, 2, 4, 5, 6, 7, 8]
     assert "measured on tensorrt; " in text(curve, "notes")

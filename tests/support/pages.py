@@ -86,7 +86,7 @@ def copied(folder: Path, place: Path) -> Path:
 def failed(row: LayerRow) -> LayerRow:
     """Returns the row of a layer whose build TensorRT refused."""
     said = "Error Code 10: <no kernel>"
-    return replace(row, similarity=None, drop=None, sqnr=None, outcome="build failed", message=said)
+    return replace(row, similarity=None, loss=None, sqnr=None, outcome="build failed", message=said)
 
 
 def long_report(report: Report, layers: int) -> Report:

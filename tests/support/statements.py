@@ -128,26 +128,26 @@ def culprits(report, text):
     assert named == [name for name in answer["ranked"] if name in named]
     main = [name for name in answer["ranked"] if name not in answer["weak"]]
     for group in (main, [name for name in answer["ranked"] if name in answer["weak"]]):
-        losses = [loss(report, rows[name]["taken_back"]) for name in group]
+        losses = [loss(report, rows[name]["put_back"]) for name in group]
         assert losses == sorted(losses, reverse=True) or not is_share(report)
     given = answer["given"]
     for name in named:
         row = rows[name]
-        if row["taken_back"] is None or not is_share(report):
+        if row["put_back"] is None or not is_share(report):
             continue
-        assert any(tells(written, row["taken_back"]) for written in percents(text))
-        assert name in answer["weak"] or row["taken_back"] < least
-        part = given is not None and row["taken_back_on"] is not None and row["taken_back_on"] < given["inputs"]
+        assert any(tells(written, row["put_back"]) for written in percents(text))
+        assert name in answer["weak"] or row["put_back"] < least
+        part = given is not None and row["put_back_on"] is not None and row["put_back_on"] < given["inputs"]
         assert not part or "or worse" in text
         assert part or report["stopped"] or "or worse" not in text
-        assert (row["taken_back_in"] == DECIDING[2]) <= ("scales moved" in text)
+        assert (row["put_back_in"] == DECIDING[2]) <= ("scales moved" in text)
 
 
 def holds(report, text):
     """The inputs on which a plan passes, counted and the worst named; whether inputs were held out."""
     answer, least = report["answer"], report["threshold"]
     for sentence, held in ((r"(\d+) of (\d+) of your inputs \(worst ([^)]+)\)", answer["given"]),
-                           (r"(\d+) of (\d+) held-out inputs \(worst ([^)]+)\)", answer["unseen"])):  # fmt: skip
+                           (r"(\d+) of (\d+) held-out inputs \(worst ([^)]+)\)", answer["held_out"])):  # fmt: skip
         said = re.search(sentence, text)
         if said is None:
             assert " of your inputs" not in text or held is not answer["given"]
@@ -159,8 +159,8 @@ def holds(report, text):
             assert any(value is None for value in figures) or tells(percents(said[3])[0], min(figures))
     if "No input was held out" in text:
         assert not any("are held out" in note["text"] for note in report["notes"])
-        assert answer["unseen"] is None
-    assert "No held-out input" not in text or (answer["held_out"] and answer["unseen"] is None)
+        assert answer["held_out"] is None
+    assert "No held-out input" not in text or (answer["has_held_out"] and answer["held_out"] is None)
 
 
 def recipe(report, text):
@@ -193,7 +193,7 @@ def recipe(report, text):
 def spread(report, text):
     """No layer of the curve loses as much as is said, and the steps that are named are those of the curve."""
     step = report["share"] * report["budget"]
-    drops = {row["name"]: row["drop"] for row in report["layers"] if row["drop"] is not None}
+    drops = {row["name"]: row["loss"] for row in report["layers"] if row["loss"] is not None}
     assert max(drops.values()) < step
     assert tells(percents(text)[0], step)
     assert tells(percents(text)[1], report["budget"])
@@ -275,8 +275,8 @@ def ship_fp16(report, text):
     assert reason.startswith(f"full {report['low'].upper()} " if passes else "the recipe ")
     assert passes or report["recipe"]["meets"]
     if reason.endswith(" misses it on held-out inputs, on which FP16 does not."):
-        unseen = report["answer"]["unseen"]
-        assert unseen["holds"] < unseen["inputs"]
+        held = report["answer"]["held_out"]
+        assert held["holds"] < held["inputs"]
         assert fp16["held_out"]
         return
     if " ms" in reason:
@@ -358,18 +358,18 @@ def no_kernel(report, text):
     assert not named & set(report["culprits"])
 
 
-def unseen(report, text):
-    held, bound = report["answer"]["unseen"], report["bound"]
+def held_out(report, text):
+    held, bound = report["answer"]["held_out"], report["bound"]
     assert f"{bound['missed']} of {bound['inputs']} held-out inputs" in text
     if held is not None and is_share(report) and report["metric"] != "agreement":
         assert bound["missed"] == sum(
             value is None or value < report["threshold"] for value in held["figures"].values()
         )
-    assert float(percents(text)[0]) >= 100 * bound["most"] - 1e-6
+    assert float(re.search(rf"at most {_PERCENT}", text)[1]) >= 100 * bound["most"] - 1e-6
     if bound["next"] is None:
-        assert "would prove" not in text
+        assert "(" not in text
         return
-    count, would = re.search(rf"(\d+) held-out inputs [a-z ]+ would prove {_PERCENT}", text).groups()
+    count, would = re.search(rf"\((?:with )?(\d+) [a-z -]+ would (?:prove|be) {_PERCENT}", text).groups()
     assert tells(would, bound["next"])
     assert int(count) > bound["inputs"]
     if bound["missed"] == 0:
@@ -399,7 +399,7 @@ def stopped(report, text):
         assert report["verdict"] == "not measured"
         return
     assert all(clause in text for clause in report["answer"]["not_done"])
-    assert ("held-out inputs were not" in text) <= report["answer"]["held_out"]
+    assert ("held-out inputs were not" in text) <= report["answer"]["has_held_out"]
 
 
 def doubted(report, text):
@@ -455,7 +455,7 @@ def unsaid(report, text):
 CHECKS = {
     **dict.fromkeys(("passes", "passes with doubts", "fails"), full_int8),
     "culprits": culprits, "recipe": recipe, "holds": holds, "spread": spread, "not tested": untested, "unsure": unsure,
-    "price": price, "ranges": scales, "too expensive": too_expensive, "unseen": unseen, "no recipe": no_recipe,
+    "price": price, "ranges": scales, "too expensive": too_expensive, "held out": held_out, "no recipe": no_recipe,
     "accuracy": accuracy, "stopped": stopped, "doubted": doubted, "data": data, "budget": budget,
     "ship fp16": ship_fp16, "engine passes": engine_passes, "wrong kernel": wrong_kernel,
     "engine loses more": loses_more, "other scales": other_scales, "not needed on the engine": not_needed,
@@ -475,8 +475,8 @@ def inputs(report, text):
     answer = report["answer"]
     assert f"{answer['given']['inputs']} input" in text
     assert f"search used {answer['judged']} " in text
-    held = answer["unseen"]
-    assert ("none held out" in text) <= (not answer["held_out"])
+    held = answer["held_out"]
+    assert ("none held out" in text) <= (not answer["has_held_out"])
     assert held is None or f"and {held['inputs']} held-out" in text
 
 
@@ -490,8 +490,8 @@ def clear(report, text):
         assert ("passes by more" in text) <= passes
 
 
-def followers(report, text):
-    figure = report["answer"]["settings"]["followers in INT8"]
+def unquantized(report, text):
+    figure = report["answer"]["settings"]["unquantized layers in INT8"]
     if is_share(report):
         passes = figure is not None and figure >= report["threshold"]
         assert ("INT8 the recipe passes" in text) == passes
@@ -524,8 +524,8 @@ def close(report, text):
 
 SURE = {
     "inputs": inputs, "margin": margin, "beyond the noise": clear, "within the noise": close, "weak culprit": weak,
-    "followers": followers, "cheaper set": cheaper,
-    **dict.fromkeys(("few inputs", "arithmetic", "one setting", "followers round"), unsaid),
+    "unquantized layers": unquantized, "cheaper set": cheaper,
+    **dict.fromkeys(("few inputs", "arithmetic", "one setting", "unquantized layers round"), unsaid),
 }  # fmt: skip
 
 
@@ -541,7 +541,7 @@ REASONS = {
     "no plan tried meets": lambda report, row: not report["recipe"]["meets"],
     "it stays high for speed": lambda report, row: row["name"] in report["recipe"]["high"],
     "it stays high, but was not shown": lambda report, row: row["name"] in report["recipe"]["untested"],
-    "later layers cancel": lambda report, row: row["gain"] is not None and row["gain"] <= 0.0,
+    "later layers cancel": lambda report, row: row["alone"] is not None and row["alone"] <= 0.0,
     "its rounded tensor has another": lambda report, row: True,
     "not decided yet": lambda report, row: bool(report["stopped"]),
 }

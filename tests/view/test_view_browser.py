@@ -62,7 +62,7 @@ def before_the_answer(report: Report) -> Report:
     """The same where the curve comes first: engines are built for each plan."""
 
     def undecided(row):
-        return replace(row, culprit=False, suspect="not decided yet" if row.culprit and row.drop else "")
+        return replace(row, culprit=False, suspect="not decided yet" if row.culprit and row.loss else "")
 
     return replace(report, layers=tuple(map(undecided, report.layers)), answer=None, culprits=(), recipe=RecipeLayers())
 

@@ -39,7 +39,7 @@ WAYS = {
     "auto, adaptive": {"strategy": "auto", "curve": "adaptive", "calibrator": "minmax"},
 }
 MORE_STAGES = ("Searching for the cheapest", "Measuring 7 plans")
-SHOWN = ("similarity", "drop", "outcome", "asked", "ran", "sqnr", "output")
+SHOWN = ("similarity", "loss", "outcome", "asked", "ran", "sqnr", "output")
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_a_bisection_shows_every_boundary_that_it_has_measured(by_way):
     step = looking.state.of_curve.question.step
 
     def has_a_suspect(report):
-        return any(row.drop is not None and row.drop >= step for row in report.layers)
+        return any(row.loss is not None and row.loss >= step for row in report.layers)
 
     before = [(report, known) for report, known in looking.kept if not has_a_suspect(report)]
     for report, known in before:

@@ -250,13 +250,13 @@ class LossAlone:
         both: with the layer's weights and activations rounded.
         weight: with its weights alone rounded.
         activation: with its activations alone rounded.
-        gain: the loss of full INT8, less its loss if this layer alone stays high.
+        alone: the loss of full INT8, less its loss if this layer alone stays high.
     """
 
     both: float | None = None
     weight: float | None = None
     activation: float | None = None
-    gain: float | None = None
+    alone: float | None = None
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ class Evidence:
         findings: the advisor's, on the whole network.
         checked: the findings of the structure check on the whole network.
         alone: its losses alone; None if not measured.
-        drop: the loss that it added in the run; None if not known.
+        loss: the loss that it added in the run; None if not known.
         budget: the loss that the threshold allows.
         low: the name of the low precision in texts.
     """
@@ -276,7 +276,7 @@ class Evidence:
     findings: Sequence[Advice]
     checked: Sequence[Finding]
     alone: LossAlone | None
-    drop: float | None
+    loss: float | None
     budget: float
     low: str
 
@@ -330,8 +330,8 @@ class Evidence:
         """Returns the evidence in words."""
         name = f"'{self.layer.name}' ({self.layer.op_type})"
         cost = f"{name} loses more than the threshold allows."
-        if self.drop is not None:
-            cost = f"{name} loses {self.drop:.3g}, and the threshold allows {self.budget:.3g}."
+        if self.loss is not None:
+            cost = f"{name} loses {self.loss:.3g}, and the threshold allows {self.budget:.3g}."
         sentences, named = [cost, *self._alone()], set()
         for advice in self.causes[:_MOST_CAUSES]:
             again = f"Also, {in_short(advice.reason, [advice], self.low)}."

@@ -23,7 +23,7 @@ from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.support.text import percent
 
 CLIPPED, SHORT, VANISHED, DISAGREE = "clipped", "short", "class vanished", "metrics disagree"
-CONSTANT, UNSEEN, NOT_LOW = "constant FP32 output", "unseen inputs miss", "not low"
+CONSTANT, HELD_OUT, NOT_LOW = "constant FP32 output", "held-out inputs miss", "not low"
 BY_CHANCE, LENGTH, OBJECTS_LOST = "equal by chance", "rows lost or won", "objects lost"
 VARIES_LESS = "variation lost"
 """The kinds of doubts."""

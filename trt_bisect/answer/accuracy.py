@@ -355,7 +355,7 @@ def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) ->
         return None
     kind, data = kind_of(options.labels, options.task), setup.data.open(options.dataset)
     if kind in (BOXES, MASKS, TEXTS):
-        return _by_task(kind, Path(options.labels), setup.data.without_unseen(data), experiment, options)
+        return _by_task(kind, Path(options.labels), setup.data.without_held_out(data), experiment, options)
     output = output_of(experiment.rule.outputs[0]) if experiment.task is None else experiment.task.reads[0]
     classes = find_classes([outputs[output] for outputs in experiment.references], options.class_axis)
     if classes.axis is None:
@@ -370,8 +370,8 @@ def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) ->
         labels, order = labels_in_order(options.labels, data, options.dataset)
         setup.notes += noted(text.ACCURACY, order)
         refuse_other_classes(labels, count)
-    samples, holdout = setup.data.without_unseen(data), setup.data.holdout
-    if samples is not data and holdout is not None and holdout.unseen is not None:
+    samples, holdout = setup.data.without_held_out(data), setup.data.holdout
+    if samples is not data and holdout is not None and holdout.held_out is not None:
         places = [samples.place(position) for position in range(samples.length or 0)]
         total = len(holdout.whole.digests)
         # Each sample has as many labels as there are rows in it.

@@ -258,8 +258,8 @@ class AnswerSearch:
             plans.join(new)
         recipe, units = Recipe(space, kept, experiment, target.budget).checked_by(target), sorted(kept)
         missed_in = OFF if plans.switches else OWN
-        taken_back = {unit: target.put_back(space.plan(kept - {unit}), experiment, missed_in) for unit in units}
-        return self._answer(in_fp16(replace(recipe, meets=recipe.holds, taken_back=taken_back), plans, target))
+        put_back = {unit: target.put_back(space.plan(kept - {unit}), experiment, missed_in) for unit in units}
+        return self._answer(in_fp16(replace(recipe, meets=recipe.holds, put_back=put_back), plans, target))
 
     def so_far(self, *, measures: bool) -> Answer | None:
         """Returns the answer of a stopped search; None if full INT8 or its recipe is not known on all inputs.
@@ -278,7 +278,7 @@ class AnswerSearch:
         if self.target.known(self.experiment, plans.full) is None:
             return None
         self.space = replace(self.space, budget=self.target.budget)
-        recipe, taken_back = self._holding(measures=measures), dict[int, PutBack]()
+        recipe, put_back = self._holding(measures=measures), dict[int, PutBack]()
         experiment, kept, space = recipe.experiment, recipe.kept, recipe.space
         if recipe.meets and self._by_similarity:
             missed_in = OFF if plans.switches else OWN
@@ -286,8 +286,8 @@ class AnswerSearch:
                 plan = space.plan(kept - {unit})
                 loss = plans.each(experiment.ranges).least_loss(plan, plans.inputs.counting)
                 if loss is not None and loss > space.budget:
-                    taken_back[unit] = self.target.put_back(plan, experiment, missed_in, to_the_end=measures)
-        recipe = replace(recipe, aim=space.budget, taken_back=taken_back, reserve=0.0, cheapest=None)
+                    put_back[unit] = self.target.put_back(plan, experiment, missed_in, to_the_end=measures)
+        recipe = replace(recipe, aim=space.budget, put_back=put_back, reserve=0.0, cheapest=None)
         answer = self._made(recipe, plans.whole if measures else plans.known)
         return None if answer is None else replace(answer, not_done=tuple(self._not_done(answer)))
 
@@ -351,7 +351,7 @@ class AnswerSearch:
         missing = [name for name in DECIDING if name not in answer.recipe.checked.losses] if answer.meets else []
         if missing and self.plans.switches and self._by_similarity:
             yield f"the recipe was not checked with {' and '.join(missing)}"
-        if self.plans.setup.data.unseen is not None:
+        if self.plans.setup.data.held_out is not None:
             yield "held-out inputs were not measured"
 
     def _with_single_scales(self, recipe: Recipe) -> Recipe:
@@ -407,8 +407,8 @@ class AnswerSearch:
         """Returns the answer with a recipe, measured on whole engines and on held-out inputs."""
         plans, experiment = self.plans, recipe.experiment
         plans.setup.forecast.begins(CHECKS)
-        plan, followers = recipe.plan, None
-        unseen = None if plans.unseen is None else plans.whole(plan, experiment, plans.unseen, "unseen inputs")
+        plan, unquantized = recipe.plan, None
+        held_out = None if plans.held_out is None else plans.whole(plan, experiment, plans.held_out, "held-out inputs")
         rounding = with_rounded_followers(plans.setup.options, experiment, plan) if self._by_similarity else None
         meets = recipe.meets and recipe.holds
         if self._by_similarity and (recipe.kept or not meets):
@@ -418,8 +418,8 @@ class AnswerSearch:
         assert answer is not None
         plain = plans.plain(plan, experiment) if plans.switches else None
         if rounding is not None:
-            followers = plans.whole(plan, experiment, kind="followers", build=partial(rounding.build, plan))
-        return replace(answer, unseen=unseen, unseen_inputs=plans.unseen, plain=plain, followers=followers)
+            unquantized = plans.whole(plan, experiment, kind="unquantized", build=partial(rounding.build, plan))
+        return replace(answer, held_out=held_out, held_out_inputs=plans.held_out, plain=plain, unquantized=unquantized)
 
     def _made(self, recipe: Recipe, trial_of: Callable[[PrecisionPlan, Experiment], Trial | None]) -> Answer | None:
         """Returns the answer with a recipe; None if a trial is not known.
@@ -436,13 +436,13 @@ class AnswerSearch:
             restored=restored,
             put_back={
                 unit: self.target.figure(space.plan(recipe.kept - {unit}), back.loss, recipe.experiment.ranges)
-                for unit, back in recipe.taken_back.items()
+                for unit, back in recipe.put_back.items()
                 if back.loss is not None
             },
             tried=self.tried,
             inputs=self.plans.inputs,
             judged=len({*self.plans.judged}.intersection(self.plans.inputs.told)),
-            held_out=self.plans.setup.data.unseen is not None,
+            has_held_out=self.plans.setup.data.held_out is not None,
             most=self.most,
             by_accuracy=not self._by_similarity,
         )

@@ -35,12 +35,12 @@ def choices_of(report: Report, answer: Answer) -> tuple[Choice, ...]:
         if answer.by_accuracy and accuracy is not None:
             least, figure = accuracy.least, accuracy.fp16
             meets = None if figure is None or least is None else figure >= least - TIE
-        held_out = None if answer.fp16_unseen is None else rule.meets(answer.fp16_unseen)
+        held_out = None if answer.fp16_held_out is None else rule.meets(answer.fp16_held_out)
         figures = rule.similarity(fp16), accurate(FP16), milliseconds(FP16)
         choices.append(Choice(FP16, meets, *figures, 1.0, held_out))
     similarity = report.similarity
     passes = report.verdict in (PASSES, WITH_DOUBTS)
-    held_out = None if answer.unseen is None or answer.by_accuracy else not answer.misses_unseen
+    held_out = None if answer.held_out is None or answer.by_accuracy else not answer.misses_held_out
     of_int8 = None if report.has_recipe else held_out
     choices.append(Choice(INT8, passes, similarity.int8, accurate(INT8), milliseconds(INT8), 0.0, of_int8))
     if report.has_recipe:

@@ -90,10 +90,10 @@ def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
         trial = plans.whole(plan, experiment, inputs, f"{name}, all in FP16", "all in fp16", build)
         return None if trial.failed else trial
 
-    fp16, on_unseen = measured(None, "all inputs"), None
-    if answer.misses_unseen:
-        on_unseen = measured(plans.unseen, "held-out inputs")
-    return replace(answer, fp16=fp16, fp16_unseen=on_unseen)
+    fp16, on_held_out = measured(None, "all inputs"), None
+    if answer.misses_held_out:
+        on_held_out = measured(plans.held_out, "held-out inputs")
+    return replace(answer, fp16=fp16, fp16_held_out=on_held_out)
 
 
 def priced(plans: AnswerPlans, answer: Answer) -> Answer:

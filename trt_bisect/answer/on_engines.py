@@ -106,9 +106,8 @@ def engine_experiment(plans: AnswerPlans, emulated: Experiment, engine: str) -> 
         EngineUnavailable: the engine does not start here.
     """
     setup, network, ranges = plans.setup, emulated.network, emulated.ranges
-    given, unseen, memory = plans.inputs.given, plans.unseen, setup.options.memory_bytes // 4
-    held_out = [] if unseen is None else list(unseen.feeds)
-    feeds = [*given.feeds, *held_out]
+    given, held_out, memory = plans.inputs.given, plans.held_out, setup.options.memory_bytes // 4
+    feeds = [*given.feeds, *(held_out.feeds if held_out else ())]
     builder = setup.builder_for(network, engine, ranges, feeds)
     parts = setup.fingerprint_parts(network, builder, ranges, feeds)
     if "reference" in emulated.parts:
@@ -128,12 +127,12 @@ def engine_experiment(plans: AnswerPlans, emulated: Experiment, engine: str) -> 
         return math.inf if loss is None else loss
 
     compare = emulated.comparison_with(given.references, given.feeds)
-    of_held_out = compare if unseen is None else emulated.comparison_with(unseen.references, unseen.feeds)
+    of_held_out = compare if held_out is None else emulated.comparison_with(held_out.references, held_out.feeds)
     evaluator = EngineEvaluator(
         network,
         builder,
         given.feeds,
-        held_out,
+        held_out.feeds if held_out else (),
         EngineJudge(compare, of_held_out, apart),
         store,
         unscaled,
@@ -292,7 +291,7 @@ class OnEngines:
             aim=proposal.recipe.aim,
             checked=Checked({OWN: loss}),
             meets=loss <= self.budget,
-            taken_back=put_back,
+            put_back=put_back,
             faster=proposal.recipe.faster & kept,
             reserve=proposal.recipe.reserve,
         )
@@ -306,9 +305,9 @@ class OnEngines:
             tried=proposed.tried,
             inputs=proposal.inputs,
             judged=proposal.judged,
-            held_out=proposal.held_out,
-            unseen=evaluator.held_out(plan),
-            unseen_inputs=self.search.plans.unseen,
+            has_held_out=proposal.has_held_out,
+            held_out=evaluator.held_out(plan),
+            held_out_inputs=self.search.plans.held_out,
             most=proposal.most,
             by_accuracy=proposal.by_accuracy,
             own=own,
@@ -528,7 +527,7 @@ class OnEngines:
 
     def _loss_in_emulation(self, unit: int) -> float:
         """Returns the loss of the emulation's recipe with a unit put back; infinite for another unit."""
-        back = self.proposal.recipe.taken_back.get(unit)
+        back = self.proposal.recipe.put_back.get(unit)
         return math.inf if back is None or back.loss is None else back.loss
 
     def _needed(self) -> list[int]:

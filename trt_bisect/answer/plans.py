@@ -119,16 +119,16 @@ class AnswerPlans:
         return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - self._taken
 
     @cached_property
-    def unseen(self) -> GivenInputs | None:
+    def held_out(self) -> GivenInputs | None:
         """The held-out inputs; None without any."""
-        return unseen_inputs(self.setup, self.experiment, self.inputs)
+        return held_out_inputs(self.setup, self.experiment, self.inputs)
 
-    def loss_on_unseen(self, plan: PrecisionPlan, ranges: Ranges) -> float:
+    def loss_on_held_out(self, plan: PrecisionPlan, ranges: Ranges) -> float:
         """Returns the loss of a plan on the held-out inputs; 0 without any, infinite if it cannot be run."""
-        if self.unseen is None:
+        if self.held_out is None:
             return 0.0
         experiment = self.with_ranges(ranges)
-        loss = experiment.rule.loss(self.whole(plan, experiment, self.unseen, "unseen inputs"))
+        loss = experiment.rule.loss(self.whole(plan, experiment, self.held_out, "held-out inputs"))
         return inf if loss is None else loss
 
     @property
@@ -570,32 +570,32 @@ def _outputs(setup: Setup, engine: Engine, samples: Sequence[Feeds], spill: Spil
     return outputs
 
 
-def unseen_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) -> GivenInputs | None:
+def held_out_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) -> GivenInputs | None:
     """Runs FP32 on the held-out inputs; None if there are none.
 
     Inputs equal to given ones, or to calibration samples, do not count, and are noted.
     """
-    unseen, holdout = setup.data.unseen, setup.data.holdout
-    if unseen is None or holdout is None:
+    held_out, holdout = setup.data.held_out, setup.data.holdout
+    if held_out is None or holdout is None:
         return None
     seen = set(map(digest_of_feeds, inputs.given.feeds)).union(holdout.kept.digests if holdout.named else ())
     new: dict[str, tuple[int, Feeds]] = {}
     copies = 0
-    for position, sample in enumerate(unseen):
+    for position, sample in enumerate(held_out):
         digest = digest_of_feeds(sample)
         copies += digest in seen
         if digest not in seen and digest not in new:
             new[digest] = position, inputs.spill.kept(sample)
     if copies:
-        text = f"{copies} held-out samples of {unseen.source} equal other samples, and do not count"
+        text = f"{copies} held-out samples of {held_out.source} equal other samples, and do not count"
         setup.notes.append(Note(DATA, text))
     if not new:
         return None
     setup.progress.stage("FP32 on held-out inputs", len(new))
     feeds = [sample for _, sample in new.values()]
-    labels = [unseen.label(unseen.place(position)) for position, _ in new.values()]
+    labels = [held_out.label(held_out.place(position)) for position, _ in new.values()]
     references = _references(setup, experiment, feeds, inputs.spill)
-    return GivenInputs(feeds, references, labels, [unseen.source] * len(labels), _empty(experiment, references))
+    return GivenInputs(feeds, references, labels, [held_out.source] * len(labels), _empty(experiment, references))
 
 
 def _empty(experiment: Experiment, references: Sequence[Outputs]) -> frozenset[int]:

@@ -385,7 +385,7 @@ def with_all_put_back(target: Target, recipe: Recipe, *, switches: bool) -> Reci
         switches: one session runs all plans.
     """
     space, experiment = recipe.space, recipe.experiment
-    taken_back, faster = dict[int, PutBack](), set[int]()
+    put_back, faster = dict[int, PutBack](), set[int]()
     for unit in sorted(recipe.kept, key=lambda unit: -space.costs[unit]):
         smaller = recipe.kept - {unit}
         plan = space.plan(smaller)
@@ -397,5 +397,5 @@ def with_all_put_back(target: Target, recipe: Recipe, *, switches: bool) -> Reci
                 setting = [*again.losses][-1]
             elif space.cost(smaller) > recipe.cost:
                 faster.add(unit)
-        taken_back[unit] = target.put_back(plan, experiment, setting)
-    return replace(recipe, taken_back=taken_back, faster=frozenset(faster))
+        put_back[unit] = target.put_back(plan, experiment, setting)
+    return replace(recipe, put_back=put_back, faster=frozenset(faster))

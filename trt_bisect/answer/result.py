@@ -13,8 +13,8 @@ import numpy as np
 from trt_bisect.analyzer.doubts import (
     BY_AGREEMENT,
     BY_CLASS,
+    HELD_OUT,
     NOT_LOW,
-    UNSEEN,
     Bound,
     bound_of,
     constant_outputs,
@@ -43,9 +43,9 @@ from trt_bisect.recipe.files import RecipeFiles, recipe_files
 from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.answer import (
     ENGINE_PASSES,
-    FOLLOWERS,
     NUDGED,
     PLAIN,
+    UNQUANTIZED,
     AnswerFacts,
     CalibratorRow,
     DearLayer,
@@ -61,7 +61,7 @@ from trt_bisect.support.text import REFUSED, Line, Note, counted, percent
 
 INPUTS, FEW_INPUTS, KEEPS_MARGIN, CHEAPER = "inputs", "few inputs", "margin", "cheaper set"
 ARITHMETIC, CLEAR, CLOSE, ONE_SETTING = "arithmetic", "beyond the noise", "within the noise", "one setting"
-WEAK_CULPRIT, FOLLOWERS_ROUND, FOLLOWERS_STAY = "weak culprit", "followers round", "followers"
+WEAK_CULPRIT, UNQUANTIZED_ROUND, UNQUANTIZED_STAY = "weak culprit", "unquantized layers round", "unquantized layers"
 """The kinds of lines."""
 ENOUGH = 20
 """With fewer inputs a recipe often misses on others: of held-out inputs 36 of 114 with 5 given, 8 of 69 with 20
@@ -103,18 +103,18 @@ class Answer:
         recipe: it ``meets`` if its plan holds on all inputs given.
         full: the trial of full INT8 on all inputs, on a whole engine.
         restored: the trial of the recipe, likewise.
-        put_back: by unit of ``recipe.taken_back`` that has a loss, the similarity or accuracy with that unit in INT8 as
+        put_back: by unit of ``recipe.put_back`` that has a loss, the similarity or accuracy with that unit in INT8 as
             well; None if not finite.
         judged: the number of inputs that the search judged on.
-        held_out: inputs were held out.
-        unseen: the recipe on held-out inputs; None without any. Where an accuracy decides, it is a similarity.
-        followers: the recipe on all inputs with unquantized layers rounding too; None if that changes nothing.
+        has_held_out: inputs were held out.
+        held_out: the recipe on held-out inputs; None without any. Where an accuracy decides, it is a similarity.
+        unquantized: the recipe on all inputs with unquantized layers rounding too; None if that changes nothing.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None if it is the same.
         in_fp16: the recipe with its layers in FP16; None if not measured.
         in_fp32: the recipe with its layers in FP32, where some are in FP16; None if not measured.
         around_fp16: the recipe with FP16 in place of FP32 everywhere; None if not measured.
         fp16: the trial of the network in FP16 on all inputs; None if FP16 is the low precision or does not run.
-        fp16_unseen: the same on held-out inputs; None unless the recipe misses there.
+        fp16_held_out: the same on held-out inputs; None unless the recipe misses there.
         dear: the layers that make most of the recipe's cost.
         not_done: what a stopped search left out, a clause each; empty if it came to its end.
         most: the largest cost allowed; None without a budget.
@@ -133,16 +133,16 @@ class Answer:
     tried: tuple[CalibratorTried, ...]
     inputs: AnswerInputs
     judged: int
-    held_out: bool = False
-    unseen: Trial | None = None
-    unseen_inputs: GivenInputs | None = None
-    followers: Trial | None = None
+    has_held_out: bool = False
+    held_out: Trial | None = None
+    held_out_inputs: GivenInputs | None = None
+    unquantized: Trial | None = None
     plain: Trial | None = None
     in_fp16: PlanFigures | None = None
     in_fp32: PlanFigures | None = None
     around_fp16: PlanFigures | None = None
     fp16: Trial | None = None
-    fp16_unseen: Trial | None = None
+    fp16_held_out: Trial | None = None
     dear: tuple[DearLayer, ...] = ()
     not_done: tuple[str, ...] = ()
     most: float | None = None
@@ -172,9 +172,9 @@ class Answer:
         return self.recipe.meets
 
     @property
-    def misses_unseen(self) -> bool:
+    def misses_held_out(self) -> bool:
         """True if the recipe holds on all inputs given and misses on held-out ones."""
-        return self.meets and self.unseen is not None and not self.experiment.rule.meets(self.unseen)
+        return self.meets and self.held_out is not None and not self.experiment.rule.meets(self.held_out)
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -183,7 +183,7 @@ class Answer:
         Within a budget other layers stay high too, which make the plan more accurate.
         """
         recipe, space, budget = self.recipe, self.recipe.space, self.recipe.space.budget
-        losses = {unit: back.loss for unit, back in recipe.taken_back.items() if unit not in recipe.faster}
+        losses = {unit: back.loss for unit, back in recipe.put_back.items() if unit not in recipe.faster}
         needed = [unit for unit, loss in losses.items() if loss is not None and (self.most is None or loss > budget)]
         kernels = () if self.engines is None else self.engines.kernels
         return tuple(sorted(space.units[unit][0] for unit in needed if unit not in kernels))
@@ -195,7 +195,7 @@ class Answer:
         None unless there are many units, whose steps back are limited, or the search was stopped. A recipe that misses
         has none.
         """
-        units = self.recipe.kept - self.recipe.taken_back.keys()
+        units = self.recipe.kept - self.recipe.put_back.keys()
         return tuple(sorted(self.recipe.space.layers(units))) if self.meets else ()
 
 
@@ -277,16 +277,16 @@ def _is_close(answer: Answer) -> bool:
     return math.isfinite(worst) and share > 0.0 and abs(budget - worst) <= share * worst
 
 
-def confidence(answer: Answer, followers: float | None) -> tuple[Line, ...]:
+def confidence(answer: Answer, unquantized: float | None) -> tuple[Line, ...]:
     """Returns lines on the inputs, the arithmetic and the margins on which the verdict rests.
 
     Args:
-        followers: the largest loss with unquantized layers rounding too; None if not measured.
+        unquantized: the largest loss with unquantized layers rounding too; None if not measured.
     """
     if answer.by_accuracy:
         return (_arithmetic(answer),)
     noise, culprits = _noise(answer), _culprits(answer)
-    return (*_inputs(answer), _arithmetic(answer), *noise, *culprits, *_followers(answer, followers))
+    return (*_inputs(answer), _arithmetic(answer), *noise, *culprits, *_unquantized(answer, unquantized))
 
 
 def low_layers(answer: Answer) -> dict[int, Layer]:
@@ -301,12 +301,12 @@ def _line(kind: str, short: str, more: str) -> Line:
 
 def _inputs(answer: Answer) -> Iterator[Line]:
     counting, recipe = answer.inputs.told, answer.recipe
-    given, of_unseen = answer.inputs.given, answer.unseen_inputs
-    inputs, unseen = counted(len(counting), "input"), len(of_unseen.told) if of_unseen else 0
-    none = "no held-out input" if answer.held_out else "none held out"
-    held_out = counted(unseen, "held-out input") if unseen else none
+    given, of_held_out = answer.inputs.given, answer.held_out_inputs
+    inputs, count = counted(len(counting), "input"), len(of_held_out.told) if of_held_out else 0
+    none = "no held-out input" if answer.has_held_out else "none held out"
+    held_out = counted(count, "held-out input") if count else none
     short = f"The verdict rests on {inputs} of yours and {held_out}"
-    empty = len(given.empty) + (len(of_unseen.empty) if of_unseen else 0)
+    empty = len(given.empty) + (len(of_held_out.empty) if of_held_out else 0)
     others = f"; FP32 finds nothing on {empty} more, which do not count" if empty else ""
     yield _line(INPUTS, short, f"the search used {answer.judged} of your inputs{others}")
     if len(counting) < ENOUGH:
@@ -370,12 +370,12 @@ def ranked(answer: Answer) -> tuple[list[int], list[int]]:
     space, budget = recipe.space, recipe.space.budget
     losses = {
         unit: back.loss
-        for unit, back in recipe.taken_back.items()
+        for unit, back in recipe.put_back.items()
         if back.loss is not None and space.units[unit][0] in members
     }
     by_loss = sorted(losses, key=lambda unit: (-losses[unit], unit))
     beyond = {unit for unit, loss in losses.items() if math.isinf(loss) or loss - budget > share * loss}
-    beyond -= {unit for unit in losses if recipe.taken_back[unit].setting == NUDGED}
+    beyond -= {unit for unit in losses if recipe.put_back[unit].setting == NUDGED}
     return [unit for unit in by_loss if unit in beyond], [unit for unit in by_loss if unit not in beyond]
 
 
@@ -388,7 +388,7 @@ def _culprits(answer: Answer) -> Iterator[Line]:
     names = tuple(layers[space.units[unit][0]].name for unit in weak)
     figures = []
     for unit, name in list(zip(weak, names, strict=True))[:_MOST_NAMED]:
-        back = recipe.taken_back[unit]
+        back = recipe.put_back[unit]
         figure = "no figure" if back.loss is None else rule.loss_text(back.loss)
         moved = f" and {NUDGED}" if back.setting == NUDGED else ""
         figures.append(f"{figure} with '{name}' put back{moved}")
@@ -402,11 +402,11 @@ def _culprits(answer: Answer) -> Iterator[Line]:
     yield Line(WEAK_CULPRIT, f"{short}, {text}.", names, f"{short}.")
 
 
-def _followers(answer: Answer, loss: float | None) -> Iterator[Line]:
+def _unquantized(answer: Answer, loss: float | None) -> Iterator[Line]:
     rule = answer.experiment.rule
     if "followers" in answer.experiment.parts:
         text = "their outputs between INT8 layers were INT8, as TensorRT's weak typing may have them"
-        yield _line(FOLLOWERS_ROUND, "Unquantized layers rounded too", text)
+        yield _line(UNQUANTIZED_ROUND, "Unquantized layers rounded too", text)
     if loss is None:
         return
     holds = loss <= rule.budget
@@ -418,7 +418,7 @@ def _followers(answer: Answer, loss: float | None) -> Iterator[Line]:
         f"measures {figure}"
     )
     remedy = ". --followers int8 searches for a recipe that passes there too" if answer.meets and not holds else ""
-    yield _line(FOLLOWERS_STAY, short, f"{text}{remedy}")
+    yield _line(UNQUANTIZED_STAY, short, f"{text}{remedy}")
 
 
 ANOTHER_READER = "its rounded tensor has another {low} reader, so that keeping it high saves little"
@@ -426,7 +426,7 @@ COVERED = "the layers that stay high make up for it: with them high, it can stay
 PASSING = "full {low} meets the threshold with it"
 UNRESTORED = "no plan tried meets the threshold, so that no layer was shown to be needed"
 NOT_FOR_ACCURACY = "it stays high for speed or for FP16, not for the threshold"
-UNTESTED = "it stays high, but was not shown to be needed: it was not taken back"
+UNTESTED = "it stays high, but was not shown to be needed: it was not put back"
 CANCELLED = "later layers cancel its error: kept high alone, it does not make full {low} better"
 
 
@@ -435,14 +435,14 @@ def similarity_of(rule: Rule, loss: float) -> float | None:
     return None if not math.isfinite(loss) else rule.metric.value(loss)
 
 
-def taken_back(answer: Answer) -> dict[str, dict[str, Any]]:
+def put_back_fields(answer: Answer) -> dict[str, dict[str, Any]]:
     """Returns by layer of the recipe the fields of its row on the recipe with it low as well."""
-    layers, units, back = answer.experiment.network.layers, answer.recipe.space.units, answer.recipe.taken_back
+    layers, units, back = answer.experiment.network.layers, answer.recipe.space.units, answer.recipe.put_back
     return {
         layers[units[unit][0]].name: {
-            "taken_back": figure,
-            "taken_back_on": back[unit].inputs,
-            "taken_back_in": back[unit].setting,
+            "put_back": figure,
+            "put_back_on": back[unit].inputs,
+            "put_back_in": back[unit].setting,
         }
         for unit, figure in answer.put_back.items()
     }
@@ -470,17 +470,17 @@ def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
     return (CANCELLED if gain is not None and gain <= 0.0 else covered).format(low=low)
 
 
-def bound_on_unseen(answer: Answer) -> Bound | None:
+def bound_on_held_out(answer: Answer) -> Bound | None:
     """Returns the bound on similar inputs that miss; None without held-out inputs.
 
     Where an accuracy decides, it is the bound on inputs that get another class than in FP32, or whose answers differ
     more than the task allows; None for outputs without classes.
     """
-    trial, rule = answer.unseen, answer.experiment.rule
-    if trial is None or answer.unseen_inputs is None:
+    trial, rule = answer.held_out, answer.experiment.rule
+    if trial is None or answer.held_out_inputs is None:
         return None
     if not answer.by_accuracy or answer.experiment.task is not None:
-        losses = losses_by_place(rule, trial, answer.unseen_inputs.told).values()
+        losses = losses_by_place(rule, trial, answer.held_out_inputs.told).values()
         missed = sum(loss > rule.budget for loss in losses)
         return bound_of(len(losses), missed, BY_AGREEMENT if answer.by_accuracy else "") if losses else None
     figures = next(iter(rule.judged(trial).values()), None)
@@ -493,24 +493,24 @@ def bound_on_unseen(answer: Answer) -> Bound | None:
 def answer_facts(answer: Answer) -> AnswerFacts:
     """Returns the facts of an answer for the report."""
     rule, recipe, network = answer.experiment.rule, answer.recipe, answer.experiment.network
-    unseen, unseen_inputs = None, answer.unseen_inputs
-    if answer.unseen is not None and unseen_inputs is not None:
-        unseen = _held(rule, answer.unseen, unseen_inputs, unseen_inputs.told)
+    held_out, held_out_inputs = None, answer.held_out_inputs
+    if answer.held_out is not None and held_out_inputs is not None:
+        held_out = _held(rule, answer.held_out, held_out_inputs, held_out_inputs.told)
     of_user = answer.of_user
     layers = of_user.experiment.network.layers
     main, weak = ([layers[of_user.recipe.space.units[unit][0]].name for unit in units] for units in ranked(of_user))
     settings = {**recipe.checked.losses}
     if answer.plain is not None and (loss := rule.loss(answer.plain)) is not None:
         settings[PLAIN] = loss
-    followers = None
-    if answer.followers is not None:
-        loss = rule.loss(answer.followers)
-        followers = settings[FOLLOWERS] = math.inf if loss is None else loss
+    unquantized = None
+    if answer.unquantized is not None:
+        loss = rule.loss(answer.unquantized)
+        unquantized = settings[UNQUANTIZED] = math.inf if loss is None else loss
     unchanged = figures_of(of_user.recipe, of_user.restored)
     facts = AnswerFacts(
         judged=answer.judged,
         given=_held(rule, answer.restored, answer.inputs.given, answer.inputs.told),
-        unseen=unseen,
+        held_out=held_out,
         cost=cost_of(answer),
         calibrators=tuple(_row(rule, answer.emulated.of_user, row) for row in of_user.tried),
         equals=tuple(_names(replace(recipe, kept=kept)) for kept in recipe.equals),
@@ -527,17 +527,17 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         dear=answer.dear,
         ranked=(*main, *weak),
         weak=tuple(weak),
-        doubts=tuple(_doubts(answer, unseen)) if answer.meets else (),
-        confidence=confidence(answer, followers),
+        doubts=tuple(_doubts(answer, held_out)) if answer.meets else (),
+        confidence=confidence(answer, unquantized),
         close=_is_close(answer),
         not_done=answer.not_done,
-        held_out=answer.held_out,
+        has_held_out=answer.has_held_out,
         on_engines=_on_engines(answer),
     )
     if not answer.by_accuracy:
         return facts
     disobeyed = tuple(line for line in facts.doubts if line.kind == NOT_LOW)
-    return replace(facts, given=None, unseen=None, settings={}, aim=None, doubts=disobeyed, close=False)
+    return replace(facts, given=None, held_out=None, settings={}, aim=None, doubts=disobeyed, close=False)
 
 
 def _on_engines(answer: Answer) -> EngineFacts | None:
@@ -581,21 +581,21 @@ def refused_by_default(answer: Answer) -> list[Note]:
     return [Note(REFUSED, text)]
 
 
-def _doubts(answer: Answer, unseen: Held | None) -> Iterator[Line]:
+def _doubts(answer: Answer, held_out: Held | None) -> Iterator[Line]:
     """Yields what contradicts a recipe that meets the threshold: on given and held-out inputs, in the engine."""
     rule = answer.experiment.rule
     constant, _ = constant_outputs(rule, answer.inputs.given.references)
     for doubt in (*constant, *doubts(rule, answer.restored)):
         yield Line(doubt.kind, doubt.text)
-    if unseen is not None and answer.misses_unseen:
-        worst = "no figure" if unseen.worst is None else rule.text(unseen.worst)
+    if held_out is not None and answer.misses_held_out:
+        worst = "no figure" if held_out.worst is None else rule.text(held_out.worst)
         stricter = "--margin" if answer.recipe.reserve else "--threshold"
-        missing = unseen.inputs - unseen.holds
+        missing = held_out.inputs - held_out.holds
         text = (
-            f"{missing} of {unseen.inputs} held-out inputs {'misses' if missing == 1 else 'miss'} the threshold (worst "
-            f"{worst}), which your inputs meet: give more inputs, of other kinds, or a larger {stricter}."
+            f"{missing} of {held_out.inputs} held-out inputs {'misses' if missing == 1 else 'miss'} the threshold "
+            f"(worst {worst}), which your inputs meet: give more inputs, of other kinds, or a larger {stricter}."
         )
-        yield Line(UNSEEN, text)
+        yield Line(HELD_OUT, text)
     if answer.engines is not None and not answer.recipe.kept:
         yield from (line for line in answer.engines.lines if line.kind == ENGINE_PASSES)
     yield from (Line(NOT_LOW, text) for text in obedience(answer))

@@ -160,7 +160,7 @@ def answer_plans(
         by_plan = prices.price if prices is not None and prices.prices_plans and options.by_time else None
         plans = AnswerPlans(setup, options, experiment, inputs, costs, price_of=by_plan)
     if user is not None:
-        plans.unseen, plans.varying = user.unseen, user.varying
+        plans.held_out, plans.varying = user.held_out, user.varying
     return plans
 
 
@@ -260,8 +260,8 @@ def with_confirmed(plans: AnswerPlans, aim: float, tried: Sequence[CalibratorTri
     rows = list(tried)
     for row in _meeting(plans, aim, tried):
         holds, is_doubted = holds_in_all_settings(plans, plans.full, row.ranges)
-        unseen = plans.loss_on_unseen(plans.full, row.ranges) if holds and not is_doubted else inf
-        confirmed = unseen <= plans.experiment.rule.budget
+        held_out = plans.loss_on_held_out(plans.full, row.ranges) if holds and not is_doubted else inf
+        confirmed = held_out <= plans.experiment.rule.budget
         rows[rows.index(row)] = replace(row, confirmed=confirmed)
         if confirmed:
             break

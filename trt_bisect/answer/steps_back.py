@@ -57,7 +57,7 @@ def minimal(
     once more, the set stays. ``cheaper`` is called with each smaller recipe.
 
     Returns:
-        The recipe with ``taken_back`` and ``faster``; the remaining steps are run on all inputs given as far as the
+        The recipe with ``put_back`` and ``faster``; the remaining steps are run on all inputs given as far as the
         inferences left suffice. With many units some may be untested.
     """
     space, ranges = recipe.space, recipe.experiment.ranges
@@ -88,12 +88,12 @@ def minimal(
             waiting.extend(missed_in)
             missed_in, faster = {}, set()
         steps -= _ENGINE * (OWN in again.losses)
-    taken_back = {
+    put_back = {
         unit: target.put_back(space.plan(kept - {unit}), recipe.experiment, missed_in[unit])
         for unit in order
         if unit in missed_in
     }
-    return replace(recipe, meets=recipe.holds, taken_back=taken_back, faster=frozenset(faster))
+    return replace(recipe, meets=recipe.holds, put_back=put_back, faster=frozenset(faster))
 
 
 def with_faster(target: Target, recipe: Recipe) -> Recipe:

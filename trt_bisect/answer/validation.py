@@ -78,7 +78,7 @@ class Recipe:
         checked: the check; it does not hold before it is made, as for a recipe that costs too much.
         meets: the search found a set that meets the aim; else ``kept`` is the set with the smallest loss.
         equals: other sets that cost the same, each of which holds too.
-        taken_back: by unit of ``kept``, the recipe with that unit low as well.
+        put_back: by unit of ``kept``, the recipe with that unit low as well.
         faster: the units of ``kept`` without which the plan meets the budget too, and costs more.
         reserve: the share of the loss allowed that it leaves unused on the inputs given; 0 if it may use all.
         cheapest: the cheapest recipe, where this one costs a little more to be likelier to hold on other inputs.
@@ -91,7 +91,7 @@ class Recipe:
     checked: Checked = NOT_CHECKED
     meets: bool = True
     equals: tuple[Kept, ...] = ()
-    taken_back: Mapping[int, PutBack] = field(default_factory=dict)
+    put_back: Mapping[int, PutBack] = field(default_factory=dict)
     faster: Kept = frozenset()
     reserve: float = 0.0
     cheapest: Recipe | None = None

@@ -168,12 +168,12 @@ def sensitivity_command(
 ) -> None:
     """Rank layers by the accuracy each loses when it alone runs in INT8: its weights, its activations, and both.
 
-    loss: the loss with this layer alone in INT8. gain: what full INT8 wins back with this layer alone in high
-    precision. worth: the gain per share of the multiply-adds.
+    loss: the loss with this layer alone in INT8. alone: what full INT8 wins back with this layer alone in high
+    precision. worth: alone per share of the multiply-adds.
 
     Args:
         way: Print only the rows with these parts of a layer in INT8.
-        sort: Sort by loss, gain, worth, macs, or a metric.
+        sort: Sort by loss, alone, worth, macs, or a metric.
         order: Sort the most sensitive layers first (worst), or by value.
     """
     from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN

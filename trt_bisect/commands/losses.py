@@ -133,7 +133,7 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
     """Measures each layer alone in INT8.
 
     Args:
-        chosen: only these layers, by index, and without their gains; None for every layer, with them.
+        chosen: only these layers, by index, without what each wins back alone; None for every layer, with it.
     """
     network, rule = experiment.network, experiment.rule
     high, layers = experiment.whole.high, network.movable if chosen is None else chosen
@@ -158,7 +158,7 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
                 sensitive_type=part,
                 op_type=network.layers[k].op_type,
                 loss=rule.loss(trial),
-                gain=gain,
+                alone=gain,
                 worth=None if gain is None or not share else gain / share,
                 macs=cost[k],
                 share=share,

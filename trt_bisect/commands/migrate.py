@@ -380,7 +380,7 @@ def _tell_what_weak_typing_decides(
 ) -> None:
     following = [layer.name for layer in network.layers if layer.follows and layer.fixed is None]
     about = "layers between INT8 layers, which TensorRT may have run in INT8 as well"
-    notes.add("followers", about, "left in the base: their inputs are not rounded", following)
+    notes.add("unquantized layers", about, "left in the base: their inputs are not rounded", following)
     free = [network.layers[k].name for k in plan.lowered if network.layers[k].fixed is None]
     about = "layers in INT8 that TensorRT may have run in floats where that was faster"
     notes.add("faster in floats", about, "in INT8", free)

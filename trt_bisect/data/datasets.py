@@ -423,34 +423,34 @@ class Holdout:
     Attributes:
         whole: the calibration data as it was named.
         kept: the samples of it that calibration and the search see.
-        unseen: the held-out samples; None if there are none.
+        held_out: the held-out samples; None if there are none.
         named: the user named other data to hold out, so that all of the calibration data is kept.
     """
 
     whole: Dataset
     kept: Dataset
-    unseen: Dataset | None
+    held_out: Dataset | None
     named: bool = False
 
     def notes(self) -> list[str]:
         """Returns a sentence on the samples held out, for the report."""
-        if self.unseen is None or self.kept.length is None or self.unseen.length is None or self.named:
+        if self.held_out is None or self.kept.length is None or self.held_out.length is None or self.named:
             return []
-        count = self.kept.length + self.unseen.length
+        count = self.kept.length + self.held_out.length
         copies = len(self.whole.digests) - count
         equal = f"{copies} samples of {self.whole.source} are equal to others and left out; " if copies else ""
         return [
-            f"{equal}{self.unseen.length} of {count} samples of {self.whole.source} are held out: neither calibration "
-            "nor the search sees them (--validation)"
+            f"{equal}{self.held_out.length} of {count} samples of {self.whole.source} are held out: neither "
+            "calibration nor the search sees them (--validation)"
         ]
 
-    def without_unseen(self, data: Dataset) -> Dataset:
+    def without_held_out(self, data: Dataset) -> Dataset:
         """Returns ``data``, or the kept samples for the calibration data; raises BadInput for the held-out data."""
-        if self.unseen is None:
+        if self.held_out is None:
             return data
-        if self.named and _is_same(data, self.unseen):
+        if self.named and _is_same(data, self.held_out):
             raise BadInput(
-                f"The validation data '{self.unseen.source}' is used for calibration or for the search too.",
+                f"The validation data '{self.held_out.source}' is used for calibration or for the search too.",
                 "Give --validation other data, or leave it out: then a share of the calibration data is held out.",
             )
         return data if self.named or not _is_same(data, self.whole) else self.kept
@@ -466,7 +466,7 @@ def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout
     if validation is None:
         return Holdout(data, *split(data, share))
     held_out = Holdout(data, data, validation, named=True)
-    held_out.without_unseen(data)
+    held_out.without_held_out(data)
     return held_out
 
 

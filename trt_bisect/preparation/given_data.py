@@ -121,16 +121,16 @@ class GivenData:
         return None if self.calibration is None else self.calibration.magnitudes
 
     @property
-    def unseen(self) -> Dataset | None:
+    def held_out(self) -> Dataset | None:
         """The samples that neither calibration nor the search sees; None if there are none."""
-        return None if self.holdout is None else self.holdout.unseen
+        return None if self.holdout is None else self.holdout.held_out
 
-    def without_unseen(self, data: Dataset) -> Dataset:
-        """The samples of ``data`` that may be judged: see ``Holdout.without_unseen``."""
-        return data if self.holdout is None else self.holdout.without_unseen(data)
+    def without_held_out(self, data: Dataset) -> Dataset:
+        """The samples of ``data`` that may be judged: see ``Holdout.without_held_out``."""
+        return data if self.holdout is None else self.holdout.without_held_out(data)
 
     def _calibration_data(self, source: Any) -> Dataset:
-        """The samples to calibrate with, without those that stay unseen."""
+        """The samples to calibrate with, without those that are held out."""
         share = self._options.validation
         is_share = share is None or isinstance(share, (int, float))
         validation = None if is_share else self.fed.validated_with(self.open(share))

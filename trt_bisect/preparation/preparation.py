@@ -158,7 +158,7 @@ def _judged_inputs(
     """Returns the judged inputs, and the report's facts on them."""
     inputs = setup.options.inputs
     given = setup.options.dataset if inputs is None else inputs
-    source = data if given is None else setup.data.without_unseen(setup.data.open(given))
+    source = data if given is None else setup.data.without_held_out(setup.data.open(given))
     if source is None:
         raise BadInput(
             "No data was given to run the network on.",
@@ -178,7 +178,7 @@ def _judged_inputs(
 
 def _given(setup: Setup, data: Dataset | None) -> tuple[Dataset, ...]:
     sources = [source for source in (setup.options.inputs, setup.options.dataset) if source is not None]
-    opened = [setup.data.without_unseen(setup.data.open(source)) for source in sources]
+    opened = [setup.data.without_held_out(setup.data.open(source)) for source in sources]
     return (*opened, data) if data is not None and setup.options.dataset is None else tuple(opened)
 
 

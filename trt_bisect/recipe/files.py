@@ -342,7 +342,7 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: trtexec.
         rows.append(f"| `{CACHE}` | the scales for {build.target.title} |")
     rows.append(f"| `{MODELOPT}` | the layers for ModelOpt to leave alone: `{_modelopt(low.precision)}` |")
     rows.append(f"| `{PLAN}` | the precision of every layer that {title} would round |")
-    use = "to look at in Netron: drop, culprit, scales and precision stand on each node; made by `run`"
+    use = "to look at in Netron: loss, culprit, scales and precision stand on each node; made by `run`"
     rows.append(f"| `{ANNOTATED}` | {use}. Its weights are those in `{QDQ_NETWORK if alone else FLOAT_NETWORK}` |")
     parts = [
         f"# Recipe\n\nFor {build.target.title} ({build.target.why}); `--trt-version` names another version. Run "

@@ -20,7 +20,7 @@ SCALES_DIFFER, NOT_NEEDED, BASE_MISSES = "other scales", "not needed on the engi
 OTHER_CALIBRATOR = "another calibrator"
 """The kinds of lines on contradictions between an engine and the emulation."""
 PLAIN = "ONNX Runtime's INT8 kernels"
-FOLLOWERS = "followers in INT8"
+UNQUANTIZED = "unquantized layers in INT8"
 """Settings that are reported and do not decide, because TensorRT computes otherwise; see ``model.layers``."""
 
 AS_CHEAP = 0.03
@@ -147,13 +147,13 @@ class AnswerFacts:
     Attributes:
         judged: the number of inputs on which the search judged each plan.
         given: the recipe on all inputs given.
-        unseen: the recipe on held-out inputs; None without any, or before they are measured.
-        held_out: inputs were held out.
+        held_out: the recipe on held-out inputs; None without any, or before they are measured.
+        has_held_out: inputs were held out.
         cost: the cost of the recipe, a share of INT8's speedup over FP16.
         calibrators: a row for each calibrator that was tried.
         equals: other sets of layers that cost the same; each meets the threshold too.
-        settings: the recipe's worst figure on all inputs, by the engine's setting; ``followers in INT8`` is reported,
-            and does not decide.
+        settings: the recipe's worst figure on all inputs, by the engine's setting; ``unquantized layers in INT8`` is
+            reported, and does not decide.
         in_fp16: the recipe with its layers in FP16 instead of FP32; None if not measured.
         in_fp32: the recipe in FP32 that came before that in FP16; None if not measured.
         around_fp16: the recipe, or full INT8 if it passes, with FP16 in place of all FP32, as ``--base fp16`` has it;
@@ -184,7 +184,7 @@ class AnswerFacts:
 
     judged: int
     given: Held | None
-    unseen: Held | None
+    held_out: Held | None
     cost: float
     calibrators: tuple[CalibratorRow, ...] = ()
     equals: tuple[tuple[str, ...], ...] = ()
@@ -205,7 +205,7 @@ class AnswerFacts:
     confidence: tuple[Line, ...] = ()
     close: bool = False
     not_done: tuple[str, ...] = ()
-    held_out: bool = False
+    has_held_out: bool = False
     on_engines: EngineFacts | None = None
 
     @property
@@ -223,11 +223,6 @@ class AnswerFacts:
     def rests_on(self) -> str:
         """The lines of ``confidence``, each in short; empty without any."""
         return " ".join(line.short or line.text for line in self.confidence)
-
-
-def setting_text(name: str) -> str:
-    """Returns the name of a setting of ``AnswerFacts.settings`` as people read it."""
-    return "unquantized layers in INT8 too" if name == FOLLOWERS else name
 
 
 @dataclass(frozen=True)

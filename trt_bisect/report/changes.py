@@ -29,7 +29,7 @@ INT8, RECIPE = "int8", "recipe"
 WORSE, BETTER, NEUTRAL = "worse", "better", "told"
 SIMILARITY, LATENCY, RECIPE_LAYERS = "similarity", "latency", "recipe"
 TARGET, THRESHOLD = "target", "threshold"
-CULPRIT, OUTCOME, OBEYED, DROP, CURVE, LAYER, PART = "culprit", "outcome", "obeyed", "drop", "curve", "layer", "part"
+CULPRIT, OUTCOME, OBEYED, LOSS, CURVE, LAYER, PART = "culprit", "outcome", "obeyed", "loss", "curve", "layer", "part"
 BOUND = "bound"
 FAILING = (SIMILARITY, LATENCY, CULPRIT, OUTCOME, OBEYED, RECIPE_LAYERS, TARGET, THRESHOLD, PART, BOUND)
 """Kinds of change for the worse that fail a nightly run. The figures of single layers only explain."""
@@ -56,7 +56,7 @@ _REPORT = (
     *("fingerprint", "schema", "verdict", "low", "budget", "culprits", "similarity", "recipe", "bound", "made_of"),
 )
 _ROW = (
-    *("index", "name", "op_type", "shape", "quantizable", "similarity", "drop", "culprit", "outcome", "asked", "ran"),
+    *("index", "name", "op_type", "shape", "quantizable", "similarity", "loss", "culprit", "outcome", "asked", "ran"),
     "obeyed",
 )
 """The fields that comparisons read, and those that every report and layer has."""
@@ -324,16 +324,16 @@ def _layers(now: Report, runs: Sequence[Report], moved: _Moved, floor: float) ->
 
 
 def _layer(now: LayerRow, before: Sequence[LayerRow], moved: _Moved, floor: float) -> Iterator[Change]:
-    drops = tuple(row.drop for row in before)
-    is_known = now.drop is not None and any(drop is not None for drop in drops)
-    kind, effect = DROP, _effect(drops, now.drop, floor) if is_known else ""
+    losses = tuple(row.loss for row in before)
+    is_known = now.loss is not None and any(loss is not None for loss in losses)
+    kind, effect = LOSS, _effect(losses, now.loss, floor) if is_known else ""
     was_culprit = {row.culprit for row in before}
     if now.culprit and True not in was_culprit and (effect == WORSE or not is_known):
         kind, effect = CULPRIT, WORSE
     elif not now.culprit and was_culprit == {True} and (effect == BETTER or not is_known):
         kind, effect = CULPRIT, BETTER
     if effect:
-        yield Change(kind, effect, now.name, drops, now.drop)
+        yield Change(kind, effect, now.name, losses, now.loss)
 
     curve = tuple(row.similarity for row in before)
     if now.similarity is not None and any(value is not None for value in curve):
@@ -382,19 +382,19 @@ def sentence(change: Change, metric: str, *, advises: bool = False) -> str:
     Args:
         advises: where full INT8 misses the threshold, say how to require a figure.
     """
-    figure, drop = partial(figure_text, metric), partial(loss_text, metric)
+    figure, loss = partial(figure_text, metric), partial(loss_text, metric)
     kind, what, is_worse, now = change.kind, change.what, change.effect == WORSE, change.now
     if kind == SIMILARITY:
         return f"{PLANS[what]} is {change.effect}: {_moved(change, figure)}"
     if kind == BOUND:
-        return f"the bound on unseen inputs that miss is {change.effect}: {_moved(change, percent)}"
+        return f"the bound on held-out inputs that miss is {change.effect}: {_moved(change, percent)}"
     if kind == LATENCY:
         side = "slower" if is_worse else "faster"
         return f"latency of {what} is {side}: {_moved(change, lambda value: f'{value:.3f} ms')}"
     if kind == CULPRIT:
-        return f"{'new culprit' if is_worse else 'no longer a culprit:'} '{what}', costs {_moved(change, drop)}"
-    if kind == DROP:
-        return f"'{what}' costs {'more' if is_worse else 'less'}: {_moved(change, drop)}"
+        return f"{'new culprit' if is_worse else 'no longer a culprit:'} '{what}', costs {_moved(change, loss)}"
+    if kind == LOSS:
+        return f"'{what}' costs {'more' if is_worse else 'less'}: {_moved(change, loss)}"
     if kind == CURVE:
         return f"the curve at '{what}' is {change.effect}: {_moved(change, figure)}"
     if kind == OUTCOME:

@@ -27,7 +27,7 @@ from trt_bisect.support.files import make_folder, write_whole
 EXPLANATION = "explanation.json"
 """The file; its floats have ``DIGITS`` significant digits, more than anything prints."""
 DIGITS = 7
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
 """The rounded parts of a layer, and the precision of each."""
 LAYERS = "sensitivity.csv"
-OWN = ("loss", "gain", "worth", "macs")
+OWN = ("loss", "alone", "worth", "macs")
 """The figures by which rows can be sorted, next to the metrics."""
 
 
@@ -44,16 +44,16 @@ class SensitiveOp:
     sensitive_type: Annotated[str, Column("Rounded", "The part that is rounded", rank=0)]
     op_type: Annotated[str, Column("Op", "Operator", rank=4)]
     loss: Annotated[float | None, Column("Loss", "Loss with this layer alone in {low}, by {metric}", LOSS, rank=0)]
-    gain: Annotated[
-        float | None, Column("Fixed alone", "Loss that full {low} wins back if only this layer is high", LOSS, rank=1)
+    alone: Annotated[
+        float | None, Column("Alone", "Loss that full {low} wins back if only this layer is high", LOSS, rank=1)
     ]
-    worth: Annotated[float | None, Column("Worth", "Fixed alone, divided by the share of the multiply-adds", rank=2)]
+    worth: Annotated[float | None, Column("Worth", "Alone, divided by the share of the multiply-adds", rank=2)]
     macs: Annotated[int, Column("MACs", "Multiply-adds for one inference")]
     share: Annotated[float, Column("Cost", "Share of the network's multiply-adds", PERCENT, rank=3)]
     metrics: Annotated[Mapping[str, float | None], NestedColumns(help="On the worst final output", shares=FRACTIONS)]
 
     def figure(self, name: str) -> float | None:
-        """Returns ``loss``, ``gain``, ``worth``, ``macs``, or a metric by its name; None if there is none."""
+        """Returns ``loss``, ``alone``, ``worth``, ``macs``, or a metric by its name; None if there is none."""
         return getattr(self, name) if name in OWN else self.metrics.get(name)
 
 
@@ -82,7 +82,7 @@ class Sensitivity(Result):
         """Returns the rows sorted by a figure, rows without it last.
 
         Args:
-            figure: ``loss``, ``gain``, ``worth``, ``macs`` or a metric.
+            figure: ``loss``, ``alone``, ``worth``, ``macs`` or a metric.
             descending: the largest first; None for the most sensitive first.
             way: only the rows of this rounded part: ``both``, ``weight`` or ``activation``.
 
@@ -111,7 +111,7 @@ class Sensitivity(Result):
         """Returns the page."""
         full = "not measured" if self.full is None else loss_text(self.metric, self.full)
         plots = (
-            Plot(PANELS, "Loss, fixed alone and worth over the layers", OWN[:3], log=("loss",), split="sensitive_type"),
+            Plot(PANELS, "Loss, alone and worth over the layers", OWN[:3], log=("loss",), split="sensitive_type"),
             Plot(DISTRIBUTION, "Distribution of the rows", column="loss"),
         )
         return TablePage(

@@ -254,9 +254,9 @@ class Report(Shown):
     def put_back_text(self, row: LayerRow) -> str:
         """Returns the recipe's figure with a layer put back; ``or worse`` if not all inputs were run."""
         given = None if self.answer is None else self.answer.given
-        part = given is not None and row.taken_back_on is not None and row.taken_back_on < given.inputs
-        moved = f" with {NUDGED}" if row.taken_back_in == NUDGED else ""
-        return f"{self.text(row.taken_back)}{' or worse' if part else ''}{moved}"
+        part = given is not None and row.put_back_on is not None and row.put_back_on < given.inputs
+        moved = f" with {NUDGED}" if row.put_back_in == NUDGED else ""
+        return f"{self.text(row.put_back)}{' or worse' if part else ''}{moved}"
 
     @property
     def figures(self) -> ByPlan[float | None]:
@@ -434,15 +434,15 @@ class Report(Shown):
             f"Full {self.low.upper()} {self.text(self.figures.int8)} · recipe {self.text(self.figures.recipe)} · "
             f"{self.arithmetic} on {self.engine} · {self.model}",
             COLOURS[self.verdict],
-            ("Culprit", self.put_back_title, "Op", "Shape", "Loss here", "Fixed alone"),
+            ("Culprit", self.put_back_title, "Op", "Shape", "Loss", "Alone"),
             [
                 (
                     row.name,
                     self.put_back_text(row),
                     row.op_type,
                     "?" if row.shape is None else shape_text(row.shape),
-                    loss_text(self.metric, row.drop),
-                    loss_text(self.metric, row.gain),
+                    loss_text(self.metric, row.loss),
+                    loss_text(self.metric, row.alone),
                 )
                 for row in itertools.chain(*self.ranked_culprits)
             ],

@@ -123,9 +123,9 @@ _DIGITS = 6
 def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph) -> onnx.ModelProto:
     """Returns a copy of a network, whose nodes have the layers' names, with metadata on them.
 
-    Each layer's node gets the keys ``trt-bisect.`` and ``precision`` (in the recipe), ``similarity``, ``drop`` and
-    ``gain`` (where measured), ``culprit`` and ``suspect``, ``why_not`` (where it cannot be INT8) and ``scales`` (of the
-    tensors that it reads and makes). Older viewers show the same in its ``doc_string``.
+    Each layer's node gets the keys ``trt-bisect.`` and ``precision`` (in the recipe), ``similarity``, ``loss`` and
+    ``alone`` (where measured), ``culprit`` and ``suspect``, ``why_not`` (where it cannot be INT8) and ``scales``
+    (of the tensors that it reads and makes). Older viewers show the same in its ``doc_string``.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -151,7 +151,7 @@ def write_annotated(files: RecipeFiles, rows: Iterable[LayerRow], graph: Graph, 
 
 def _facts(row: LayerRow, names: Iterable[str], tensors: Mapping[str, GraphTensor]) -> dict[str, str]:
     scales = {name: tensors[name].scale for name in names if name in tensors and tensors[name].scale is not None}
-    figures = {"similarity": row.similarity, "drop": row.drop, "gain": row.gain, "taken_back": row.taken_back}
+    figures = {"similarity": row.similarity, "loss": row.loss, "alone": row.alone, "put_back": row.put_back}
     return {
         "precision": row.recipe or row.asked,
         **({"culprit": "yes"} if row.culprit else {}),

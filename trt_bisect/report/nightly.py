@@ -32,7 +32,7 @@ from trt_bisect.support.codec import FileHead, Malformed, decode, encode_lines, 
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.text import counted, listed
 
-SCHEMA = 2
+SCHEMA = 3
 REGRESSION, JUNIT, SUMMARY = "regression.json", "junit.xml", "summary.md"
 FILES = (REGRESSION, JUNIT, SUMMARY)
 PASSED, FAILED, ERROR = "passed", "failed", "error"
@@ -227,13 +227,13 @@ def sentences(result: NetworkResult) -> list[str]:
         return [result.message]
     part = report.inputs.part
     is_told = not part or any(change.kind == changes.PART for change in (*result.failures, *result.changes))
-    overall = [change for change in result.changes if change.kind not in (changes.DROP, changes.CURVE, changes.LAYER)]
+    overall = [change for change in result.changes if change.kind not in (changes.LOSS, changes.CURVE, changes.LAYER)]
     texts = [] if is_told else [part]
     texts += [sentence(change, report.metric) for change in result.failures]
     for change in overall:
         advises = result.status == PASSED and change.what not in result.targets
         texts.append(sentence(change, report.metric, advises=advises))
-    for kind in (changes.DROP, changes.CURVE):
+    for kind in (changes.LOSS, changes.CURVE):
         changed = [change for change in result.changes if change.kind == kind]
         texts += [sentence(change, report.metric) for change in changed[:_MOST]]
         if len(changed) > _MOST:

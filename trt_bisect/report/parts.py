@@ -43,7 +43,7 @@ def verdict_of(*, meets: bool, doubted: bool) -> str:
     return FAILS if not meets else WITH_DOUBTS if doubted else PASSES
 
 
-SCHEMA = 3
+SCHEMA = 4
 REPORT, SO_FAR, LAYERS, FRONT = "report.json", "run.json", "layers.csv", "front.csv"
 """The report, that of a run under way, and the tables of the layers and of the front."""
 FOLLOWS, NOT_TRIED, NOT_JUDGED = "follows", "not tried", "not judged"
@@ -99,7 +99,7 @@ class LayerRow:
     """One layer in the report.
 
     Attributes:
-        drop: the loss that the layer added there, in the metric's units; for cosine a fraction of 1.
+        loss: the loss that the layer added there, in the metric's units; for cosine a fraction of 1.
         culprit: the layer stays high, and was measured to miss the threshold when put back in INT8.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``, ``lost`` with
             its worker, ``not finite``, ``follows`` for a layer that does not change the engine, or whose precision the
@@ -111,11 +111,11 @@ class LayerRow:
         why_not: the reason why the layer is not quantizable; empty for one that is.
         message: the message of a failed trial.
         rounds: the roundings of a culprit.
-        taken_back: the recipe's figure with this culprit in INT8 too (for a changed network, that without the changes):
+        put_back: the recipe's figure with this culprit in INT8 too (for a changed network, that without the changes):
             the similarity on the worst input that was run, or the accuracy where that decides.
-        taken_back_on: the number of these inputs: with fewer than all given, the figure is this or worse; None where an
+        put_back_on: the number of these inputs: with fewer than all given, the figure is this or worse; None where an
             accuracy decides.
-        taken_back_in: the setting of the engine: a word of ``report.answer``.
+        put_back_in: the setting of the engine: a word of ``report.answer``.
         suspect: the reason why a layer with a large loss on the curve is no culprit.
         fixed: the precision that the user fixed; empty for a layer left to the search.
         output: the final output, or the group of its places, that is worst with the layer in INT8.
@@ -139,7 +139,7 @@ class LayerRow:
             rank=1,
         ),
     ]
-    drop: Annotated[float | None, Column("Loss here", "Loss that this layer adds on the curve", LOSS, rank=0)]
+    loss: Annotated[float | None, Column("Loss", "Loss that this layer adds on the curve", LOSS, rank=0)]
     culprit: bool
     outcome: str
     asked: Annotated[str, Column("Asked", "Precision that the trial asked for")]
@@ -151,15 +151,15 @@ class LayerRow:
     why_not: str = ""
     message: str = ""
     rounds: Annotated[tuple[RoundedTensor, ...], Column("")] = ()
-    gain: Annotated[
-        float | None, Column("Fixed alone", "Loss that full {low} wins back if only this layer is high", LOSS, rank=4)
+    alone: Annotated[
+        float | None, Column("Alone", "Loss that full {low} wins back if only this layer is high", LOSS, rank=4)
     ] = None
-    taken_back: Annotated[
+    put_back: Annotated[
         float | None,
         Column("If put back", "What the recipe measures with this layer put back in {low}", DECIDING, rank=2),
     ] = None
-    taken_back_on: int | None = None
-    taken_back_in: str = ""
+    put_back_on: int | None = None
+    put_back_in: str = ""
     suspect: Annotated[str, Column("Why suspect only", "Why a layer with a large loss is no culprit, or not yet")] = ""
     fixed: str = ""
     output_shape: Annotated[

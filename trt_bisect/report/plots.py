@@ -116,7 +116,7 @@ def _tick(power: int) -> str:
 
 def _hover(report: Report, row: LayerRow) -> str:
     figure = figure_text(report.metric, row.similarity)
-    lost = [] if row.drop is None else [f"loss here {loss_text(report.metric, row.drop)}"]
+    lost = [] if row.loss is None else [f"loss {loss_text(report.metric, row.loss)}"]
     return "<br>".join([f"<b>{escape(row.name)}</b>", f"{row.index} {escape(row.op_type)}", figure, *lost])
 
 

@@ -222,7 +222,7 @@ def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, .
     return tuple(map(PageColumn.of, columns))
 
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True, repr=False)

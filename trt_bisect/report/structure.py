@@ -133,9 +133,9 @@ class Choice:
     """A fact that the deployment does not tell, and the assumption made for it.
 
     Attributes:
-        kind: ``followers``, ``no scale``, ``faster in floats``, ``unknown layer``, ``cannot be INT8``, ``output
-            types``, ``not obeyed``, ``unused entries``, ``found otherwise``, ``unsure``, ``far``, ``byte order``,
-            ``shapes`` or ``DLA``.
+        kind: ``unquantized layers``, ``no scale``, ``faster in floats``, ``unknown layer``, ``cannot be INT8``,
+            ``output types``, ``not obeyed``, ``unused entries``, ``found otherwise``, ``unsure``, ``far``,
+            ``byte order``, ``shapes`` or ``DLA``.
         about: what is unknown.
         choice: what the network does.
         names: the layers, tensors or entries.

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trt_bisect.analyzer.compare_output import low_score_text
-from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, CONSTANT, UNSEEN as UNSEEN_INPUTS, VARIES_LESS, Bound
+from trt_bisect.analyzer.doubts import BY_AGREEMENT, BY_CLASS, CONSTANT, HELD_OUT as HELD_OUT_INPUTS, VARIES_LESS, Bound
 from trt_bisect.analyzer.integers import CLASSES, integers_text
 from trt_bisect.analyzer.judge import ByInput, Rule
 from trt_bisect.analyzer.metrics import ACCURACY as LABELLED, FRACTIONS, JUDGING, figure_text, threshold_text
@@ -30,7 +30,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.commands import TRT_BISECT, Setting, calibrating, running, using_fp16, using_recipe
 from trt_bisect.report.advice import CALIBRATOR
-from trt_bisect.report.answer import DECIDING, DIFFUSE, Accuracies, AnswerFacts, PlanFigures, setting_text
+from trt_bisect.report.answer import DECIDING, DIFFUSE, Accuracies, AnswerFacts, PlanFigures
 from trt_bisect.report.choices import (
     FP16,
     INT8,
@@ -59,7 +59,7 @@ BUDGET = "budget"
 INTEGERS, LENGTHS, SCORES, VARYING = "integers", "rows", "scores", "variation"
 HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe", "ranges", "too expensive"
 PRICE, FP16_INSTEAD = "price", "ship fp16"
-UNSEEN = "unseen"
+HELD_OUT = "held out"
 ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
 """The kinds of lines, with which most begin in capitals; the verdict's own line has the verdict's word."""
 INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
@@ -214,8 +214,8 @@ def _on_plans(
     yield from _blamed(report, network, rule, findings, full)
     with_layers = f"with {means(report)} the network"
     holds = [*holds_on(answer, text, with_layers)] if answer.given else [f"{with_layers} measures {restored}."]
-    if answer.given and answer.unseen is None:
-        holds += ["No held-out input tested it." if answer.held_out else "No input was held out to test it."]
+    if answer.given and answer.held_out is None:
+        holds += ["No held-out input tested it." if answer.has_held_out else "No input was held out to test it."]
     moved = listed([move.tensor for move in report.moves], _NAMED)
     scales = [f"Scales of another calibrator for {moved} cost no speed."] if report.moves else []
     yield _line(RECIPE, " ".join([*holds, _price(report, answer, rule), *scales]), recipe.high)
@@ -287,7 +287,7 @@ def _least(report: Report) -> str:
 def _best_within(report: Report, restored: str, low: str) -> Line:
     cost = report.answer.cost if report.answer is not None else 0.0
     best = "a plan" if report.stopped else "the most accurate plan found"
-    extra = [row.name for row in report.layers if row.name in report.recipe.added and row.taken_back is not None]
+    extra = [row.name for row in report.layers if row.name in report.recipe.added and row.put_back is not None]
     more = f" Without {listed(extra, _NAMED)} in high precision it meets the {_asked(report)} too." if extra else ""
     return _line(
         BUDGET,
@@ -436,7 +436,7 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings, fu
     if recipe.faster:
         why = f"the engine is predicted to be slower with them in {low}, as the types of tensors change more often"
         yield _line(FASTER, f"{listed(recipe.faster, _NAMED)} also in high precision: {why}.", recipe.faster)
-    judged = {row.name for row in report.layers if row.taken_back is not None}
+    judged = {row.name for row in report.layers if row.put_back is not None}
     unbuilt = [name for name in recipe.added if name not in recipe.untested and name not in judged]
     if unbuilt:
         yield _line(UNJUDGED, f"no engine with {listed(unbuilt, _NAMED)} in {low} could be measured.", unbuilt)
@@ -477,14 +477,14 @@ def _culprits(report: Report, rule: Rule, full: Trial) -> str:
 
 
 def _put_back(rows: Sequence[LayerRow], report: Report) -> str:
-    figures = [report.put_back_text(row) if row.taken_back is not None else "no figure" for row in rows[:_NAMED]]
+    figures = [report.put_back_text(row) if row.put_back is not None else "no figure" for row in rows[:_NAMED]]
     return f"{listed([row.name for row in rows], _NAMED)}. {report.put_back_title}: {', '.join(figures)}"
 
 
 def _missed_by_weak(report: Report, rule: Rule) -> str:
     """Returns what the recipe misses with a weak culprit put back: the threshold by little, the margin, or nothing."""
     answer, (_, weak) = report.answer, report.ranked_culprits
-    only_margin = [row.taken_back is not None and rule.metric.loss(row.taken_back) <= rule.budget for row in weak]
+    only_margin = [row.put_back is not None and rule.metric.loss(row.put_back) <= rule.budget for row in weak]
     noise = "misses the threshold by less than the noise"
     if answer is None or not any(only_margin):
         return noise
@@ -568,33 +568,35 @@ def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> It
     """Yields a sentence on the inputs on which a plan passes."""
     parts = [
         f"{held.holds} of {held.inputs} {inputs} (worst {_figure(held.worst, text)})"
-        for held, inputs in ((answer.given, "of your inputs"), (answer.unseen, "held-out inputs"))
+        for held, inputs in ((answer.given, "of your inputs"), (answer.held_out, "held-out inputs"))
         if held is not None
     ]
     if parts:
         yield f"{plan} passes on {' and on '.join(parts)}."
 
 
-_MISSES = {
-    "": ("misses", "miss", "that miss as rarely", "without a miss"),
-    BY_CLASS: ("gets another class", "get another class than in FP32", "with as few changes", "without a change"),
-    BY_AGREEMENT: ("differs more", "differ from FP32 more than the task allows", "like them", "without a difference"),
+_MISSED = {
+    "": ("missed", "miss", "without a miss"),
+    BY_CLASS: ("got another class than in FP32", "do", "without a change"),
+    BY_AGREEMENT: ("differed from FP32 more than the task allows", "do", "without a difference"),
 }
-"""By the way in which inputs miss: the verb for one input, for several, and further inputs with misses and without."""
+"""By the way in which inputs miss: what held-out ones did, what similar ones do, and further ones without a miss."""
 
 
 def bound_line(bound: Bound) -> Line:
     """Returns the line on similar inputs; the bound is rounded up to two digits."""
     digits = 1 - math.floor(math.log10(bound.most))
     most = percent(math.ceil(round(bound.most * 10**digits, 9)) / 10**digits)
-    single, several, alike, none = _MISSES[bound.by]
-    miss = f"{bound.missed} of {bound.inputs} held-out inputs {single if bound.missed == 1 else several}"
+    did, do, without = _MISSED[bound.by]
     more = ""
     if bound.next is not None and bound.more is not None:
-        count = bound.inputs + bound.more
-        more = f"; {count} held-out inputs {alike if bound.missed else none} would prove {percent(bound.next)}"
-    text = f"at most {most} of inputs like these {several}, {percent(bound.sure)} sure: {miss}{more}"
-    return _line(UNSEEN, f"{text}.")
+        count, lower = bound.inputs + bound.more, percent(bound.next)
+        more = f" ({count} {without} would prove {lower})"
+        if bound.missed:
+            more = f" (with {count} held-out inputs and the same miss rate the bound would be {lower})"
+    missed = f"{bound.missed} of {bound.inputs} held-out inputs {did}"
+    text = f"{missed}, so with {percent(bound.sure)} confidence at most {most} of similar inputs {do}{more}"
+    return _line(HELD_OUT, f"{text}.")
 
 
 def _too_dear(report: Report, answer: AnswerFacts, low: str) -> Iterator[Line]:
@@ -727,7 +729,7 @@ def fragile(report: Report) -> tuple[str, ...]:
     for name, value in answer.settings.items():
         if value is None or metric.loss(value) > metric.loss(report.threshold):
             figure = figure_text(report.metric, value, report.threshold)
-            clauses.append(f"with {setting_text(name)} the network misses the threshold ({figure})")
+            clauses.append(f"with {name} the network misses the threshold ({figure})")
     return tuple(clauses)
 
 
@@ -754,7 +756,7 @@ FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE, OTHER_LAY
     *("search", "build", "quantize again", "other layers"),
 )
 """The kinds of steps, with ``DATA`` and ``RECIPE``."""
-_OF_DOUBTS = {CONSTANT: DATA, UNSEEN_INPUTS: INPUTS}
+_OF_DOUBTS = {CONSTANT: DATA, HELD_OUT_INPUTS: INPUTS}
 """The steps that doubts ask for; the other kinds ask for a look."""
 _FIRST = {
     FILE: "change the network as described above, then run again",

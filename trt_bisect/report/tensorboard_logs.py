@@ -464,8 +464,8 @@ def _write_curve(run: logs.LogRun, report: Report, rule: Rule) -> None:
         if row.similarity is not None:
             run.scalar("similarity", row.similarity, row.index)
             run.scalar(loss, rule.metric.loss(row.similarity), row.index)
-        if row.drop is not None and math.isfinite(row.drop):
-            run.scalar("drop", row.drop, row.index)
+        if row.loss is not None and math.isfinite(row.loss):
+            run.scalar("loss of the layer", row.loss, row.index)
 
 
 def _plan_text(shown: MeasuredPlan, network: Network) -> str:
@@ -478,13 +478,13 @@ def _plan_text(shown: MeasuredPlan, network: Network) -> str:
 def _culprits(report: Report) -> str:
     rows = [
         (
-            *(row.index, row.name, row.op_type, row.similarity, row.drop, row.gain, row.taken_back),
+            *(row.index, row.name, row.op_type, row.similarity, row.loss, row.alone, row.put_back),
             ", ".join(rounded.tensor for rounded in row.rounds),
         )
         for row in report.layers
         if row.culprit
     ]
-    titles = ["k", "culprit", "operator", "similarity", "drop", "gain", "taken back", "what is rounded"]
+    titles = ["k", "culprit", "operator", "similarity", "loss", "alone", "put back", "what is rounded"]
     return table(titles, rows) if rows else ""
 
 

@@ -107,7 +107,7 @@ function evidence(name, store) {
   const chips = reasons.map((reason) => h("span.chip", reason));
   return h(
     "section.evidence",
-    h("h4", layerLink(store, name), row ? ` ${row.op_type}, loss here ${metric.drop(row.drop)}` : ""),
+    h("h4", layerLink(store, name), row ? ` ${row.op_type}, loss ${metric.lossText(row.loss)}` : ""),
     h("p.chips", chips),
     h("p", advice?.evidence || plainEvidence(row)),
   );

@@ -6,7 +6,6 @@ import { folded, layerLink, phrase, plainTable } from "./parts.js";
 
 const LISTED = 50;
 const EQUALS = 5;
-const FOLLOWERS = "followers in INT8";
 const DOUBTING = new Set(["doubted", "data", "part", "few inputs"]);
 // The headline, what could reverse it, and the table of culprits say these.
 const ELSEWHERE = new Set(["fails", "passes", "passes with doubts", "culprits", "unsure"]);
@@ -38,9 +37,9 @@ function culprits(store) {
     const { blame, reasons = [] } = adviceOn.get(row.name) ?? {};
     return [
       layerLink(store, row.name),
-      figure.text(row.taken_back) + row.putBackOn,
-      metric.drop(row.drop),
-      metric.drop(row.gain),
+      figure.text(row.put_back) + row.putBackOn,
+      metric.lossText(row.loss),
+      metric.lossText(row.alone),
       row.op_type,
       [blame, reasons[0]].filter(Boolean).join(": "),
     ];
@@ -50,8 +49,8 @@ function culprits(store) {
       `if put back in ${LOW}${model.report.answer?.changes ? " without changes" : ""}`,
       `What the recipe measures if this layer is put back in ${LOW}, on the worst input`,
     ],
-    ["loss here", "Loss that this layer adds on the curve"],
-    ["fixed alone", `Loss that full ${LOW} wins back if only this layer is in high precision`],
+    ["loss", "Loss that this layer adds on the curve"],
+    ["alone", `Loss that full ${LOW} wins back if only this layer is in high precision`],
     ["op", "Operator"],
     ["cause", "The side that loses, and the first reason"],
   ];
@@ -63,7 +62,7 @@ function culprits(store) {
   return [table("culprits", "Culprit", main), table("weak-culprits", "Weak culprit", weak)];
 }
 
-// The culprits but for the weak ones, and these; those first that lose most when they are taken back. In older reports
+// The culprits but for the weak ones, and these; those first that lose most when they are put back. In older reports
 // all of them in execution order.
 function ranked({ culprits: rows, report }) {
   const { ranked: names, weak } = report.answer ?? { ranked: [], weak: [] };
@@ -83,7 +82,7 @@ function calibrators({ calibrators: rows, given }, metric) {
     row.meets ? "yes" : "no",
     percent(row.cost),
     count(row.high),
-    metric.drop(row.mean_loss),
+    metric.lossText(row.mean_loss),
     row.chosen ? "chosen" : "",
   ];
   const titles = [
@@ -99,8 +98,8 @@ function calibrators({ calibrators: rows, given }, metric) {
   return [h("h3", "Calibrators"), plainTable("calibrators", titles, 1, rows.map(line))];
 }
 
-function recipeOn({ given, unseen, settings }, metric) {
-  const held = Object.entries({ "your inputs": given, "held-out inputs": unseen }).filter(([, inputs]) => inputs);
+function recipeOn({ given, held_out, settings }, metric) {
+  const held = Object.entries({ "your inputs": given, "held-out inputs": held_out }).filter(([, inputs]) => inputs);
   if (!held.length) return null;
   const line = ([name, { holds, inputs, mean, fifth, worst, worst_input: worstInput }]) => [
     name,
@@ -110,8 +109,7 @@ function recipeOn({ given, unseen, settings }, metric) {
     metric.text(worst),
     worstInput,
   ];
-  const setting = (name) => (name === FOLLOWERS ? "unquantized layers in INT8 too" : name);
-  const elsewhere = Object.entries(settings).map(([name, value]) => `${setting(name)} ${metric.text(value)}`);
+  const elsewhere = Object.entries(settings).map(([name, value]) => `${name} ${metric.text(value)}`);
   const titles = [
     "Inputs",
     ["passes", "Inputs on which the recipe meets the threshold"],

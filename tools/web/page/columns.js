@@ -16,7 +16,7 @@ const writers = ({ metric, figure }) => ({
   shape: shapeText,
   decibels: (value) => fixed(value, 1),
   figure: metric.text,
-  loss: metric.drop,
+  loss: metric.lossText,
   deciding: figure.text,
   number,
   percent: (share) => percent(share),

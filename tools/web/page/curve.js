@@ -125,9 +125,9 @@ function hover(row, { metric, figure }) {
   const lines = [
     `${row.index} · ${row.op_type} · ${row.shapeText}`,
     isNumber(row.similarity) ? `${metric.label} ${metric.text(row.similarity)}` : row.outcome,
-    isNumber(row.drop) && `loss here ${metric.drop(row.drop)}`,
+    isNumber(row.loss) && `loss ${metric.lossText(row.loss)}`,
     row.culprit && "culprit",
-    isNumber(row.taken_back) && `if put back in ${LOW}: ${figure.text(row.taken_back)}${row.putBackOn}`,
+    isNumber(row.put_back) && `if put back in ${LOW}: ${figure.text(row.put_back)}${row.putBackOn}`,
     row.setAside && "in high precision for the layers after it",
     row.suspect && `suspect: ${row.suspect.split(":")[0]}`,
     row.added && "in high precision in the recipe too",

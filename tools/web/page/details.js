@@ -57,10 +57,10 @@ function figures(row, { metric, figure }) {
   const { whole } = row;
   return pairs([
     [metric.name === "cosine" ? "Similarity" : metric.label, metric.text(row.similarity)],
-    ["Loss here", row.outcome === "follows" ? "" : metric.drop(row.drop)],
+    ["Loss", row.outcome === "follows" ? "" : metric.lossText(row.loss)],
     ["SQNR", metric.name === "sqnr" ? "" : decibels(row.sqnr)],
-    ["Fixed alone", metric.drop(row.gain)],
-    [`If put back in ${LOW}`, isNumber(row.taken_back) ? figure.text(row.taken_back) + row.putBackOn : ""],
+    ["Alone", metric.lossText(row.alone)],
+    [`If put back in ${LOW}`, isNumber(row.put_back) ? figure.text(row.put_back) + row.putBackOn : ""],
     ["Suspect", row.suspect],
     ["Deciding output", row.output],
     ["On whole engines", whole && `${metric.text(whole.without)} without, ${metric.text(whole.with)} with it`],
@@ -83,7 +83,7 @@ function alone({ activation, weight, both }, { metric }) {
   const bar = ([name, loss]) => [
     h("span", name),
     h("i.bar", { style: { "--part": `${(100 * Math.max(0, loss)) / largest}%` } }),
-    h("span.number", metric.drop(loss)),
+    h("span.number", metric.lossText(loss)),
   ];
   return [h("h4", `Alone in ${LOW}: the loss`), h("div.bars", losses.map(bar))];
 }

@@ -121,7 +121,7 @@ export function metricOf(name, threshold) {
     isAccuracy: name === ACCURACY,
     tickformat: isShare ? ".1%" : "",
     text: isShare ? inPercent : DECIBELS.has(name) ? inDecibels : number,
-    drop: isShare ? (loss) => percent(loss) : number,
+    lossText: isShare ? (loss) => percent(loss) : number,
     ...(ERRORS.has(name) && { loss: (value) => value, perfect: 0 }),
     ...(isShare && name !== ACCURACY && { loss: (value) => 1 - value, perfect: 1 }),
   };

@@ -1,5 +1,5 @@
 // For several inputs: all of them from the worst to the best, and the worst by number. With an answer it is the recipe
-// on given and unseen inputs; without one it is full INT8 on the inputs that were searched.
+// on given and held-out inputs; without one it is full INT8 on the inputs that were searched.
 
 import { byId, offerSection, show } from "./dom.js";
 import { LOW, count, isNumber, plural } from "./format.js";
@@ -36,12 +36,12 @@ const wholeTicks = (inputs) => (inputs <= FEW ? { dtick: 1 } : {});
 
 function answered({ answer, by_input: byInput }, metric) {
   const given = worstFirst(answer.given, metric, byInput.int8);
-  const unseen = worstFirst(answer.unseen, metric, null);
-  const total = given.length + unseen.length;
+  const held_out = worstFirst(answer.held_out, metric, null);
+  const total = given.length + held_out.length;
   if (total < 2) return null;
-  const apart = `, and on ${count(unseen.length)} held-out inputs, which neither calibration nor search saw`;
+  const apart = `, and on ${count(held_out.length)} held-out inputs, which neither calibration nor search saw`;
   const line = (seen) => (input) => [input.name, seen, metric.text(input.recipe), metric.text(input.int8)];
-  const rows = [...given.slice(0, LISTED).map(line("yours")), ...unseen.slice(0, LISTED).map(line("held out"))];
+  const rows = [...given.slice(0, LISTED).map(line("yours")), ...held_out.slice(0, LISTED).map(line("held out"))];
   const drawn = (inputs, plan, start, marker, plot) =>
     points(
       inputs.map((_, place) => start + place),
@@ -51,12 +51,12 @@ function answered({ answer, by_input: byInput }, metric) {
     );
   const recipe = { color: colour("high"), size: 8, symbol: "square" };
   return {
-    words: `The recipe on your ${plural(given.length, "input")}${unseen.length ? apart : ""}.`,
+    words: `The recipe on your ${plural(given.length, "input")}${held_out.length ? apart : ""}.`,
     list: plainTable("inputs-table", ["Worst inputs", "", "recipe", `full ${LOW}`], 2, rows, total - rows.length),
     traces: [
       drawn(given, "int8", 1, { color: colour("int8"), size: 6 }, `full ${LOW}`),
       drawn(given, "recipe", 1, recipe, "recipe"),
-      drawn(unseen, "recipe", given.length + 2, { ...recipe, symbol: "square-open" }, "recipe, held out"),
+      drawn(held_out, "recipe", given.length + 2, { ...recipe, symbol: "square-open" }, "recipe, held out"),
     ],
     marks: `squares: recipe (open: held out), dots: full ${LOW}`,
     total,

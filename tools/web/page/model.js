@@ -77,8 +77,8 @@ function explainedTensors(explanation) {
 
 // After the figure of a recipe with a layer put back: where not all inputs were run, and where only moved scales miss.
 function putBackOn(layer, report) {
-  const isPart = layer.taken_back_on != null && layer.taken_back_on < report.answer?.given?.inputs;
-  const isMoved = layer.taken_back_in === MOVED;
+  const isPart = layer.put_back_on != null && layer.put_back_on < report.answer?.given?.inputs;
+  const isMoved = layer.put_back_in === MOVED;
   return (isPart ? " or worse" : "") + (isMoved ? ` with ${MOVED}` : "");
 }
 
@@ -101,7 +101,7 @@ function rowOf(layer, report, explained, drawn, { milliseconds, high, added }) {
     activation: alone?.activation,
     weight: alone?.weight,
     both: alone?.both,
-    gain: layer.gain ?? alone?.gain,
+    alone: layer.alone ?? alone?.alone,
     setAside: isSetAside(layer, report),
     putBackOn: putBackOn(layer, report),
     mse: made?.mse,
@@ -117,7 +117,7 @@ function rowOf(layer, report, explained, drawn, { milliseconds, high, added }) {
 
 // Kept high for the rest of the curve: a suspect. In older reports, without an answer, every culprit is one.
 function isSetAside(layer, { answer, share, budget }) {
-  return layer.suspect !== "" || (layer.culprit && (!answer || layer.drop >= share * budget));
+  return layer.suspect !== "" || (layer.culprit && (!answer || layer.loss >= share * budget));
 }
 
 // An engine layer's time is that of every layer fused into it.
@@ -129,7 +129,7 @@ function layerTimes(report, plan) {
   return times;
 }
 
-// Sorted by this, and then by the drop, what matters most comes first.
+// Sorted by this, and then by the loss, what matters most comes first.
 export function rankOf(row) {
   const place = [row.culprit, row.suspect, row.added, row.failed, row.quantizable].findIndex(Boolean);
   return place < 0 ? 5 : place;

@@ -5,13 +5,13 @@ import { legendItem } from "./parts.js";
 
 const DECADES = 4;
 
-export const SHADES = { precision: "Precision in the recipe", drop: "Drop", similarity: "Similarity" };
+export const SHADES = { precision: "Precision in the recipe", loss: "Loss", similarity: "Similarity" };
 
 // From a node of the tree to the attributes that colour it, by one of SHADES.
 export function shader(shade, { rows, metric }) {
   if (shade === "precision") return (node) => ({ class: `p-${precision(node)}` });
   const loss = metric.loss ?? ((decibels) => 10 ** (-decibels / 10));
-  const value = shade === "drop" ? (row) => row.drop : (row) => isNumber(row.similarity) && loss(row.similarity);
+  const value = shade === "loss" ? (row) => row.loss : (row) => isNumber(row.similarity) && loss(row.similarity);
   const figures = (some) =>
     some
       .filter((row) => row.quantizable)
@@ -52,6 +52,6 @@ export function legendOf(shade, { keptIn }) {
     ];
   }
   const ramp = legendItem("ramp", "the largest, in four decades");
-  ramp.prepend(shade === "drop" ? "no drop" : "no loss of similarity");
+  ramp.prepend(shade === "loss" ? "no loss" : "no loss of similarity");
   return [ramp, swatch("p-follows", "no figure"), culprit];
 }

@@ -20,7 +20,7 @@ export function startTable(store) {
     key: "verdict",
     many: "layers",
     name: (row) => row.name,
-    tie: (one, other) => (other.drop ?? -Infinity) - (one.drop ?? -Infinity) || one.index - other.index,
+    tie: (one, other) => (other.loss ?? -Infinity) - (one.loss ?? -Infinity) || one.index - other.index,
     classes: (row) => [row.culprit && "culprit", row.failed && "failed", row.outcome === "follows" && "follows"],
     title: (row, { kind }) => (kind === "name" || kind === "verdict" ? titleOf(row) : null),
     isChosen: (row) => row.name === store.selected,

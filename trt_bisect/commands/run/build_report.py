@@ -21,12 +21,12 @@ from trt_bisect.answer.choices import choices_of
 from trt_bisect.answer.result import (
     Answer,
     answer_facts,
-    bound_on_unseen,
+    bound_on_held_out,
     moves_of,
+    put_back_fields,
     reason_for,
     recipe_of,
     refused_by_default,
-    taken_back,
 )
 from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.builder.engines import ONNXRUNTIME
@@ -184,7 +184,7 @@ def blank_row(layer: Layer, precision: str) -> LayerRow:
         shape=layer.shape,
         quantizable=layer.quantizable,
         similarity=None,
-        drop=None,
+        loss=None,
         culprit=False,
         outcome=NOT_TRIED,
         asked=precision,
@@ -290,7 +290,7 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
         recipe=_recipe_layers(answer),
         ranges=_ranges_facts(experiment, of_curve if whole.findings.steps else experiment),
         answer=facts,
-        bound=bound_on_unseen(answer),
+        bound=bound_on_held_out(answer),
         notes=tuple(dict.fromkeys(notes)),
         moves=moves_of(answer),
     )
@@ -415,7 +415,7 @@ def layer_rows(
     rows = []
     for row in blank:
         step = steps.get(row.index)
-        trial, outcome, drop = _judged(trials, curve, row, step, before)
+        trial, outcome, loss = _judged(trials, curve, row, step, before)
         precision = str(step.plan.low) if step is not None and row.index in step.plan.lowered else row.asked
         ran = trial.ran.get(row.index, "") if trial else ""
         judged = rule.judged(trial) if trial is not None else {}
@@ -425,7 +425,7 @@ def layer_rows(
             replace(
                 row,
                 similarity=rule.similarity(trial),
-                drop=drop,
+                loss=loss,
                 suspect=reasons.get(row.index, ""),
                 outcome=outcome,
                 asked=precision,
@@ -457,9 +457,9 @@ def _judged(
     return None, NOT_JUDGED if row.index in curve.findings.set_aside else NOT_TRIED, None
 
 
-def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int, float]) -> tuple[LayerRow, ...]:
+def _answered_rows(rows: Sequence[LayerRow], answer: Answer, alone: Mapping[int, float]) -> tuple[LayerRow, ...]:
     of_user, experiment = answer.of_user, answer.of_user.experiment
-    network, back = experiment.network, {**taken_back(answer), **taken_back(of_user)}
+    network, back = experiment.network, {**put_back_fields(answer), **put_back_fields(of_user)}
     plan, layers = answer.recipe.plan, answer.experiment.network.layers
     kept = {layers[k].name: str(plan.precisions[k]) for k in answer.recipe.high}
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.TENSORRT)
@@ -472,7 +472,7 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int,
         replace(
             row,
             culprit=row.index in culprits,
-            gain=gains.get(row.index),
+            alone=alone.get(row.index),
             **back.get(row.name, {}),
             recipe=kept.get(row.name, row.recipe if row.fixed or not row.quantizable else str(plan.low)),
             rounds=_rounded_tensors(network.layers[row.index], writer) if row.index in culprits else (),

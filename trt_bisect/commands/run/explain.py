@@ -300,7 +300,7 @@ class Remedies:
     def _loss(plans: AnswerPlans, plan: PrecisionPlan, ranges: Ranges) -> float:
         """The largest loss of a plan on all inputs given; one that meets the budget is run on held-out ones too."""
         loss = plans.largest_on_all(plan, ranges)
-        return max(loss, plans.loss_on_unseen(plan, ranges)) if loss <= plans.experiment.rule.budget else loss
+        return max(loss, plans.loss_on_held_out(plan, ranges)) if loss <= plans.experiment.rule.budget else loss
 
     def _tested(
         self,
@@ -385,7 +385,7 @@ def _explanation(
     layers = _layers(experiment, tensors, weights, biases, alone)
     rows, budget = {row.name: row for row in report.layers}, experiment.rule.budget
     evidence = [
-        Evidence(layer, findings, structure, alone.get(layer.name), rows[layer.name].drop, budget, low)
+        Evidence(layer, findings, structure, alone.get(layer.name), rows[layer.name].loss, budget, low)
         for layer in culprits
     ]
     groups = by_cause(evidence)
@@ -445,7 +445,7 @@ def _weight(network: Network, origin: Origin) -> _Tensor:
 
 
 def _alone(experiment: Experiment, culprits: Sequence[Layer], full: bool, progress: Progress) -> dict[str, LossAlone]:
-    """Returns the losses of layers alone, by name: of the culprits, or of all layers, with the gain of each.
+    """Returns the losses of layers alone, by name: of the culprits, or of all layers, with what each wins back alone.
 
     An engine that is not emulated rounds a layer as a whole, so that its culprits' sides cannot be told apart.
     """
@@ -456,8 +456,8 @@ def _alone(experiment: Experiment, culprits: Sequence[Layer], full: bool, progre
     for op in measured.ops:
         losses = ways.setdefault(op.op_name, {})
         losses[op.sensitive_type] = op.loss
-        if op.gain is not None:
-            losses["gain"] = op.gain
+        if op.alone is not None:
+            losses["alone"] = op.alone
     return {name: LossAlone(**losses) for name, losses in ways.items()}
 
 

@@ -367,8 +367,8 @@ class _Run:
         network = network.fixing({network.layer_named(name).index: Precision.FP32 for name in layers})
         moved = self.setup.with_ranges(experiment, experiment.ranges, network)
         trials = [plans.whole(network.full(Precision.FP32), moved)]
-        if plans.unseen is not None and experiment.rule.meets(trials[0]):
-            trials.append(plans.whole(network.full(Precision.FP32), moved, plans.unseen, "unseen inputs"))
+        if plans.held_out is not None and experiment.rule.meets(trials[0]):
+            trials.append(plans.whole(network.full(Precision.FP32), moved, plans.held_out, "held-out inputs"))
         return all(map(experiment.rule.meets, trials))
 
     def _tell_verdict(self) -> None:

@@ -75,7 +75,7 @@ def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Pr
         _RECIPE: answer.recipe.plan,
     }
     writing = _Writing(of_user, plans, options.save_tensors == ALL_LAYERS, answer.experiment)
-    given, held_out, as_json = answer.inputs.given, answer.unseen_inputs, options.save_tensors == AS_JSON
+    given, held_out, as_json = answer.inputs.given, answer.held_out_inputs, options.save_tensors == AS_JSON
     feeds = [*given.feeds, *(held_out.feeds if held_out else ())]
     labels = [*given.labels, *(held_out.labels if held_out else ())]
     count, notes = writing.save(folder / TENSORS, feeds, labels, progress, as_json=as_json)

@@ -19,7 +19,7 @@ from trt_bisect.analyzer.metrics import AGREEMENT, EQUAL, KAPPA, figure_text, lo
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.precision import Precision
 from trt_bisect.report.advice import SPREAD_OUT
-from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move, setting_text
+from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move
 from trt_bisect.report.choices import FP32, INT8, RECIPE as RECIPE_PLAN, kept_speed, priced_by, timed_by
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.parts import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow
@@ -177,7 +177,7 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
             table.add_row(*map(Text, held_cells(report, name, held)), style=style)
         yield ScreenPart("inputs", 0, [spaced(with_columns_that_fit(table, console, ("which", "mean")))])
     text = partial(figure_text, report.metric, threshold=report.threshold)
-    settings = ", ".join(f"{setting_text(name)} {text(value)}" for name, value in answer.settings.items())
+    settings = ", ".join(f"{name} {text(value)}" for name, value in answer.settings.items())
     if len(answer.settings) > 1:
         yield ScreenPart("other settings", 7, [Text(f"Worst input in other settings: {settings}.")])
     if answer.equals:
@@ -214,7 +214,7 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
     main, weak = report.ranked_culprits
     causes = {advice.culprit: _cause(advice) for advice in report.advice}
     back = f"{report.put_back_title}>"
-    table = titled("Culprit", "Op", back, *(["Cause"] if causes else []), "Loss here>", "Fixed alone>")
+    table = titled("Culprit", "Op", back, *(["Cause"] if causes else []), "Loss>", "Alone>")
     for rank, row in enumerate((*main, *weak)[:most]):
         if rank == len(main):
             table.add_row(Text("Weak (for the margin, or within the noise):"), style="dim")
@@ -227,14 +227,14 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
         others = hidden - min(hidden, len(weak))
         kinds = [f"{others} more" if others else "", f"{hidden - others} weak" if hidden > others else ""]
         table.add_row(Text(f"{' and '.join(filter(None, kinds))}, in layers.csv"), style="dim")
-    return with_columns_that_fit(table, console, ("Op", "Fixed alone", "Loss here"), prose=("Cause",))
+    return with_columns_that_fit(table, console, ("Op", "Alone", "Loss"), prose=("Cause",))
 
 
 def culprit_cells(report: Report, row: LayerRow) -> tuple[str, ...]:
     """Returns name and operator of a culprit, the figure if it is put back, its loss on the curve, and its gain
     alone.
     """
-    losses = (loss_text(report.metric, value) for value in (row.drop, row.gain))
+    losses = (loss_text(report.metric, value) for value in (row.loss, row.alone))
     return row.name, row.op_type, report.put_back_text(row), *losses
 
 
@@ -247,9 +247,9 @@ def _cause(advice: CulpritAdvice) -> str:
 
 
 def _suspects(report: Report) -> list[str]:
-    rows = sorted((row for row in report.layers if row.suspect), key=lambda row: -(row.drop or 0.0))
-    losses = [(row, loss_text(report.metric, row.drop)) for row in rows[:_SUSPECTS]]
-    lines = [f"Suspect '{row.name}' (loss here {loss}): {row.suspect}." for row, loss in losses]
+    rows = sorted((row for row in report.layers if row.suspect), key=lambda row: -(row.loss or 0.0))
+    losses = [(row, loss_text(report.metric, row.loss)) for row in rows[:_SUSPECTS]]
+    lines = [f"Suspect '{row.name}' (loss {loss}): {row.suspect}." for row, loss in losses]
     if len(rows) > _SUSPECTS:
         lines.append(f"{len(rows) - _SUSPECTS} more suspects are in report.html.")
     return lines
@@ -312,7 +312,7 @@ def _spread(fed: FedInput) -> str:
 
 def sets_of_inputs(answer: AnswerFacts) -> list[tuple[str, Held]]:
     """Returns the recipe's figures on the user's inputs and on those that were held out, where there are such."""
-    sets = (("your inputs", answer.given), ("held-out inputs", answer.unseen))
+    sets = (("your inputs", answer.given), ("held-out inputs", answer.held_out))
     return [(name, held) for name, held in sets if held is not None]
 
 
@@ -541,7 +541,7 @@ def _blocks(report: Report) -> Iterator[str]:
         yield _culprit_table(report, main)
     if weak:
         yield "## Weak culprits"
-        yield "Taken back, they miss the threshold by less than the noise, or miss only the margin."
+        yield "Put back, they miss the threshold by less than the noise, or miss only the margin."
         yield _culprit_table(report, weak)
     answer, full = report.answer, f"full {report.low.upper()}, worst"
     if answer is not None and (sets := sets_of_inputs(answer)):
@@ -560,5 +560,5 @@ def _blocks(report: Report) -> Iterator[str]:
 
 
 def _culprit_table(report: Report, rows: Iterable[LayerRow]) -> str:
-    titles = ("culprit", "op", report.put_back_title.replace("If", "if", 1), "loss here", "fixed alone", "rounds")
+    titles = ("culprit", "op", report.put_back_title.replace("If", "if", 1), "loss", "alone", "rounds")
     return table(titles, ((*culprit_cells(report, row), ", ".join(map(str, row.rounds))) for row in rows))
