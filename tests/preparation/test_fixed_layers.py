@@ -76,6 +76,8 @@ def test_layers_by_pattern(planted, pattern, names):
         ({"plan": {"layers": {"conv1": {"bias": "fp32"}}}}, "of activation and weight"),
         ({"plan": {"layers": {"conv1": {}}}}, "of activation and weight"),
         ({"high": ["top:none"]}, "no number of layers"),
+        ({"precision": "int16"}, "single layers"),
+        ({"precision": "int16", "high": ["conv1"], "low": "fp8"}, "network in INT8"),
         ({"high": ["sensitivity:nowhere:2"]}, "nowhere"),
         ({"high": ["sensitivity:nowhere"]}, "no number of layers"),
         ({"plan": {"scales": {"y": 0.5}}}, "activation 'y'"),
@@ -87,7 +89,7 @@ def test_layers_by_pattern(planted, pattern, names):
 def test_what_cannot_be_fixed_is_refused_before_anything_runs(planted, options, said):
     model, samples, _ = planted
     with pytest.raises(BadInput) as refused:
-        trt_bisect.run(model, samples, **OPTIONS, **options)
+        trt_bisect.run(model, samples, **(OPTIONS | options))
     assert said in str(refused.value)
 
 
@@ -189,6 +191,20 @@ def test_a_layer_with_activations_in_16_bits(planted, tmp_path):
     assert json.loads((tmp_path / "recipe/plan.json").read_text())["layers"][FIRST] == "int16"
     with pytest.raises(BadInput, match="no 16-bit activations"):
         refuse_emulated_only(network.fixing({layer.index: Precision.INT16}), "tensorrt")
+
+
+def test_the_most_sensitive_layers_in_16_bits_by_one_command(planted):
+    model, samples, _ = planted
+    wide = trt_bisect.run(model, samples, **(OPTIONS | {"high": ["top:1"], "precision": "int16"}))
+    (most,) = (row.name for row in wide.layers if row.fixed)
+    by_plan = trt_bisect.run(model, samples, **OPTIONS, plan={"layers": {most: "int16"}})
+    free = trt_bisect.run(model, samples, **OPTIONS)
+    assert {row.name: row.recipe for row in wide.layers}[most] == "int16"
+    plans = [{row.plan: row.similarity for row in report.choices} for report in (wide, by_plan, free)]
+    assert plans[0] == plans[1]
+    assert plans[0]["fp16"] == plans[2]["fp16"], "FP16 has no layer in INT16"
+    mixed = trt_bisect.run(model, samples, **(OPTIONS | {"high": ["top:1"], "precision": "mixed"}))
+    assert [row.name for row in mixed.layers if row.fixed] == [most]
 
 
 def test_scoped_measures_one_plan(planted, tmp_path):

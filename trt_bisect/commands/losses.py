@@ -29,7 +29,7 @@ from trt_bisect.model.observe import facts_for
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.options.commands import SensitivityOptions, WorstOptions
-from trt_bisect.options.concerns import FixedLayerOptions
+from trt_bisect.options.concerns import INT16, MIXED, FixedLayerOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision, PrecisionPlan, low_of
 from trt_bisect.preparation.asked_network import SENSITIVITY_FILE, TOP, asked_network, fixed_notes, refuse_emulated_only
@@ -100,6 +100,8 @@ def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
     shared = {field.name: getattr(options, field.name) for field in fields(options) if field.init}
     known = {field.name for field in fields(SensitivityOptions) if field.init}
     shared = {name: value for name, value in shared.items() if name in known and name not in ("threshold", *names)}
+    if shared.get("precision") in (MIXED, INT16):  # of ``run`` alone: nothing is high here
+        del shared["precision"]
     if shared.get("progress") is not None:
         shared["progress"] = PrefixedProgress(shared["progress"], "top")
     measured: Sensitivity = sensitivity.job(model, SensitivityOptions(**shared))

@@ -168,8 +168,12 @@ class Network:
         return low_set(len(self.layers), chosen, high, self.low.precision)
 
     def all_in(self, precision: Precision) -> PrecisionPlan:
-        """Returns the plan with every layer in one float precision, except layers that the user fixed."""
-        free = tuple(replace(layer, fixed=None) if layer.refused else layer for layer in self.layers)
+        """Returns the plan with every layer in one float precision, or in another one that the user fixed."""
+
+        def is_free(layer: Layer) -> bool:
+            return bool(layer.refused) or (layer.fixed is not None and layer.fixed.needs_scale)
+
+        free = tuple(replace(layer, fixed=None) if is_free(layer) else layer for layer in self.layers)
         return replace(self, base=precision, layers=free).plan((), precision)
 
     def full(self, high: Precision) -> PrecisionPlan:

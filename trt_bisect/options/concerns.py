@@ -34,7 +34,7 @@ from trt_bisect.options.kinds import (
     Function,
     GpuName,
     High,
-    HighOrMixed,
+    HighOfRun,
     History,
     Low,
     Metric,
@@ -540,7 +540,8 @@ class RunOptions(MeasuringOptions):
     """The options of ``run``. The goal is the cheapest recipe that meets the threshold, unless they name another one.
 
     Attributes:
-        precision: Run culprits and the layers of --high in this precision. mixed: in FP16 if enough, else in FP32.
+        precision: Run culprits and the layers of --high in this precision. mixed: FP16 if enough, else FP32. int16:
+            emulated, for --high.
         trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
         labels: Measure the accuracy with the classes, boxes (COCO JSON, YOLO txt), masks (PNG) or texts of --dataset.
         accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
@@ -567,7 +568,7 @@ class RunOptions(MeasuringOptions):
         history: Record the run in the history beside the run folder, not at all (none), or in this file.
     """
 
-    precision: Annotated[HighOrMixed | None, PRECISION(without="mixed if that saves 1 %, else as --base")] = None  # type: ignore[assignment]  # one choice more than other commands have
+    precision: Annotated[HighOfRun | None, PRECISION(without="mixed if that saves 1 %, else as --base")] = None  # type: ignore[assignment]  # one choice more than other commands have
     trt_version: Annotated[Version, PRECISION(without="the installed TensorRT, else the newest", expert=True)] = ""
     labels: Annotated[DataFile, JUDGEMENT()] = None
     accuracy: Annotated[Function | None, JUDGEMENT()] = None
@@ -597,18 +598,23 @@ class RunOptions(MeasuringOptions):
             raise BadInput("--drop is a loss of accuracy, and nothing measures it.", "Give --labels or --accuracy.")
         if self.drop is not None and self.task is not None and self.labels is None:
             raise BadInput("--task and --drop contradict each other.", "Leave out one of the two, or give --labels.")
+        if self.precision == INT16 and (self.low != INT8 or not self.high):
+            raise BadInput("--precision int16 is for single layers of a network in INT8.", "Name them: --high top:5.")
         if self.explain == EXPLAIN_REMEDIES and self.low not in (INT8, INT16):
             raise BadInput(f"--explain remedies does not go with --low {self.low}.", "Use --explain full.")
 
     @property
     def high_precision(self) -> Precision:
         """The precision of layers that are kept out of the low one; with ``mixed``, of plans before the last step."""
-        return Precision.FP32 if self.precision == MIXED else super().high_precision
+        if self.precision == MIXED:
+            return Precision.FP32
+        return self.base_precision if self.precision == INT16 else super().high_precision
 
     @property
     def base_precision(self) -> Precision:
         """The precision of what is neither low nor kept out of the low one."""
-        return Precision(self.base or Precision.FP32) if self.precision == MIXED else super().base_precision
+        is_none = self.precision in (MIXED, INT16)
+        return Precision(self.base or Precision.FP32) if is_none else super().base_precision
 
     @property
     def priced_gpu(self) -> Gpu | None:

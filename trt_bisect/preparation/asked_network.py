@@ -162,8 +162,7 @@ def _fixed_network(
         raise BadInput(f"Layer '{name}' is in both --high and --keep-low.", "Leave out one of the two.")
     network = network.fixing({**chosen, **raised, **lowered})
     network = network if plan is None else _with_scales(network, plan)
-    full = network.full(precision)
-    if network.quantizable and not any(low_of(full.precisions[k]) is low for k in network.quantizable):
+    if network.quantizable and not any(network.layers[k].fixed in (None, low) for k in network.quantizable):
         problem = f"With these layers in high precision, no layer is in {network.low.title}."
         raise BadInput(problem, "Give fewer layers with --high.")
     return network
@@ -250,7 +249,7 @@ def refuse_emulated_only(network: Network, engine: str) -> None:
         raise BadInput(f"The engine '{engine}' has no 16-bit activations.", remedy)
     by_precision = {layer.fixed: layer.name for layer in reversed(network.layers)}
     if wide := by_precision.get(Precision.INT16):
-        raise BadInput(f"The plan has '{wide}' in int16, and the engine '{engine}' has no 16-bit activations.", remedy)
+        raise BadInput(f"Layer '{wide}' is to be in int16, and the engine '{engine}' has no 16-bit activations.", remedy)
     name = by_precision.get(Precision.INT8_WEIGHT) or by_precision.get(Precision.INT8_ACTIVATION)
     if name is not None:
         problem = f"The plan rounds one side of '{name}' alone, which the engine '{engine}' cannot do."
@@ -464,7 +463,8 @@ def _with_fixed_layers(
         network = network.fixing({k: high for k in network.quantizable if k not in low_layers})
     if options.scoped:
         network = _scoped(network, options.scoped, high)
-    fixed = _fixed_network(network, raised, lowered, plan, high)
+    is_wide = getattr(options, "precision", None) == INT16
+    fixed = _fixed_network(network, raised, lowered, plan, Precision.INT16 if is_wide else high)
     notes = [
         f"'{pattern.removeprefix(SENSITIVITY).rpartition(':')[0]}/{SENSITIVITY_FILE}' gives the layers that lose most "
         f"alone: {listed(_most_sensitive(network, pattern))}"
