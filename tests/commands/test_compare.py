@@ -259,6 +259,10 @@ def test_scales_have_what_chose_them_and_their_axis(tmp_path):
     ]
     assert {row.axis for row in trt_bisect.compare(path, data, one_scale=["*"]).weights} == {None}
     assert {"observer", "axis", "dtype", "scale"} <= set(found.table().columns)
+    planned = trt_bisect.compare(path, data, plan={"scales": {"x": 0.5}})
+    chosen = {row.origin.tensor: (row.observer, row.scale) for row in planned.tensors if row.scale is not None}
+    assert chosen.pop("x") == ("the plan", 0.5)
+    assert {observer for observer, _ in chosen.values()} == {"entropy"}
 
 
 def onnx_transposes(model):

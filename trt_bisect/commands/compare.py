@@ -62,6 +62,7 @@ from trt_bisect.support.text import counted, percent
 
 SAVED, AS_IT_RUNS = "saved", "as it runs"
 IN_FILE, OWN_LEVELS, LARGEST_VALUE = "the network's own Q/DQ", "the integer network", "largest value"
+IN_PLAN = "the plan"
 """The origin of a scale without a calibrator: the file, or the largest value of a weight or of its channel."""
 INPUT, OUTPUT, WEIGHT, BIAS, CONSTANT = "input", "output", "weight", "bias", "constant"
 _NUMBERS = "fiub"
@@ -186,15 +187,17 @@ class _Comparing:
         return compare_tensors(self.logs.watched(runs) if self.logs else runs, origins, count), seen // parts
 
     def _result(self, tensors: tuple[Compared, ...], low: LowPrecision, observer: str, **facts: Any) -> Comparison:
-        """Returns the result, with the advice; ``observer`` chose the scales of the tensors."""
+        """Returns the result, with the advice; ``observer`` chose the scales of the tensors that are not ``given``."""
         weights, channels = facts.pop("weights")
         of_weights = observer if observer in (IN_FILE, OWN_LEVELS) else LARGEST_VALUE
         usual, threshold = default_threshold("cosine", low.precision), self.options.threshold
         assert usual is not None
         limit = usual if threshold is None else float(threshold)
         sides = ("the first network", "the second one") if facts.get("other") else None
+        given = facts.pop("given", ())
+        observers = [IN_PLAN if compared.origin.tensor in given else observer for compared in tensors]
         return Comparison(
-            tensors=tuple(compared.row_by(observer) for compared in tensors),
+            tensors=tuple(compared.row_by(chosen) for compared, chosen in zip(tensors, observers, strict=True)),
             weights=tuple(compared.row_by(of_weights) for compared in weights),
             channels=channels,
             advice=advise(tensors, weights, limit, low.title, sides),
@@ -219,6 +222,7 @@ class _Comparing:
             tensors,
             network.low,
             planned.observer,
+            given=network.scales,
             weights=compare_weights(network, planned.weights()),
             model=network.source,
             arithmetic=EMULATED,
@@ -381,6 +385,7 @@ class _Comparing:
             tensors,
             network.low if network else self.options.low_precision,
             planned.observer if planned else "",
+            given=planned.network.scales if planned else (),
             weights=compare_weights(planned.network, planned.weights()) if planned else ((), ()),
             model=network.source if network else "",
             arithmetic=SAVED,
