@@ -249,7 +249,7 @@ def refuse_emulated_only(network: Network, engine: str) -> None:
         raise BadInput(f"The engine '{engine}' has no 16-bit activations.", remedy)
     by_precision = {layer.fixed: layer.name for layer in reversed(network.layers)}
     if wide := by_precision.get(Precision.INT16):
-        raise BadInput(f"Layer '{wide}' is to be in int16, and the engine '{engine}' has no 16-bit activations.", remedy)
+        raise BadInput(f"Layer '{wide}' is to be in int16; the engine '{engine}' has no 16-bit activations.", remedy)
     name = by_precision.get(Precision.INT8_WEIGHT) or by_precision.get(Precision.INT8_ACTIVATION)
     if name is not None:
         problem = f"The plan rounds one side of '{name}' alone, which the engine '{engine}' cannot do."
