@@ -77,8 +77,8 @@ def owners_of(module: nn.Module) -> dict[int, list[tuple[str, frozenset[tuple[fl
     """Returns by the number of values the modules that hold parameters of so many, and their directions."""
     owners: dict[int, list] = {}
     for name, parameter in module.named_parameters():
-        if parameter.ndim > 1:
-            path = name.rpartition(".")[0]
+        path = name.rpartition(".")[0]
+        if parameter.ndim > 1 and path:
             owners.setdefault(parameter.numel(), []).append((path, directions(parameter.detach().numpy())))
     return owners
 

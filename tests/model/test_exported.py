@@ -70,6 +70,19 @@ def test_a_normalization_that_the_exporter_fused_does_not_give_its_module_to_the
     assert places_of(graph)["n"].module == "body.0"
 
 
+@pytest.mark.parametrize("metadata", [{"pkg.torch.onnx.name_scopes": "['', 'attn', 'linear']"}, {}])
+def test_a_layer_with_the_bias_of_a_module_that_is_never_called_is_of_that_module(metadata):
+    """As attention calls ``linear`` on parameters of ``attn.qkv``, whose weight the exporter transposed."""
+    product = helper.make_node("MatMul", ["x", "val_3"], ["y"], name="/attn/MatMul")
+    product.metadata_props.extend(node(metadata).metadata_props)
+    add = helper.make_node("Add", ["attn.qkv.bias", "y"], ["z"], name="/attn/Add")
+    graph = onnx.GraphProto(node=[product, add])
+    graph.initializer.extend([onnx.TensorProto(name="val_3"), onnx.TensorProto(name="attn.qkv.bias")])
+    assert places_of(graph)["/attn/MatMul"].path == "attn.qkv"
+    graph.initializer[1].name = add.input[0] = "other.bias"
+    assert places_of(graph)["/attn/MatMul"].path == "attn"
+
+
 @pytest.mark.parametrize(
     ("name", "operator", "expected"),
     [

@@ -61,6 +61,7 @@ def run_command(
     screen = _printed(report, display, every_layer=all_layers)
     if screen is None:
         return report.exit_code
+    report = report.titled
     if all_layers and report.explanation is not None:
         print_advice(report.explanation, report.metric, screen, Precision(report.low))
     if options.explain == EXPLAIN_FULL and report.explanation is not None:

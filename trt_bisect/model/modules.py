@@ -52,18 +52,24 @@ def places_of(graph: onnx.GraphProto) -> dict[str, Place]:
     """Returns by the names of nodes what the exporter says of them; nothing of nodes of which it says nothing."""
     parameters = {tensor.name: tensor.name.rpartition(".")[0] for tensor in graph.initializer}
     modules = set(filter(None, parameters.values()))
+    biases = {}
+    for node in graph.node:
+        if node.op_type == "Add":
+            owners = [parameters[name] for name in node.input if parameters.get(name)]
+            biases.update(dict.fromkeys(node.input, owners[0] if owners else ""))
     places = {}
     for node in graph.node:
         metadata = {entry.key: entry.value for entry in node.metadata_props}
-        if metadata.keys() & {_SCOPES, _CLASSES, _TRACE}:
-            place = _from_metadata(metadata)
-            owner = next((parameters[name] for name in node.input[1:2] if name in parameters), "")
+        has_metadata = not metadata.keys().isdisjoint({_SCOPES, _CLASSES, _TRACE})
+        place = _from_metadata(metadata) if has_metadata else _from_torchscript(node, modules)
+        if node.op_type in WEIGHTED and not parameters.keys().isdisjoint(node.input[1:2]):
+            # The exporters transpose weights, which lose their names; the bias keeps its own.
+            owner = parameters[node.input[1]] or biases.get(node.output[0], "")
+            # Dynamo fuses a normalization into the layer and gives the result the normalization's scopes.
             is_fused = "batch_norm" in metadata.get(_SCOPES, "") + metadata.get(_CLASSES, "")
-            if node.op_type in WEIGHTED and is_fused and owner:
-                # The exporter fused a normalization into the layer, and gave the result the normalization's scopes.
+            # A function, such as that of attention, reads parameters of modules that are never called.
+            if owner and (is_fused or owner.startswith(f"{place.path}.")):
                 place = replace(place, path=owner, kind="")
-        else:
-            place = _from_torchscript(node, modules)
         if place != Place():
             places[node.name] = place
     return places

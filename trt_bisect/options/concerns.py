@@ -370,8 +370,8 @@ class FixedLayerOptions(NetworkOptions):
     """The layers whose precision the user fixes; no search changes it.
 
     Attributes:
-        high: Keep this layer in high precision: a name, a pattern with * and ?, re:PATTERN, op:Softmax, recipe:RUN (a
-            recipe's layers), top:3 (the most sensitive). Repeatable.
+        high: Keep this layer in high precision: a name, a module, a pattern with * and ?, re:PATTERN,
+            op:Softmax, recipe:RUN (a recipe's layers), top:3 (the most sensitive). Repeatable.
         plan: Fix precisions and scales as in this TOML or JSON file, or as in a run folder's recipe.
         keep_low: Keep these layers in INT8, named as for --high. Repeatable.
         scoped: Measure one plan instead of searching: layers up to this layer (name or number) in INT8, the rest in

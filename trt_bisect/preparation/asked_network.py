@@ -60,6 +60,7 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     """
     layers = network.layers
     exact = [layer for layer in layers if layer.name == pattern]
+    exact = exact or [layer for layer in layers if layer.title == pattern] or _inside(layers, pattern)
     if exact:
         return exact
     if pattern.startswith(RECIPE):
@@ -80,10 +81,17 @@ def matching(network: Network, pattern: str) -> list[Layer]:
             ) from error
         matched = [layer for layer in layers if expression.search(layer.name)]
     else:
-        matched = [layer for layer in layers if fnmatch.fnmatchcase(layer.name, pattern)]
+        names = [(layer, (layer.name, layer.title)) for layer in layers]
+        matched = [layer for layer, called in names if any(fnmatch.fnmatchcase(name, pattern) for name in called)]
     if not matched:
         raise _no_match(network, pattern)
     return matched
+
+
+def _inside(layers: Sequence[Layer], path: str) -> list[Layer]:
+    """Returns the layers of a module of PyTorch, and of the modules in it."""
+    modules = [(layer, layer.module.partition(" ")[0]) for layer in layers]
+    return [layer for layer, module in modules if module == path or module.startswith(f"{path}.")]
 
 
 def _in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:

@@ -58,6 +58,7 @@ from trt_bisect.report.parts import (
     verdict_of,
 )
 from trt_bisect.report.result import Overview, Result, Shown, file_in, loaded
+from trt_bisect.report.titled import titled, titles_in
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.codec import encode_lines, shortened, write
 from trt_bisect.support.files import make_folder, write_whole
@@ -192,6 +193,13 @@ class Report(Shown):
         return result
 
     @property
+    def titled(self) -> Report:
+        """This report with layers by their names in the user's program, as it is shown; see ``report.titled``."""
+        titles, attached = titles_in(self.layers), self.attached
+        shown = titled(self, titles)
+        return shown.changed(**{**vars(attached), "explanation": titled(attached.explanation, titles)})
+
+    @property
     def exit_code(self) -> int:
         """The exit code of the command: 0 for a pass without doubts, 1 for any other, 3 if nothing was measured."""
         return {PASSES: 0, UNMEASURED: NothingMeasured.exit_code}.get(self.verdict, 1)
@@ -204,7 +212,7 @@ class Report(Shown):
     @property
     def summary(self) -> str:
         """The lines of the verdict as text."""
-        return "\n".join(line.text for line in self.lines)
+        return "\n".join(line.text for line in self.titled.lines)
 
     def plot(self, *, log: bool = True) -> Figure:
         """Returns the curve as a Plotly figure.
@@ -427,6 +435,8 @@ class Report(Shown):
         from trt_bisect.report.screen.run import next_lines, verdict_first
         from trt_bisect.report.summary import headline
 
+        if self.titled.layers != self.layers:
+            return self.titled.overview
         verdict, reasons = verdict_first(self)
         steps = next_lines(self)
         return Overview(

@@ -20,6 +20,7 @@ from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.parts import TONES, LayerRow
 from trt_bisect.report.result import PageColumn, columns_by_rank
 from trt_bisect.report.summary import fragile, headline
+from trt_bisect.report.titled import titled, titles_in
 from trt_bisect.support.codec import read
 from trt_bisect.support.files import write_whole
 
@@ -75,6 +76,8 @@ def page_data(
 
     A graph or explanation of another network, which an earlier run left in the folder, is left out.
     """
+    titles = titles_in(report.layers)
+    report, graph, explanation, pictures = titled((report, graph, explanation, pictures), titles)
     names = [row.name for row in report.layers]
     return PageData(
         report,

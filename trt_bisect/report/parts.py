@@ -119,8 +119,9 @@ class LayerRow:
         suspect: the reason why a layer with a large loss on the curve is no culprit.
         fixed: the precision that the user fixed; empty for a layer left to the search.
         output: the final output, or the group of its places, that is worst with the layer in INT8.
-        output_shape: the shape of ``output``; ``shape`` is that of the layer's own output. module, code: its place in a
-            program of PyTorch, where the exporter wrote it into the file.
+        output_shape: the shape of ``output``; ``shape`` is that of the layer's own output.
+        title: its name in a program of PyTorch where the file has another one; shown in place of ``name``.
+        module, code: its place there, where the exporter wrote it into the file.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -165,8 +166,10 @@ class LayerRow:
     output_shape: Annotated[
         Shape | None, Column("Output shape", "Shape of the final output that was compared", rank=6)
     ] = None
+    node: Annotated[str, Column("Node", "Name in the network's file, where the layer is called otherwise", rank=8)] = ""
     module: Annotated[str, Column("Module", "Module in PyTorch", rank=8)] = ""
     code: Annotated[str, Column("Source line", "Line of the program that PyTorch exported")] = ""
+    title: str = ""
 
     @property
     def verdict(

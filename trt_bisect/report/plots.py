@@ -36,7 +36,7 @@ def curve(report: Report, *, log: bool = True) -> Figure:
 
     ``log`` draws 1 - similarity for cosine and top-1 on a reversed logarithmic axis. See ``Report.plot`` for errors.
     """
-    go = graph_objects()
+    go, report = graph_objects(), report.titled
     log = log and report.metric in FRACTIONS
     tried = [row for row in report.layers if row.quantizable]
     spare = 0.5 + 0.01 * len(report.layers)

@@ -58,15 +58,16 @@ def run_name(number: int, metric: str = "", score: float | None = None, accuracy
     return name if score is None else f"{name}_{word}_{score:#.6g}"
 
 
-def layer_tags(names: Iterable[str]) -> dict[str, str]:
-    """Returns the beginning of each layer's tags, by layer name; all differ.
+def layer_tags(names: Iterable[str], network: Network | None = None) -> dict[str, str]:
+    """Returns the beginning of each layer's tags, by layer name: its name in the user's program, if known; all differ.
 
     TensorBoard groups cards by the text before a tag's first slash, so leading slashes are removed.
     """
     tags: dict[str, str] = {}
     taken: set[str] = set()
+    titles = {layer.name: layer.title for layer in network.layers if layer.title} if network is not None else {}
     for name in names:
-        tags[name] = unused(name.lstrip("/") or "_", taken)
+        tags[name] = unused(titles.get(name, name).lstrip("/") or "_", taken)
         taken.add(tags[name])
     return tags
 

@@ -169,7 +169,7 @@ def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
 
     graph, types = GraphDef(), network.types
     inputs, outputs = [spec.name for spec in network.inputs], [f"{spec.name}_output" for spec in network.outputs]
-    names = iter(legal_names([*inputs, *(layer.name for layer in network.layers), *outputs]))
+    names = iter(legal_names([*inputs, *(layer.title or layer.name for layer in network.layers), *outputs]))
     on_judged = {layer.outputs[0]: layer.shape for layer in network.layers if layer.outputs and layer.shape is not None}
     known_shapes = {**types.shapes, **on_judged}
     sources: dict[str, str] = {}
@@ -340,7 +340,7 @@ class RunLogs(_Logs):
         accuracy: Callable[[PrecisionPlan], float | None] | None,
         memory: int,
     ) -> None:
-        super().__init__(board, experiment.network, logs.layer_tags(layer.name for layer in experiment.network.layers))
+        super().__init__(board, experiment.network, _tags_of(experiment.network))
         self._report, self._experiment, self._findings, self._recipe = report, experiment, findings, recipe
         self._trials, self._reported, self._measured = trials, reported, measured
         self._price, self._accuracy, self._memory = price, accuracy, memory
@@ -475,6 +475,10 @@ def _plan_text(shown: MeasuredPlan, network: Network) -> str:
     return literal(text) + (f"\n\nNot in INT8:\n\n{bullets(kept)}" if kept else "")
 
 
+def _tags_of(network: Network) -> dict[str, str]:
+    return logs.layer_tags([layer.name for layer in network.layers], network)
+
+
 def _culprits(report: Report) -> str:
     rows = [
         (
@@ -494,7 +498,7 @@ class ComparisonLogs(_Logs):
     def __init__(self, board: logs.Board, origins: Mapping[str, Origin], network: Network | None) -> None:
         names = [layer.name for layer in network.layers] if network else []
         names += [name for name, origin in origins.items() if not origin.layer]
-        super().__init__(board, network, logs.layer_tags(names))
+        super().__init__(board, network, logs.layer_tags(names, network))
         self._fp32, self._int8 = (self.histograms(kind, origins) for kind in (logs.FP32, logs.INT8))
 
     def watched(self, samples: Iterable[tuple[Tensors, Tensors]]) -> Iterator[tuple[Tensors, Tensors]]:
@@ -534,7 +538,7 @@ class ProfileLogs(_Logs):
     """Collects histograms of the profiled layers' outputs, and writes them with those of the weights."""
 
     def __init__(self, board: logs.Board, network: Network, writer: PlanWriter, layers: Sequence[Layer]) -> None:
-        tags = logs.layer_tags(layer.name for layer in network.layers)
+        tags = _tags_of(network)
         super().__init__(board, network, {layer.name: tags[layer.name] for layer in layers})
         self.read_weights(network, writer)
         read = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}

@@ -66,6 +66,7 @@ function figures(row, { metric, figure }) {
     ["On whole engines", whole && `${metric.text(whole.without)} without, ${metric.text(whole.with)} with it`],
     ["Asked, ran", [row.asked, row.ran, row.ranWhere].filter(Boolean).join(", ")],
     ["Recipe", row.recipe],
+    ["Node", row.node],
     ["Module", row.drawn?.module],
     ["Source line", row.drawn?.code],
     ["Cost", isNumber(row.share) && `${percent(row.share)} of the multiply-adds`],

@@ -192,6 +192,7 @@ def blank_row(layer: Layer, precision: str) -> LayerRow:
         recipe=precision,
         why_not=layer.why_not or layer.refused,
         fixed=str(layer.fixed or ""),
+        title=layer.title,
         module=layer.module,
         code=layer.code,
     )

@@ -374,7 +374,7 @@ class _Run:
     def _tell_verdict(self) -> None:
         """Says and keeps the verdict, and saves the tensors."""
         report = reporting.report_of(self.state)
-        self.shown.say(headline(report))
+        self.shown.say(headline(report.titled))
         self._keep(self.state, report)
         if self.folder is not None:
             self._note_on_tensors(save_tensors(self.options, self.found, self.folder, self.shown))

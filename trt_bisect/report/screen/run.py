@@ -49,6 +49,7 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
 
     It prints as much as fits on a screen with the lines ``around`` it, or everything with ``every_layer``.
     """
+    report = report.titled
     print_verdict(report, console)
     parts = [*_parts(report, console), *_note_parts(report)]
     tried = [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
@@ -69,6 +70,7 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
 
 def print_verdict(report: Report, console: Console) -> None:
     """Prints the verdict, what to do next, and the reasons."""
+    report = report.titled
     verdict, reasons = verdict_first(report)
     console.print(verdict_lines(verdict, report.verdict))
     if next_lines(report):
@@ -526,7 +528,7 @@ def _cell(value: object) -> str:
 
 def markdown(report: Report) -> str:
     """Returns the verdict, the next command, the culprits, the calibrators, the inputs and the notes."""
-    return "\n\n".join(_blocks(report)) + "\n"
+    return "\n\n".join(_blocks(report.titled)) + "\n"
 
 
 def _blocks(report: Report) -> Iterator[str]:

@@ -1,0 +1,78 @@
+"""A run of a network whose nodes have names as TorchScript writes them: modules on every surface, the file's names in
+files and commands."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import onnx
+import pytest
+
+import trt_bisect
+from tests.support import pages
+from tests.support.event_files import read
+from trt_bisect.report.page import PAGE
+from trt_bisect.report.parts import LayerRow
+from trt_bisect.report.titled import titled, titles_in
+
+NAMES = {"conv1": "/body/body.0/Conv", "conv2": "/body/body.1/conv/Conv", "ip1": "/head/head.0/Gemm"}
+NAMES |= {"relu1": "/head/Relu", "ip2": "/head/head.1/Gemm", "prob": "/Softmax"}
+TITLES = {"/body/body.0/Conv": "body.0", "/body/body.1/conv/Conv": "body.1.conv", "/head/head.0/Gemm": "head.0"}
+TITLES |= {"/head/Relu": "head/Relu", "/head/head.1/Gemm": "head.1"}
+CULPRIT, MODULE = "/head/head.1/Gemm", "head.1"
+
+
+@pytest.fixture(scope="module")
+def run(lenet, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("titled")
+    model = onnx.load(lenet / "lenet_planted.onnx")
+    for node in model.graph.node:
+        node.name = NAMES.get(node.name, node.name)
+    onnx.save(model, folder / "net.onnx")
+    shutil.copy(lenet / "calibration.npz", folder)
+    how = {"engine": "onnxruntime", "history": "none", "tensorboard": folder / "events", "output": folder / "run"}
+    return folder, trt_bisect.run(folder / "net.onnx", folder / "calibration.npz", **how)
+
+
+def test_files_and_python_have_the_names_of_the_file(run):
+    folder, report = run
+    assert report.culprits == (CULPRIT,)
+    assert json.loads((folder / "run" / "report.json").read_text())["culprits"] == [CULPRIT]
+    assert CULPRIT in json.loads((folder / "run" / "recipe" / "plan.json").read_text())["layers"]
+    assert dict(titles_in(report.layers)) == TITLES
+
+
+def test_screen_page_and_tensorboard_have_the_modules(run, command):
+    folder, report = run
+    _, screen, _ = command(
+        "run", folder / "net.onnx", "--calibration", folder / "calibration.npz", "-o", folder / "run"
+    )
+    for text in (screen, report.summary, "\n".join(report.titled.overview.lines)):
+        shown = [line for line in text.splitlines() if not line.strip().startswith(("trt-bisect", "python"))]
+        assert any(f"'{MODULE}'" in line for line in shown)
+        assert not any(CULPRIT in line for line in shown)
+    data = pages.data_of(folder / "run" / PAGE)
+    (row,) = (row for row in data["report"]["layers"] if row["culprit"])
+    assert (row["name"], row["node"], row["module"]) == (MODULE, CULPRIT, MODULE)
+    assert [layer["name"] for layer in data["graph"]["layers"]] == [row["name"] for row in data["report"]["layers"]]
+    assert MODULE in data["headline"]
+    assert CULPRIT not in json.dumps(data["explanation"])
+    tags = [tag for events in read(folder / "events").values() for tag in events.Tags()["histograms"]]
+    assert any(tag.startswith(f"{MODULE}/") for tag in tags)
+
+
+@pytest.mark.parametrize("named", [CULPRIT, MODULE, "head*1", "head"])
+def test_a_user_names_a_layer_in_either_way_or_a_module_of_several(run, named):
+    folder, _ = run
+    how = {"engine": "onnxruntime", "history": "none", "explain": "none", "high": [named]}
+    report = trt_bisect.run(folder / "net.onnx", folder / "calibration.npz", **how)
+    fixed = {row.name for row in report.layers if row.fixed and row.quantizable}
+    assert fixed == ({CULPRIT, "/head/head.0/Gemm"} if named == "head" else {CULPRIT})
+
+
+def test_names_are_replaced_as_words():
+    titles = {"/a/Conv": "a", "/a/Conv_1": "b", "node_1": "c.d"}
+    told = titled(["/a/Conv: /a/Conv_1, (node_1).", "x/a/Conv node_12", {"/a/Conv": ("node_1",)}], titles)
+    assert told == ["a: b, (c.d).", "x/a/Conv node_12", {"a": ("c.d",)}]
+    assert titled(LayerRow, titles) is LayerRow
