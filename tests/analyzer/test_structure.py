@@ -168,29 +168,7 @@ def test_tensorrts_own_parser_refuses_it_too(case, parses):
     assert parses(one_conv())
 
 
-EIGHT = np.ones(8, np.float32)
 GATES = {name: np.ones((1, rows, 3), np.float32) for name, rows in (("LSTM", 12), ("GRU", 9), ("RNN", 3))}
-FORMS = {
-    "MaxPool's indices": ("MaxPool", {"kernel_shape": [2, 2]}, (), 2),
-    "MaxPool's dilations": ("MaxPool", {"kernel_shape": [2, 2], "dilations": [2, 2]}, (), 1),
-    "AveragePool's dilations": ("AveragePool", {"kernel_shape": [2, 2], "dilations": [2, 2]}, (), 1),
-    "LpPool's dilations": ("LpPool", {"kernel_shape": [2, 2], "dilations": [2, 2]}, (), 1),
-    "LayerNormalization's mean": ("LayerNormalization", {}, (EIGHT, EIGHT), 2),
-    **{
-        f"ScatterND {mode}": ("ScatterND", {"reduction": mode}, (np.zeros((1, 1), np.int64), np.ones((1, 3, 8, 8))), 1)
-        for mode in ("add", "mul", "max", "min")
-    },
-    "antialias": ("Resize", {"mode": "linear", "antialias": 1}, (None, np.float32([1, 1, 2, 2])), 1),
-    "input_forget": ("LSTM", {"hidden_size": 3, "input_forget": 1}, (GATES["LSTM"],) * 2, 1),
-    "training": ("Dropout", {}, (np.float32(0.5), np.array(True)), 1),
-}
-"""Forms that are refused: operator, attributes, inputs after the first one, number of outputs."""
-TAKEN = {
-    "Resize cubic": ("Resize", {"mode": "cubic"}, (None, np.float32([1, 1, 2, 2])), 1),
-    "pooling": ("MaxPool", {"kernel_shape": [2, 2], "dilations": [1, 1]}, (), 1),
-    "ScatterND": ("ScatterND", {"reduction": "none"}, (np.zeros((1, 1), np.int64), np.ones((1, 3, 8, 8))), 1),
-    **{f"{op} time first": (op, {"hidden_size": 3}, (weight,) * 2, 1) for op, weight in GATES.items()},
-}
 
 
 def in_form(op, attributes, constants, outputs, opset=20):
@@ -202,20 +180,6 @@ def in_form(op, attributes, constants, outputs, opset=20):
     made = ["y", "second"][:outputs]
     sketch.nodes.append(onnx.helper.make_node(op, ["x", *names], made, name="odd", **attributes))
     return sketch.model({"x": shape}, dict.fromkeys(made[:1]), opset)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_form_that_is_refused_is_refused_by_the_parser(form, parses):
-    model = in_form(*FORMS[form])
-    assert [each.layers for each in findings_of(model) if each.kind == "operator restricted"] == [("odd",)]
-    assert not parses(model)
-
-
-@pytest.mark.parametrize("form", TAKEN)
-def test_a_form_that_is_taken_is_no_finding(form, parses):
-    model = in_form(*TAKEN[form])
-    assert [each for each in findings_of(model) if each.kind == "operator restricted"] == []
-    assert parses(model)
 
 
 @pytest.mark.parametrize("op", GATES)

@@ -13,29 +13,8 @@ from tests.support.networks import plant_between
 from tests.support.records import kinds
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.model.network import load_network
-from trt_bisect.report.answer import Goal
 from trt_bisect.report.parts import FAILS, PASSES
 from trt_bisect.report.summary import BUDGET, CULPRITS, NO_RECIPE, RECIPE, SEARCH
-
-
-def test_the_most_accurate_plan_within_a_budget(tmp_path):
-    """Of two culprits only one can be paid for: the one that gains more, each measured on an engine of its own."""
-    model = networks.chain(6)
-    plant_between(model, "conv1", "conv2")
-    plant_between(model, "conv3", "conv4", factor=200.0)
-    network = load_network(networks.save(model, tmp_path))
-    ranges, feeds, sqnr = engines_of(network, networks.samples(model))
-    figures = {name: sqnr({network.layer_named(name).index}) for name in ("conv2", "conv4")}
-    whole = trt_bisect.run(network, ranges, feeds, **WISHES)
-    assert set(whole.recipe.high) == set(figures)
-    costs = costs_of(network, feeds)
-    most = max(costs[network.layer_named(name).index] for name in figures)
-    report = trt_bisect.run(network, ranges, feeds, budget=most, **JUDGED)
-    assert report.goal == Goal(most=most)
-    assert report.answer.cost == pytest.approx(most)
-    assert (report.verdict, report.recipe.meets) == (FAILS, False)
-    assert report.recipe.high == (max(figures, key=figures.get),)
-    assert report.similarity.recipe == pytest.approx(max(figures.values()))
 
 
 def test_the_most_accurate_plan_within_a_budget_is_judged_on_all_inputs(tmp_path):

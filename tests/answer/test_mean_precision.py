@@ -7,11 +7,9 @@ import re
 from types import SimpleNamespace
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import trt_bisect
-from tests.commands import test_head_runs as heads
 from tests.support import networks
 from tests.support.squares import SIZE, STRIDE, detector, images
 from trt_bisect.analyzer.tasks.detections import Detections
@@ -207,42 +205,17 @@ def test_a_class_that_the_json_does_not_have_is_refused(squares):
 
 
 @pytest.mark.parametrize("task", ["pose", "instances"])
-def test_the_layer_that_loses_the_precision_of_poses_and_masks_is_named(tmp_path, random, task):
-    """The labels are what ONNX Runtime finds: of an image of 64 x 96 pixels, twice and three times the input's."""
-    model = networks.save(heads.network(task), tmp_path)
-    data = []
-    for count in (2, 1, 3, 2):
-        image = np.zeros((1, 2, 32, 32), np.float32)
-        for quarter in random.permutation(4)[:count]:
-            y, x = 16 * np.array(divmod(quarter, 2)) + 4 * random.integers(0, 2, 2)
-            image[0, random.integers(0, 2), y : y + 8, x : x + 8] = 1
-        data.append({"x": image})
-    session, boxes, more = onnxruntime.InferenceSession(model), [], []
-    for feeds in data:
-        columns = session.run(None, feeds)[0][0].astype(np.float64)
-        sure = columns[:, columns[4:6].max(axis=0) > 0.9].T
-        boxes.append([])
-        for x, y, w, h, *scores in sure[:, :6].tolist():
-            boxes[-1].append((2 * (x - w / 2), 3 * (y - h / 2), 2 * w, 3 * h, int(np.argmax(scores))))
-            edges = 4 * np.ceil(np.array([x - w / 2, y - h / 2, x + w / 2, y + h / 2]) / 4)
-            x1, y1, x2, y2 = edges * [2, 3, 2, 3]
-            more.append({"segmentation": [[x1, y1, x2, y1, x2, y2, x1, y2]], "area": 6 * w * h, "iscrowd": 0})
-        for each, (x, y, *_) in zip(more[-len(sure) :], sure[:, 6:].tolist(), strict=True):
-            each |= {"keypoints": [2 * x, 3 * y, 2], "num_keypoints": 1}
-    right = coco([(64, 96)] * len(boxes), boxes)
-    right["annotations"] = [box | each for box, each in zip(right["annotations"], more, strict=True)]
-    path = tmp_path / "right.json"
-    path.write_text(json.dumps(right), encoding="utf-8")
-    wishes = {"dataset": data, "labels": path, "drop": "1%", "task": task, **heads.JUDGED}
-    found = trt_bisect.run(model, data, inputs=data, **wishes)
-    assert found.accuracy.fp32 == pytest.approx(1.0)
-    assert (found.culprits, found.accuracy.recipe) == (("second",), pytest.approx(1.0))
-    assert found.accuracy.int8 < 0.5
-    for box in right["annotations"]:
-        box.pop("keypoints" if task == "pose" else "segmentation")
-    path.write_text(json.dumps(right), encoding="utf-8")
+def test_labels_without_what_the_task_reads_are_refused(tmp_path, random, task):
+    labels, _, outputs = made(random, task, 0)
+    right = coco([(64, 96)], [[]])
+    kept = ("bbox", "category_id", "iscrowd", "area")
+    right["annotations"] = [
+        {"id": n, "image_id": 100} | {key: each[key] for key in kept} for n, each in enumerate(labels)
+    ]
+    (tmp_path / "right.json").write_text(json.dumps(right), encoding="utf-8")
+    asked = AskedTask(task, head=f"xyxy,score,class{HEADS[task]}")
     with pytest.raises(BadInput, match="The labels have no"):
-        trt_bisect.run(model, data, inputs=data, **wishes)
+        judged.accuracy_by_boxes(None, judged.read_truth(tmp_path / "right.json"), asked, [outputs], letterbox=False)
 
 
 def test_the_figures_of_fp32_do_not_depend_on_the_calibrator_and_a_search_without_a_recipe_has_none():

@@ -7,7 +7,6 @@ import pytest
 
 from tests.model.test_existing_types import fp8_network, typed
 from tests.support.editions import edition
-from tests.support.fp16_networks import NETWORKS, encoder, restorer, written
 from tests.support.networks import Sketch, residual, samples, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
@@ -53,19 +52,6 @@ def test_every_plan_of_a_network_in_its_own_type_is_parsed_and_built(write, low,
             assert (kind in types) is bool(plan.lowered)
         if place in BUILT:
             assert builder.serialize(plan).data
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("draw", "low"), edition([(encoder, FP16), (restorer, BF16)], list(product((encoder, restorer), (FP16, BF16))))
-)
-def test_published_trouble_is_built_full_and_with_each_second_layer_high(draw, low, tmp_path):
-    path, _ = written(draw, tmp_path)
-    network = load_network(path, low=low)
-    assert draw in NETWORKS
-    builder = make_builder("tensorrt-rtx", "strong", network, {}, BuildOptions(), {})
-    for chosen in (network.quantizable, network.quantizable[::2]):
-        assert builder.serialize(network.free_plan(chosen)).data
 
 
 @pytest.mark.slow

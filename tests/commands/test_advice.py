@@ -127,16 +127,3 @@ def test_more_than_fp16_holds_is_no_case_for_fp16(tmp_path):
     advice = advice_on(run(model, tmp_path, 3), "conv3")
     assert "FP16" not in named(advice)
     assert "too large for FP16" in next(remedy.why for remedy in advice.remedies if remedy.remedy == "FP32")
-
-
-def test_the_command_line(command, lenet, tmp_path):
-    code, out, _ = command(
-        "run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run",
-        "--explain", "remedies", "--all-layers", "--calibrator", "entropy",
-    )  # fmt: skip
-    assert code == 1
-    assert "explanation.json" in out
-    assert "Not measured: " in out
-    lines = [line.strip() for line in out.splitlines() if line.startswith("     trt-bisect ")]
-    assert lines, "the first remedy of a culprit has its command"
-    assert all("--output" in line for line in lines), "a command is not cut nor wrapped"

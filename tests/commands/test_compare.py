@@ -18,7 +18,6 @@ from tests.support.editions import edition
 from tests.support.flawed_pairs import pairs
 from tests.support.flawed_structures import ACTIVATION, two_pairs
 from tests.support.quantized import plain_tensors
-from tests.support.records import texts
 from trt_bisect.analyzer import blame as advisor
 from trt_bisect.analyzer.compare_output import similarity
 from trt_bisect.calibration.ranges import Ranges
@@ -87,27 +86,6 @@ def test_every_figure_is_numpys_on_the_same_tensors_and_no_healthy_layer_is_abno
     p, q = (np.exp(row) / np.exp(row).sum(axis=-1, keepdims=True) for row in rows)
     expected = np.mean(np.sum(p * np.log(p / q), axis=-1))
     assert result.figures.kl == pytest.approx(expected, rel=1e-6, abs=1e-12)
-
-
-def test_weights_by_tensor_and_channel(tmp_path):
-    path = networks.save(networks.chain(), tmp_path)
-    found = trt_bisect.compare(path, networks.samples(networks.chain()), output=tmp_path / "out")
-    weight = numpy_helper.to_array(next(t for t in networks.chain().graph.initializer if t.name == "conv1.weight"))
-    scales = np.abs(weight).max(axis=(1, 2, 3), keepdims=True) / np.float32(127)
-    rounded = np.rint(weight / scales) * scales
-    row = next(row for row in found.weights if row.origin.tensor == "conv1.weight")
-    assert row.figures.mse == pytest.approx(np.mean((weight.astype(np.float64) - rounded) ** 2), rel=1e-4)
-    assert row.scale == scales.max()
-    channels = [row for row in found.channels if row.origin.tensor == "conv1.weight"]
-    assert [row.channel for row in channels] == list(range(8))
-    for place, channel in enumerate(channels):
-        assert channel.scale == scales[place, 0, 0, 0]
-        noise = np.sum((weight[place].astype(np.float64) - rounded[place]) ** 2)
-        signal = np.sum(weight[place].astype(np.float64) ** 2)
-        assert channel.figures.sqnr == pytest.approx(10 * np.log10(signal / noise), abs=0.01)
-        assert channel.fp32.variance == pytest.approx(weight[place].var(), rel=1e-5)
-    with (tmp_path / "out/channels.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == len(found.channels)
 
 
 @pytest.mark.parametrize("make", edition([networks.residual], FAMILIES))
@@ -293,13 +271,6 @@ def test_layers_that_only_follow_are_rounded_where_asked_for(command, tmp_path):
     assert command("compare", path, path, "--input", tmp_path / "data.npz", "--followers", "int8")[0] == 2
 
 
-def test_the_healthy_lenet(lenet):
-    found = trt_bisect.compare(lenet / "lenet.onnx", lenet / "calibration.npz")
-    assert not reasons(found, advisor.STARVED)
-    assert not reasons(found, advisor.NOT_NORMALISED)
-    assert found.tensors[-1].figures.cosine > 0.999
-
-
 def test_layers_left_high(lenet):
     digits = {"data": np.load(lenet / "calibration.npz")["data"][:20]}
     given = (lenet / "lenet_planted.onnx", lenet / "calibration.npz", digits)
@@ -323,13 +294,6 @@ def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented)
     for one, other in zip(parts.tensors, whole.tensors, strict=True):
         assert one.figures.sqnr == pytest.approx(other.figures.sqnr, abs=0.1)
         assert (one.fp32.count, one.int8.count) == (other.fp32.count, other.int8.count)
-
-
-def test_an_engine_that_gives_final_outputs_only_is_said(tmp_path):
-    model = networks.chain(depth=2)
-    found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model, 2), engine="tensorrt")
-    assert any("final outputs" in note for note in texts(found.notes))
-    assert found.arithmetic == "emulated"
 
 
 @pytest.mark.parametrize(("other", "reader"), [(0.004, "right"), (5.0, "right"), (0.9 * ACTIVATION, "left")])

@@ -1,8 +1,6 @@
 """``compare --engine tensorrt``: the tensors of stand-in engines, of which half have one wrong kernel."""
 
 import csv
-import math
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -89,15 +87,6 @@ def test_tables_and_screen(tmp_path, monkeypatch, capsys):
     assert "Tensors of the engine:" in capsys.readouterr().out
     assert builder.options == BuildOptions(debug_tensors=True)
     assert builder.shapes == {"x": ((1, 3, 16, 16),) * 3}
-
-
-def test_what_is_not_finite_is_null_in_json(tmp_path, monkeypatch):
-    found = compared("chain", "int8", ShowingBuilder(5), monkeypatch, tmp_path)
-    first, *rest = found.engine_tensors
-    replace(found, engine_tensors=(replace(first, own=math.inf, cause=ENGINE), *rest)).save(tmp_path / "out")
-    (read, *others) = trt_bisect.Comparison.load(tmp_path / "out").engine_tensors
-    assert math.isnan(read.own)
-    assert (read.cause, others) == (ENGINE, rest)
 
 
 @pytest.mark.parametrize(("version", "name"), [("10.7.0", "tensorrt"), ("11.4.0", "tensorrt-rtx")])

@@ -13,7 +13,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.recipe.files import QDQ_NETWORK
 from trt_bisect.support import codec
 
-SCALES = {"per channel": {}, "per tensor": {"one_scale": ["*"]}, "one layer's": {"one_scale": ["conv2"]}}
+SCALES = {"per channel": {}, "one layer's per tensor": {"one_scale": ["conv2"]}}
 BESIDE = [("recipe", True), ("plan", False), ("recipe", False), ("plan", True)]
 
 

@@ -7,21 +7,17 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import onnx
-import onnx.utils
 import pytest
-from onnx import numpy_helper
 
 import trt_bisect
 from tests.support import networks
-from tests.support.compared import assert_memory_stays, tensors_of
+from tests.support.compared import assert_memory_stays
 from tests.support.progress_doubles import Said
 from tests.support.records import record_of, texts
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.commands.run import explain as explaining
-from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.concerns import MeasuringOptions
-from trt_bisect.precision import Precision, int8_set
+from trt_bisect.precision import Precision
 from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.model import Report
 from trt_bisect.support.codec import read, shortened
@@ -46,12 +42,6 @@ def planted():
     return networks.planted(networks.residual(blocks=2), ("block1.conv1", "block1.conv2"))
 
 
-def one_tensor(explanation, name):
-    """The record of an activation or input in ``explanation.json``."""
-    made = [tensor for layer in explanation["layers"].values() for tensor in layer["outputs"]]
-    return next(tensor for tensor in (*explanation["inputs"], *made) if tensor["tensor"] == name)
-
-
 @pytest.fixture(scope="module")
 def explained(tmp_path_factory):
     """The report and the inputs of a run on ``planted()``, and its folder, which is not to be changed."""
@@ -67,77 +57,55 @@ def copied(explained, tmp_path):
     return tmp_path
 
 
-def counts_of(values, low, high, bins):
-    """The number of values in each of equal bins; all values are inside."""
-    places = np.floor((values.astype(float).ravel() - low) / ((high - low) / bins)).astype(int)
-    return np.bincount(places, minlength=bins).tolist()
-
-
 def seven(value):
     return float(f"{value:.7g}")
 
 
-def test_activations_are_numpys_on_the_same_tensors(explained):
-    feeds = explained.feeds
-    explanation = json.loads((explained.folder / "run/explanation.json").read_text())
-    assert explanation["samples"] == 3
+def test_figures_are_those_of_compare(explained):
+    """``compare`` has them from NumPy, with the same engine and ranges; here they stand by layer."""
     network = trt_bisect.load_network(explained.folder / "network.onnx")
-    scales = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax").scales
-    writer, layers = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME), len(network.layers)
-    fp32 = tensors_of(writer.write(int8_set(layers, ())), network, feeds)
-    int8 = tensors_of(writer.write(int8_set(layers, network.quantizable)), network, feeds)
-    for name in ("block0.relu1_out", "block1.relu1_out", "block1.add_out", "y"):
-        found, r, o = one_tensor(explanation, name), fp32[name], int8[name]
-        assert found["mse"] == pytest.approx(np.mean((r.astype(float) - o) ** 2), rel=1e-5)
-        for run_name, values in (("fp32", r), ("int8", o)):
-            values = values.astype(float)
-            seen = [found[run_name][figure] for figure in ("min", "max", "mean", "std")]
-            expected = [values.min(), values.max(), values.mean(), values.std()]
-            assert seen == pytest.approx(expected, rel=1e-5, abs=1e-8)
-        read = o
-        if found["scale"] is not None:
-            scale = np.float32(scales[name])
-            assert found["scale"] == seven(scale)
-            read = np.clip(np.rint(o / scale), -128, 127) * scale
-            assert found["clipped"] == 0.0
-        low, high = found["histogram"]["low"], found["histogram"]["high"]
-        assert low <= min(r.min(), read.min()) <= max(r.max(), read.max()) <= high
-        for run_name, values in (("fp32", r), ("int8", read)):
-            bins = len(found["histogram"][run_name])
-            assert 32 < bins <= 64
-            assert found["histogram"][run_name] == counts_of(values, low, high, bins)
-    assert one_tensor(explanation, "x")["cosine"] == 1.0
-    assert explained.report.explanation.layers["block1.conv2"].outputs[0].cosine < 0.999
+    feeds = trt_bisect.open_dataset(explained.feeds, network.inputs)
+    ranges = trt_bisect.calibrate(network, feeds, "minmax")
+    found = trt_bisect.compare(explained.folder / "network.onnx", ranges, explained.feeds)
+    layers = explained.report.explanation.layers
+    tensors = [tensor for layer in layers.values() for tensor in (*layer.outputs, *layer.weights)]
+    wanted = {row.origin.tensor: row for row in (*found.tensors, *found.weights) if row.origin.kind != "input"}
+    assert {tensor.tensor for tensor in tensors} == set(wanted)
+    for tensor in tensors:
+        row = wanted[tensor.tensor]
+        for figure, value in vars(row.figures).items():
+            expected = pytest.approx(value, rel=1e-5, abs=1e-12) if math.isfinite(value) else None
+            assert getattr(tensor, figure) == expected, (tensor.tensor, figure)
+        assert (tensor.fp32.max, tensor.int8.min) == pytest.approx((row.fp32.max, row.int8.min))
+        assert tensor.scale == (None if row.scale is None else pytest.approx(float(row.scale)))
+    assert layers["block1.conv2"].outputs[0].cosine < 0.999
+    channels = layers["block1.conv2"].weights[0].channels
+    weight = network.constant("block1.conv2.weight")
+    others = tuple(place for place in range(4) if place != channels.axis)
+    assert channels.max == pytest.approx(weight.max(axis=others), rel=1e-5)
 
 
-def test_weights_and_their_channels_are_numpys(tmp_path):
-    model = networks.chain(depth=4)
-    networks.change_at(model, "conv3.weight", np.s_[:, 2], lambda weights: 300 * weights)
-    run(model, tmp_path, count=1)
-    layers = json.loads((tmp_path / "run/explanation.json").read_text())["layers"]
-    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    for layer in ("conv1", "conv3"):
-        (found,) = layers[layer]["weights"]
-        weight = weights[f"{layer}.weight"]
-        scales = np.abs(weight).max(axis=(1, 2, 3)) / np.float32(127)
-        rounded = np.rint(weight / scales[:, None, None, None]) * scales[:, None, None, None]
-        assert found["scales"] == [seven(scale) for scale in scales]
-        assert (found["axis"], found["scale"], found["kind"]) == (0, seven(scales.max()), "weight")
-        assert found["mse"] == pytest.approx(np.mean((weight.astype(float) - rounded) ** 2), rel=1e-4)
-        histogram = found["histogram"]
-        edges = histogram["low"], histogram["high"], len(histogram["int8"])
-        assert histogram["int8"] == counts_of(rounded, *edges)
-        channels = found["channels"]
-        axis = channels["axis"]
-        others = tuple(place for place in range(4) if place != axis)
-        assert channels["min"] == pytest.approx(weight.min(axis=others), rel=1e-5)
-        assert channels["max"] == pytest.approx(weight.max(axis=others), rel=1e-5)
-        assert channels["std"] == pytest.approx(weight.std(axis=others), rel=1e-4)
-    assert layers["conv1"]["weights"][0]["channels"]["outlier"] is None
-    peaks = np.abs(weights["conv3.weight"]).max(axis=(0, 2, 3))
-    outlier = layers["conv3"]["weights"][0]["channels"]
-    assert (outlier["axis"], outlier["outlier"]) == (1, 2)
-    assert outlier["times"] == pytest.approx(peaks[2] / np.median(np.delete(peaks, 2)), rel=1e-5)
+def test_explain_full_prints_activations_and_weights_by_mse_in_100_columns(copied, command, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.chdir(copied)
+    np.savez("data.npz", **networks.samples(planted(), 3))
+    given = "run network.onnx --calibration data.npz --calibrator minmax --engine onnxruntime --output full --explain"
+    code, out, _ = command(*given.split(), "full")
+    assert (code, "Weights by MSE" in command(*given.split(), "tensors")[1]) == (1, False)
+    lines = out.splitlines()
+    first, second = (next(k for k, line in enumerate(lines) if line.startswith(t)) for t in ("Activations", "Weights"))
+    assert max(map(len, lines[first:])) <= 100
+    assert lines[first + 1].split() == ["Layer", "MSE", *"FP32 min FP32 max INT8 min INT8 max".split()]
+    activations = [line.split() for line in lines[first + 2 : second - 1]]
+    errors = [float(cells[1]) for cells in activations]
+    assert errors == sorted(errors, reverse=True)
+    assert {cells[0] for cells in activations} >= {"x", "block1.conv2", "block0.add"}
+    place = next(k for k, line in enumerate(lines) if line.startswith("block1.conv2.weight"))
+    (_, _, side, *fp32), (other, *_) = (line.split() for line in lines[place : place + 2])
+    assert (side, other) == ("FP32", "INT8")
+    values = trt_bisect.load_network("network.onnx").constant("block1.conv2.weight").astype(np.float64)
+    expected = [values.min(), values.max(), values.mean(), values.std(), values.var()]
+    assert [float(cell) for cell in fp32] == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
 
 def floats_of(value):
@@ -191,35 +159,6 @@ def test_losses_alone_are_those_of_sensitivity(explained, copied):
     assert set(measured) == set(gains)
     for name, alone in measured.items():
         assert alone.alone == pytest.approx(gains[name], rel=1e-5, abs=1e-12)
-
-
-def test_explain_full_prints_activations_and_weights_by_mse_in_100_columns(copied, command, monkeypatch):
-    """The figures are NumPy's: of the file's weights, and of their rounding to 127 levels a channel."""
-    monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.chdir(copied)
-    np.savez("data.npz", **networks.samples(planted(), 3))
-    given = "run network.onnx --calibration data.npz --calibrator minmax --engine onnxruntime --output full --explain"
-    code, out, _ = command(*given.split(), "full")
-    assert (code, "Weights by MSE" in command(*given.split(), "tensors")[1]) == (1, False)
-    lines = out.splitlines()
-    first, second = (next(k for k, line in enumerate(lines) if line.startswith(t)) for t in ("Activations", "Weights"))
-    assert max(map(len, lines[first:])) <= 100
-    assert lines[first + 1].split() == ["Layer", "MSE", *"FP32 min FP32 max INT8 min INT8 max".split()]
-    activations = [line.split() for line in lines[first + 2 : second - 1]]
-    errors = [float(cells[1]) for cells in activations]
-    assert errors == sorted(errors, reverse=True)
-    assert {cells[0] for cells in activations} >= {"x", "block1.conv2", "block0.add"}
-    assert all(len(cells) == 6 for cells in activations)
-    place = next(k for k, line in enumerate(lines) if line.startswith("block1.conv2.weight"))
-    (_, mse, side, *fp32), (other, *int8) = (line.split() for line in lines[place : place + 2])
-    assert (side, other) == ("FP32", "INT8")
-    values = trt_bisect.load_network("network.onnx").constant("block1.conv2.weight").astype(np.float64)
-    scales = np.abs(values).max(axis=(1, 2, 3), keepdims=True).astype(np.float32) / np.float32(127)
-    rounded = np.rint(values / scales) * scales
-    assert float(mse) == pytest.approx(np.mean((values - rounded) ** 2), rel=0.01)
-    for printed, array in ((fp32, values), (int8, rounded)):
-        expected = [array.min(), array.max(), array.mean(), array.std(), array.var()]
-        assert [float(cell) for cell in printed] == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
 
 @pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])
@@ -330,33 +269,6 @@ def test_little_memory_gives_the_same_in_parts(explained, tmp_path, monkeypatch)
             assert tensor.sqnr == pytest.approx(same.sqnr, abs=0.1)
             assert sum(tensor.histogram.fp32) == sum(same.histogram.fp32)
     assert parts.advice[0].reasons == whole.advice[0].reasons
-
-
-def test_the_beginning_of_a_real_network(ocr, tmp_path):
-    """The explanation has the figures of ``compare`` on the same engine; the run measured the same output."""
-    path, output = tmp_path / "beginning.onnx", "conv2d_454.tmp_0"
-    onnx.utils.extract_model(ocr / "network.onnx", path, ["x"], [output])
-    network = trt_bisect.load_network(path)
-    crops = {name: np.load(ocr / name)["x"][:2, :, 32:96, 32:96] for name in ("calibration.npz", "inputs.npz")}
-    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset({"x": crops["calibration.npz"]}, network.inputs))
-    report = trt_bisect.run(
-        path, ranges, {"x": crops["inputs.npz"]}, samples=1, engine="onnxruntime", threshold=0.999, curve="culprits",
-        output=tmp_path / "run",
-    )  # fmt: skip
-    assert len(report.advice) == len(report.culprits) > 1
-    put_back = {row.name: row.put_back for row in report.layers}
-    worst = min(report.advice, key=lambda each: put_back[each.culprit])
-    assert (worst.blame, worst.reasons[0]) == ("activation", "saturation")
-    compared = trt_bisect.compare(path, ranges, tmp_path / "run/inputs.npz")
-    assert len(compared.tensors) == 1 + len(network.layers)
-    figures = {row.origin.tensor: row.figures for row in compared.tensors if row.origin.kind != "input"}
-    made = {tensor.tensor: tensor for layer in report.explanation.layers.values() for tensor in layer.outputs}
-    assert set(made) == set(figures)
-    for name, tensor in made.items():
-        for figure, value in vars(figures[name]).items():
-            assert getattr(tensor, figure) == (pytest.approx(value, rel=1e-5) if math.isfinite(value) else None)
-    for name in ("cosine", "mse", "l1", "sqnr"):
-        assert getattr(figures[output], name) == pytest.approx(report.outputs.int8[output][name], rel=1e-2)
 
 
 def test_of_an_nvidia_engine_the_tensors_are_the_emulations(tmp_path, monkeypatch):

@@ -108,39 +108,3 @@ def test_the_columns_of_a_head_can_be_named_and_must_be_those_of_the_task(tmp_pa
     assert named.culprits == ("second",)
     with pytest.raises(BadInput):
         trt_bisect.run(model, squares, inputs=squares, task="obb", head="xywh,classes:3,angle", **JUDGED)
-
-
-def with_anchors():
-    """Three maps of YOLO v5 with two classes: the score of a class is the mean of a colour over a cell of 8 x 8."""
-    sketch = Sketch()
-    x = sketch.node("Relu", [sketch.conv("x", "first", 2, 4)], "relu1")
-    x = sketch.node("Relu", [sketch.conv(x, "second", 4, 2)], "relu2")
-    outputs = {}
-    for scale, stride in enumerate((8, 16, 32)):
-        weight, bias = np.zeros((21, 2, stride, stride)), np.full(21, -9.0)
-        if scale == 0:
-            bias[14:19], bias[19:] = (0, 0, 0, 0, 6), -12
-            weight[[19, 20], [0, 1]] = 20 / stride**2
-        given = [x, sketch.constant(f"map{scale}.weight", weight), sketch.constant(f"map{scale}.bias", bias)]
-        sketch.node("Conv", given, f"map{scale}", strides=[stride] * 2)
-        outputs[f"map{scale}_out"] = [1, 21, SIDE // stride, SIDE // stride]
-    return networks.copying(sketch.model({"x": [1, 2, SIDE, SIDE]}, outputs), first=np.eye(4, 2), second=np.eye(2, 4))
-
-
-def test_the_layer_that_loses_the_maps_of_anchors_is_named(tmp_path, random):
-    """A box has the size of the third anchor, 33 x 23, in the middle of its cell; an image has one of each class."""
-    data = []
-    for _ in range(4):
-        image = np.zeros((1, 2, SIDE, SIDE), np.float32)
-        for kind, cell in enumerate(random.permutation(16)[:2]):
-            y, x = 8 * np.array(divmod(cell, 4))
-            image[0, kind, y : y + 8, x : x + 8] = 1.0
-        data.append({"x": image})
-    model = networks.save(with_anchors(), tmp_path)
-    with pytest.raises(BadInput, match="head yolov5"):
-        trt_bisect.run(model, data, inputs=data, task="detect", **JUDGED)
-    found = trt_bisect.run(model, data, inputs=data, task="detect", head="yolov5", **JUDGED)
-    assert (found.exit_code, found.culprits) == (1, ("second",))
-    int8, recipe = (plan["task detect"] for plan in (found.outputs.int8, found.outputs.recipe))
-    assert (int8["kept"], int8["lost"]) == (0, 8)
-    assert (recipe["kept"], recipe["lost"], recipe["invented"]) == (8, 0, 0)

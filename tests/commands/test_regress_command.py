@@ -58,12 +58,6 @@ def test_a_run_that_was_killed_is_not_taken_for_a_finished_one(suite):
     assert run_again[0] == "chain"
 
 
-def test_a_night_whose_files_changed_begins_anew(suite):
-    interrupted(suite)
-    networks.save(networks.chain(4), suite.parent, "chain.onnx")
-    assert regress(suite).number == 2
-
-
 @pytest.fixture
 def night_command(command, suite, monkeypatch):
     """``trt-bisect regress`` in the suite's folder, as on a machine of its own."""

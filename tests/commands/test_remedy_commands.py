@@ -1,18 +1,14 @@
 """The commands that remedies suggest: each tool parses its own, and they repeat the run's options."""
 
 import argparse
-import io
 import json
-import re
 import shlex
 from dataclasses import replace
 
 import numpy as np
 from polygraphy.tools.convert import Convert
-from rich.console import Console
 
 from tests.support import networks
-from tests.support.advised import run, starved
 from tests.support.trtexec_rules import read
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.calibration.cache import parse_version
@@ -22,7 +18,6 @@ from trt_bisect.precision import Precision
 from trt_bisect.recipe import commands as suggested
 from trt_bisect.recipe.commands import Setting, calibrating, keeping_high, with_cache, with_moved
 from trt_bisect.recipe.trtexec import Build
-from trt_bisect.report.screen.run import print_advice
 
 KINDS = frozenset({Precision.INT8, Precision.FP16, Precision.FP32})
 SHAPES = {"x:0": ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8)), "mask": ((1, 8), (1, 8), (1, 8))}
@@ -149,22 +144,6 @@ def test_a_recipe_of_two_layers_is_named_whole():
         assert [words[:2] for words in excluded] == [["^ip1$", "^ip2$"]]
     many = replace(setting, kept=tuple(map(str, range(100))))
     assert not any("nodes_to_exclude" in command.text for command in keeping_high(many, "1", Precision.FP32))
-
-
-def test_strangers_names_are_text_on_the_screen(tmp_path):
-    model = starved()
-    (node,) = [node for node in model.graph.node if node.name == "conv3"]
-    node.name = "[bold]conv3[/] $(x)"
-    report = run(model, tmp_path, explain="remedies")
-    text = io.StringIO()
-    print_advice(report.explanation, report.metric, Console(file=text, width=400))
-    printed = text.getvalue()
-    assert "'[bold]conv3[/] $(x)' (Conv) loses" in printed
-    assert "'[bold]conv3[/] $(x)': " in printed
-    assert re.search(r"cross-layer equalisation .* gives 99\.9", printed)
-    record = json.loads((tmp_path / "run/explanation.json").read_text())
-    texts = [c["text"] for remedy in record["advice"][0]["remedies"] for c in remedy["commands"]]
-    assert all("$(x)" not in text or "'" in text for text in texts)
 
 
 ASKED = {"--metric": "sqnr", "--threshold": "27.5", "--samples": "2", "--calibrator": "percentile=90"}

@@ -23,7 +23,7 @@ from trt_bisect.model import session
 from trt_bisect.model.cost import macs
 from trt_bisect.model.network import load_network
 from trt_bisect.model.observe import facts_for
-from trt_bisect.precision import Precision, PrecisionPlan, all_but, int8_set, only
+from trt_bisect.precision import int8_set
 
 
 @pytest.fixture(scope="module")
@@ -95,30 +95,6 @@ def test_weights_alone_are_the_network_with_rounded_weights(lenet, digit):
         (op,) = [op for op in found.ops if (op.op_name, op.sensitive_type) == (name, "weight")]
         assert op.metrics["cosine"] == pytest.approx(cosine(reference, output), abs=1e-7)
         assert op.metrics["mse"] == pytest.approx(float(np.mean((reference - output) ** 2)), rel=1e-2, abs=1e-16)
-
-
-@pytest.mark.parametrize("make", [networks.residual, networks.transformer])
-def test_every_figure_is_that_of_a_session_of_its_own(make, tmp_path):
-    path, data = networks.given(make(), tmp_path)
-    feeds = {"x": data["x"][:1]}
-    found = trt_bisect.sensitivity(path, data, feeds, engine="onnxruntime", calibrator="minmax", metric="sqnr")
-    network = load_network(path)
-    scales = calibrate(network, trt_bisect.open_dataset(data, network.inputs), "minmax").scales
-    builder = OnnxRuntimeBuilder(network, scales, BuildOptions())
-    reference, layers = builder.reference().infer(feeds)["y"], len(network.layers)
-
-    def measured(plan: PrecisionPlan) -> float:
-        return trt_bisect.similarity(reference, builder.build(plan).infer(feeds)["y"], "sqnr")
-
-    own = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
-    full = 10 ** (-measured(int8_set(layers, network.quantizable)) / 10)
-    followers = set(range(layers)) - set(network.quantizable)
-    for op in found.ops:
-        value = measured(only(layers, op.index, own=own[op.sensitive_type]))
-        assert op.metrics["sqnr"] == pytest.approx(value, abs=0.05)
-        if op.alone is not None:
-            left = 10 ** (-measured(all_but(layers, followers | {op.index})) / 10)
-            assert op.alone == pytest.approx(full - left, rel=0.02, abs=0.01 * full)
 
 
 def test_sorting_and_the_columns_of_sensitive_ops(planted):

@@ -75,7 +75,7 @@ def ended(process, stop, to=os.kill):
 @pytest.mark.parametrize(
     ("command", "stop"),
     [
-        *((command, signal.SIGTERM) for command in COMMANDS),
+        *((command, signal.SIGTERM) for command in edition(("run", "worst"), COMMANDS)),
         *((command, signal.SIGINT) for command in edition(("compare",), COMMANDS)),
     ],
 )

@@ -337,7 +337,7 @@ def test_a_range_that_begins_at_zero_by_itself_is_no_absorbed_relu(by, levels, t
 
 def test_tensorrt_takes_the_symmetric_recipe_and_not_the_file(tmp_path):
     _, quantized, samples = asymmetric(tmp_path, "silu")
-    how = {"engine": "onnxruntime", "explain": "none", "output": tmp_path / "run"}
+    how = {"engine": "onnxruntime", "explain": "none", "effort": "quick", "output": tmp_path / "run"}
     report = trt_bisect.run(quantized, inputs=samples[:1], **how)
     assert report.exit_code == 1
     assert not parsed_by_tensorrt(quantized)
@@ -349,7 +349,7 @@ def test_a_file_that_is_not_the_references_without_its_pairs_either_is_said_to_b
     other = onnx.load(plain)
     networks.scale_constant(other, "last.weight", lambda values: values[:, ::-1])
     unlike = networks.save(other, tmp_path, "unlike.onnx")
-    how = {"engine": "onnxruntime", "explain": "none"}
+    how = {"engine": "onnxruntime", "explain": "none", "effort": "quick"}
     found, right = (trt_bisect.run(quantized, inputs=samples[:2], reference=each, **how) for each in (unlike, plain))
     (warning,) = found.inputs.warnings
     worst = min(cosine(by_onnxruntime(unlike, feeds), by_onnxruntime(plain, feeds)) for feeds in samples[:2])
@@ -361,7 +361,7 @@ def test_a_file_that_is_not_the_references_without_its_pairs_either_is_said_to_b
 def test_an_asymmetric_file_gets_a_symmetric_recipe_and_its_own_figure(tmp_path):
     _, quantized, samples = asymmetric(tmp_path, "gelu")
     assert {finding.severity for finding in trt_bisect.check(quantized).findings} >= {"error"}
-    how = {"engine": "onnxruntime", "threshold": 0.9999999, "output": tmp_path / "run"}
+    how = {"engine": "onnxruntime", "threshold": 0.9999999, "effort": "quick", "output": tmp_path / "run"}
     report = trt_bisect.run(quantized, inputs=samples[:1], **how)
     recipe = tmp_path / "run" / "recipe" / "network.qdq.onnx"
     assert [finding for finding in trt_bisect.check(recipe).findings if finding.severity == "error"] == []

@@ -170,7 +170,8 @@ def _fixed_network(
         raise BadInput(f"Layer '{name}' is in both --high and --keep-low.", "Leave out one of the two.")
     network = network.fixing({**chosen, **raised, **lowered})
     network = network if plan is None else _with_scales(network, plan)
-    if network.quantizable and not any(network.layers[k].fixed in (None, low) for k in network.quantizable):
+    precisions = [network.layers[k].fixed for k in network.quantizable]
+    if precisions and not any(fixed is None or low_of(fixed) is low for fixed in precisions):
         problem = f"With these layers in high precision, no layer is in {network.low.title}."
         raise BadInput(problem, "Give fewer layers with --high.")
     return network
