@@ -62,8 +62,7 @@ function culprits(store) {
   return [table("culprits", "Culprit", main), table("weak-culprits", "Weak culprit", weak)];
 }
 
-// The culprits but for the weak ones, and these; those first that lose most when they are put back. In older reports
-// all of them in execution order.
+// The culprits but for the weak ones, and these; those first that lose most when they are put back.
 function ranked({ culprits: rows, report }) {
   const { ranked: names, weak } = report.answer ?? { ranked: [], weak: [] };
   const places = new Map(names.map((name, place) => [name, place]));

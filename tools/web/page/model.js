@@ -9,29 +9,8 @@ const QUIET = new Set(["measured", "follows", "not tried", "not judged"]);
 // The setting of the engine in which every scale is moved a little, as report.answer names it.
 const MOVED = "scales moved by 2e-5";
 
-// Fields that were added later: reports of older versions lack them.
-const NEWER = {
-  report: { lines: [], notes: [], low: "int8", front: [], moves: [] },
-  inputs: { source: "", judged: 0, searched: 0, places: [], similarities: [], faint: [] },
-  recipe: { high: [], added: [] },
-  layer: { recipe: "", message: "", suspect: "", rounds: [] },
-  answer: { calibrators: [], equals: [], ranked: [], weak: [], confidence: [], not_done: [] },
-};
-
-function completed(report) {
-  return {
-    ...NEWER.report,
-    ...report,
-    inputs: { ...NEWER.inputs, ...report.inputs },
-    recipe: { ...NEWER.recipe, ...report.recipe },
-    layers: report.layers.map((layer) => ({ ...NEWER.layer, ...layer })),
-    answer: report.answer && { ...NEWER.answer, ...report.answer },
-  };
-}
-
 export function modelOf(data) {
-  const { explanation, graph } = data;
-  const report = completed(data.report);
+  const { explanation, graph, report } = data;
   const drawn = new Map(graph?.layers.map((layer) => [layer.name, layer]));
   const explained = new Map(Object.entries(explanation?.layers ?? {}));
   const facts = {
@@ -115,9 +94,9 @@ function rowOf(layer, report, explained, drawn, { milliseconds, high, added }) {
   };
 }
 
-// Kept high for the rest of the curve: a suspect. In older reports, without an answer, every culprit is one.
-function isSetAside(layer, { answer, share, budget }) {
-  return layer.suspect !== "" || (layer.culprit && (!answer || layer.loss >= share * budget));
+// Kept high for the rest of the curve.
+function isSetAside(layer, { share, budget }) {
+  return layer.suspect !== "" || (layer.culprit && layer.loss >= share * budget);
 }
 
 // An engine layer's time is that of every layer fused into it.
