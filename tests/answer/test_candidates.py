@@ -50,9 +50,9 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def dear(tmp_path_factory, data):
+def expensive(tmp_path_factory, data):
     """The run on a network of which six layers lose; the network's file and the run folder."""
-    folder = tmp_path_factory.mktemp("dear")
+    folder = tmp_path_factory.mktemp("expensive")
     path = networks.save(loud(300.0), folder)
     return trt_bisect.run(path, {"x": data}, output=folder / "run", **OPTIONS), path, folder / "run"
 
@@ -61,16 +61,16 @@ def worst_cosine(one, two, data):
     return by_hand.worst_cosine(one, two, [{"x": sample[None]} for sample in data])
 
 
-def test_the_recipe_has_every_layer_in_int8_and_passes(dear, data):
-    report, path, run = dear
+def test_the_recipe_has_every_layer_in_int8_and_passes(expensive, data):
+    report, path, run = expensive
     assert report.answer.cost == 0.0
     assert not report.recipe.high
     assert worst_cosine(path, run / "recipe" / "network.qdq.onnx", data) >= THRESHOLD
     assert "channels of 12 tensors smoothed" in report.answer.changes, "what each normalization makes, and each Relu"
 
 
-def test_the_verdict_and_the_culprits_are_those_of_the_users_network(dear, data):
-    report, path, _ = dear
+def test_the_verdict_and_the_culprits_are_those_of_the_users_network(expensive, data):
+    report, path, _ = expensive
     alone = trt_bisect.run(path, {"x": data}, effort="quick", **OPTIONS)
     assert report.exit_code == alone.exit_code == 1
     assert report.similarity.int8 == alone.similarity.int8 < THRESHOLD
@@ -82,8 +82,8 @@ def test_the_verdict_and_the_culprits_are_those_of_the_users_network(dear, data)
     assert all(row.suspect or row.culprit for row in report.layers if row.loss and row.loss > 0.01)
 
 
-def test_the_recipes_float_file_computes_what_the_users_does(dear, data):
-    _, path, run = dear
+def test_the_recipes_float_file_computes_what_the_users_does(expensive, data):
+    _, path, run = expensive
     assert worst_cosine(path, run / "recipe" / "network.onnx", data) > 0.9999
 
 
@@ -150,8 +150,8 @@ def test_layers_have_their_names_where_a_layer_is_added_before_them(behind):
     assert {name for name, row in rows.items() if row.put_back is not None} >= {*report.culprits, *report.recipe.high}
 
 
-def test_a_plan_is_refused_on_the_users_file(dear, data):
-    _, path, run = dear
+def test_a_plan_is_refused_on_the_users_file(expensive, data):
+    _, path, run = expensive
     assert json.loads((run / "recipe" / "plan.json").read_text())["model"] == "network.onnx"
     with pytest.raises(BadInput, match="smoothed"):
         trt_bisect.run(path, {"x": data}, plan=run, explain="none")

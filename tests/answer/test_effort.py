@@ -66,7 +66,7 @@ def test_a_search_keeps_to_the_sweeps_of_its_effort(given, by_effort, effort, sw
     assert 1.0 - worst <= NOISE * (1.0 - THRESHOLD)
 
 
-def test_more_effort_gives_no_dearer_recipe(by_effort):
+def test_more_effort_gives_no_more_expensive_recipe(by_effort):
     costs = [by_effort[effort][0].answer.cost for effort in EFFORTS]
     assert costs == sorted(costs, reverse=True)
 

@@ -138,18 +138,18 @@ def test_a_remedy_in_fp16_has_the_same_price_and_figure(found):
 
 def test_where_one_layer_makes_the_price_the_plan_with_it_alone_low_tells_that_no_other_set_helps(found):
     report, every, _, _ = found("absorbed_drop", 0.99)
-    (dear,) = report.answer.dear
-    alone = 1.0 - every.losses[frozenset(every.names) - {dear.name}]
-    assert (dear.name,) == report.recipe.high
-    assert dear.cost == pytest.approx(report.answer.cost)
-    assert dear.alone == pytest.approx(alone, abs=1e-5)
+    (expensive,) = report.answer.expensive
+    alone = 1.0 - every.losses[frozenset(every.names) - {expensive.name}]
+    assert (expensive.name,) == report.recipe.high
+    assert expensive.cost == pytest.approx(report.answer.cost)
+    assert expensive.alone == pytest.approx(alone, abs=1e-5)
     assert f"{100 * alone:.2f}"[:-1] in line(report, PRICE)
     assert "must keep it" in line(report, PRICE)
 
 
 def test_two_layers_that_make_the_price_are_each_measured_alone_low(found):
     report, every, _, _ = found("masked_culprit", 0.99)
-    alone = {one.name: one.alone for one in report.answer.dear}
+    alone = {one.name: one.alone for one in report.answer.expensive}
     assert alone == {
         name: pytest.approx(1.0 - every.losses[frozenset(every.names) - {name}], abs=1e-5)
         for name in report.recipe.high
@@ -160,19 +160,19 @@ def test_two_layers_that_make_the_price_are_each_measured_alone_low(found):
 def test_no_layer_makes_most_of_the_price_of_many_equal_ones(found):
     report, _, _, _ = found("decoys", 0.9999)
     assert report.answer.cost > 0.1
-    assert report.answer.dear == ()
+    assert report.answer.expensive == ()
     assert PRICE not in kinds(report.lines)
 
 
-def test_nothing_is_said_of_other_sets_where_the_plan_without_the_dear_layer_holds(tmp_path):
+def test_nothing_is_said_of_other_sets_where_the_plan_without_the_expensive_layer_holds(tmp_path):
     """Full INT8 loses 2e-4, with ``block0.project`` alone in INT8 3.5e-5."""
     model, budget = networks.depthwise(blocks=1), 1e-4
     every = every_plan(PlantedAnswer(model), tmp_path)
     report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model), threshold=1.0 - budget, **HOW)
-    (dear,) = report.answer.dear
-    assert dear.name in report.recipe.high
-    alone = every.losses[frozenset(every.names) - {dear.name}]  # on the first four inputs
-    assert alone - 1e-7 <= 1.0 - dear.alone < budget
+    (expensive,) = report.answer.expensive
+    assert expensive.name in report.recipe.high
+    alone = every.losses[frozenset(every.names) - {expensive.name}]  # on the first four inputs
+    assert alone - 1e-7 <= 1.0 - expensive.alone < budget
     assert "no set" not in line(report, PRICE)
     assert f"{100 * report.answer.cost:.2f}%" in line(report, PRICE)
 

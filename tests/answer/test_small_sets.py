@@ -17,7 +17,7 @@ from trt_bisect.model.observe import facts_for
 from trt_bisect.precision import Precision, all_but
 
 MISSED = (25, 31)
-"""Before sets of one and two layers were tried, these networks got a recipe that was dearer."""
+"""Before sets of one and two layers were tried, these networks got a recipe that was more expensive."""
 SURELY = 0.97
 """Sets that lose more of the budget could miss on the engine by the rounding of a float."""
 NOISE = 1.0, 1.0 + 2e-5, 1.0 - 2e-5

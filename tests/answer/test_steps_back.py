@@ -154,9 +154,9 @@ def test_of_many_units_few_engines_are_built(many, monkeypatch):
     assert (len(kept), put_back) == (1, {})
 
 
-def test_a_recipe_that_would_be_too_dear_is_not_searched_further():
+def test_a_recipe_that_would_be_too_expensive_is_not_searched_further():
     target = Target({11})
-    found = with_more_high(target, recipe_with(()), dearest=5.0)
+    found = with_more_high(target, recipe_with(()), limit=5.0)
     assert not found.checked.meets(target.budget)
     assert SPACE.cost(found.kept) > 5.0
     assert found.kept != SPACE.all

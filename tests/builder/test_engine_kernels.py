@@ -139,7 +139,7 @@ def test_a_profile_makes_the_prediction_of_its_own_engine_exact(torchvision_resn
     assert profiled_prices.predicted(plain.full).ms == pytest.approx(0.930, abs=5e-4)
     half = [prices.seconds(prices.in_all(Precision.FP16)) for prices in (plain, profiled_prices)]
     assert half[0] < half[1] < half[0] * 0.930 / 0.885
-    (longest,) = profiled_prices.dearest(plain.full, 1)
+    (longest,) = profiled_prices.slowest(plain.full, 1)
     rows = json.loads((ENGINES / "h200-resnet50-b32.int8.profile.json").read_text())
     times = {row["name"]: row["averageMs"] for row in rows if "averageMs" in row}
     assert longest.ms == pytest.approx(max(times.values()))

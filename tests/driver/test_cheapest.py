@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.support.editions import edition
-from trt_bisect.driver.cheapest import cheapest, dearest_first, least_cost
+from trt_bisect.driver.cheapest import cheapest, least_cost, most_expensive_first
 from trt_bisect.driver.local_search import all_sets, fit, within
 from trt_bisect.driver.search import drive
 from trt_bisect.driver.search_space import Point, Space, knee, pareto, path
@@ -20,7 +20,7 @@ def space_of(units, budget, costs=None):
 
 
 def search(space, measure_all):
-    return drive(cheapest(space, dearest_first(space)), measure_all)
+    return drive(cheapest(space, most_expensive_first(space)), measure_all)
 
 
 class Asked:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.support.editions import edition
-from trt_bisect.driver.cheapest import cheapest, dearest_first
+from trt_bisect.driver.cheapest import cheapest, most_expensive_first
 from trt_bisect.driver.curves import bisect, exhaustive
 from trt_bisect.driver.search import Question, drive
 from trt_bisect.driver.search_space import Space
@@ -105,7 +105,7 @@ def test_loss_that_accumulates_blames_nobody_and_the_recipe_still_meets_the_thre
 def recipe_of(layers, losses):
     """The cheapest set of layers of equal costs."""
     space = Space(int8_set(layers, ()), tuple((k,) for k in range(layers)), (1.0 / layers,) * layers, BUDGET)
-    return drive(cheapest(space, dearest_first(space)), lambda plans: [losses(plan) for plan in plans])
+    return drive(cheapest(space, most_expensive_first(space)), lambda plans: [losses(plan) for plan in plans])
 
 
 @pytest.mark.parametrize("driver", [exhaustive, bisect])

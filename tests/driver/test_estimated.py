@@ -5,7 +5,7 @@ import pytest
 
 from tests.driver.test_cheapest import best_of_all, drawn, space_of
 from tests.support.editions import edition
-from trt_bisect.driver.cheapest import cheapest, dearest_first
+from trt_bisect.driver.cheapest import cheapest, most_expensive_first
 from trt_bisect.driver.estimated import EACH, Estimates, Measured, NoiseEstimates, SetSearch, cover, even_limits
 from trt_bisect.driver.search import drive
 
@@ -37,7 +37,7 @@ def kept_by(search):
 
 
 def test_where_losses_add_up_the_cheapest_set_is_that_of_brute_force():
-    """Networks of 10 units and three inputs: 90 % equal, none dearer by a fifth."""
+    """Networks of 10 units and three inputs: 90 % equal, none more expensive by a fifth."""
     ratios, networks = [], edition(5, 50)
     for seed in range(networks):
         random = np.random.default_rng(seed)
@@ -55,12 +55,12 @@ def test_where_losses_add_up_the_cheapest_set_is_that_of_brute_force():
     assert max(ratios) < 1.2
 
 
-def test_errors_that_cancel_take_few_plans_and_no_dearer_sets_than_lowering():
+def test_errors_that_cancel_take_few_plans_and_no_more_expensive_sets_than_lowering():
     """Forty units whose errors are vectors: against lowering, on average over networks."""
     ratios, plans = [], []
     for seed in range(edition(1, 10)):
         network, space = drawn(seed, 40, 0.2)
-        lowest = drive(cheapest(space, dearest_first(space)), network).kept
+        lowest = drive(cheapest(space, most_expensive_first(space)), network).kept
         search, asked = searched(space, lambda low, network=network: [network.loss(low)])
         kept = kept_by(search)
         assert network.loss(space.all - kept) <= space.budget

@@ -68,7 +68,7 @@ def test_file_and_table_have_a_row_for_each_plan_and_call_the_figure_by_its_name
 def test_the_costs_are_those_of_multiply_adds_and_the_ends_are_there(found, strange_model):
     """All layers low give up nothing; all in FP32 take 4 units instead of 1, where FP16, the price's unit, takes 2.
 
-    Between them dearer plans are better.
+    Between them more expensive plans are better.
     Costs are told to two decimals of a per cent, and compared as they are.
     """
     first, *_, last = found.front

@@ -155,7 +155,7 @@ def test_a_run_names_the_command_that_builds_its_recipe(finished):
     ((0.015, 0.4), (0.0016, 0.0002), set()),
     ((0.015, 0.024), (0.0002, 0.0016), set()),
 ])  # fmt: skip
-def test_the_choice_of_a_dearer_calibrator_has_its_reason(crowded, costs, means, figures):
+def test_the_choice_of_a_more_expensive_calibrator_has_its_reason(crowded, costs, means, figures):
     """It cost about as much and lost less; or the whole search decided, not the first recipes."""
     kinds = ("entropy", "mse")
     rows = tuple(

@@ -216,11 +216,11 @@ def unsure(report, text):
 
 
 def price(report, text):
-    dear = {layer["name"]: layer for layer in report["answer"]["dear"]}
-    assert set(names(text)) <= set(dear)
+    expensive = {layer["name"]: layer for layer in report["answer"]["expensive"]}
+    assert set(names(text)) <= set(expensive)
     if "misses the threshold even" in text:
         said = percents(text.partition("high precision (")[2])
-        alone = [layer["alone"] for layer in dear.values() if layer["alone"] < report["threshold"]]
+        alone = [layer["alone"] for layer in expensive.values() if layer["alone"] < report["threshold"]]
         assert all(tells(written, value) for written, value in zip(said, alone, strict=True))
 
 

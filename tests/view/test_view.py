@@ -67,7 +67,7 @@ def test_a_thousand_viewers_are_one_look_a_second():
     assert looks == [float(second) for second in range(10)]
 
 
-def test_a_look_that_is_dear_is_rarer(monkeypatch):
+def test_a_look_that_takes_long_is_rarer(monkeypatch):
     """One that takes 0.2 s of processor time is good for 20 s: one per cent of a core."""
     moment, spent, looks = [0.0], [0.0], []
 

@@ -28,7 +28,7 @@ from trt_bisect.answer.search import (
 from trt_bisect.answer.steps_back import minimal, with_faster, with_more_high
 from trt_bisect.answer.validation import NOT_CHECKED, PutBack, Recipe, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.cheapest import cheapest, dearest_first
+from trt_bisect.driver.cheapest import cheapest, most_expensive_first
 from trt_bisect.driver.local_search import FEW_UNITS, within
 from trt_bisect.driver.search import Loss, drive
 from trt_bisect.driver.search_space import Kept, Point, Space, knee, pareto, path
@@ -55,7 +55,7 @@ _IMPROVEMENTS, _IMPROVEMENTS_OF_FEW = 32, 100
 """The most plans tried to make a plan within a budget more accurate; the second with at most ``FEW_UNITS``."""
 _CHECKED_AT_END = 4
 """After ``--time-limit``: how many candidate sets are checked on every input."""
-_POINTS, _POINTS_DEAR = 12, 8
+_POINTS, _FEW_POINTS = 12, 8
 """The plans between the ends of a front; the second where each takes an engine or an accuracy."""
 _TO_TWO_DECIMALS = 0.01
 """Costs above this are rounded to 0.01 %. Free layers count 1e-6 each, so the sum can exceed 100 %."""
@@ -378,7 +378,7 @@ class AnswerSearch:
         for number in range(_ROUNDS + _MENDING):
             plans.setup.progress.stage(_SEARCHING, _PLANS_OF_SEARCH * len(space.units))
             at_end = last | before if number >= _ROUNDS else last
-            order = sorted(dearest_first(space), key=lambda unit: unit in at_end)
+            order = sorted(most_expensive_first(space), key=lambda unit: unit in at_end)
             measure = partial(target.losses, ranges=self.experiment.ranges)
             found = drive(cheapest(replace(space, budget=aim), order), measure)
             before |= found.kept
@@ -469,7 +469,7 @@ def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, 
     space = replace(recipe.space, others={})
     few = not plans.switches or answer.by_accuracy
     alone = answering.alone.sensitivities(space, ranges)
-    steps = path(space, recipe.kept, alone, _POINTS_DEAR if few else _POINTS)
+    steps = path(space, recipe.kept, alone, _FEW_POINTS if few else _POINTS)
     plans.setup.progress.stage("Measuring the front", None)
     all_high = space.plan(space.all)
     ends = {

@@ -9,7 +9,7 @@ from functools import partial
 from trt_bisect.answer.in_fp16 import may_be_in_fp16, with_units_in
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer, figures_of, similarity_of
-from trt_bisect.answer.search import DEAR_RECIPE
+from trt_bisect.answer.search import EXPENSIVE_RECIPE
 from trt_bisect.answer.validation import Recipe
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.ranges import Ranges
@@ -20,7 +20,7 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision
 from trt_bisect.report.advice import HIGH
-from trt_bisect.report.answer import DearLayer, PlanFigures
+from trt_bisect.report.answer import ExpensiveLayer, PlanFigures
 
 _ALONE_ON = 1
 """The number of inputs on which each unit is measured alone."""
@@ -97,7 +97,7 @@ def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
 
 
 def priced(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Returns the answer of a run with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``dear`` measured.
+    """Returns the answer of a run with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``expensive`` measured.
 
     Where full INT8 meets the threshold, only ``around_fp16`` is. Each unit is one layer.
     """
@@ -112,7 +112,7 @@ def priced(plans: AnswerPlans, answer: Answer) -> Answer:
         around = _around_in_fp16(plans, recipe)
     if not recipe.kept:
         return replace(answer, around_fp16=around)
-    return replace(answer, in_fp16=in_fp16, in_fp32=in_fp32, around_fp16=around, dear=_dear(plans, recipe))
+    return replace(answer, in_fp16=in_fp16, in_fp32=in_fp32, around_fp16=around, expensive=_expensive(plans, recipe))
 
 
 def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFigures | None:
@@ -143,18 +143,18 @@ def _around_in_fp16(plans: AnswerPlans, recipe: Recipe) -> PlanFigures | None:
     return None if trial.failed else figures_of(changed, trial)
 
 
-def _dear(plans: AnswerPlans, recipe: Recipe) -> tuple[DearLayer, ...]:
+def _expensive(plans: AnswerPlans, recipe: Recipe) -> tuple[ExpensiveLayer, ...]:
     """Measures the layers that make most of the cost, each alone low, on all inputs given."""
     space, experiment = recipe.space, recipe.experiment
     cost, ranked = recipe.cost, sorted(recipe.kept, key=lambda unit: (-space.costs[unit], unit))
     firsts = (ranked[:count] for count in range(1, _FEW + 1))
     few = next((units for units in firsts if sum(space.costs[unit] for unit in units) >= _MOST_OF_PRICE * cost), [])
-    if cost <= DEAR_RECIPE or not few:
+    if cost <= EXPENSIVE_RECIPE or not few:
         return ()
     alone = [space.plan(space.all - {unit}) for unit in few]
     losses = plans.to_the_end(alone, experiment.ranges, plans.inputs.counting)
     return tuple(
-        DearLayer(
+        ExpensiveLayer(
             experiment.network.layers[space.units[unit][0]].name,
             space.costs[unit],
             None if loss is None else similarity_of(experiment.rule, plans.loss(plan, experiment.ranges)),

@@ -48,8 +48,8 @@ from trt_bisect.report.answer import (
     UNQUANTIZED,
     AnswerFacts,
     CalibratorRow,
-    DearLayer,
     EngineFacts,
+    ExpensiveLayer,
     Held,
     Move,
     PlanFigures,
@@ -115,7 +115,7 @@ class Answer:
         around_fp16: the recipe with FP16 in place of FP32 everywhere; None if not measured.
         fp16: the trial of the network in FP16 on all inputs; None if FP16 is the low precision or does not run.
         fp16_held_out: the same on held-out inputs; None unless the recipe misses there.
-        dear: the layers that make most of the recipe's cost.
+        expensive: the layers that make most of the recipe's cost.
         not_done: what a stopped search left out, a clause each; empty if it came to its end.
         most: the largest cost allowed; None without a budget.
         by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
@@ -143,7 +143,7 @@ class Answer:
     around_fp16: PlanFigures | None = None
     fp16: Trial | None = None
     fp16_held_out: Trial | None = None
-    dear: tuple[DearLayer, ...] = ()
+    expensive: tuple[ExpensiveLayer, ...] = ()
     not_done: tuple[str, ...] = ()
     most: float | None = None
     by_accuracy: bool = False
@@ -524,7 +524,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         changes=network.changes,
         changes_tried=answer.changes,
         unchanged=unchanged if network.changes and of_user.meets else None,
-        dear=answer.dear,
+        expensive=answer.expensive,
         ranked=(*main, *weak),
         weak=tuple(weak),
         doubts=tuple(_doubts(answer, held_out)) if answer.meets else (),

@@ -34,7 +34,7 @@ from trt_bisect.support.text import duration
 
 Units = tuple[tuple[int, ...], ...]
 Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
-DEAR_RECIPE = 0.3
+EXPENSIVE_RECIPE = 0.3
 """For a recipe that costs more, the layers that make most of its price are named."""
 PROMISING = (Calibrator("entropy"), Calibrator("mse"), Calibrator("percentile", 99.99))
 """The number of calibrators with which a recipe is searched after the first: one of them is usually cheapest."""
@@ -60,7 +60,7 @@ _IN_USE = 0.2
 """The share of the loss allowed that full INT8 must leave unused for the ranges in use to come first."""
 _SHORT = 5.0
 """A search of fewer seconds is not forecast."""
-_DEAREST = 3
+_SLOWEST = 3
 """The number of slowest kernels that a report names."""
 _TELLING, _MOSTLY = 0.05, 0.5
 """The shares of full INT8's time from which changes of type, and the starts of kernels, are a reason."""
@@ -171,7 +171,7 @@ def predicted_times(options: RunOptions, experiment: Experiment, recipe: Precisi
         return None
     plans = {"fp32": prices.in_all(Precision.FP32), "fp16": prices.in_all(Precision.FP16), "int8": prices.full}
     times = {name: prices.predicted(plan) for name, plan in {**plans, "recipe": recipe}.items()}
-    return PredictedTimes(prices.gpu.name, times, prices.dearest(recipe, _DEAREST), prices.added_reformats(recipe))
+    return PredictedTimes(prices.gpu.name, times, prices.slowest(recipe, _SLOWEST), prices.added_reformats(recipe))
 
 
 def foreseen_times(options: RunOptions, experiment: Experiment) -> str:

@@ -24,7 +24,7 @@ _ENGINE = 8
 
 
 def with_more_high(
-    target: Target, recipe: Recipe, dearest: float = math.inf, alone: Mapping[int, float] = MappingProxyType({})
+    target: Target, recipe: Recipe, limit: float = math.inf, alone: Mapping[int, float] = MappingProxyType({})
 ) -> Recipe:
     """Keeps more units high until the recipe holds in all settings: the cheapest first, twice as many each time.
 
@@ -33,7 +33,7 @@ def with_more_high(
     number of detections, says nothing before it jumps.
 
     Returns:
-        The larger recipe; it misses too if a larger one would cost more than ``dearest``.
+        The larger recipe; it misses too if a larger one would cost more than ``limit``.
     """
     space = recipe.space
     helps = {unit: alone.get(unit, 0.0) / space.costs[unit] for unit in space.all - recipe.kept}
@@ -41,7 +41,7 @@ def with_more_high(
     count = 1
     while True:
         larger = replace(recipe, kept=recipe.kept.union(others[:count]), equals=()).checked_by(target)
-        if larger.holds or larger.kept == space.all or larger.cost > dearest:
+        if larger.holds or larger.kept == space.all or larger.cost > limit:
             return larger
         is_last = count < len(others) - 1 <= 2 * count
         count = len(others) - 1 if is_last else 2 * count

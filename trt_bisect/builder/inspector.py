@@ -370,7 +370,7 @@ def graph_beside(profile: Path) -> Path:
         if graph != profile and graph.exists():
             return graph
     raise BadInput(
-        f"The engine's layers are not beside the profile '{profile}'.",
+        f"The engine's layers are not next to the profile '{profile}'.",
         "Name the file of trtexec --exportProfile NAME.profile.json, and that of --exportLayerInfo NAME.graph.json.",
     )
 

@@ -238,7 +238,7 @@ def history_command(
     Each run adds itself to the history when it ends. Times are in UTC.
 
     Args:
-        where: The history file, the folder that contains it or is above it, or a run folder beside it.
+        where: The history file, the folder that contains it or is above it, or a run folder next to it.
         label: Show only this network, run by run; with --add, record the runs under this name.
         model: Show only this model: path, file name or stem.
         since: Show only runs since this time: 7d or 12h ago, 2026-11-01, 2026-11-01T02:00Z.

@@ -355,7 +355,7 @@ def _make_call() -> Callable[..., Any]:
 
 
 def try_plan(content: Any, plan: str) -> tuple[str, Attempt, bytes]:
-    """Tries the plan with this key, for the ``TrialSpec`` in ``content``, beside a timing cache to begin with.
+    """Tries the plan with this key, for the ``TrialSpec`` in ``content``, with a timing cache to begin with.
 
     Returns:
         The worker's name, which no other of the cluster has, the attempt, and the bytes of the timing cache if that has

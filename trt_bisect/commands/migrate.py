@@ -385,7 +385,7 @@ def _tell_what_weak_typing_decides(
     about = "layers in INT8 that TensorRT may have run in floats where that was faster"
     notes.add("faster in floats", about, "in INT8", free)
     if deployment.dla is not None:
-        about = f"the engine ran on DLA core {deployment.dla}: one scale a weight, and FP16 beside INT8"
+        about = f"the engine ran on DLA core {deployment.dla}: one scale a weight, and FP16 next to INT8"
         notes.add("DLA", about, "the network is for the GPU; TensorRT 11.4.1 has the DLA again, strongly typed")
 
 

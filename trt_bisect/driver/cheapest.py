@@ -34,7 +34,7 @@ class Cheapest:
     meets: bool = True
 
 
-def dearest_first(space: Space) -> list[int]:
+def most_expensive_first(space: Space) -> list[int]:
     """Returns the units in the order in which they are lowered: the most expensive first."""
     return sorted(space.all, key=lambda unit: (-space.costs[unit], unit))
 
@@ -50,10 +50,10 @@ def cheapest(space: Space, order: Sequence[int]) -> Batches[Cheapest]:
     return Cheapest(kept)
 
 
-def least_cost(space: Space, dearest: float) -> Batches[Kept | None]:
-    """Lowers the units once; None as soon as the set would cost more than ``dearest``, or if no set is good."""
+def least_cost(space: Space, limit: float) -> Batches[Kept | None]:
+    """Lowers the units once; None as soon as the set would cost more than ``limit``, or if no set is good."""
     measured = MeasuredSets(space)
-    return (yield from _lowered_once(measured, dearest_first(space), lambda stays: space.cost(stays) > dearest))
+    return (yield from _lowered_once(measured, most_expensive_first(space), lambda stays: space.cost(stays) > limit))
 
 
 def _lowered_once(

@@ -360,9 +360,9 @@ class SetSearch:
                 yield from map(frozenset, combinations(sorted(best), count))
         for unit in sorted(best):
             yield best - {unit}
-            dear = costs.copy()
-            dear[unit] = np.inf
-            yield cover(rows, dear, limits, best - {unit})
+            expensive = costs.copy()
+            expensive[unit] = np.inf
+            yield cover(rows, expensive, limits, best - {unit})
             for other in others if swaps else ():
                 if costs[other] < costs[unit]:
                     yield best - {unit} | {other}

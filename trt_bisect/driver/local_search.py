@@ -138,9 +138,9 @@ def _candidates(measured: MeasuredSets, kept: Kept, alone: Sensitivities) -> lis
         lambda unit: -alone.losses[unit],
     )
     others = measured.space.all - kept
-    dearest = sorted(kept, key=lambda unit: (-costs[unit], unit))[: FEW_UNITS // 2]
+    most_expensive = sorted(kept, key=lambda unit: (-costs[unit], unit))[: FEW_UNITS // 2]
     tiers = zip(*(sorted(others, key=order) for order in orders), strict=True)
-    return sorted(islice(dict.fromkeys(chain(dearest, *tiers)), FEW_UNITS))
+    return sorted(islice(dict.fromkeys(chain(most_expensive, *tiers)), FEW_UNITS))
 
 
 def within(space: Space, most: float, limit: int) -> Batches[Kept]:

@@ -619,7 +619,7 @@ class TimePrices:
         """The predicted time of a plan, with its range."""
         return ranged(((kernel.kind, self._seconds_of(kernel)) for kernel in self.engine.kernels(plan)), self.gpu)
 
-    def dearest(self, plan: PrecisionPlan, count: int) -> tuple[TimedKernel, ...]:
+    def slowest(self, plan: PrecisionPlan, count: int) -> tuple[TimedKernel, ...]:
         """The kernels of a plan that take longest."""
         timed = [TimedKernel(kernel.name, self._seconds_of(kernel) * 1e3) for kernel in self.engine.kernels(plan)]
         return tuple(sorted(timed, key=lambda kernel: -kernel.ms)[:count])

@@ -301,7 +301,7 @@ def _load_external(tensor: TensorProto, path: Path) -> None:
         if not (folder / location).exists():
             raise BadInput(
                 f"The external data '{path.parent / location}' of '{path}' is missing.",
-                "Put the data file that was exported with the network beside the network.",
+                "Put the data file that was exported with the network into its folder.",
             )
         external_data_helper.load_external_data_for_tensor(tensor, str(path.parent or Path()))
         tensor.data_location = TensorProto.DEFAULT
@@ -460,7 +460,7 @@ def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
 
 
 def save_model(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray], path: Path) -> list[Path]:
-    """Writes the network to ``path``, and its weights to ``<name>.data`` beside it if one file cannot hold them.
+    """Writes the network to ``path``, and its weights to ``<name>.data`` next to it if one file cannot hold them.
 
     Returns the files written.
     """

@@ -582,7 +582,7 @@ def refuse_integer_layers(graph: gs.Graph, source: str) -> None:
             f"'{source}' is quantized already, into {len(ops)} integer layers ({', '.join(sorted(set(ops)))}): "
             "no such layer can be put back into high precision.",
             "Give the FP32 network, or quantize it in Q/DQ format (QuantFormat.QDQ in ONNX Runtime). "
-            f"'trt-bisect compare FP32.onnx {source} --input DATA' runs it as it is, beside the FP32 network.",
+            f"'trt-bisect compare FP32.onnx {source} --input DATA' runs it as it is, next to the FP32 network.",
         )
 
 

@@ -1,4 +1,4 @@
-"""The options of the other commands: concerns together, with what the command has beside them, or fixes."""
+"""The options of the other commands: concerns together, with what the command has in addition, or fixes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

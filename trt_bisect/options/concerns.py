@@ -479,7 +479,7 @@ class MeasuringOptions(
     cluster: Annotated[Address, RESOURCES(without="in this process")] = ""
 
     def __post_init__(self) -> None:
-        """Makes what the DLA takes of a strongly typed network the defaults: FP16 beside INT8, one scale a weight."""
+        """Makes what the DLA takes of a strongly typed network the defaults: FP16 next to INT8, one scale a weight."""
         super().__post_init__()
         if self.low in FLOAT_LOWS and self.precision not in (None, Precision.FP32):
             problem = f"--low {self.low} and --precision {self.precision} leave no layer in FP32."
@@ -551,7 +551,7 @@ class RunOptions(MeasuringOptions):
         front: Measure the front of accuracy against cost.
         cost: Price a layer in high precision by its multiply-adds (macs), its time on the engine (measured), the times
             in a CSV file with the columns layer, int8, fp16, fp32, or trtexec's profile of an engine of the network on
-            --gpu: NAME.profile.json, with --exportLayerInfo's NAME.graph.json beside it. Without it, by predicted time
+            --gpu: NAME.profile.json, with --exportLayerInfo's NAME.graph.json next to it. Without it, by predicted time
             where --gpu names a GPU or a known GPU is in the machine, else by multiply-adds.
         gpu: Predict times on this GPU: A100, A100-80GB, H100, H200, L4, T4, RTX3090, RTX4090, OrinAGX, OrinNX,
             OrinNano, Thor, or a TOML file with its peaks.
@@ -565,7 +565,7 @@ class RunOptions(MeasuringOptions):
             recipe in the run folder, for 'compare --fp32 --int8'. boundaries: the final outputs, also of each boundary
             of the curve. polygraphy: the final outputs, also as Polygraphy's JSON in tensors/polygraphy: inputs.json
             for --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
-        history: Record the run in the history beside the run folder, not at all (none), or in this file.
+        history: Record the run in the history next to the run folder, not at all (none), or in this file.
     """
 
     precision: Annotated[HighOfRun | None, PRECISION(without="mixed if that saves 1 %, else as --base")] = None  # type: ignore[assignment]  # one choice more than other commands have

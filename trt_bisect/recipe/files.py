@@ -58,7 +58,7 @@ def network_file(low: Precision) -> str:
 
 _POSTPROCESS = Template('''"""Tells TensorRT the precisions of the recipe that trt-bisect found, layer by layer.
 
-README.md beside this file has the command that runs this script.
+README.md next to this file has the command that runs this script.
 """
 
 import tensorrt as trt

@@ -102,7 +102,7 @@ class PlanFigures:
 
 
 @dataclass(frozen=True)
-class DearLayer:
+class ExpensiveLayer:
     """One of the layers that make most of a recipe's cost.
 
     Attributes:
@@ -165,8 +165,8 @@ class AnswerFacts:
             ``unchanged`` high, up to a tenth of its price. The first, without a name, is the user's network.
         unchanged: the cheapest recipe for the user's network, if that of a changed one is cheaper; None without
             changes, or if there is none.
-        dear: the one or two layers that make at least 80 % of the recipe's cost, the most expensive first; empty if
-            there are none, or if the recipe costs at most 10 %.
+        expensive: the one or two layers that make at least 80 % of the recipe's cost, the most expensive first; empty
+            if there are none, or if the recipe costs at most 10 %.
         ranked: the culprits by decreasing loss when put back.
         weak: the last of these, the weak culprits: put back, they miss the threshold by less than the noise, or miss
             only the margin.
@@ -198,7 +198,7 @@ class AnswerFacts:
     changes: str = ""
     changes_tried: Mapping[str, float] = field(default_factory=dict)
     unchanged: PlanFigures | None = None
-    dear: tuple[DearLayer, ...] = ()
+    expensive: tuple[ExpensiveLayer, ...] = ()
     ranked: tuple[str, ...] = ()
     weak: tuple[str, ...] = ()
     doubts: tuple[Line, ...] = ()
@@ -269,13 +269,13 @@ class PredictedTimes:
     Attributes:
         gpu: the GPU.
         plans: for ``fp32``, ``fp16``, ``int8`` (all layers in the low precision) and ``recipe``.
-        dearest: the slowest kernels of the recipe.
+        slowest: the slowest kernels of the recipe.
         reformats: the kernels that only change a type or layout, in the recipe and not in ``int8``.
     """
 
     gpu: str
     plans: Mapping[str, Predicted]
-    dearest: tuple[TimedKernel, ...] = ()
+    slowest: tuple[TimedKernel, ...] = ()
     reformats: tuple[TimedKernel, ...] = ()
 
 

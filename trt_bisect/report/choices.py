@@ -16,7 +16,7 @@ from trt_bisect.support.text import percent
 
 FP32, FP16, INT8, RECIPE = "fp32", "fp16", "int8", "recipe"
 """The plans; ``int8`` stands for every low precision, with all layers in it."""
-TOO_DEAR = 0.5
+MOST_GIVEN_UP = 0.5
 """A recipe that gives up a larger share of the low precision's speedup does not pay."""
 LEAST_GAIN = 0.05
 """A plan that saves a smaller share of FP16's time is not faster: engines of two builds differ as much."""
@@ -68,7 +68,7 @@ def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, cos
         return f"{name} misses it on held-out inputs, on which FP16 does not"
     if fp16.ms is not None and best.ms is not None and best.ms > (1.0 - LEAST_GAIN) * fp16.ms:
         return f"{name} takes {best.ms:.3g} ms, FP16 {fp16.ms:.3g} ms"
-    if best.gives_up > TOO_DEAR:
+    if best.gives_up > MOST_GIVEN_UP:
         return f"{name} {kept_speed(best.gives_up, low)} {priced_by(costs)}"
     return ""
 

@@ -142,7 +142,7 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph) ->
 
 
 def write_annotated(files: RecipeFiles, rows: Iterable[LayerRow], graph: Graph, folder: Path) -> None:
-    """Writes the recipe's network with its metadata beside the recipe's files in a run folder."""
+    """Writes the recipe's network with its metadata next to the recipe's files in a run folder."""
     model, file = files.viewed
     of_layers = annotated(model, rows, graph)
     refer_to_weights(of_layers, folder / FOLDER / file)

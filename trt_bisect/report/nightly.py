@@ -271,7 +271,7 @@ def print_regression(regression: Regression, console: Console) -> None:
     console.print(Text(f"\n{_headline(regression)}.", style=_STYLES[regression.status]))
     if regression.is_worse:
         console.print(Text(f"To accept the changes: {_accept_command(regression)}"))
-    console.print(Text(f"{regression.folder / SUMMARY}, {JUNIT} and the runs' reports beside it"))
+    console.print(Text(f"{regression.folder / SUMMARY}, {JUNIT} and the runs' reports next to it"))
 
 
 def markdown(regression: Regression) -> str:

@@ -47,7 +47,7 @@ SCHEMA = 4
 REPORT, SO_FAR, LAYERS, FRONT = "report.json", "run.json", "layers.csv", "front.csv"
 """The report, that of a run under way, and the tables of the layers and of the front."""
 FOLLOWS, NOT_TRIED, NOT_JUDGED = "follows", "not tried", "not judged"
-"""Outcomes of layers, beside those of trials."""
+"""Outcomes of layers, with those of trials."""
 UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
 
 Value = TypeVar("Value")

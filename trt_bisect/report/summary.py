@@ -34,8 +34,8 @@ from trt_bisect.report.answer import DECIDING, DIFFUSE, Accuracies, AnswerFacts,
 from trt_bisect.report.choices import (
     FP16,
     INT8,
+    MOST_GIVEN_UP,
     RECIPE as RECIPE_PLAN,
-    TOO_DEAR,
     choice_of,
     fp16_instead,
     kept_speed,
@@ -222,8 +222,8 @@ def _on_plans(
     if report.goal.most is not None:
         yield _best_within(report, restored, low)
         return
-    yield from _dear(report, answer, rule, low)
-    yield from _too_dear(report, answer, low)
+    yield from _expensive(report, answer, rule, low)
+    yield from _too_expensive(report, answer, low)
 
 
 def _measure(report: Report, rule: Rule, full: Trial) -> str:
@@ -544,15 +544,17 @@ def _other_figure(figures: PlanFigures, rule: Rule, low: str = "fp16") -> str:
     return f"{figure}, which misses the threshold{names}"
 
 
-def _dear(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
+def _expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
     """Yields a line on the one or two layers that make most of the price and are in every set that helps."""
-    dear, sentences = answer.dear, []
-    if 0 < len(dear) < len(report.recipe.high):
-        share, price = (percent(cost) for cost in (min(sum(layer.cost for layer in dear), answer.cost), answer.cost))
+    expensive, sentences = answer.expensive, []
+    if 0 < len(expensive) < len(report.recipe.high):
+        share, price = (
+            percent(cost) for cost in (min(sum(layer.cost for layer in expensive), answer.cost), answer.cost)
+        )
         part = "nearly all" if share == price else share
-        cause = "causes" if len(dear) == 1 else "cause"
-        sentences.append(f"{listed([layer.name for layer in dear])} {cause} {part} of the {price} given up.")
-    figures = {layer.name: layer.alone for layer in dear if layer.alone is not None}
+        cause = "causes" if len(expensive) == 1 else "cause"
+        sentences.append(f"{listed([layer.name for layer in expensive])} {cause} {part} of the {price} given up.")
+    figures = {layer.name: layer.alone for layer in expensive if layer.alone is not None}
     needed = {name: rule.text(value) for name, value in figures.items() if rule.metric.loss(value) > rule.budget}
     if needed:
         which, pronoun = ("either layer", "both layers") if len(needed) > 1 else (listed([*needed]), "it")
@@ -561,7 +563,7 @@ def _dear(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator
             f"({', '.join(needed.values())}): with these scales every recipe must keep {pronoun}."
         )
     if sentences:
-        yield _line(PRICE, " ".join(sentences), [layer.name for layer in dear])
+        yield _line(PRICE, " ".join(sentences), [layer.name for layer in expensive])
 
 
 def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
@@ -599,7 +601,7 @@ def bound_line(bound: Bound) -> Line:
     return _line(HELD_OUT, f"{text}.")
 
 
-def _too_dear(report: Report, answer: AnswerFacts, low: str) -> Iterator[Line]:
+def _too_expensive(report: Report, answer: AnswerFacts, low: str) -> Iterator[Line]:
     """Yields a line on free calibrators, or on the remedy if the recipe keeps less than half of the speedup.
 
     Where FP16 passes, the first line of all says that.
@@ -609,7 +611,7 @@ def _too_dear(report: Report, answer: AnswerFacts, low: str) -> Iterator[Line]:
         figure = _figure(row.similarity, text)
         yield Line(RANGES, f"SCALES: with calibrator {row.calibrator} full {low} meets the threshold ({figure}).")
         return
-    if answer.cost <= TOO_DEAR or (fp16 is not None and fp16.meets):
+    if answer.cost <= MOST_GIVEN_UP or (fp16 is not None and fp16.meets):
         return
     fp16_misses = ""
     if fp16 is not None and fp16.meets is False:
@@ -618,7 +620,7 @@ def _too_dear(report: Report, answer: AnswerFacts, low: str) -> Iterator[Line]:
     yield _line(
         TOO_EXPENSIVE,
         f"{fp16_misses}the recipe {kept_speed(answer.cost, precision)}{less}. '--budget "
-        f"{percent(TOO_DEAR)}' searches for the most accurate plan at that price.",
+        f"{percent(MOST_GIVEN_UP)}' searches for the most accurate plan at that price.",
     )
 
 
@@ -801,7 +803,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         return NextStep(GO_ON, "continue with the same command", report.command)
     if not report.recipe.meets:
         return _without_recipe(report, setting)
-    if answer is not None and answer.cost > TOO_DEAR and goal.most is None:
+    if answer is not None and answer.cost > MOST_GIVEN_UP and goal.most is None:
         fp16 = choice_of(FP16, report.choices)
         is_slower = answer.cost >= 1.0 and fp16 is not None
         return _in_fp16(report, setting) if is_slower else _for_half(report, setting)
@@ -858,8 +860,8 @@ def _in_fp16(report: Report, setting: Setting) -> NextStep:
 
 
 def _for_half(report: Report, setting: Setting) -> NextStep:
-    most = f"for at most {percent(TOO_DEAR)} of {report.low.upper()}'s speedup over {_other(report)}"
-    command = running(setting, {"--budget": (percent(TOO_DEAR).replace(" ", ""),)})
+    most = f"for at most {percent(MOST_GIVEN_UP)} of {report.low.upper()}'s speedup over {_other(report)}"
+    command = running(setting, {"--budget": (percent(MOST_GIVEN_UP).replace(" ", ""),)})
     return NextStep(SEARCH, f"search for the most accurate plan {most}", command.text)
 
 

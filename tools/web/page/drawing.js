@@ -8,7 +8,7 @@ import { verdictWord } from "./model.js";
 const LETTER = 6.9;
 const WIDTH = { least: 84, most: 230, padding: 22 };
 const HEIGHT = { layer: 40, end: 26, culprit: 18 };
-// So many culprits a folded group names.
+// The number of culprits that a folded group names.
 export const NAMED = 3;
 const [downwards, across] = [curveMonotoneY, curveMonotoneX].map((curve) =>
   line(

@@ -53,7 +53,7 @@ export function number(value, digits = 4) {
   return String(Number(value.toPrecision(digits)));
 }
 
-// With so many decimals, and no minus before a zero.
+// With this number of decimals, and no minus before a zero.
 export function fixed(value, digits) {
   const text = value.toFixed(digits);
   return Number(text) === 0 ? text.replace("-", "") : text;

@@ -114,7 +114,7 @@ export class Grid {
     this.paint();
   }
 
-  // A phone shows what fits beside each other, and paper as many of the first columns as it is wide.
+  // A phone shows what fits side by side, and paper as many of the first columns as it is wide.
   shownColumns() {
     const columns = this.all.columns.filter(({ key }) => !this.hidden.has(key));
     if (this.isPrinting) return onPaper(columns.filter((column) => column.paper));

@@ -5,7 +5,7 @@ import { NOTHING, count } from "./format.js";
 
 const known = (entries) => entries.filter(([, value]) => value && value !== NOTHING);
 
-// Facts beside each other; those without a value are left out.
+// Facts side by side; those without a value are left out.
 export function facts(entries) {
   return h(
     "dl.facts",

@@ -48,7 +48,7 @@ function cutsFor(laid, columns, room, readable) {
   return best.scale >= readable ? best.cuts : cutsAt(columns, room.width / readable - GAP);
 }
 
-// So many rows at most, which need not be full.
+// The most rows, which need not be full.
 function inRows(columns, length, count) {
   const cuts = cutsAt(columns, length);
   return cuts.length < count ? cuts : inRows(columns, 1.06 * length, count);

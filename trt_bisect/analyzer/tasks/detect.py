@@ -81,7 +81,7 @@ SCORES = ("sigmoid", "background-first", "background-last")
 SUPPORTED = (
     "YOLO v5 [B, N, 5 + C], YOLO v8 to v11 [B, 4 + C, N], boxes [B, N, 4] with scores [B, N, C] (SSD, DETR, RT-DETR), "
     "final detections: [B, N, 6], [N, 7], or boxes, scores and labels, and raw maps of several scales, [B, 64, H, W] "
-    "beside [B, C, H, W], or [B, 64 + C, H, W] with --head dfl:16,classes:C, or [B, 3 * (5 + C), H, W] or "
+    "next to [B, C, H, W], or [B, 64 + C, H, W] with --head dfl:16,classes:C, or [B, 3 * (5 + C), H, W] or "
     "[B, 3, H, W, 5 + C] with --head yolov5 or yolov7"
 )
 _Y_FIRST = "detection_boxes"

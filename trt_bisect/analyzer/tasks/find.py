@@ -95,7 +95,7 @@ def _counted_classify(classes: Classes, before: np.ndarray, after: np.ndarray) -
 
 SEGMENT_OUTPUTS = (
     "images of class scores ([N, C, H, W]; --class-axis names another axis), of one channel ([N, 1, H, W] or [N, H, W] "
-    "in 0..1), or of integer labels, or masks of queries [N, Q, H, W] beside their classes [N, Q, C + 1] (MaskFormer)"
+    "in 0..1), or of integer labels, or masks of queries [N, Q, H, W] next to their classes [N, Q, C + 1] (MaskFormer)"
 )
 _LABELS = "labels"
 _FEWEST_PIXELS, _LEAST_OBJECT = 8, 0.002

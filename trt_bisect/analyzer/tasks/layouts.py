@@ -466,7 +466,7 @@ def _refuse_more(reference: Sequence[Outputs], scales: Sequence[_Scale], cells: 
         columns = {1: "angle"}.get(width, f"masks:{width}" if width % 3 else f"keypoints:{width // 3}x3")
         task = {"angle": "obb", "masks": "instances", "keypoints": "pose"}[columns.split(":")[0]]
         raise BadInput(
-            f"--task detect cannot tell what {', '.join(map(repr, more))} beside the raw maps are.",
+            f"--task detect cannot tell what {', '.join(map(repr, more))} next to the raw maps are.",
             f"Name their columns, as --task {task} --head {maps},{columns} does. To judge the upright boxes alone: "
             f"--task detect --head {maps}.",
         )

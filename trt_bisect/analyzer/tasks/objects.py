@@ -209,7 +209,7 @@ def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 INSTANCES_OUTPUTS = (
-    "prototypes [B, M, H, W] beside YOLO v8 to v11 [B, 4 + C + M, N] or final detections [B, N, 6 + M], and boxes, "
+    "prototypes [B, M, H, W] next to YOLO v8 to v11 [B, 4 + C + M, N] or final detections [B, N, 6 + M], and boxes, "
     "scores, labels and masks [N, 1, H, W] of the whole image, or the columns that you name: --head "
     "xywh,classes:80,masks:32; of raw maps --head dfl:16,classes:80,masks:32"
 )

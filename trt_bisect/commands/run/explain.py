@@ -284,9 +284,9 @@ class Remedies:
         """Returns a recipe that is cheaper than the run's and meets the threshold on all inputs, with its loss."""
         if not plans.switches or not self.answer.meets:
             return None
-        dearest = self.answer.recipe.cost
-        kept = drive(least_cost(space, dearest), partial(plans.losses, ranges=ranges))
-        if kept is None or space.cost(kept) >= dearest:
+        limit = self.answer.recipe.cost
+        kept = drive(least_cost(space, limit), partial(plans.losses, ranges=ranges))
+        if kept is None or space.cost(kept) >= limit:
             return None
         loss = self._loss(plans, space.plan(kept), ranges)
         return (kept, loss) if loss <= space.budget else None

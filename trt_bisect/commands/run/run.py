@@ -150,7 +150,7 @@ class _Run:
         self.state = replace(self.state, **measured)
 
     def _know(self, **fields: Any) -> None:
-        """Adds fields of the report that are known beside the answer."""
+        """Adds fields of the report that are known apart from the answer."""
         self._now(known=self.state.known.changed(**fields))
 
     def report(self, model: GivenModel) -> Report:

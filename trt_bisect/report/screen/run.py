@@ -400,8 +400,8 @@ def predicted_lines(report: Report) -> list[str]:
         return []
     plans = (f"{plan} {time}" for plan, time in times.plans.items())
     lines = [f"Predicted on {times.gpu}: {', '.join(plans)}"]
-    if times.dearest:
-        lines.append(f"Longest kernels: {', '.join(f'{kernel.name} {kernel.ms:.3f} ms' for kernel in times.dearest)}")
+    if times.slowest:
+        lines.append(f"Longest kernels: {', '.join(f'{kernel.name} {kernel.ms:.3f} ms' for kernel in times.slowest)}")
     if times.reformats:
         ms = sum(kernel.ms for kernel in times.reformats)
         lines.append(f"The recipe adds {counted(len(times.reformats), 'reformat')} between layers: {ms:.3f} ms")

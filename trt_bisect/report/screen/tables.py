@@ -307,7 +307,7 @@ def histogram_lines(report: WorstReport) -> Iterator[str]:
 
 
 def remarks(report: WorstReport) -> list[str]:
-    """Returns the notes beside the verdict, a sentence each."""
+    """Returns the notes on the verdict, a sentence each."""
     notes = []
     if report.stopped:
         notes.append(f"the search was stopped: only the first {len(report.values)} samples were seen")
