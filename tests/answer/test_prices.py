@@ -105,7 +105,7 @@ def test_full_int8_that_passes_is_measured_with_fp16_around_it_too(tmp_path):
     assert (around.cost, around.high, report.answer.in_fp16) == (0.0, (), None)
     based = trt_bisect.run(path, data, threshold=0.99, **BASED)
     assert around.similarity == pytest.approx(based.similarity.int8, abs=1e-9)
-    (said,) = (each.text for each in report.lines if "FP16 in place of all FP32" in each.text)
+    (said,) = (each.text for each in report.lines if "run in FP16 (" in each.text)
     assert f"{100 * around.similarity:.2f}"[:-1] in said
     assert "misses" not in said
     assert based.answer.around_fp16 is None, "it has that base already"
@@ -122,7 +122,7 @@ def test_the_layer_that_fp16_overflows_around_a_passing_int8_is_named(tmp_path):
     report, _, _ = passing(tmp_path, loud)
     assert report.recipe.high == ()
     assert report.recipe.meets
-    (said,) = (each.text for each in report.lines if "FP16 in place of all FP32" in each.text)
+    (said,) = (each.text for each in report.lines if "run in FP16 (" in each.text)
     assert "misses the threshold" in said
     (first, *_) = (note.text for note in report.notes if "FP16" in note.text)
     assert first.startswith("'conv1' (Conv) overflows FP16")

@@ -74,7 +74,7 @@ def test_a_crowded_report_fits_on_the_screen_in_order(crowded):
     assert all(ord(letter) <= ASCII for line in lines for letter in line)
     starts = ["DOUBT", "FAILS", "NEXT: build", "RECIPE", "Culprit", "Suspect 'conv24'", "Calibrator", "Recipe on"]
     starts += ["Confidence: It rests on 26 inputs given. No engine has confirmed this."]
-    starts += ["Not shown: other settings, 30 notes, curve of 125 layers"]
+    starts += ["More in report.html: other settings, 30 notes, curve of 125 layers"]
     places = [next(k for k, line in enumerate(lines) if line.startswith(start)) for start in starts]
     assert places == sorted(places)
     assert sum(line.startswith("Suspect") for line in lines) == 3
@@ -87,7 +87,7 @@ def test_all_layers_prints_all_parts(crowded):
     [place] = [k for k, line in enumerate(lines) if line.startswith("Calibrator")]
     assert lines[place + 6].split() == ["mse", "90%", "or", "worse", "no", "5%", "3", "-", "chosen"]
     assert any(line.startswith("Worst input in other settings") for line in lines)
-    assert not any(line.startswith("Not shown") for line in lines)
+    assert not any(line.startswith("More in report.html") for line in lines)
 
 
 def test_a_narrow_screen_leaves_out_columns_rather_than_breaking_words(crowded):

@@ -486,8 +486,8 @@ def clear(report, text):
     assert "every setting that decides" not in text or max(losses) - min(losses) <= 0.01 * report["budget"]
     if is_share(report) and losses:
         passes = max(losses) <= report["budget"]
-        assert ("misses by more" in text) <= (not passes)
-        assert ("passes by more" in text) <= passes
+        assert ("recipe's miss is larger" in text) <= (not passes)
+        assert ("recipe's margin is larger" in text) <= passes
 
 
 def unquantized(report, text):

@@ -118,7 +118,7 @@ def test_the_list_marks_runs_that_go_on_and_that_were_interrupted(finished, unde
     shutil.copytree(tmp_path / "on", tmp_path / "told")
     running(tmp_path / "told", left=200.0)
     verdicts = {entry.name: (entry.status, entry.verdict) for entry in Runs(tmp_path).rows()}
-    assert verdicts["on"] == (RUNNING, "Measuring plans, 3 of 9"), "an earlier version does not tell the time left"
+    assert verdicts["on"] == (RUNNING, "Measuring plans, 3 of 9"), "the time left is not known"
     assert verdicts["told"] == (RUNNING, "Measuring plans, 3 of 9, about 3 min left")
     assert verdicts["off"][0] == INTERRUPTED
     assert verdicts["off"][1].startswith("interrupted after ")

@@ -113,7 +113,7 @@ def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "
     figures = " to ".join(dict.fromkeys(text(pick(values)) for pick in (min, max) if values))
     return {
         SATURATION: f"{calibrator} clips {figures} of the {sides}",
-        STARVED: f"the range is too wide: {figures} of the {sides} uses few {low} levels",
+        STARVED: f"a few large values set the range, so {figures} of the {sides} values fall on few {low} levels",
         ONE_CHANNEL: f"one channel of the {sides} reaches {figures} times the others",
         OVERFLOW: f"values are too large for {low} and become infinite",
         UNDERFLOW: f"values are too small for {low} and become zero",
@@ -172,7 +172,7 @@ def _range(tensor: Compared, rounding: RoundingFigures) -> Iterator[_Reason]:
     if rounding.near_zero >= STARVED_SHARE:
         yield (
             STARVED,
-            f"its range is too wide for most of its values: {percent(rounding.near_zero)} of the nonzero values use "
+            f"a few large values set its range: {percent(rounding.near_zero)} of the nonzero values use "
             f"{2 * NEAR_ZERO + 1} of the {rounding.levels} levels, {percent(rounding.to_zero)} become zero, and 90% "
             f"use at most {counted(rounding.levels_90, 'level')}; {ends}",
             rounding.near_zero,
@@ -339,7 +339,9 @@ class Evidence:
             sentences.append(again if advice.tensor in named else f"{title} '{advice.tensor}': {advice.words}")
             named.add(advice.tensor)
         if not self.causes and not self.structure:
-            sentences.append("Its rounded values are ordinary: no outlier, no clipping, no range that is too wide.")
+            sentences.append(
+                "No single cause found in its rounded values: no outlier, no clipping, no range that few values set."
+            )
         sentences += [f"{finding.what[0].upper()}{finding.what[1:]}. {finding.why}" for finding in self.structure]
         return " ".join(sentences)
 

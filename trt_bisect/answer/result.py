@@ -354,7 +354,7 @@ def _noise(answer: Answer) -> Iterator[Line]:
             f"the largest loss{f' in {settings} settings' if settings > 1 else ''} is {rule.loss_text(worst)} of "
             f"{rule.loss_text(rule.budget)} allowed, and noise changes it by about {percent(share)}"
         )
-        clear = f"The recipe {'passes' if answer.meets else 'misses'} by more than the noise"
+        clear = f"The recipe's {'margin' if answer.meets else 'miss'} is larger than the numerical noise"
         kind, short = (CLOSE, "Noise could reverse the verdict") if _is_close(answer) else (CLEAR, clear)
         yield _line(kind, short, figures)
 

@@ -34,8 +34,8 @@ SMOOTHING = "channel smoothing"
 ROUNDING = "weight rounding"
 HIGH = {Precision.FP16: "FP16", Precision.FP32: "FP32"}
 QAT = "QAT"
-SPREAD_OUT = "no abnormal tensor"
-"""No single cause found: all tensors are normal, and small roundings add up."""
+NO_SINGLE_CAUSE = "no single cause found"
+"""All tensors are normal, and small roundings add up."""
 
 _INT8_ONLY = "The network is for INT8 only: its FP32 output changes."
 _MOVES = {
@@ -96,10 +96,10 @@ def advice_on(
 
 
 def by_cause(evidence: Sequence[blame.Evidence]) -> dict[str, list[blame.Evidence]]:
-    """Returns the evidence by each culprit's most important reason, or ``SPREAD_OUT``; the largest group first."""
+    """Returns the evidence by each culprit's most important reason, or ``NO_SINGLE_CAUSE``; the largest group first."""
     groups: dict[str, list[blame.Evidence]] = {}
     for facts in evidence:
-        groups.setdefault(facts.reasons[0] if facts.reasons else SPREAD_OUT, []).append(facts)
+        groups.setdefault(facts.reasons[0] if facts.reasons else NO_SINGLE_CAUSE, []).append(facts)
     return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
 
 
@@ -125,7 +125,7 @@ def cause_of(
     return Cause(
         cause,
         culprits,
-        "ordinary values: many small rounding errors add up" if cause == SPREAD_OUT else words,
+        words,
         tuple(measured),
         tuple(unmeasured.values()),
     )
@@ -160,7 +160,7 @@ def _range_remedies(evidence: blame.Evidence, setting: Setting, tried: Tried | N
     if not (clipped or starved or suspected or (tried is not None and tried.offered)):
         return
     if starved:
-        why = "The range is too wide for most values: entropy or a lower percentile clips the few large ones."
+        why = "A few large values set the range: entropy or a lower percentile clips them."
     elif clipped:
         why = "The range is too narrow: the largest magnitude (min-max) or a higher percentile clips less."
     else:

@@ -243,7 +243,7 @@ def sentences(result: NetworkResult) -> list[str]:
         if names:
             texts.append(f"{'layer' if len(names) == 1 else 'layers'} {state}: {listed(names)}")
     if result.baseline is None:
-        texts.append("new: only its targets and its recipe are judged")
+        texts.append("no baseline for this network yet: only its targets and its recipe are checked")
     elif result.baseline.measured:
         texts.append(f"compared with {result.baseline.measured}")
     if result.noise:
@@ -321,12 +321,12 @@ def _headline(regression: Regression) -> str:
     statuses = [result.status for result in regression.networks]
     words = {FAILED: "failed", ERROR: "not measured", PASSED: "passed"}
     counts = [f"{statuses.count(status)} {word}" for status, word in words.items() if status in statuses]
-    against = f"against {regression.baseline}" if regression.baseline else "with nothing to compare with"
+    against = f"against {regression.baseline}" if regression.baseline else "no baseline yet"
     accepted = ""
     if regression.accepted:
         names = [result.name for result in regression.networks if result.becomes_baseline]
         of_some = f" of {listed(names, _MOST_NAMES)}" if len(names) < len(statuses) else ""
-        accepted = f"; this run is the new baseline{of_some}"
+        accepted = f": tonight's figures are the{' new' if regression.baseline else ''} baseline{of_some}"
     return f"{', '.join(counts)}, {against}{accepted}"
 
 

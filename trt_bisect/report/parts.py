@@ -143,7 +143,7 @@ class LayerRow:
     loss: Annotated[float | None, Column("Loss", "Loss that this layer adds on the curve", LOSS, rank=0)]
     culprit: bool
     outcome: str
-    asked: Annotated[str, Column("Asked", "Precision that the trial asked for")]
+    asked: Annotated[str, Column("Requested", "Precision that the trial requested")]
     ran: Annotated[str, Column("Ran", "Precision that the engine reports; unproven where it reports none")]
     obeyed: bool | None = None
     sqnr: Annotated[float | None, Column("SQNR", "SQNR of the same trial, dB", DECIBELS, rank=5)] = None

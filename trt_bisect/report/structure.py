@@ -143,7 +143,7 @@ class Choice:
 
     kind: Annotated[str, Column("Kind", rank=2)]
     about: Annotated[str, Column("Unknown", rank=1)]
-    choice: Annotated[str, Column("Choice", rank=0)]
+    choice: Annotated[str, Column("Assumed", rank=0)]
     names: tuple[str, ...] = ()
 
     @property
@@ -241,10 +241,10 @@ class Migration(Result):
         """The sentences of the proof."""
         if self.proof is None:
             return ["Not measured: give --input with data to compare the network with FP32."]
-        same = "the plan of the cache" if self.proof.is_same else "NOT the plan of the cache"
+        same = "Same outputs as" if self.proof.is_same else "Outputs are NOT those of"
+        inputs, difference = counted(self.proof.inputs, "input"), f"{self.proof.difference:.2g}"
         return [
-            f"On {counted(self.proof.inputs, 'input')} the network computes {same}: outputs differ by at most "
-            f"{self.proof.difference:.1e}.",
+            f"{same} the cache's plan on {inputs} (largest difference {difference}).",
             self.proof.sentence,
             *([] if self.proof.verdict == "passes" else [f"Find the layers to blame: {self.search}"]),
         ]
@@ -266,7 +266,7 @@ class Migration(Result):
             facts={"Cache": self.header, "Layer precisions": self.deployment, "Base": self.base.upper()},
             notes=[*self.refused, *self.proven, *(f"{engine}: {command}" for engine, command in self.commands.items())],
             sections=[
-                *self.section("choices", "What the old engine does not tell", CHOICES_CSV),
+                *self.section("choices", "Unknown of the old engine", CHOICES_CSV),
                 *self.section("layers", "Layers", LAYERS_CSV, filters=("precision", "op_type")),
                 *self.section("scales", "Scales", SCALES_CSV, filters=("way",)),
             ],

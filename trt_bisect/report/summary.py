@@ -147,7 +147,7 @@ def _fp16_line(report: Report, why: str) -> Line:
     value = fp16.accuracy if report.goal.drop else fp16.similarity
     by_input, where = report.by_input.int8, ""
     if not report.goal.drop and by_input is not None:
-        where = " over all inputs together" if by_input.together else " on the worst input"
+        where = " over all inputs pooled" if by_input.together else " on the worst input"
     figure = "" if value is None else f" ({report.text(value)}{where})"
     return _line(FP16_INSTEAD, f"FP16 meets the {_asked(report)}{figure}, and {why}{_times_from(report, why)}.")
 
@@ -515,7 +515,7 @@ def _price(report: Report, answer: AnswerFacts, rule: Rule) -> str:
 
 def _with_fp16_around(report: Report, around: PlanFigures, rule: Rule) -> str:
     measures = f"{_subject(report)} measures {_other_figure(around, rule)}"
-    return f"With FP16 in place of all FP32 ('--base fp16'), as in most engines, {measures}."
+    return f"If all layers not in {report.low.upper()} run in FP16 ('--base fp16'), as in most engines, {measures}."
 
 
 def _other(report: Report) -> str:
@@ -663,9 +663,9 @@ def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[f
     value = None if figures.worst is None else figures.values[figures.worst]
     counted_over_all = None not in (figure, value) and not math.isclose(figure or 0.0, value or 0.0, rel_tol=1e-6)
     if figures.together or counted_over_all:
-        worst = "" if value is None else f"worst {text(value)}, "
+        worst = "" if value is None else f"worst input {text(value)}; "
         more = f"; invents something on {figures.invented} more" if figures.invented else ""
-        return f" over {counted(figures.inputs, 'input')} together ({worst}{misses}{more})"
+        return f" pooled over {counted(figures.inputs, 'input')} ({worst}{misses}{more})"
     mean = "" if figures.mean is None else f"mean {text(figures.mean)}, "
     return f" on the worst of {figures.inputs} inputs ({mean}{misses})"
 

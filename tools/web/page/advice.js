@@ -123,7 +123,7 @@ function abnormal(findings, store) {
   const names = (layers) => layers.flatMap((name, place) => [place ? ", " : "", layerLink(store, name)]);
   const line = ({ layers, tensor, reason, words }) =>
     h("li", h("span.chip", reason), " ", layers.length ? names(layers) : tensor, `: ${words}`);
-  const title = `${plural(findings.length, "abnormal tensor")}: they explain the loss, and prove nothing`;
+  const title = `${plural(findings.length, "tensor")} with unusual errors: hints, not proof`;
   const more = findings.length - FOUND;
   const list = h("ul", findings.slice(0, FOUND).map(line));
   const rest = more > 0 ? `${count(more)} more are in explanation.json.` : null;

@@ -34,7 +34,7 @@ function drawCurve(element, store) {
   element.hidden = isEmpty;
   offerSection("curve", true);
   byId("curve-title").textContent =
-    `${capital(metric.label)} of the final outputs, with layers 0 to k in ${LOW}; on ${judgedOn(model.report)}`;
+    `${capital(metric.label)} of the outputs with layers 0 to k in ${LOW} (${judgedOn(model.report)})`;
   const roomy = element.clientWidth >= ROOMY;
   legend(groups, model, roomy);
   if (isEmpty) return;

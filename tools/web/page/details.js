@@ -64,7 +64,7 @@ function figures(row, { metric, figure }) {
     ["Suspect", row.suspect],
     ["Deciding output", row.output],
     ["On whole engines", whole && `${metric.text(whole.without)} without, ${metric.text(whole.with)} with it`],
-    ["Asked, ran", [row.asked, row.ran, row.ranWhere].filter(Boolean).join(", ")],
+    ["Requested / ran in", [row.asked, row.ran, row.ranWhere].filter(Boolean).join(", ")],
     ["Recipe", row.recipe],
     ["Node", row.node],
     ["Module", row.drawn?.module],
@@ -105,10 +105,10 @@ function tensorsOf({ drawn, explained }, { explainedTensors }) {
   const titled = (title, tensors) => tensors.map((tensor) => [title, tensor]);
   const read = (drawn?.inputs ?? []).map((name) => explainedTensors.get(name)).filter(Boolean);
   return [
-    ...titled("Reads", read.slice(0, MOST_READ)),
+    ...titled("Input", read.slice(0, MOST_READ)),
     ...titled("Weight", explained?.weights ?? []),
     ...titled("Bias", explained?.biases ?? []),
-    ...titled("Makes", explained?.outputs ?? []),
+    ...titled("Output", explained?.outputs ?? []),
   ];
 }
 

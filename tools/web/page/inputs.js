@@ -52,7 +52,7 @@ function answered({ answer, by_input: byInput }, metric) {
   const recipe = { color: colour("high"), size: 8, symbol: "square" };
   return {
     words: `The recipe on your ${plural(given.length, "input")}${held_out.length ? apart : ""}.`,
-    list: plainTable("inputs-table", ["Worst inputs", "", "recipe", `full ${LOW}`], 2, rows, total - rows.length),
+    list: plainTable("inputs-table", ["Worst inputs", "Source", "recipe", `full ${LOW}`], 2, rows, total - rows.length),
     traces: [
       drawn(given, "int8", 1, { color: colour("int8"), size: 6 }, `full ${LOW}`),
       drawn(given, "recipe", 1, recipe, "recipe"),

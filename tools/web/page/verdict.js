@@ -109,7 +109,7 @@ function measuredOn({ report, figure, metric }, plan) {
   const worst = several.values[several.worst];
   const value = report.similarity[plan];
   const isOfAll = isNumber(worst) && isNumber(value) && Math.abs(worst - value) > 1e-6 * Math.abs(value);
-  return `; ${metric.label} ${several.together || isOfAll ? `over ${inputs} together` : `on the worst of ${inputs}`}`;
+  return `; ${metric.label} ${several.together || isOfAll ? `pooled over ${inputs}` : `on the worst of ${inputs}`}`;
 }
 
 // The accuracy on labelled data, where there are such, and its ratio to FP32's; where it decides, the similarity.

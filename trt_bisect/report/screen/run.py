@@ -18,7 +18,7 @@ from trt_bisect.analyzer.blame import BOTH
 from trt_bisect.analyzer.metrics import AGREEMENT, EQUAL, KAPPA, figure_text, loss_text, metric_texts
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.precision import Precision
-from trt_bisect.report.advice import SPREAD_OUT
+from trt_bisect.report.advice import NO_SINGLE_CAUSE
 from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move
 from trt_bisect.report.choices import FP32, INT8, RECIPE as RECIPE_PLAN, kept_speed, priced_by, timed_by
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
@@ -65,7 +65,7 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
         console.print(parts[index].versions[version])
     hidden = [part.name for index, part in enumerate(parts) if index not in shown and part.name]
     if hidden:
-        console.print(Text(f"Not shown: {', '.join(hidden)} (report.html; --all-layers prints all).", style="dim"))
+        console.print(Text(f"More in report.html: {', '.join(hidden)} (--all-layers prints it here).", style="dim"))
 
 
 def print_verdict(report: Report, console: Console) -> None:
@@ -241,11 +241,11 @@ def culprit_cells(report: Report, row: LayerRow) -> tuple[str, ...]:
 
 
 def _cause(advice: CulpritAdvice) -> str:
-    """The side of a culprit that is to blame, and the first reason; ``SPREAD_OUT`` if a side has no reason."""
+    """The side of a culprit that is to blame, and the first reason; ``NO_SINGLE_CAUSE`` if a side has no reason."""
     if advice.blame is None:
-        return advice.reasons[0] if advice.reasons else "not known"
+        return advice.reasons[0] if advice.reasons else NO_SINGLE_CAUSE
     side = "weight and activation" if advice.blame == BOTH else advice.blame
-    return f"{side}: {advice.reasons[0] if advice.reasons else SPREAD_OUT}"
+    return f"{side}: {advice.reasons[0] if advice.reasons else NO_SINGLE_CAUSE}"
 
 
 def _suspects(report: Report) -> list[str]:
@@ -461,8 +461,8 @@ def causes_in_short(explanation: Explanation, metric: str, low: Precision) -> Gr
 
 def _title(cause: Cause, explanation: Explanation) -> str:
     total = sum(len(group.culprits) for group in explanation.causes)
-    who = f"'{cause.culprits[0]}'" if total == 1 else f"{len(cause.culprits)} of {total} culprits"
-    return f"{who}: {cause.words}."
+    of_all = f" ({len(cause.culprits)} of {total} culprits)" if total > 1 else ""
+    return f"{listed(cause.culprits, _CAUSES_UP_TO)}{of_all}: {cause.words}."
 
 
 def _measured_lines(measured: Sequence[Tried], metric: str, low: Precision) -> Iterator[Padding]:

@@ -124,7 +124,7 @@ def _of_paragraphs(*columns: tuple[str, int]) -> Table:
 
 def print_migration(report: Migration, console: Console) -> None:
     """Prints the assumptions with the names that fit, the commands, and the measurements."""
-    table = _of_paragraphs(("What the old engine does not tell", 5), ("Choice", 4), ("Names", 4))
+    table = _of_paragraphs(("Unknown", 5), ("Assumed", 4), ("Layers", 4))
     for note in report.choices:
         table.add_row(Text(note.about), Text(note.choice, style="bold"), Text(listed(note.names, LAYERS_OF_A_KIND)))
     if report.choices:
