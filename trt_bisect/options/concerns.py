@@ -446,7 +446,7 @@ class MeasuringOptions(
     """The options that plans are prepared and measured with.
 
     Attributes:
-        dataset: Find the worst inputs in this data.
+        dataset: Find the worst inputs here.
         validation: Test the recipe on this data, or hold out this share of 20 or more calibration samples.
         engine: Build and run networks with this engine.
         precision: Run culprits and the layers of --high in this precision.
@@ -466,7 +466,7 @@ class MeasuringOptions(
         cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
     """
 
-    dataset: Annotated[Data, DATA(without="the calibration data")] = None
+    dataset: Annotated[Data, DATA(without="calibration data")] = None
     validation: Annotated[Data, share_or_data(most=0.9), DATA()] = 0.2
     engine: Annotated[Engine, PRECISION()] = AUTO
     precision: Annotated[High | None, PRECISION(without="as --base, else fp32")] = None
