@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
-from tests.support.editions import FULL
+from tests.support.editions import FULL, edition
 from tools import parser_table
 from trt_bisect.analyzer.structure import refusals
 from trt_bisect.analyzer.structure.check import structure_findings
@@ -36,6 +36,8 @@ def test_the_table_agrees_with_the_parser_on_onnxs_own_tests(rtx):
     if (table().parser, table().onnx) != (rtx.name, onnx.__version__):
         pytest.skip("the table is of other versions: python tools/parser_table.py")
     tests = parser_table.operator_tests()
+    assert len(tests) == table().tests == 1884
+    tests = {name: tests[name] for name in sorted(tests)[:: edition(6, 1)]}
     refused = {name for name, model in tests.items() if rtx.refusals(model)}
     found = {}
     for name, model in tests.items():
@@ -43,11 +45,9 @@ def test_the_table_agrees_with_the_parser_on_onnxs_own_tests(rtx):
         found[name] = {each.kind for each in findings if each.severity == ERROR}
     missed = {name for name in refused if not found[name]}
     called_refused = {name: kinds for name, kinds in found.items() if kinds and name not in refused}
-    assert (len(tests), len(refused)) == (table().tests, table().refused) == (1884, 871)
-    assert {tests[name].graph.node[0].op_type for name in missed} == FROM_PLUGINS
-    assert len(missed) == 8
-    assert set.union(*called_refused.values()) == {"opset too old", "operator ignored"}
-    assert len(called_refused) == 31
+    assert {tests[name].graph.node[0].op_type for name in missed} <= {*FROM_PLUGINS}
+    assert set.union(*called_refused.values()) <= {"opset too old", "operator ignored"}
+    assert (len(refused), len(missed), len(called_refused)) == (871, 8, 31) or not FULL
 
 
 @pytest.mark.slow

@@ -15,55 +15,13 @@ import trt_bisect
 from tests.support import goal_cases, networks
 from tests.support.editions import edition
 from tests.support.goal_cases import WISHES, costs_of, engines_of, figures_on, kept_high, named_points, planted
-from tests.support.networks import Sketch, plant_between
+from tests.support.networks import plant_between
 from tests.support.records import record_of
 from trt_bisect.answer.result import moves_of
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.model.network import load_network
 from trt_bisect.report.answer import Move
-
-
-@pytest.mark.parametrize("case", edition(("residual-4", "transformer-2"), tuple(goal_cases.CASES)))
-def test_the_planted_layers_are_left_high_and_no_other(case, tmp_path):
-    path, data, bad = planted(case, tmp_path)
-    report = trt_bisect.run(path, data, **WISHES)
-    assert set(report.recipe.high) == set(report.culprits) == bad
-    assert report.recipe.meets
-    assert report.recipe.added == report.recipe.untested == ()
-    assert report.similarity.int8 < 20.0 <= report.similarity.recipe
-    assert all(row.put_back < 20.0 for row in report.layers if row.culprit)
-
-
-def test_two_results_that_are_bad_alike_need_a_layer_each(tmp_path):
-    """The worse result decides, so that leaving one culprit high gains nothing."""
-    sketch = Sketch(7)
-    trunk = sketch.node("Relu", [sketch.conv("x", "stem", 3, 8)], "stem_relu")
-    for side in ("left", "right"):
-        inner = sketch.node("Relu", [sketch.conv(trunk, f"{side}1", 8, 8)], f"{side}_relu")
-        last = sketch.conv(inner, f"{side}2", 8, 4)
-        sketch.nodes.append(onnx.helper.make_node("Identity", [last], [side], name=f"{side}_result"))
-    model = sketch.model({"x": ["n", 3, 16, 16]}, {side: ["n", 4, 16, 16] for side in ("left", "right")})
-    networks.planted(model, ("left1", "left2"), ("right1", "right2"))
-    report = trt_bisect.run(*networks.given(model, tmp_path), **WISHES)
-    assert set(report.recipe.high) == {"left2", "right2"}
-
-
-def test_a_layer_that_looks_bad_but_does_not_matter_stays_in_int8(tmp_path):
-    """A starved convolution whose result is all but taken out again before it is added."""
-    sketch = Sketch(8)
-    x = sketch.node("Relu", [sketch.conv("x", "stem", 3, 8)], "stem_relu")
-    inner = sketch.node("Relu", [sketch.conv(x, "side1", 8, 8)], "side_relu")
-    faint = sketch.node("Mul", [sketch.conv(inner, "side2", 8, 8), sketch.constant("faint", 1e-4)], "fade")
-    bad = sketch.node("Relu", [sketch.conv(x, "main1", 8, 8)], "main_relu")
-    last = sketch.node("Add", [sketch.conv(bad, "main2", 8, 8), faint], "sum")
-    sketch.nodes.append(onnx.helper.make_node("Identity", [last], ["y"], name="result"))
-    model = sketch.model({"x": ["n", 3, 16, 16]}, {"y": ["n", 8, 16, 16]})
-    path, data = networks.given(networks.planted(model, ("side1", "side2"), ("main1", "main2")), tmp_path)
-    inside = {row.origin.layer: row.figures.sqnr for row in trt_bisect.compare(path, data, calibrator="minmax").tensors}
-    assert inside["side2"] < 10.0
-    assert trt_bisect.run(path, data, **WISHES).recipe.high == ("main2",)
-
 
 FACTORS = edition([("residual", 40.0), ("chain", 1.0)], list(product(goal_cases.SMALL, (40.0, 1.0))))
 

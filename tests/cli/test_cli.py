@@ -11,14 +11,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.editions import edition
 from tests.support.records import record_of, report_from
 from tests.support.waiting import wait_until
 from trt_bisect.cli.app import COMMANDS
@@ -151,50 +149,6 @@ def test_two_runs_in_one_folder_are_refused(command, lenet, tmp_path):
     assert "Another run" in err
     assert str(tmp_path / "run") in err
     assert list((tmp_path / "run").iterdir()) == []
-
-
-def lines_in(file):
-    return file.read_bytes().count(b"\n") if file.exists() else 0
-
-
-@pytest.mark.slow
-@pytest.mark.subprocess
-@pytest.mark.parametrize("strategy", ["auto", *edition((), ("exhaustive",))])
-def test_killed_at_any_moment_it_goes_on_to_the_same_report(strategy, forks, tmp_path):
-    """kill -9 again and again, each time three times as many trials later as the last time, until the run ends."""
-    model = networks.chain(depth=2)
-    networks.plant_between(model, "conv0", "conv1")
-    path = networks.save(model, tmp_path)
-    np.savez(tmp_path / "data.npz", **networks.samples(model, 3))
-    arguments = ["run", str(path), "--calibration", str(tmp_path / "data.npz"), "--metric", "sqnr"]
-    arguments += ["--strategy", strategy]
-    forks.run(*arguments, "-o", tmp_path / "whole")
-    journal, kills = tmp_path / "cut/journal.jsonl", 0
-    while True:
-        known = lines_in(journal)
-        process = forks.start(*arguments, "-o", tmp_path / "cut")
-        more = known + 3**kills
-        wait_until(lambda process=process, more=more: process.poll() is not None or lines_in(journal) > more)
-        time.sleep(0.01 * kills)
-        if process.poll() is not None:
-            break
-        process.kill()
-        process.wait()
-        kills += 1
-    assert kills
-    assert process.returncode == 1
-    whole, cut = (json.loads((tmp_path / name / "report.json").read_text()) for name in ("whole", "cut"))
-    assert without_times(cut) == without_times(whole)
-    records = [json.loads(line) for line in journal.read_text().splitlines()]
-    last: dict[tuple[str, str], dict] = {}
-    for record in records:
-        if "trial" in record:
-            key, trial = (record["run"], record["trial"]["plan"]), record["trial"]
-            before = last.get(key, {"losses": {}})
-            assert key not in last or before["losses"].items() < trial["losses"].items(), "a trial was done twice"
-            assert trial["inferences"] == len(trial["losses"]) or not trial["losses"], "an input was run twice"
-            last[key] = trial
-    assert last
 
 
 def test_a_journal_cut_in_the_middle_of_a_line(command, again, tmp_path):

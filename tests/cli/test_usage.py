@@ -17,11 +17,6 @@ from trt_bisect.errors import BadInput
 from trt_bisect.options.concerns import PANELS
 from trt_bisect.options.declare import declared
 
-RUN = "run lenet.onnx"
-DATA = f"{RUN} --calibration data.npz"
-QUICK = "--calibrator minmax --explain none"
-COMPARE, SENSITIVITY = (f"{name} lenet.onnx --calibration data.npz" for name in ("compare", "sensitivity"))
-
 
 @pytest.fixture
 def folder(tmp_path, lenet):
@@ -140,12 +135,6 @@ def test_a_shell_completes_commands_options_and_their_values(completed):
     assert options == {"--threshold"}
     strategies = {"auto", "exhaustive", "bisect"}
     assert values == [{each for each in strategies if each.startswith(start)} for start in starts]
-
-
-def test_percentages_and_sizes_are_taken(folder, command, monkeypatch):
-    monkeypatch.chdir(folder)
-    _, out, _ = command(*f"{DATA} {QUICK} --json -q --threshold 99.5% --validation 20% --memory 1GB".split())
-    assert json.loads(out)["threshold"] == 0.995
 
 
 def test_the_help_fits_two_screens_and_all_of_it_has_the_experts_options(monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import shlex
 import shutil
 import subprocess
 import sys
@@ -20,14 +19,11 @@ from onnx import TensorProto, helper
 from tests.support import networks
 from tests.support.records import report_from
 from tests.support.waiting import LIMIT
-from trt_bisect import BadInput, Precision, load_network, open_dataset
-from trt_bisect.builder.tensorrt_weak import Constraint, WeakPlan
-from trt_bisect.calibration.cache import parse_version
+from trt_bisect import BadInput, load_network, open_dataset
 from trt_bisect.data.named import load_function
 from trt_bisect.data.saved import open_dumps
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.history.store import HISTORY
-from trt_bisect.recipe.trtexec import REFUSED, Build, flags_file, flags_of, refusals
 from trt_bisect.runs.cached_inputs import load_inputs
 
 CANARY = "canary"
@@ -278,23 +274,6 @@ def test_commands_and_scripts_run_nothing_of_a_networks_names(hostile, here, tmp
     assert not (run / "recipe" / CANARY).exists()
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_reaches_trtexec_whole_or_not_at_all(name, here):
-    told = tuple(Constraint(each, Precision.FP32, (Precision.FP32,)) for each in (name, "plain"))
-    weak = WeakPlan(told, (name, "plain"))
-    build = Build(parse_version("10.3.0"), frozenset({Precision.INT8}), weak=True)
-    flags = flags_of(weak, build, "calibration.cache")
-    refused = refusals(weak, build, flags)
-    (here / "trtexec.flags").write_text(flags_file(flags, refused))
-    show = shlex.join([sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"])
-    read = ["bash", "-c", f"grep -v '^#' trtexec.flags | xargs {show}"]
-    arguments = json.loads(subprocess.run(read, check=True, capture_output=True, timeout=LIMIT).stdout)
-    if refused:
-        assert [word.split("=")[0] for word in arguments] == [REFUSED]
-    else:
-        assert f"--layerPrecisions={name}:fp32,plain:fp32" in arguments
-
-
 def test_a_strangers_run_folder_is_looked_at_and_not_run(finished, here, tmp_path):
     """A metric of the user's own is a function; a report that names one is not asked to import it."""
     (here / "stranger.py").write_text(f"from pathlib import Path\nPath({CANARY!r}).touch()\n")
@@ -323,15 +302,13 @@ def test_nothing_is_left_in_home_and_no_name_is_looked_up(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "left"), [({}, "1"), ({"ORT_DISABLE_TELEMETRY": ""}, "1"), ({"ORT_DISABLE_TELEMETRY": "0"}, "0")]
+    ("module", "given", "left"), [("trt_bisect", "0", "0"), ("trt_bisect", "", "1"), ("benchmarks", "", "1")]
 )
-def test_telemetry_is_off_unless_the_user_wants_it(given, left):
-    code = "import os, {}; print(os.environ['ORT_DISABLE_TELEMETRY'])"
-    for module in ("trt_bisect", "benchmarks"):
-        done = subprocess.run(
-            [sys.executable, "-c", code.format(module)], env={**PLAIN, **given}, capture_output=True, check=True
-        )
-        assert done.stdout.decode().strip() == left
+def test_telemetry_is_off_unless_the_user_wants_it(module, given, left):
+    code = f"import os, {module}; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    environment = {**PLAIN, "ORT_DISABLE_TELEMETRY": given}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
+    assert done.stdout.decode().strip() == left
 
 
 def test_the_current_folder_shadows_no_library(here, monkeypatch):

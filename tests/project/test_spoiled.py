@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
+from tests.support.editions import edition
 from tests.support.records import record_of
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data import feeds
@@ -270,7 +271,7 @@ def test_a_run_that_was_stopped_chooses_as_one_that_was_not(lenet, tmp_path):
     whole = found()
     journal = tmp_path / "run/journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
-    for kept in (12, 14, 30):
+    for kept in edition((14,), (12, 14, 30)):
         journal.write_bytes(b"".join(lines[:kept]))
         assert found() == whole
         assert len(journal.read_bytes().splitlines()) == len(lines)

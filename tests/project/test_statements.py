@@ -45,10 +45,6 @@ def random_score():
     return sketch.model({"x": ["n", 16]}, {x: ["n", 1]})
 
 
-def labels(count):
-    return np.arange(count, dtype=np.int64) % 4
-
-
 DRAWN = {
     f"drawn {seed}": (lambda seed=seed: networks.drawn(seed), {"threshold": 1 - 10.0 ** -(2 + seed % 4)})
     for seed in range(8)
