@@ -27,6 +27,7 @@ from trt_bisect.report.model import Report
 from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.nightly import Regression
 from trt_bisect.report.structure import CheckReport
+from trt_bisect.report.verification import Verification
 from trt_bisect.support.table import Column
 
 if typing.TYPE_CHECKING:
@@ -74,6 +75,7 @@ FILES: Mapping[str, tuple[type, str]] = {
     "check.json": (CheckReport, "Written by `check`."),
     "explanation.json": (Explanation, "Written by `run`: why, and what to do. Floats have 7 significant digits."),
     "pictures.json": (Pictures, "Written by `run` with `--task`: the worst images, for the page."),
+    "verify.json": (Verification, "Written by `verify`."),
     "regression.json": (Regression, "Written by `regress`."),
     "network.json": (Graph, "Written by `run`, before anything is measured."),
     "journal.jsonl": (JournalLine, "Written by `run` and `sensitivity`. The schema is that of one line."),

@@ -13,6 +13,7 @@ from trt_bisect.analyzer.compared import ComparedChannel, ComparedTensor
 from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.analyzer.structure.graph import DroppedNode
 from trt_bisect.analyzer.structure.qdq import TensorRounding
+from trt_bisect.builder.debug_tensors import EngineTensor
 from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.comparison import (
     ADVICE,
@@ -27,6 +28,7 @@ from trt_bisect.report.comparison import (
 from trt_bisect.report.losses import LAYERS, WORST_CSV, JudgedSample, SensitiveOp
 from trt_bisect.report.parts import FRONT, LAYERS as RUN_LAYERS, LayerRow
 from trt_bisect.report.structure import CHECK_CSV, DROPPED_CSV, TENSORS_CSV
+from trt_bisect.report.verification import DIFFERENT_CSV, ENGINE_CSV, VERIFY_CSV, DifferentLayer, Tried
 from trt_bisect.support.table import columns_of
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "tables.md"
@@ -43,6 +45,9 @@ _TABLES: Mapping[str, tuple[str, type]] = {
     CHECK_CSV: ("check", Finding),
     TENSORS_CSV: ("check", TensorRounding),
     DROPPED_CSV: ("check", DroppedNode),
+    VERIFY_CSV: ("verify", Tried),
+    ENGINE_CSV: ("verify", EngineTensor),
+    DIFFERENT_CSV: ("verify", DifferentLayer),
 }
 _HEAD = """# Columns of tables
 

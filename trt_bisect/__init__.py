@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trt_bisect.commands.migrate import migrate as migrate
     from trt_bisect.commands.regress import regress as regress
     from trt_bisect.commands.run.run import run as run
+    from trt_bisect.commands.verify.verify import verify as verify
     from trt_bisect.data.datasets import open_dataset as open_dataset
     from trt_bisect.driver.curves import bisect as bisect, exhaustive as exhaustive
     from trt_bisect.driver.search import Question as Question, drive as drive
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from trt_bisect.report.model import Report as Report, load as load
     from trt_bisect.report.nightly import Regression as Regression
     from trt_bisect.report.structure import CheckReport as CheckReport, Migration as Migration
+    from trt_bisect.report.verification import Verification as Verification
 
 _NAMES = {
     "analyzer.compare_output": ("similarity",),
@@ -67,6 +69,7 @@ _NAMES = {
     "commands.migrate": ("migrate",),
     "commands.regress": ("regress",),
     "commands.run.run": ("run",),
+    "commands.verify.verify": ("verify",),
     "data.datasets": ("open_dataset",),
     "driver.curves": ("bisect", "exhaustive"),
     "driver.search": ("Question", "drive"),
@@ -79,6 +82,7 @@ _NAMES = {
     "report.model": ("Report", "load"),
     "report.nightly": ("Regression",),
     "report.structure": ("CheckReport", "Migration"),
+    "report.verification": ("Verification",),
 }
 """The public names of each module, which is imported at their first use: ``import trt_bisect`` costs nothing."""
 _HOME = {name: module for module, names in _NAMES.items() for name in names}

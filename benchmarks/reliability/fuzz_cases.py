@@ -200,6 +200,8 @@ def _saved_runs(seeds: Seeds, random: Random, folder: Path) -> list[str]:
         return ["compare", str(seeds.plain.network), "--calibration", str(seeds.plain.data), "--recipe", str(plan)]
     pair = [str(path), str(seeds.files["tensors.npz"])]
     random.shuffle(pair)
+    if not random.randrange(3):
+        return ["verify", str(seeds.plain.network), "--input", str(seeds.plain.data), "--outputs", str(path)]
     return ["compare", "--fp32", pair[0], "--int8", pair[1]]
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import rich.console
 from rich.console import Console
@@ -59,6 +60,11 @@ def arguments_of(lenet, run_folder):
     names = load_network(network[0]).activations
     cache.write_text(format_cache(dict.fromkeys(names, np.float32(0.01))))
     suite += 'calibrator = "minmax"\nrepeats = 1\n'
+    digit, outputs = lenet.parent / "digit.npz", lenet.parent / "outputs.npz"
+    with np.load(lenet / "calibration.npz") as arrays:
+        np.savez(digit, data=arrays["data"][:1])
+        session = onnxruntime.InferenceSession(str(network[0]), providers=["CPUExecutionProvider"])
+        np.savez(outputs, prob=session.run(["prob"], {"data": arrays["data"][:1]})[0])
     return {
         "run": ([*network, *data, "--explain", "none", "--history", "none"], "culprits"),
         "sensitivity": ([*network, *data], "full"),
@@ -68,6 +74,7 @@ def arguments_of(lenet, run_folder):
         "calibrate": ([*network, *data], "scales"),
         "check": (network, "findings"),
         "migrate": ([*network, "--cache", cache, "--output", lenet.parent / "migrated"], "choices"),
+        "verify": ([*network, "--input", digit, "--outputs", outputs], "answer"),
         "layers": (network, None),
         "engines": ([], None),
         "history": ([run_folder], None),
@@ -77,8 +84,8 @@ def arguments_of(lenet, run_folder):
     }
 
 
-OF_ALL = ("run", "sensitivity", "worst", "compare", "profile", "calibrate", "check", "migrate", "layers", "engines",
-          "history", "clean", "demo", "regress")  # fmt: skip
+OF_ALL = ("run", "sensitivity", "worst", "compare", "profile", "calibrate", "check", "migrate", "verify", "layers",
+          "engines", "history", "clean", "demo", "regress")  # fmt: skip
 
 
 def test_every_command_is_here():

@@ -18,6 +18,7 @@ import pytest
 import trt_bisect
 from tests.support import networks, odd_names, pages, squares
 from tests.support.advised import run as advised
+from tests.support.quantized import plain_session
 from trt_bisect import Report
 from trt_bisect.report.explanation import EXPLANATION, Explanation
 from trt_bisect.support.codec import read
@@ -100,6 +101,10 @@ def results(factory: pytest.TempPathFactory) -> Path:
             command(model, data, **options)
         trt_bisect.worst(model, data, data, **options)
         trt_bisect.check(model, output=folder)
+        got, session = networks.samples(onnx.load(model), 4), plain_session(str(model))
+        gave = session.run(None, {name: 2 * array for name, array in got.items()})
+        np.savez(folder / "gave.npz", **{output.name: x for output, x in zip(session.get_outputs(), gave, strict=True)})
+        trt_bisect.verify(model, inputs=got, outputs=folder / "gave.npz", output=folder)
         network = (
             '[[network]]\nmodel = "strange.onnx"\ncalibration = "data.npz"\nengine = "onnxruntime"\ntarget = 0.9\n'
         )

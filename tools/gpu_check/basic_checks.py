@@ -203,7 +203,7 @@ def shown(bench: Experiment) -> None:
     for what, plan in (("fp32", network.free_plan()), ("int8", network.full(Precision.FP32))):
         with builder.build(plan) as engine:
             bench.figure(f"{what} names", sorted(engine.infer(subject.feeds[0])))
-            rows = engine_tensors(writer, plan, engine, subject.feeds[:4])
+            rows = engine_tensors(writer, plan, engine.infer, subject.feeds[:4])
         bench.figure(f"{what} tensors", [asdict(row) for row in rows])
         inside = [row for row in rows if row.tensor not in {spec.name for spec in network.outputs}]
         bench.expect(f"{what}: it shows tensors inside", bool(inside), f"{len(inside)}")

@@ -13,7 +13,7 @@ import ctypes
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from trt_bisect.builder.base import Engine, Outputs
+from trt_bisect.builder.base import Outputs
 from trt_bisect.builder.inspector import onnx_layers_in
 from trt_bisect.builder.tensorrt_build import Definition
 from trt_bisect.data.feeds import Feeds
@@ -148,7 +148,7 @@ class EngineTensor(NanForNull):
 
 
 def engine_tensors(
-    writer: PlanWriter, plan: PrecisionPlan, built: Engine, samples: Iterable[Feeds]
+    writer: PlanWriter, plan: PrecisionPlan, infer: Callable[[Feeds], Outputs], samples: Iterable[Feeds]
 ) -> tuple[EngineTensor, ...]:
     """Compares the tensors that a plan's engine shows with the emulation, over samples; in execution order.
 
@@ -158,7 +158,7 @@ def engine_tensors(
     exact = all(precision is Precision.FP32 for precision in plan.precisions)
     bound, run_in = (_EXACT, "fp32") if exact else (_ROUNDED, str(plan.low))
     for position, feeds in enumerate(samples):
-        shown = built.infer(feeds)
+        shown = infer(feeds)
         beside = beside or _Beside(writer, plan, shown)
         for row in beside.rows(feeds, position, shown):
             before = rows.get(row.tensor, row)

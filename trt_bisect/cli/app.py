@@ -49,6 +49,7 @@ COMMANDS = {
     "calibrate": ("network", BEGINS_ANEW),
     "check": ("network", BEGINS_ANEW),
     "migrate": ("network", BEGINS_ANEW),
+    "verify": ("network", BEGINS_ANEW),
     "worst": ("network", GOES_ON),
     "view": ("runs", GOES_ON),
     "history": ("runs", GOES_ON),

@@ -18,6 +18,7 @@ from trt_bisect.options.commands import (
     MigrateOptions,
     ProfileOptions,
     SensitivityOptions,
+    VerifyOptions,
     WorstOptions,
 )
 from trt_bisect.options.concerns import ARGUMENT, DATA, INT8, INT16, RESULTS, TENSORRT
@@ -218,6 +219,24 @@ def compare_command(
     result = compare.job(model, replace(options, progress=display.progress()))
     printed = partial(print_comparison, top=top, columns=listed(columns), weight_scales=weight_scales)
     display.show(result, printed, WIDE)
+
+
+def verify_command(
+    model: Model, *, options: VerifyOptions = VerifyOptions(), display: Configured = Configured()
+) -> int:
+    """Say if an engine is its file, from the outputs that it gave; and if not, why. No GPU is needed.
+
+    Each suspicion is emulated until one reproduces the outputs: other preprocessing, batches, outputs, types, scales,
+    layers in other precisions, a wrong kernel.
+
+    Exit codes: 0 the engine is its file; 1 it differs; 2 bad use or input; 3 it cannot be told.
+    """
+    from trt_bisect.commands.verify.verify import verify
+    from trt_bisect.report.screen.tables import print_verification
+
+    result = verify.job(model, replace(options, progress=display.progress()))
+    display.show(result, print_verification, 120, f"Report: {options.output}" if options.output else "")
+    return result.exit_code
 
 
 def profile_command(

@@ -429,7 +429,7 @@ def _on_engine(
         tensors: tuple[EngineTensor, ...] = ()
         for plan in (network.free_plan(), planned.plan):
             with builder.build(plan) as engine:
-                tensors += engine_tensors(writer, plan, engine, samples)
+                tensors += engine_tensors(writer, plan, engine.infer, samples)
     except (EngineUnavailable, TrialFailed) as error:
         return (), (f"TensorRT's engine does not show its tensors: {first_line(error)}",)
     wrong = [row for row in tensors if row.cause == ENGINE]

@@ -12,6 +12,9 @@ from trt_bisect.errors import BadInput
 NCHW, NHWC = "nchw", "nhwc"
 RGB, BGR, GRAY = "rgb", "bgr", "gray"
 COLORS = (RGB, BGR, GRAY)
+OPENCV = "opencv"
+FILTERS = ("bilinear", OPENCV, "nearest", "bicubic", "box", "lanczos")
+"""Pillow's filters by their names, and OpenCV's ``INTER_LINEAR``, which does not smooth where it makes smaller."""
 _SIZE = re.compile(r"(\d+)(?:[x,](\d+))?")
 
 
@@ -28,6 +31,7 @@ class Preprocessing:
         resize: height and width; by default the input's own.
         letterbox: the picture keeps its shape, and the rest of the size becomes grey.
         colors: ``rgb``, ``bgr`` or ``gray``; by default ``rgb``, or ``gray`` for one channel.
+        filter: one of ``FILTERS``.
 
     Raises:
         BadInput: a value cannot be used.
@@ -39,6 +43,7 @@ class Preprocessing:
     resize: tuple[int, int] | None = None
     letterbox: bool = False
     colors: str | None = None
+    filter: str = FILTERS[0]
 
     def __post_init__(self) -> None:
         if self.std is not None and not all(value > 0 for value in self.std):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trt_bisect.data.feeds import Feeds, TensorSpec
-from trt_bisect.data.preprocessing import BGR, GRAY, NCHW, NHWC, RGB, Preprocessing
+from trt_bisect.data.preprocessing import BGR, GRAY, NCHW, NHWC, OPENCV, RGB, Preprocessing
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support.text import listed
 
@@ -88,16 +88,20 @@ class ImageInput:
 
     def _resized(self, image: Image) -> Image:
         from PIL import ImageOps
-        from PIL.Image import Resampling
+        from PIL.Image import Resampling, Transform
 
         width, height = image.size
         target = (self.size[1] or width, self.size[0] or height)
         if target == image.size:
             return image
+        if self.asked.filter == OPENCV:
+            places = (width / target[0], 0.0, 0.0, 0.0, height / target[1], 0.0)
+            return image.transform(target, Transform.AFFINE, places, Resampling.BILINEAR)
+        filter = Resampling[self.asked.filter.upper()]
         if not self.asked.letterbox:
-            return image.resize(target, Resampling.BILINEAR)
+            return image.resize(target, filter)
         grey = _GREY if image.mode == "L" else (_GREY,) * 3
-        return ImageOps.pad(image, target, Resampling.BILINEAR, color=grey)
+        return ImageOps.pad(image, target, filter, color=grey)
 
     def names(self, files: Sequence[Path]) -> tuple[str, ...]:
         """Returns the names of samples: their pictures', the first and the last one of a batch."""

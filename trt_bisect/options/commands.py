@@ -208,6 +208,35 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VerifyOptions(LowOptions, TensorOptions):
+    """The options of ``verify``.
+
+    Attributes:
+        calibration: Take the scales of the engine from this calibration cache, or from this data. A network with Q/DQ
+            pairs has its own; then these are the scales that the engine is suspected to have.
+        inputs: Take what the engine got: .npz, .npy, pictures, the JSON of Polygraphy or Triton, name:file.bin, or a
+            folder of such files.
+        outputs: Take what the engine gave for these inputs: .npz, .npy, the JSON of Polygraphy, trtexec --exportOutput
+            or Triton, name:file.bin, or a folder of such files.
+        other_outputs: Take what a second engine of this network gave for these inputs.
+        layers: Read the precision that each layer ran in from the JSON of trtexec --exportLayerInfo.
+        other_layers: Read that of the second engine.
+        tensors: Compare the engine's inner tensors: .npz, Polygraphy's JSON, or the folder of trtexec
+            --saveAllDebugTensors=numpy.
+        output: Write the result, and the minimal network of a wrong kernel, to this folder.
+    """
+
+    inputs: Annotated[Data, INPUT("--load-inputs")] = field(default=None, kw_only=False)
+    outputs: Annotated[File | None, DATA("--outputs", "--load-outputs")] = field(default=None, kw_only=False)
+    other_outputs: Annotated[File | None, COMPARISON()] = None
+    layers: Annotated[File | None, DATA()] = None
+    other_layers: Annotated[File | None, COMPARISON()] = None
+    tensors: Annotated[File | None, DATA()] = None
+    tensorboard: File | None = field(default=None, init=False)
+    tensorboard_detail: Detail | None = field(default=None, init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LayersOptions(LowOptions, ShapeOptions):
     """The options of ``trt-bisect layers``."""
 
@@ -220,6 +249,7 @@ COMMANDS: dict[str, Any] = {
     "worst": WorstOptions,
     "compare": CompareOptions,
     "profile": ProfileOptions,
+    "verify": VerifyOptions,
     "migrate": MigrateOptions,
 }
 """The options of each command by its name, which is that of the Python function too."""

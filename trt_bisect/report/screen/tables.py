@@ -29,6 +29,7 @@ from trt_bisect.report.losses import JudgedSample, SensitiveOp, Sensitivity, Wor
 from trt_bisect.report.screen.layout import fitted, titled
 from trt_bisect.report.screen.run import NOTES_UP_TO
 from trt_bisect.report.structure import CheckReport, Migration
+from trt_bisect.report.verification import SAME, Tried, Verification
 from trt_bisect.support.text import counted, listed, number
 
 LAYERS_OF_A_KIND = 5
@@ -138,6 +139,22 @@ def print_migration(report: Migration, console: Console) -> None:
     style = "bold red" if report.exit_code else "" if report.proof is None else "bold green"
     for sentence in (report.summary, *report.proven):
         console.print(Text(sentence, style=style), soft_wrap=True)
+
+
+_SUSPICIONS_UP_TO = 5
+
+
+def print_verification(result: Verification, console: Console) -> None:
+    """Prints the suspicions that explain most, and below them the answer and what to do."""
+    if result.answer != SAME and result.tried:
+        console.print(fitted(Tried, result.tried[:_SUSPICIONS_UP_TO], console))
+    for rows in (result.tensors, result.different):
+        if rows:
+            console.print(fitted(type(rows[0]), rows[:_SUSPICIONS_UP_TO], console))
+    style = "bold red" if result.exit_code == 1 else "bold green" if result.exit_code == 0 else "bold yellow"
+    for line in result.lines:
+        console.print(Text(line, style="" if line.startswith(("NEXT", " ")) else style), soft_wrap=True)
+    _print_notes(console, result.notes)
 
 
 ADVICE_UP_TO = TENSORS_UP_TO = 20

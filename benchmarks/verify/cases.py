@@ -1,0 +1,489 @@
+"""The cases of the benchmark: engines that differ from their file in one way, and engines that are their file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import numpy_helper
+from PIL import Image
+
+from benchmarks.answer.published import NETWORKS
+from benchmarks.measure import ROOT
+from benchmarks.verify import standin
+from benchmarks.verify.standin import PRODUCTS, NodeByNode, Tensors, outputs_of
+
+SAMPLES = ROOT / "samples"
+COUNT = 4
+"""The samples of a case."""
+
+
+@dataclass
+class Subject:
+    """A network with its samples.
+
+    Attributes:
+        batch: the rows of a sample.
+    """
+
+    name: str
+    network: Path
+    data: Path
+    folder: Path
+    batch: int = 1
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        """The file."""
+        return onnx.load(str(self.network))
+
+    @cached_property
+    def samples(self) -> list[Tensors]:
+        """Its first samples."""
+        with np.load(self.data) as data:
+            inputs = {value.name: value.type.tensor_type for value in self.model.graph.input if value.name in data}
+            rows: list[Tensors] = []
+            for k in range(COUNT):
+                row = {}
+                for name, kind in inputs.items():
+                    array = data[name]
+                    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
+                    if array.ndim == len(kind.shape.dim):
+                        row[name] = array[k * self.batch : (k + 1) * self.batch].astype(dtype)
+                    else:
+                        row[name] = array[k].astype(dtype)
+                rows.append(row)
+        return rows
+
+    @cached_property
+    def inputs(self) -> Path:
+        """A folder with a file for each sample."""
+        return self.saved("inputs", self.samples)
+
+    def saved(self, name: str, rows: list[Tensors]) -> Path:
+        """Writes an ``.npz`` for each sample into a folder, and returns it."""
+        folder = self.folder / self.name / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for k, row in enumerate(rows):
+            with (folder / f"{k}.npz").open("wb") as file:
+                np.savez(file, **row)  # type: ignore[arg-type]
+        return folder
+
+    @cached_property
+    def scales(self) -> dict[str, float]:
+        """The scale of each tensor, by its largest magnitude."""
+        return standin.ranges(self.model, self.samples)
+
+    @cached_property
+    def pairs(self) -> onnx.ModelProto:
+        """The file with Q/DQ pairs."""
+        return standin.quantized(self.model, self.scales)
+
+    @property
+    def with_pairs(self) -> Path:
+        """The path of the file with Q/DQ pairs."""
+        path = self.folder / self.name / "pairs.onnx"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            onnx.save(self.pairs, str(path))
+        return path
+
+    def products(self, *operators: str) -> list[str]:
+        """The names of its products."""
+        return [node.name for node in self.model.graph.node if node.op_type in (operators or PRODUCTS) and node.name]
+
+
+@dataclass(frozen=True)
+class Given:
+    """The file that ``verify`` gets, and its options."""
+
+    model: Path
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+Make = Callable[[Subject], Given]
+
+
+def _on_feeds(change: Callable[[np.ndarray], np.ndarray]) -> Make:
+    """An engine that gets other inputs."""
+
+    def make(subject: Subject) -> Given:
+        changed = [
+            {name: change(x).astype(x.dtype) if x.dtype.kind == "f" else x for name, x in row.items()}
+            for row in subject.samples
+        ]
+        outputs = outputs_of(subject.model, changed)
+        return Given(subject.network, {"inputs": subject.inputs, "outputs": subject.saved("outputs", outputs)})
+
+    return make
+
+
+def _on_outputs(change: Callable[[list[Tensors]], list[Tensors]]) -> Make:
+    """An engine whose outputs are read otherwise."""
+
+    def make(subject: Subject) -> Given:
+        outputs = change(outputs_of(subject.model, subject.samples))
+        return Given(subject.network, {"inputs": subject.inputs, "outputs": subject.saved("outputs", outputs)})
+
+    return make
+
+
+def _by_nodes(engine: Callable[[onnx.ModelProto], NodeByNode]) -> Make:
+    """An engine that runs the float file node by node."""
+
+    def make(subject: Subject) -> Given:
+        outputs = engine(subject.model).run(subject.samples)
+        return Given(subject.network, {"inputs": subject.inputs, "outputs": subject.saved("outputs", outputs)})
+
+    return make
+
+
+def _other_file(change: Callable[[Subject], onnx.ModelProto], **options: Any) -> Make:
+    """An engine of the Q/DQ file that runs another file."""
+
+    def make(subject: Subject) -> Given:
+        given = {"inputs": subject.inputs, "outputs": None, **options}
+        given["outputs"] = subject.saved("outputs", outputs_of(change(subject), subject.samples))
+        return Given(subject.with_pairs, given)
+
+    return make
+
+
+def _planned(
+    low: Callable[[list[str]], list[str]], ran: Callable[[list[str]], list[str]], *, holds: bool = False
+) -> Make:
+    """An engine of a float file, a plan and a cache; it runs other layers in INT8, or rounds more tensors."""
+
+    def make(subject: Subject) -> Given:
+        names = subject.products()
+        place = subject.folder / subject.name
+        place.mkdir(parents=True, exist_ok=True)
+        plan = {"layers": {"*": "fp32", **dict.fromkeys(low(names), "int8")}}
+        (place / "plan.json").write_text(json.dumps(plan))
+        held = standin.between(subject.model, ran(names)) if holds else []
+        engine = standin.quantized(subject.model, subject.scales, ran(names), held=held)
+        outputs = subject.saved("outputs", outputs_of(engine, subject.samples))
+        options = {"plan": place / "plan.json", "calibration": _cache(subject, subject.scales)}
+        return Given(subject.network, {"inputs": subject.inputs, "outputs": outputs, **options})
+
+    return make
+
+
+def _cache(subject: Subject, scales: Mapping[str, float]) -> Path:
+    """Writes a calibration cache as TensorRT does."""
+    lines = [f"{name}: {np.float32(scale).tobytes()[::-1].hex()}" for name, scale in scales.items()]
+    path = subject.folder / subject.name / "scales.cache"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("TRT-8601-EntropyCalibration2\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def _stale_cache(percentile: float) -> Make:
+    """An engine of a Q/DQ file with the scales of a cache, which ``verify`` gets too."""
+
+    def make(subject: Subject) -> Given:
+        scales = standin.ranges(subject.model, subject.samples, percentile)
+        engine = standin.quantized(subject.model, scales)
+        outputs = subject.saved("outputs", outputs_of(engine, subject.samples))
+        options = {"inputs": subject.inputs, "outputs": outputs, "calibration": _cache(subject, scales)}
+        return Given(subject.with_pairs, options)
+
+    return make
+
+
+def _pictures(draw: Callable[[Image.Image, tuple[int, int]], Image.Image]) -> Make:
+    """Pictures that the engine's program resizes in another way; ``verify`` gets the pictures."""
+
+    def make(subject: Subject) -> Given:
+        (name,) = [value.name for value in subject.model.graph.input]
+        folder = subject.folder / subject.name / "pictures"
+        folder.mkdir(parents=True, exist_ok=True)
+        size, samples = (224, 224), list[Tensors]()
+        for k, row in enumerate(subject.samples):
+            x = row[name][0]
+            pixels = x if x.shape[-1] == 3 else x.transpose(1, 2, 0)
+            size = (pixels.shape[1], pixels.shape[0])
+            low, high = float(pixels.min()), float(pixels.max())
+            picture = Image.fromarray(((pixels - low) / (high - low) * 255).astype(np.uint8))
+            large = picture.resize((int(size[0] * 2.3), int(size[1] * 1.7)), Image.Resampling.BICUBIC)
+            large.save(folder / f"{k}.png")
+            drawn = np.asarray(draw(large, size), np.float32) / np.float32(255)
+            samples.append({name: (drawn if x.shape[-1] == 3 else drawn.transpose(2, 0, 1))[np.newaxis]})
+        outputs = subject.saved("outputs", outputs_of(subject.model, samples))
+        options = {"inputs": folder, "outputs": outputs, "resize": f"{size[1]}x{size[0]}"}
+        return Given(subject.network, options)
+
+    return make
+
+
+def opencv(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """Resizes as OpenCV's INTER_LINEAR does: two taps at pixel centres, without smoothing."""
+    pixels = np.asarray(picture, np.float32)
+    for axis, wanted in ((0, size[1]), (1, size[0])):
+        have = pixels.shape[axis]
+        at = (np.arange(wanted) + 0.5) * have / wanted - 0.5
+        first = np.clip(np.floor(at).astype(int), 0, have - 1)
+        second = np.clip(first + 1, 0, have - 1)
+        part = np.clip(at - first, 0, 1).reshape([-1 if k == axis else 1 for k in range(3)])
+        pixels = np.take(pixels, first, axis) * (1 - part) + np.take(pixels, second, axis) * part
+    return Image.fromarray(np.rint(pixels).clip(0, 255).astype(np.uint8))
+
+
+def letterbox(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """Keeps the aspect ratio, in the middle of a grey picture."""
+    ratio = min(size[0] / picture.width, size[1] / picture.height)
+    small = picture.resize((round(picture.width * ratio), round(picture.height * ratio)), Image.Resampling.BILINEAR)
+    whole = Image.new("RGB", size, (114, 114, 114))
+    whole.paste(small, ((size[0] - small.width) // 2, (size[1] - small.height) // 2))
+    return whole
+
+
+def resized(how: Image.Resampling) -> Callable[[Image.Image, tuple[int, int]], Image.Image]:
+    """Returns what resizes by a filter of Pillow."""
+    return lambda picture, size: picture.resize(size, how)
+
+
+def _wrong(place: int, wrong: Callable[[np.ndarray], np.ndarray], *, tensors: bool = False) -> Make:
+    """An engine of the float file with a wrong kernel; with ``tensors`` it shows its inner tensors."""
+
+    def make(subject: Subject) -> Given:
+        name = subject.products()[place]
+        engine = standin.with_wrong(subject.model, name, wrong)
+        outputs, inner = list[Tensors](), list[Tensors]()
+        made = {output for node in subject.model.graph.node for output in node.output}
+        for sample in subject.samples:
+            outputs += engine.run([sample])
+            inner.append({key: x for key, x in engine.tensors.items() if key in made and x.dtype == np.float32})
+        options = {"inputs": subject.inputs, "outputs": subject.saved("outputs", outputs)}
+        if tensors:
+            options["tensors"] = subject.saved("tensors", inner)
+        return Given(subject.network, options)
+
+    return make
+
+
+def activations(subject: Subject) -> list[str]:
+    """The activations that a product reads."""
+    read = {name for node in subject.model.graph.node if node.op_type in PRODUCTS for name in node.input}
+    return [n.name for n in subject.model.graph.node if n.op_type in ("Relu", "Clip") and n.output[0] in read]
+
+
+def _exchanged(found: list[Tensors]) -> list[Tensors]:
+    """The two outputs of equal size under each other's names."""
+    rows = []
+    for row in found:
+        (first, one), (second, other) = row.items()
+        rows.append({first: other.reshape(one.shape), second: one.reshape(other.shape)})
+    return rows
+
+
+def _axes(order: tuple[int, ...]) -> Callable[[list[Tensors]], list[Tensors]]:
+    def moved(found: list[Tensors]) -> list[Tensors]:
+        return [{name: x.transpose(order).reshape(x.shape) for name, x in row.items()} for row in found]
+
+    return moved
+
+
+def _nhwc(x: np.ndarray) -> np.ndarray:
+    return x.transpose(0, 2, 3, 1).reshape(x.shape)
+
+
+def _bgr(x: np.ndarray) -> np.ndarray:
+    return x[:, ::-1] if x.shape[1] == 3 else x[..., ::-1]
+
+
+_MEAN, _STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+
+
+def _imagenet(x: np.ndarray) -> np.ndarray:
+    shape = (1, 3, 1, 1) if x.shape[1] == 3 else (1, 1, 1, 3)
+    return (x - _MEAN.reshape(shape)) / _STD.reshape(shape)
+
+
+def _raw(x: np.ndarray) -> np.ndarray:
+    shape = (1, 3, 1, 1) if x.shape[1] == 3 else (1, 1, 1, 3)
+    return x * _STD.reshape(shape) + _MEAN.reshape(shape)
+
+
+NONE = "none"
+_FOUR = ("transformer", "detector", "ocr", "page-classifier")
+
+
+def _noisy(found: list[Tensors]) -> list[Tensors]:
+    """Outputs with noise of a hundredth."""
+    random = np.random.default_rng(7)
+    rows = []
+    for row in found:
+        noise = {name: 1 + 0.01 * random.standard_normal(x.shape) for name, x in row.items()}
+        rows.append({name: (x * noise[name]).astype(np.float32) for name, x in row.items()})
+    return rows
+
+
+_PER_TENSOR = _other_file(lambda s: standin.quantized(s.model, s.scales, per_tensor=True))
+CASES: list[tuple[str, str, Make]] = [
+    ("input-scale", "ocr", _on_feeds(lambda x: x / 255)),
+    ("input-scale", "page-classifier", _on_feeds(lambda x: x * 255)),
+    ("input-scale", "lenet", _on_feeds(lambda x: x * 255)),
+    ("input-scale", "akiki-vad", _on_feeds(np.zeros_like)),
+    ("input-mean-std", "ocr", _on_feeds(_raw)),
+    ("input-mean-std", "detector", _on_feeds(_imagenet)),
+    ("input-mean-std", "page-classifier", _on_feeds(lambda x: _raw(x) * 255)),
+    ("input-mean-std", "line-classifier", _on_feeds(lambda x: (x - 0.5) / 0.5)),
+    *(("channel-order", name, _on_feeds(_bgr)) for name in ("line-classifier", "photo-classifier", *_FOUR[1::2])),
+    *(("layout", name, _on_feeds(_nhwc)) for name in ("line-classifier", *_FOUR[1:])),
+    ("resize", "detector", _pictures(opencv)),
+    ("resize", "ocr", _pictures(letterbox)),
+    ("resize", "page-classifier", _pictures(resized(Image.Resampling.NEAREST))),
+    ("resize", "line-classifier", _pictures(resized(Image.Resampling.BICUBIC))),
+    ("batch", "lenet", _on_outputs(lambda found: [found[k - 1] for k in range(len(found))])),
+    ("batch", "ocr", _on_outputs(lambda found: [found[0]] * len(found))),
+    ("batch", "transformer-4", _on_feeds(lambda x: x[::-1])),
+    ("batch", "page-classifier-2", _on_feeds(lambda x: np.concatenate([x[:1], 0 * x[1:]]))),
+    ("output-order", "two-heads", _on_outputs(_exchanged)),
+    ("output-order", "two-masks", _on_outputs(_exchanged)),
+    ("output-order", "detector", _on_outputs(_axes((0, 2, 1)))),
+    ("output-order", "transformer", _on_outputs(_axes((0, 2, 1)))),
+    *(("tf32", name, _by_nodes(standin.in_tf32)) for name in _FOUR),
+    *(("fp16", name, _by_nodes(standin.in_floats)) for name in _FOUR),
+    *(("bf16", name, _by_nodes(standin.bfloat16)) for name in (*_FOUR[:3], "lenet")),
+    ("layers-high", "lenet", _other_file(lambda s: standin.in_float32(s.pairs, s.products()[-1:]))),
+    ("layers-high", "transformer", _other_file(lambda s: standin.in_float32(s.pairs, s.products()[:1]))),
+    ("layers-high", "detector", _other_file(lambda s: standin.in_float32(s.pairs, s.products()[:1]))),
+    ("layers-high", "page-classifier", _other_file(lambda s: standin.in_float32(s.pairs, s.products()[-1:]))),
+    ("layers-low", "lenet", _planned(lambda names: names[:-1], lambda names: names)),
+    ("layers-low", "transformer", _planned(lambda names: names[1:], lambda names: names)),
+    ("layers-low", "detector", _planned(lambda names: names[1:], lambda names: names)),
+    ("layers-low", "akiki-vad", _planned(lambda names: names[:3], lambda names: names[:4])),
+    ("scales", "transformer", _other_file(lambda s: standin.rescaled(s.pairs, 2.0))),
+    ("scales", "detector", _other_file(lambda s: standin.rescaled(s.pairs, 2.0))),
+    ("scales", "lenet", _stale_cache(99.0)),
+    ("scales", "page-classifier", _stale_cache(99.9)),
+    *(("per-tensor-weights", name, _PER_TENSOR)
+      for name in ("lenet", "transformer", "akiki-vad", "silero-vad")),
+    *(("pairs-ignored", name, _other_file(lambda s: s.model)) for name in ("lenet", "transformer", "detector", "ocr")),
+    *(("followers-low", name, _planned(lambda names: names, lambda names: names, holds=True))
+      for name in ("transformer", "detector", "page-classifier", "silero-vad")),
+    ("clip-fused", "lenet", _other_file(lambda s: standin.without(s.pairs, activations(s)))),
+    ("clip-fused", "ocr", _other_file(lambda s: standin.without(s.pairs, activations(s)[:1]))),
+    ("clip-fused", "silero-vad", _other_file(lambda s: standin.without(s.pairs, activations(s)[1:2]))),
+    ("clip-fused", "line-classifier", _other_file(lambda s: standin.without(s.pairs, activations(s)[:1]))),
+    ("kernel", "lenet", _wrong(1, lambda y: y + 0.5 * np.abs(y))),
+    ("kernel", "detector", _wrong(9, lambda y: 0 * y)),
+    ("kernel", "ocr", _wrong(20, lambda y: y + 0.3 * np.abs(y), tensors=True)),
+    ("kernel", "transformer", _wrong(4, lambda y: np.roll(y, 1, -1), tensors=True)),
+]  # fmt: skip
+"""The cause, the network, and what makes the engine."""
+
+
+def healthy(subject: Subject) -> Iterator[tuple[str, Given]]:
+    """Yields engines that are their file, the float file and that with pairs: other kernels and numbers of threads."""
+    off, full = ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    ways = {
+        "float, optimised": (subject.network, {"level": full, "threads": 2}),
+        "float, as it is": (subject.network, {"level": off}),
+        "INT8 kernels": (subject.with_pairs, {"level": full, "integers": True}),
+        "floats between": (subject.with_pairs, {"level": off, "threads": 2}),
+        "float, noise": (subject.network, {}),
+    }
+    for name, (path, options) in ways.items():
+        model: Any = str(path)
+        if name == "float, noise":
+            model = _with_noise(subject.model)
+        outputs = outputs_of(model, subject.samples, **options)
+        given = {"inputs": subject.inputs, "outputs": subject.saved("outputs", outputs)}
+        yield name, Given(path, given)
+
+
+def _with_noise(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Returns a file with relative noise of 1e-6 on its weights."""
+    changed, random = onnx.ModelProto(), np.random.default_rng(5)
+    changed.CopyFrom(model)
+    for tensor in changed.graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        if values.dtype == np.float32 and values.ndim > 1:
+            noisy = values * (1 + 1e-6 * random.standard_normal(values.shape))
+            tensor.CopyFrom(numpy_helper.from_array(noisy.astype(np.float32), tensor.name))
+    return changed
+
+
+def subject(name: str, folder: Path) -> Subject:
+    """Returns a network of the benchmark by its name."""
+    plain, _, batch = name.rpartition("-") if name[-1].isdigit() else (name, "", "1")
+    own = {
+        "lenet": ("lenet/lenet.onnx", "lenet/digits.npz"),
+        "detector": ("detector/detector.onnx", "detector/test.npz"),
+        "ocr": ("ocr/network.onnx", "ocr/inputs.npz"),
+        "transformer": ("transformer/encoder.onnx", "transformer/calibration.npz"),
+    }
+    if plain in own:
+        network, data = (SAMPLES / part for part in own[plain])
+    elif plain in ("two-heads", "two-masks"):
+        network, data = _with_two(plain, folder)
+    else:
+        network, data = NETWORKS / plain / "network.onnx", NETWORKS / plain / "given.npz"
+    return Subject(name, network, data, folder, int(batch))
+
+
+def _with_two(name: str, folder: Path) -> tuple[Path, Path]:
+    """The transformer, or the detector, with a second output: its last but one product's, or an inner map twice."""
+    base = subject({"two-heads": "transformer", "two-masks": "detector"}[name], folder)
+    model = onnx.ModelProto()
+    model.CopyFrom(base.model)
+    out = model.graph.output[0]
+    model.graph.node.append(onnx.helper.make_node("Tanh", [out.name], ["second"], name="second"))
+    info = onnx.ValueInfoProto()
+    info.CopyFrom(out)
+    info.name = "second"
+    model.graph.output.append(info)
+    path = folder / f"{name}.onnx"
+    onnx.save(model, str(path))
+    return path, base.data
+
+
+HEALTHY = (
+    "lenet",
+    "detector",
+    "ocr",
+    "transformer",
+    "akiki-vad",
+    "silero-vad",
+    "line-classifier",
+    "page-classifier",
+)
+"""Five engines of each are their file."""
+HELD_OUT: list[tuple[str, str, Make]] = [
+    ("input-scale", "page-classifier", _on_feeds(lambda x: _bgr(x) / 255)),
+    ("input-mean-std", "line-classifier", _on_feeds(lambda x: (x - 0.5) / 0.5)),
+    ("layout", "speech-encoder", _on_feeds(lambda x: x.swapaxes(1, 2).reshape(x.shape))),
+    ("batch", "silero-vad", _on_outputs(lambda found: found[::-1])),
+    ("tf32", "speech-encoder", _by_nodes(standin.in_tf32)),
+    ("fp16", "line-classifier", _by_nodes(standin.in_floats)),
+    ("fp16", "sentence-encoder", _by_nodes(standin.in_floats)),
+    ("bf16", "silero-vad", _by_nodes(standin.bfloat16)),
+    ("layers-high", "akiki-vad", _other_file(lambda s: standin.in_float32(s.pairs, s.products()[1:3]))),
+    ("layers-high", "silero-vad", _other_file(lambda s: standin.in_float32(s.pairs, s.products()[2:3]))),
+    ("layers-low", "silero-vad", _planned(lambda names: names[:2] + names[3:], lambda names: names)),
+    ("scales", "akiki-vad", _other_file(lambda s: standin.rescaled(s.pairs, 0.5))),
+    ("per-tensor-weights", "line-classifier", _PER_TENSOR),
+    ("pairs-ignored", "speech-encoder", _other_file(lambda s: s.model)),
+    ("followers-low", "akiki-vad", _planned(lambda names: names, lambda names: names, holds=True)),
+    ("clip-fused", "akiki-vad", _other_file(lambda s: standin.without(s.pairs, activations(s)[1:2]))),
+    ("kernel", "akiki-vad", _wrong(2, lambda y: np.minimum(y, np.median(y)))),
+    ("kernel", "speech-encoder", _wrong(5, lambda y: -y)),
+    ("kernel", "silero-vad", _wrong(3, lambda y: y * (np.arange(y.shape[1]) % 8 > 0)[:, np.newaxis], tensors=True)),
+    (NONE, "page-classifier", _on_feeds(lambda x: np.sign(x) * np.abs(x) ** 0.8)),
+    (NONE, "line-classifier", _on_feeds(lambda x: 1.7 * x)),
+    (NONE, "detector", _on_feeds(lambda x: np.ascontiguousarray(x[..., ::-1]))),
+    (NONE, "lenet", _on_outputs(lambda found: [{name: x**0.9 for name, x in row.items()} for row in found])),
+    (NONE, "transformer", _on_outputs(_noisy)),
+    (NONE, "akiki-vad", _on_outputs(_noisy)),
+]  # fmt: skip
+"""Networks and variants that no suspicion was made for or tuned on; for ``NONE`` there is none, and no cause may be
+named."""

@@ -1,0 +1,175 @@
+"""``verify`` on stand-ins for engines: ONNX Runtime on edited files, and NumPy between its nodes."""
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import trt_bisect
+from benchmarks.verify import standin
+from benchmarks.verify.cases import CASES, Subject, healthy, subject
+from trt_bisect.commands.verify.verify import NEXT
+from trt_bisect.errors import BadInput
+from trt_bisect.report.verification import Verification
+
+QUICK = [
+    ("input-scale", "lenet", ()),
+    ("batch", "lenet", ()),
+    ("output-order", "two-heads", ()),
+    ("tf32", "transformer", ()),
+    ("fp16", "transformer", ()),
+    ("bf16", "lenet", ()),
+    ("layers-high", "lenet", ("ip2",)),
+    ("layers-low", "lenet", ("ip2",)),
+    ("scales", "lenet", ()),
+    ("per-tensor-weights", "lenet", ()),
+    ("pairs-ignored", "lenet", ()),
+    ("followers-low", "transformer", ()),
+    ("clip-fused", "lenet", ("relu1",)),
+    ("kernel", "transformer", ("block0.scores",)),
+]
+"""Cause, network, and the layers to blame."""
+
+
+@pytest.fixture(scope="module")
+def lenet(tmp_path_factory) -> Subject:
+    return subject("lenet", tmp_path_factory.mktemp("lenet"))
+
+
+def outputs_of_lenet(lenet, change=lambda x: x):
+    return standin.outputs_of(lenet.model, [{"data": change(row["data"])} for row in lenet.samples])
+
+
+@pytest.mark.parametrize(("cause", "name", "layers"), QUICK)
+def test_the_cause_of_a_stand_in_is_named(cause, name, layers, tmp_path):
+    make = next(make for kind, network, make in CASES if (kind, network) == (cause, name))
+    given = make(subject(name, tmp_path))
+    result = trt_bisect.verify(given.model, **given.options)
+    assert (result.answer, result.cause, result.layers) == ("differs", cause, layers)
+    assert result.exit_code == 1
+    assert result.distance > result.floor
+    assert result.next[0].startswith("NEXT: ")
+
+
+def test_healthy_engines_of_both_files_are_their_files(lenet):
+    for name, given in healthy(lenet):
+        result = trt_bisect.verify(given.model, **given.options)
+        assert (result.answer, result.cause, result.exit_code) == ("same", None, 0), name
+        assert result.distance <= result.floor < 1e-3
+        assert result.similarity == pytest.approx(1.0, abs=1e-6)
+
+
+def test_every_cause_has_a_next_step():
+    assert {cause for cause, _, _ in CASES} == set(NEXT)
+
+
+def test_a_difference_of_hardly_more_than_noise_cannot_be_told(lenet):
+    outputs, signs = outputs_of_lenet(lenet), np.where(np.arange(10) % 2, 1.0, -1.0)  # no kernel's scale
+
+    def noisy(size):
+        rows = [{"prob": (row["prob"] * (1 + size * signs)).astype(np.float32)} for row in outputs]
+        return trt_bisect.verify(lenet.network, inputs=lenet.inputs, outputs=lenet.saved(f"noisy{size}", rows))
+
+    far = noisy(1e-3)
+    assert far.answer == "differs"
+    result = noisy(1e-3 * 1.25 * far.floor / far.distance)
+    assert (result.answer, result.cause, result.exit_code) == ("unknown", None, 3)
+    assert any("--tensors" in line for line in result.next)
+
+
+def test_files_of_trtexec_by_the_command_line(lenet, tmp_path, command, monkeypatch):
+    """As ``--loadInputs`` and ``--exportOutput`` have them; six digits a value."""
+    monkeypatch.chdir(tmp_path)
+    row = lenet.samples[0]
+    row["data"].tofile("digit.bin")
+    for name, change in (("good.json", lambda x: x), ("wrong.json", lambda x: x / 255)):
+        (found,) = standin.outputs_of(lenet.model, [{"data": change(row["data"])}])
+        values = ", ".join(f"{value:.6g}" for value in found["prob"].ravel())
+        (tmp_path / name).write_text(f'[{{"name": "prob", "dimensions": "1x10", "values": [{values}]}}]')
+    asked = ["verify", lenet.network, "--input", "data:digit.bin", "--outputs"]
+    code, out, _ = command(*asked, "good.json")
+    assert code == 0
+    assert "The engine is its file." in out
+    code, out, _ = command(*asked, "wrong.json", "--json")
+    document = json.loads(out)
+    assert (code, document["answer"], document["cause"]) == (1, "differs", "input-scale")
+    assert "divided by 255" in document["text"]
+    code, out, _ = command(*asked, "good.json", "--other-outputs", "wrong.json", "-o", "found")
+    assert code == 1
+    assert out.count("float noise") == 2
+    loaded = Verification.load("found")
+    assert loaded.other is not None
+    assert (loaded.answer, loaded.other.cause) == ("same", "input-scale")
+
+
+def layer_info(path, precisions):
+    """Writes the inspector's JSON of an engine with a layer for each name."""
+    layers = []
+    for name, word in precisions.items():
+        tensor = {"Name": "t", "Dimensions": [1, 8], "Format/Datatype": word}
+        layers.append({"Name": name, "LayerType": "gemm", "Inputs": [tensor], "Outputs": [tensor],
+                       "Metadata": f"[ONNX Layer: {name}]"})  # fmt: skip
+    path.write_text(json.dumps({"Layers": layers, "Bindings": []}))
+    return path
+
+
+def test_layer_infos_name_the_layers_that_ran_in_fp16_and_those_that_differ(lenet, tmp_path):
+    names = lenet.products()
+    halves = dict.fromkeys(names, "Half") | {names[0]: "Float"}
+    chosen = set(names[1:])
+
+    def rounded(node, given):
+        return [standin.in_type(np.float16)(x) for x in given] if node.name in chosen else given
+
+    half = standin.NodeByNode(lenet.model, read=rounded).run(lenet.samples)
+    result = trt_bisect.verify(
+        lenet.network,
+        inputs=lenet.inputs,
+        outputs=lenet.saved("float", outputs_of_lenet(lenet)),
+        layers=layer_info(tmp_path / "float.json", dict.fromkeys(names, "Float")),
+        other_outputs=lenet.saved("half", half),
+        other_layers=layer_info(tmp_path / "half.json", halves),
+    )
+    assert result.answer == "same"
+    assert result.other is not None
+    assert (result.other.cause, result.other.layers) == ("fp16", tuple(names[1:]))
+    assert [row.layer for row in result.different] == names[1:]
+    assert result.exit_code == 1
+
+
+def test_the_minimal_network_of_a_wrong_kernel_gives_what_the_layer_should_give(tmp_path):
+    make = next(make for kind, network, make in CASES if (kind, network) == ("kernel", "transformer"))
+    transformer = subject("transformer", tmp_path)
+    given = make(transformer)
+    result = trt_bisect.verify(given.model, **given.options, output=tmp_path / "result")
+    assert result.layers == ("block0.scores",)
+    folder = tmp_path / "result" / "kernel"
+    session = ort.InferenceSession(str(folder / "network.onnx"), providers=["CPUExecutionProvider"])
+    feeds = {}
+    for place, value in enumerate(session.get_inputs()):
+        feeds[value.name] = np.fromfile(folder / f"input{place}.bin", np.float32).reshape(value.shape)
+        assert f"'{value.name}':input{place}.bin" in (folder / "README.md").read_text()
+    (found,) = session.run(None, feeds)
+    observed = onnx.ModelProto()
+    observed.CopyFrom(transformer.model)
+    observed.graph.output.append(onnx.ValueInfoProto(name="block0.scores_out"))
+    wanted = standin.outputs_of(observed, transformer.samples[:1])[0]["block0.scores_out"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    assert any(str(folder) in line for line in result.next)
+
+
+def test_what_cannot_be_used_is_named(lenet, tmp_path):
+    good = lenet.saved("good", outputs_of_lenet(lenet))
+    with pytest.raises(BadInput, match="outputs are missing"):
+        trt_bisect.verify(lenet.network, inputs=lenet.inputs)
+    with pytest.raises(BadInput, match="'prob'"):
+        trt_bisect.verify(lenet.network, inputs=lenet.inputs, outputs=lenet.saved("other", [{"y": np.zeros(1)}] * 4))
+    three = lenet.saved("three", outputs_of_lenet(lenet)[:3])
+    with pytest.raises(BadInput, match="3 inferences"):
+        trt_bisect.verify(lenet.network, inputs=lenet.inputs, outputs=three)
+    info = tmp_path / "names.json"
+    info.write_text('{"Layers": ["ip2"]}')
+    with pytest.raises(BadInput, match=r"names\.json"):
+        trt_bisect.verify(lenet.network, inputs=lenet.inputs, outputs=good, layers=info)

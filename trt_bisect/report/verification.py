@@ -1,0 +1,145 @@
+"""The result of ``verify``: what an engine gave, against its file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from trt_bisect.builder.debug_tensors import EngineTensor
+from trt_bisect.report.result import Result, TablePage
+from trt_bisect.support.table import NAME, PERCENT, Column
+from trt_bisect.support.text import counted, listed, percent
+
+SAME, DIFFERS, UNKNOWN = "same", "differs", "unknown"
+VERIFY_CSV, ENGINE_CSV, DIFFERENT_CSV = "verify.csv", "engine.csv", "different.csv"
+_EXIT = {SAME: 0, DIFFERS: 1, UNKNOWN: 3}
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A suspicion that was emulated.
+
+    Attributes:
+        left: the distance of the engine to this emulation.
+        explained: the share of the squared difference to the file that the suspicion explains.
+        reproduces: what is left is within the floor.
+    """
+
+    kind: Annotated[str, Column("Kind", rank=1)]
+    text: Annotated[str, Column("The engine", kind=NAME, rank=0)]
+    left: Annotated[float, Column("Left", "Distance of the engine to this emulation", PERCENT, rank=0)]
+    explained: Annotated[float, Column("Explained", "Of the squared difference", PERCENT, rank=0)]
+    reproduces: Annotated[bool, Column("Reproduces", rank=2)] = False
+    layers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DifferentLayer:
+    """A layer that two engines run in different ways, as their layer infos tell."""
+
+    layer: Annotated[str, Column("Layer", kind=NAME, rank=0)]
+    first: Annotated[str, Column("First engine", "Precision, and the layers that it is fused with", rank=0)]
+    second: Annotated[str, Column("Second engine", rank=0)]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An engine against its file. Distances are relative to the magnitude of the file's outputs.
+
+    Attributes:
+        outputs: where the engine's outputs come from.
+        answer: ``same``, ``differs`` or ``unknown``.
+        cause: the kind of the suspicion that reproduces the outputs; None where none does.
+        text: the answer in a sentence.
+        layers: the layers that are to blame.
+        nearest: the kind of the suspicion that explains most, where none reproduces.
+        explained: the share of the squared difference that the cause, or the nearest suspicion, explains.
+        similarity: the cosine of the engine's outputs and the file's.
+        distance: between them.
+        floor: the distance that other kernels and the order of sums explain.
+        next: what to do, a line each; a command is indented.
+        tried: the suspicions, the best first.
+    """
+
+    outputs: str
+    answer: str
+    cause: str | None
+    text: str
+    layers: tuple[str, ...]
+    nearest: str | None
+    explained: float
+    similarity: float
+    distance: float
+    floor: float
+    next: tuple[str, ...]
+    tried: tuple[Tried, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Verification(Result, Verdict):
+    """An engine, or two, against their file.
+
+    Attributes:
+        model: the file.
+        asked: what the engine was to compute, in words.
+        source: the inputs.
+        samples: their number.
+        tensors: the engine's own inner tensors.
+        other: the second engine.
+        different: the layers that the two engines run in different ways.
+        notes: further remarks.
+    """
+
+    COMMAND = "verify"
+
+    model: str
+    asked: str
+    source: str
+    samples: int
+    tensors: tuple[EngineTensor, ...] = ()
+    other: Verdict | None = None
+    different: tuple[DifferentLayer, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 if the engines are their file, 1 if one differs, 3 if that cannot be told."""
+        answers = [self.answer] if self.other is None else [self.answer, self.other.answer]
+        return next(_EXIT[answer] for answer in (DIFFERS, UNKNOWN, SAME) if answer in answers)
+
+    def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
+        """Returns the suspicions, the inner tensors, and the layers that two engines run in different ways."""
+        return {
+            VERIFY_CSV: (Tried, self.tried),
+            ENGINE_CSV: (EngineTensor, self.tensors),
+            DIFFERENT_CSV: (DifferentLayer, self.different),
+        }
+
+    @property
+    def lines(self) -> list[str]:
+        """The answers and what to do, a line each."""
+        lines = []
+        for verdict in (self, self.other):
+            if verdict is not None:
+                figures = f"distance {percent(verdict.distance)}, float noise up to {percent(verdict.floor)}"
+                lines += [f"{verdict.text} ({verdict.outputs}: {figures})", *verdict.next]
+        names = [row.layer for row in self.different]
+        if names:
+            lines.append(f"The engines run {counted(len(names), 'layer')} in different ways: {listed(names, 3)}.")
+        return lines
+
+    def page(self) -> TablePage:
+        """Returns the page."""
+        return TablePage(
+            command=self.COMMAND,
+            model=self.model,
+            headline=self.text,
+            facts={"Asked": self.asked, "Inputs": f"{self.source}, {self.samples}", "Outputs": self.outputs},
+            notes=[*self.lines, *self.notes],
+            sections=[
+                *self.section("suspicions", "Suspicions", VERIFY_CSV, filters=("kind",), red=("reproduces", True)),
+                *self.section("tensors", "The engine's own tensors", ENGINE_CSV, filters=("cause",)),
+                *self.section("different", "Layers that differ between the engines", DIFFERENT_CSV),
+            ],
+        )
