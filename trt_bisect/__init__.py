@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trt_bisect.commands.losses import sensitivity as sensitivity, worst as worst
     from trt_bisect.commands.migrate import migrate as migrate
     from trt_bisect.commands.regress import regress as regress
+    from trt_bisect.commands.run.pipeline import run_pipeline as run_pipeline
     from trt_bisect.commands.run.run import run as run
     from trt_bisect.commands.verify.verify import verify as verify
     from trt_bisect.data.datasets import open_dataset as open_dataset
@@ -68,6 +69,7 @@ _NAMES = {
     "commands.losses": ("sensitivity", "worst"),
     "commands.migrate": ("migrate",),
     "commands.regress": ("regress",),
+    "commands.run.pipeline": ("run_pipeline",),
     "commands.run.run": ("run",),
     "commands.verify.verify": ("verify",),
     "data.datasets": ("open_dataset",),

@@ -52,6 +52,15 @@ def test_a_stdout_that_is_not_utf_8_carries_what_it_can(run_folder, tmp_path, en
     assert json.loads(done.stdout.decode(encoding))[0]["label"] == "\u03bb"
 
 
+def pipeline_of(lenet):
+    code = lenet.parent / "reading.py"
+    code.write_text("def read(nets, sample):\n    return nets['net']({'data': sample['data'][None]})\n")
+    with np.load(lenet / "calibration.npz") as data:
+        np.savez(lenet.parent / "few.npz", data=data["data"][:3])
+    network, samples = f"net={lenet / 'lenet.onnx'}", lenet.parent / "few.npz"
+    return [f"{code}:read", "--network", network, "--input", samples, "--explain", "none", "--calibrator", "minmax"]
+
+
 def arguments_of(lenet, run_folder):
     """A command line for each command, and a key of its JSON document; None where that is a list."""
     network, data = [lenet / "lenet.onnx"], ["--calibration", lenet / "calibration.npz", "--calibrator", "minmax"]
@@ -67,6 +76,7 @@ def arguments_of(lenet, run_folder):
         np.savez(outputs, prob=session.run(["prob"], {"data": arrays["data"][:1]})[0])
     return {
         "run": ([*network, *data, "--explain", "none", "--history", "none"], "culprits"),
+        "pipeline": (pipeline_of(lenet), "networks"),
         "sensitivity": ([*network, *data], "full"),
         "worst": ([*network, "--dataset", data[1], *data], "values"),
         "compare": ([*network, *data], "tensors"),
@@ -84,8 +94,8 @@ def arguments_of(lenet, run_folder):
     }
 
 
-OF_ALL = ("run", "sensitivity", "worst", "compare", "profile", "calibrate", "check", "migrate", "verify", "layers",
-          "engines", "history", "clean", "demo", "regress")  # fmt: skip
+OF_ALL = ("run", "pipeline", "sensitivity", "worst", "compare", "profile", "calibrate", "check", "migrate", "verify",
+          "layers", "engines", "history", "clean", "demo", "regress")  # fmt: skip
 
 
 def test_every_command_is_here():

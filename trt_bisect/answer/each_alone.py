@@ -17,10 +17,12 @@ from trt_bisect.driver.search import Result, drive
 from trt_bisect.driver.search_space import Batches, MeasuredSets, Sensitivities, Space, saved, sensitivities
 from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.evaluator.trial import Trial
+from trt_bisect.model.merged import prefix_of, split
 from trt_bisect.model.quantizer import FLOAT_TYPES
 from trt_bisect.precision import Precision
 from trt_bisect.report.advice import HIGH
 from trt_bisect.report.answer import ExpensiveLayer, PlanFigures
+from trt_bisect.report.parts import NetworkRow
 
 _ALONE_ON = 1
 """The number of inputs on which each unit is measured alone."""
@@ -94,6 +96,31 @@ def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:
     if answer.misses_held_out:
         on_held_out = measured(plans.held_out, "held-out inputs")
     return replace(answer, fp16=fp16, fp16_held_out=on_held_out)
+
+
+def networks_alone(plans: AnswerPlans, answer: Answer) -> tuple[NetworkRow, ...]:
+    """Measures a pipeline with each of its networks alone low, in the emulation; empty for a single network."""
+    experiment, members = answer.emulated.of_user.experiment, set(answer.of_user.members)
+    network, rule = experiment.network, experiment.rule
+    high = [answer.experiment.network.layers[k].name for k in answer.recipe.high]
+    rows = []
+    for part in split(network):
+        own = set(part.layers)
+        plan = network.plan([k for k in network.movable if k in own], experiment.whole.high)
+        trial = plans.whole(plan, experiment, name=f"all inputs, {part.name} alone in {network.low.title}")
+        rows.append(
+            NetworkRow(
+                part.name,
+                part.network.source,
+                rule.similarity(trial),
+                rule.meets(trial),
+                tuple(layer.name for layer in network.layers if layer.index in members & own),
+                sum(name.startswith(prefix_of(part.name)) for name in high),
+                sum(layer.quantizable for layer in part.network.layers),
+                network.calls(prefix_of(part.name)),
+            )
+        )
+    return tuple(rows)
 
 
 def priced(plans: AnswerPlans, answer: Answer) -> Answer:

@@ -18,7 +18,7 @@ from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, EQUAL
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import FOUND, ITEMS, NEARBY, finds_nothing
 from trt_bisect.builder.base import Engine, Outputs
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
+from trt_bisect.builder.pipeline import AllPlans, EmulatedBuilder
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.data.feeds import Feeds, Spill
@@ -91,7 +91,7 @@ class AnswerPlans:
     allowed: float = field(default=inf, init=False)
     changes: tuple[str, ...] = field(default=(), init=False)
     changed: dict[str, AnswerPlans | str] = field(default_factory=dict, init=False)
-    _session: SwitchSession | None = None
+    _session: AllPlans | None = None
     _by_ranges: dict[str, EachInput] = field(default_factory=dict)
     _comparisons: dict[str, Comparer] = field(default_factory=dict)
 
@@ -384,7 +384,7 @@ class AnswerPlans:
         None if that is another arithmetic: see ``OnnxRuntimeBuilder.has_plain``.
         """
         builder, canonical, name = experiment.builder, experiment.whole.canonical(plan), "all inputs, INT8 kernels"
-        if not isinstance(builder, OnnxRuntimeBuilder) or not builder.has_plain(canonical):
+        if not isinstance(builder, EmulatedBuilder) or not builder.has_plain(canonical):
             return None
         return self.whole(plan, experiment, name=name, kind="plain", build=partial(builder.plain, canonical))
 
@@ -453,7 +453,12 @@ class AnswerPlans:
 
     @cached_property
     def _at_once(self) -> int:
-        """The inferences that may run at a time: one, and as many more as fit in half of the memory allowed."""
+        """The inferences that may run at a time: one, and as many more as fit in half of the memory allowed.
+
+        A pipeline's function need not be safe in threads.
+        """
+        if self.experiment.network.pipeline is not None:
+            return 1
         bytes_each = _HELD * Boundaries(self.experiment.network).most_bytes(self._facts)
         return max(1, min(cores(), 1 + self._memory // 2 // max(bytes_each, 1)))
 

@@ -26,20 +26,26 @@ from trt_bisect.answer.plans import AnswerInputs
 from trt_bisect.answer.search import CalibratorTried
 from trt_bisect.answer.validation import Recipe, losses_by_place
 from trt_bisect.builder.base import EMULATED, Builder
+from trt_bisect.builder.pipeline import PipelineBuilder
 from trt_bisect.builder.tensorrt_build import RTX, TENSORRT
 from trt_bisect.builder.tensorrt_weak import weak_plan
 from trt_bisect.calibration.cache import DLA_VERSION, NEWEST_VERSION, TensorRTVersion, parse_version, version_of_engine
+from trt_bisect.data.datasets import Profile
 from trt_bisect.data.named import name_of
 from trt_bisect.driver.search_space import Kept
 from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.layers import Layer
+from trt_bisect.model.merged import split
+from trt_bisect.model.network import Network
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.options.declare import repeated
+from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.recipe.commands import Setting
-from trt_bisect.recipe.files import RecipeFiles, recipe_files
+from trt_bisect.recipe.files import RecipeFiles, pipeline_files, recipe_files
 from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.answer import (
     ENGINE_PASSES,
@@ -205,20 +211,28 @@ def recipe_of(setup: Setup, options: RunOptions, answer: Answer) -> RecipeFiles:
     Libraries have absolute paths, for commands that run in another folder; a bare name is searched for.
     """
     experiment, plan, feeds = answer.experiment, answer.recipe.plan, answer.inputs.given.feeds
-    network, builder = experiment.network, experiment.builder
+    network, builder, scales = experiment.network, experiment.builder, experiment.ranges.scales
     profile = setup.profile(network, feeds)
-    build = Build(
-        target=target_version(options, builder),
-        shapes=profile.shapes,
-        dynamic=tuple(spec.name for spec in network.inputs if None in spec.shape),
-        options=replace(
-            options.build_options(),
-            plugins=tuple(str(Path(name).absolute()) if Path(name).is_file() else name for name in options.plugins),
-            sizes=profile.sizes,
-        ),
-    )
-    weak = weak_plan(builder, network, plan)
-    return recipe_files(network, experiment.ranges.scales, plan, experiment.whole.high, weak, build)
+    plugins = tuple(str(Path(name).absolute()) if Path(name).is_file() else name for name in options.plugins)
+    built = replace(options.build_options(), plugins=plugins)
+
+    def files_of(network: Network, builder: Builder, scales: Scales, plan: PrecisionPlan, fed: Profile) -> RecipeFiles:
+        build = Build(
+            target=target_version(options, builder),
+            shapes=fed.shapes,
+            dynamic=tuple(spec.name for spec in network.inputs if None in spec.shape),
+            options=replace(built, sizes=fed.sizes),
+        )
+        return recipe_files(network, scales, plan, experiment.whole.high, weak_plan(builder, network, plan), build)
+
+    whole = files_of(network, builder, scales, plan, profile)
+    if not isinstance(builder, PipelineBuilder):
+        return whole
+    parts = {}
+    for part, own in zip(split(network), builder.builders, strict=True):
+        fed = Profile(part.of(profile.shapes), part.of(profile.sizes))
+        parts[part.name] = files_of(part.network, own, part.of(scales), part.plan(plan), fed)
+    return pipeline_files(whole, parts)
 
 
 def target_version(options: RunOptions, builder: Builder) -> TensorRTVersion:

@@ -22,7 +22,8 @@ from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.speed import measure_times
-from trt_bisect.model.cost import Costs, TimePrices, instead_of, shares, times_by_macs, times_from_csv
+from trt_bisect.model.cost import Costs, TimePrices, Times, instead_of, shares, times_by_macs, times_from_csv
+from trt_bisect.model.network import Network
 from trt_bisect.model.observe import facts_for
 from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED, RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
@@ -105,7 +106,7 @@ def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, price
     network, cost = experiment.network, options.priced_by
     low = network.low.precision
     if cost == MACS:
-        return shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), low)
+        return shares(_per_sample(network, times_by_macs(network, facts_for(network, experiment.feeds[0]))), low)
     if options.by_time and prices is not None:
         return prices.layers((Precision.FP32, Precision.FP16, Precision.BF16))
     needed = {instead_of(low), options.high_precision, *((Precision.FP16,) if options.precision == MIXED else ())}
@@ -121,7 +122,13 @@ def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, price
                 f"'{cost}' has no time of layer '{network.layers[k].name}' in {precision}.",
                 f"Add a column {precision}: prices are against {instead_of(low).upper()}.",
             )
-    return shares(times, low)
+    return shares(_per_sample(network, times), low)
+
+
+def _per_sample(network: Network, times: Times) -> Times:
+    """Returns the times of layers in all calls of their networks for a sample."""
+    calls = {k: network.calls(network.layers[k].name) for k in times}
+    return {k: {kind: calls[k] * time for kind, time in by.items()} for k, by in times.items()}
 
 
 def time_prices(options: RunOptions, experiment: Experiment, user: Experiment | None = None) -> TimePrices | None:

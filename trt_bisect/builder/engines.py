@@ -5,10 +5,10 @@ TensorRT's libraries are large: an engine's module is imported when it is first 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import BF16, FLOAT_TYPES, FP8, LowPrecision, Scales
 from trt_bisect.support.machine import InstalledGpu, find_gpu
 from trt_bisect.support.table import Column
+
+if TYPE_CHECKING:
+    from trt_bisect.builder.pipeline import PipelineBuilder
+    from trt_bisect.model.merged import Part
 
 ONNXRUNTIME: Final = "onnxruntime"
 AUTO = "auto"
@@ -249,5 +253,28 @@ def open_builder(
 
     Other builders may share ``process``; None starts a new one.
     """
+    if network.pipeline is not None:
+        return _pipeline_builder(engine, typing, network, scales, options, profile_shapes or {}, process)
     make = partial(make_builder, engine, typing, network, scales, options, profile_shapes)
     return make() if engine == ONNXRUNTIME else IsolatedBuilder(make, options.timeout, process)
+
+
+def _pipeline_builder(
+    engine: str,
+    typing: str,
+    network: Network,
+    scales: Scales,
+    options: BuildOptions,
+    profile_shapes: ProfileShapes,
+    process: WorkerProcess | None,
+) -> PipelineBuilder:
+    """Makes a builder for each network of a pipeline; those of NVIDIA engines share a worker process."""
+    from trt_bisect.builder.pipeline import EmulatedPipelineBuilder, PipelineBuilder
+
+    process = process or WorkerProcess()
+
+    def make(part: Part, own_scales: Scales) -> Builder:
+        own = replace(options, sizes=part.of(options.sizes))
+        return open_builder(engine, typing, part.network, own_scales, own, part.of(profile_shapes), process)
+
+    return (EmulatedPipelineBuilder if engine == ONNXRUNTIME else PipelineBuilder)(network, scales, make)

@@ -41,6 +41,7 @@ BEGINS_ANEW = "The command keeps nothing; the same command begins again."
 COMMANDS = {
     "demo": ("runs", BEGINS_ANEW),
     "run": ("runs", GOES_ON),
+    "pipeline": ("runs", GOES_ON),
     "sensitivity": ("network", GOES_ON),
     "regress": ("runs", GOES_ON),
     "layers": ("network", BEGINS_ANEW),

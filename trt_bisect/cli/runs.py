@@ -8,16 +8,18 @@ import secrets
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from trt_bisect.cli.app import DISPLAY, WIDE, Annotations, Configured, Model, Output, Top, console, run_folder
 from trt_bisect.errors import BadInput, install
+from trt_bisect.options.commands import PipelineOptions
 from trt_bisect.options.concerns import ARGUMENT, EXPLAIN_FULL, RESULTS, RunOptions
 from trt_bisect.options.declare import panel
-from trt_bisect.options.kinds import FILE, PLACE, PLACES, whole
+from trt_bisect.options.kinds import FILE, FUNCTION, PLACE, PLACES, whole
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
@@ -45,16 +47,50 @@ def run_command(
         all_layers: Print the curve with a row per layer, and the advice in full.
         quiet: Show no progress, and print the verdict only.
     """
-    from trt_bisect.commands.run.live import StoppedRun
     from trt_bisect.commands.run.run import run
+
+    return _measured(run.job, model, replace(options, output=run_folder(options.output, model)), display, all_layers)
+
+
+def pipeline_command(
+    function: Annotated[Any, FUNCTION, ARGUMENT()],
+    *,
+    options: PipelineOptions = PipelineOptions(),
+    all_layers: Annotated[bool, DISPLAY(expert=True)] = False,
+    display: Configured = Configured(),
+) -> int:
+    """Find the layers of several networks that lose what your function makes of them, and write their plans.
+
+    Exit codes: those of 'run'.
+
+    Args:
+        function: Your code, module:function or file.py:function. It is called with the networks and a sample, and
+            returns the outputs: nets["detector"](feeds) runs a network.
+        all_layers: Print the curve with a row per layer, and the advice in full.
+        quiet: Show no progress, and print the verdict only.
+    """
+    from trt_bisect.commands.run.pipeline import run_pipeline
+
+    folder = run_folder(options.output, Path(str(function).rpartition(":")[2]))
+    return _measured(run_pipeline.job, function, replace(options, output=folder), display, all_layers)
+
+
+_Asked = TypeVar("_Asked", bound=RunOptions)
+
+
+def _measured(
+    job: Callable[[Any, _Asked, str], Report], model: Any, options: _Asked, display: Configured, all_layers: bool
+) -> int:
+    """Does the job of ``run`` or ``pipeline``, prints its report, and returns the exit code."""
+    from trt_bisect.commands.run.live import StoppedRun
     from trt_bisect.report.page import PAGE
     from trt_bisect.report.screen.run import print_advice
     from trt_bisect.report.screen.tables import TENSORS_UP_TO, print_explained_tensors
 
-    folder = Path(str(run_folder(options.output, model)))
+    folder = Path(str(options.output))
     command = shlex.join(["trt-bisect", *sys.argv[1:]])
     try:
-        report = run.job(model, replace(options, output=folder, progress=display.progress()), command)
+        report = job(model, replace(options, progress=display.progress()), command)
     except StoppedRun as stop:
         _printed(stop.report, display, is_whole=False)
         raise

@@ -80,6 +80,7 @@ class Dataset:
         notes: remarks for the user, a sentence each.
         pictures: the way pictures become inputs, such as ``224x224, RGB, NCHW, divided by 255``; empty for other data.
         names: the names of the samples in the data that the user named; empty where they have numbers alone.
+        fed: for a pipeline, from samples to all that its networks are fed for them; None where that is the samples.
     """
 
     source: str
@@ -90,6 +91,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     pictures: str = ""
     names: tuple[str, ...] = ()
+    fed: Callable[[Iterable[Mapping[str, np.ndarray]]], Iterable[Feeds]] | None = None
 
     def label(self, place: int) -> str:
         """Returns the name of a sample by its place in the data that the user named: ``data.npz 3``, ``dir/a.png``."""
@@ -100,12 +102,20 @@ class Dataset:
         for position, sample in enumerate(self.samples()):
             empty, number = False, self.place(position)
             where = f"'{self.names[number]}'" if self.names else f"sample {number} of {self.source}"
-            yield _check_feeds(sample, self.specs, where)
+            yield check_feeds(sample, self.specs, where)
         if empty:
             raise BadInput(
                 f"There are no samples in {self.source}.",
                 "Give at least one sample; calibration needs a few hundred, like the data in production.",
             )
+
+    @cached_property
+    def inferences(self) -> Dataset:
+        """All that the network is fed for the samples."""
+        fed = self.fed
+        if fed is None:
+            return self
+        return replace(self, samples=lambda: fed(self.samples()), length=None, place=int, names=(), fed=None)
 
     def first(self, count: int) -> Dataset:
         """The first ``count`` samples."""
@@ -382,7 +392,7 @@ def _only_input(specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:
     raise BadInput(f"{source} names no inputs, and the network has {len(specs)}.", remedy)
 
 
-def _check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], where: str) -> Feeds:
+def check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], where: str) -> Feeds:
     """Checks one sample, and returns it in the inputs' dtypes.
 
     An array of floats is converted to another size of float, and an array of integers to another size of integer.

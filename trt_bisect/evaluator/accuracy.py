@@ -298,7 +298,7 @@ class AccuracyEvaluator:
         def infer(feeds: Mapping[str, Any]) -> Feeds:
             nonlocal count
             count += 1
-            return engine.infer(dict(feeds))
+            return engine.infer(dict(feeds) if isinstance(feeds, Mapping) else feeds)
 
         return self._accuracy.of(infer), count
 

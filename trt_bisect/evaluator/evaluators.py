@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from trt_bisect.builder.base import Builder, Engine, Outputs
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
+from trt_bisect.builder.pipeline import AllPlans, EmulatedBuilder
 from trt_bisect.data.feeds import Feeds, Spill
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.trial import MEASURED, SWITCH, Attempt, OutputFigures, Trial, TrialKey, TrialStore
@@ -233,7 +233,7 @@ class SwitchEvaluator:
         whole: measures on whole engines; its trials are in the same store.
     """
 
-    def __init__(self, whole: RebuildEvaluator, builder: OnnxRuntimeBuilder, memory: int) -> None:
+    def __init__(self, whole: RebuildEvaluator, builder: EmulatedBuilder, memory: int) -> None:
         """Prepares the evaluator; the session is made for the first plan.
 
         Args:
@@ -242,7 +242,7 @@ class SwitchEvaluator:
         """
         self.whole = whole
         self._builder, self._memory = builder, memory
-        self._session: SwitchSession | None = None
+        self._session: AllPlans | None = None
 
     def measure(self, plan: PrecisionPlan) -> Trial:
         """Returns the trial of ``plan``, from the store if it is there. A failure is an outcome, not an error."""
@@ -276,7 +276,7 @@ class SwitchEvaluator:
             self._session = None
         give_back_memory()
 
-    def _opened(self, plan: PrecisionPlan) -> SwitchSession:
+    def _opened(self, plan: PrecisionPlan) -> AllPlans:
         """Returns the session, made anew for the first plan with layers half in INT8."""
         halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
         more = () if set(halves).isdisjoint(plan.precisions) else halves

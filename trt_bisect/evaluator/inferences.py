@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from trt_bisect.builder.base import Builder, Outputs
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
+from trt_bisect.builder.pipeline import AllPlans, EmulatedBuilder
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.trial import OutputFigures
@@ -74,7 +74,7 @@ class SwitchRunner:
         at_once: the number of inferences that may run at a time.
     """
 
-    def __init__(self, session: SwitchSession, scales: Scales, builder: Callable[[], Builder], at_once: int) -> None:
+    def __init__(self, session: AllPlans, scales: Scales, builder: Callable[[], Builder], at_once: int) -> None:
         self.at_once = at_once
         self._session = session
         self._scales = scales
@@ -98,12 +98,12 @@ class SwitchRunner:
         return {}
 
 
-def switch_session(builder: Builder, facts: TensorFacts, memory: int) -> SwitchSession | None:
+def switch_session(builder: Builder, facts: TensorFacts, memory: int) -> AllPlans | None:
     """Returns the session that runs any plan, a thread for each inference; None if the engine has none or refuses.
 
     It keeps at most ``memory`` bytes of tensors inside the network.
     """
-    if not isinstance(builder, OnnxRuntimeBuilder):
+    if not isinstance(builder, EmulatedBuilder):
         return None
     try:
         return builder.switch(1, facts, memory)

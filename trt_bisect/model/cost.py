@@ -551,7 +551,7 @@ class TimePrices:
 
     def _seconds_of(self, kernel: Kernel) -> float:
         if kernel not in self._timed:
-            self._timed[kernel] = seconds(kernel, self.gpu) * self._ratio(kernel)
+            self._timed[kernel] = seconds(kernel, self.gpu) * self._ratio(kernel) * self.network.calls(kernel.name)
         return self._timed[kernel]
 
     def _ratio(self, kernel: Kernel) -> float:

@@ -15,7 +15,7 @@ import onnx
 import onnx_graphsurgeon as gs
 from onnx import numpy_helper
 
-from trt_bisect.data.feeds import TensorSpec
+from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.model import existing
 from trt_bisect.model.file import (
@@ -50,10 +50,32 @@ from trt_bisect.support.memory import mapped_if_large
 if TYPE_CHECKING:
     import torch
 
+Infer = Callable[[Feeds], Feeds]
+"""Returns the outputs of a network for feeds, by name."""
 Slot = tuple[int, int]
 """The index of a layer and the position of one of its inputs."""
 _HEADS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "Add"})
 _FUSED_READERS = frozenset({"Relu", "Clip", "BatchNormalization"})
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """The networks that a function of the user's runs together; see ``model.merged``.
+
+    Attributes:
+        networks: as read, by name, in the order of the merged graph.
+        run: runs the function on a sample, given as feeds of the merged network, with an engine for each network.
+            Returns the function's outputs, and the reason if there are none.
+        digest: that of the function.
+        calls: by name, the mean number of calls a sample in FP32.
+        skeleton: the merged graph as read; None before there is one.
+    """
+
+    networks: Mapping[str, Network]
+    run: Callable[[Feeds, Mapping[str, Infer]], tuple[Feeds, str]]
+    digest: str
+    calls: Mapping[str, float] = field(default_factory=dict)
+    skeleton: onnx.ModelProto | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +101,7 @@ class Network:
             than rounding to the nearest.
         rounded: the quantizers of weights, and rounded weights as long as anything uses them; copies of the network
             with the same weights share it.
+        pipeline: the networks that were merged into this one; None for a network of its own.
     """
 
     source: str
@@ -100,6 +123,11 @@ class Network:
     changes: str = ""
     on_grid: Weights = field(default_factory=dict)
     rounded: RoundedWeights = field(default_factory=RoundedWeights, repr=False)
+    pipeline: Pipeline | None = None
+
+    def calls(self, name: str) -> float:
+        """The mean number of calls a sample of the network that a layer or tensor belongs to; 1 without a pipeline."""
+        return 1.0 if self.pipeline is None else self.pipeline.calls.get(name.partition("/")[0], 1.0)
 
     @property
     def opset(self) -> int:
@@ -363,6 +391,7 @@ def load_network(
     *,
     fuse_norms: bool = False,
     unseen: Collection[str] = (),
+    opset: int = 0,
 ) -> Network:
     """Reads an ONNX file of opset 9 or later and prepares it for measuring.
 
@@ -376,6 +405,7 @@ def load_network(
         base: see ``Network``.
         fuse_norms: a decomposed LayerNormalization becomes one node, of opset 17.
         unseen: layers of ``restored`` activations that data do not show: these are left out.
+        opset: the oldest opset that the result may have.
 
     Raises:
         BadInput: the file or a shape cannot be used.
@@ -387,7 +417,7 @@ def load_network(
         )
     path = saved_model(path)
     with refusing_invalid(Path(path)):
-        return _prepared(*read_model(Path(path)), shapes or {}, str(path), low, base, fuse_norms, unseen)
+        return _prepared(*read_model(Path(path)), shapes or {}, str(path), low, base, fuse_norms, unseen, opset)
 
 
 def _prepared(
@@ -399,11 +429,12 @@ def _prepared(
     base: Precision | None,
     fuse_norms: bool,
     unseen: Collection[str],
+    asked_opset: int,
 ) -> Network:
     dropped, opset = drop_odd_outputs(model.graph, source), opset_of(model)
     properties = {entry.key: entry.value for entry in model.metadata_props}
     existing.refuse_other_pairs(model.graph, source)
-    oldest = max(low.oldest_opset(base), NORM_OPSET if fuse_norms else 0)
+    oldest = max(low.oldest_opset(base), NORM_OPSET if fuse_norms else 0, asked_opset)
     graph, cut, places = prepare(model, weights, shapes, source, oldest, fuse_norms=fuse_norms)
     refuse_integer_layers(graph, source)
     pairs = existing.take_out_pairs(graph, unseen)

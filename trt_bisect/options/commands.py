@@ -1,7 +1,7 @@
 """The options of the other commands: concerns together, with what the command has in addition, or fixes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.driver.curves import FULL
@@ -11,9 +11,11 @@ from trt_bisect.options.concerns import (
     DATA,
     INPUT,
     LAYERS,
+    NO_TENSORS,
     OUTPUT,
     PRECISION,
     RESULTS,
+    SEARCH,
     CalibrationOptions,
     DataOptions,
     FixedLayerOptions,
@@ -33,12 +35,14 @@ from trt_bisect.options.concerns import (
 from trt_bisect.options.kinds import (
     Curve,
     Data,
+    DataByName,
     Detail,
     Engine,
     File,
     Fraction,
     High,
     Model,
+    Networks,
     Place,
     Share,
     Strategy,
@@ -65,6 +69,57 @@ class WithoutRecipeOptions(MeasuringOptions):
     dla: int | None = field(default=None, init=False)
     cluster: str = field(default="", init=False)
     accept: bool = field(default=False, init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineOptions(RunOptions):
+    """The options of ``pipeline``.
+
+    Attributes:
+        networks: Run this network in the pipeline, under a name: detector=det.onnx. Repeatable.
+        calibration: Calibrate a network with this data instead of what the pipeline feeds it: detector=data.npz.
+            Repeatable.
+        inputs: Run the pipeline on these samples: .npz, .npy, a folder of files, or module:function.
+        most_calls: Count a sample as a miss if a plan calls the networks more often than this.
+        high: Keep this layer in high precision: detector/conv1, a pattern with * and ?, re:PATTERN, op:Softmax,
+            recipe:RUN (a recipe's layers). Repeatable.
+    """
+
+    networks: Annotated[Networks | None, DATA("--network", "--networks")] = None
+    calibration: Annotated[DataByName | None, DATA(without="what the pipeline feeds it")] = field(
+        default=None, kw_only=False
+    )
+    inputs: Annotated[Data, INPUT(without="")] = field(default=None, kw_only=False)
+    most_calls: Annotated[int | None, whole(least=1), SEARCH(without="10 times as often as FP32, at least 100")] = None
+    reference: None = field(default=None, init=False)
+    dataset: Data = field(default=None, init=False)
+    shapes: None = field(default=None, init=False)
+    resize: None = field(default=None, init=False)
+    letterbox: bool = field(default=False, init=False)
+    scale: None = field(default=None, init=False)
+    mean: None = field(default=None, init=False)
+    std: None = field(default=None, init=False)
+    colors: None = field(default=None, init=False)
+    save_tensors: str = field(default=NO_TENSORS, init=False)  # type: ignore[assignment]
+    cluster: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        """Makes the samples the data that labels belong to."""
+        object.__setattr__(self, "dataset", self.inputs if self.labels is not None else None)
+        super().__post_init__()
+
+    @property
+    def validation_data(self) -> tuple[Any, ...]:
+        """The samples to test the recipe on; none if they are a share of the others."""
+        return () if isinstance(self.validation, (int, float, type(None))) else (self.validation,)
+
+    def for_run(self, samples: Any, *validation: Any, progress: Any) -> RunOptions:
+        """Returns the options of ``run`` among these, with the samples as data of the merged network."""
+        options = {each.name: getattr(self, each.name) for each in fields(RunOptions)}
+        options |= {"calibration": samples, "inputs": None, "progress": progress}
+        options["dataset"] = None if self.labels is None else samples
+        options["validation"] = validation[0] if validation else self.validation
+        return RunOptions(**options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,6 +300,7 @@ class LayersOptions(LowOptions, ShapeOptions):
 
 COMMANDS: dict[str, Any] = {
     "run": RunOptions,
+    "pipeline": PipelineOptions,
     "sensitivity": SensitivityOptions,
     "worst": WorstOptions,
     "compare": CompareOptions,

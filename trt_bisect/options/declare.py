@@ -300,7 +300,7 @@ def takes(
                 arguments = by_place.bind(*values, **named).arguments
             except TypeError as error:
                 raise TypeError(f"{name}(): {error}") from None
-            network = arguments.pop("model", None)
+            network = arguments.pop(model.name, None)
             with naming_keywords(keywords):
                 return job(network, cls.given(name, arguments.pop("named", {}) | arguments))
 

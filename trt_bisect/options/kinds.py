@@ -39,6 +39,7 @@ _SURELY_BYTES = 1 << 26
 """A number of MiB from which on it must be meant in bytes: no machine has 64 TiB."""
 _SHAPE = re.compile(r"(.+):(\d+(?:x\d+)*)")
 _PER_CENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
+_NAME = re.compile(r"[\w.-]+")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -352,6 +353,28 @@ def _data_named(metavar: str) -> OptionKind:
     return replace(OBJECT, metavar=metavar, words=lambda value: (name_of(value) or metavar,), located=_data)
 
 
+def by_name(metavar: str) -> OptionKind:
+    """Returns the kind of files, or data, by the name of a network: ``detector=det.onnx``, or a mapping."""
+
+    def read(value: Any, flag: str) -> dict[str, Any]:
+        if isinstance(value, Mapping):
+            pairs = [(str(name), given) for name, given in value.items()]
+        else:
+            pairs = [tuple(text.split("=", 1)) for text in _texts(value, flag)]  # type: ignore[misc]
+        named = dict(pair for pair in pairs if len(pair) == 2 and _NAME.fullmatch(pair[0]) and pair[1])
+        if len(named) < len(pairs):
+            raise BadInput(f"{flag} cannot be {shown(value)}.", f"Give {flag} {metavar}, each name once, without '/'.")
+        return named
+
+    def located(value: Any, folder: Path) -> Any:
+        return {name: _data(given, folder) for name, given in value.items()} if isinstance(value, Mapping) else value
+
+    def words(value: Any) -> tuple[str, ...]:
+        return tuple(f"{name}={name_of(given) or 'FILE'}" for name, given in value.items())
+
+    return OptionKind(metavar, read, words, located, several=True)
+
+
 def share_or_data(*, most: float) -> OptionKind:
     """Returns the kind of a share up to ``most``, or of data."""
     data, share = _data_named("DATA"), number(least=0, most=most, share=True)
@@ -390,7 +413,7 @@ PLACES = replace(
 )
 FILE = replace(PLACE, metavar="FILE", located=_existing)
 """A file or folder that is read."""
-_FUNCTION = replace(OBJECT, metavar="FUNCTION", words=_function_words, located=_function)
+FUNCTION = replace(OBJECT, metavar="FUNCTION", words=_function_words, located=_function)
 
 Address = Annotated[str, replace(TEXT, metavar="ADDRESS", read=_address)]
 """An address of workers; see ``check_address``."""
@@ -406,13 +429,14 @@ Cost = Annotated[str | Path, choice_or_path("macs", "measured")]
 Data = Annotated[Any, _data_named("DATA")]
 DataFile = Annotated[Any, _data_named("FILE")]
 Detail = Annotated[Mapping[str, int], counts(channels=256, samples=1000, plans=1000)]
+DataByName = Annotated[Mapping[str, Any], by_name("NAME=DATA")]
 Drop = Annotated[float | str, OptionKind("SHARE", _drop)]
 """A loss of accuracy: a share of FP32's, points, or the name of a preset."""
 Duration = Annotated[float | str, OptionKind("TIME", lambda value, _flag: parse_time(value) and value)]
 """A duration, which stays as given; see ``parse_time``."""
 File = Annotated[str | Path, FILE]
 Fraction = Annotated[float | str, number(least=0, most=1, share=True)]
-Function = Annotated[str | Callable[..., Any], _FUNCTION]
+Function = Annotated[str | Callable[..., Any], FUNCTION]
 GpuName = Annotated[
     str,
     replace(
@@ -426,7 +450,7 @@ History = Annotated[str | Path, choice_or_path("beside", "none")]
 Metric = Annotated[
     MetricName | str | Callable[..., Any],
     replace(
-        _FUNCTION,
+        FUNCTION,
         metavar="METRIC",
         located=lambda value, folder: _function(value, folder) if ".py:" in str(value) else value,
     ),
@@ -436,6 +460,8 @@ PictureSize = Annotated[
     int | str | Sequence[int],
     OptionKind("HxW", partial(_naming_option, size), lambda value: ("x".join(map(str, size(value))),)),
 ]
+Networks = Annotated[Mapping[str, Any], by_name("NAME=FILE")]
+"""Networks by name: files, or what ``onnx.load`` returns."""
 Place = Annotated[str | Path, PLACE]
 Shapes = Annotated[
     Mapping[str, tuple[int, ...]],

@@ -19,7 +19,7 @@ from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Builder, BuildOptions, Engine, Outputs, ProfileShapes
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, choose_engine, make_builder, open_builder, typing_of
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.pipeline import EmulatedBuilder
 from trt_bisect.calibration.cache import is_cache_path
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.cluster.ray_cluster import open_cluster
@@ -214,7 +214,9 @@ class Setup:
     def workers(
         self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds], *, timed: bool = False
     ) -> WorkerPool | None:
-        """Returns the workers that try plans on some inputs; None if ``builder`` alone can."""
+        """Returns the workers that try plans on some inputs; None if ``builder`` alone can, as with a pipeline."""
+        if network.pipeline is not None:
+            return None
         options, shapes = self._profiled(network, builder.engine, feeds)
         make = partial(make_builder, builder.engine, builder.typing, network, ranges.scales, profile_shapes=shapes)
         spec = TrialSpec(builder.engine, builder.versions, make, options, feeds, timed)
@@ -277,7 +279,7 @@ class Setup:
     def with_curve(self, experiment: Experiment) -> Experiment:
         """Returns an experiment on whole engines with its strategy's evaluator."""
         builder = experiment.builder
-        if experiment.strategy != EMULATION or not isinstance(builder, OnnxRuntimeBuilder):
+        if experiment.strategy != EMULATION or not isinstance(builder, EmulatedBuilder):
             return experiment
         memory = self.options.memory_bytes // SHARE_KEPT
         return replace(experiment, evaluator=SwitchEvaluator(experiment.whole, builder, memory))
@@ -304,6 +306,7 @@ class Setup:
             "optimization_level": options.optimization_level,
             "force_int8": options.force_int8,
             "tactic_sources": options.tactic_sources,
+            **({} if network.pipeline is None else {"pipeline": network.pipeline.digest}),
             "metric": self.judgement.asked_metric.code,
             "class_axis": self.options.class_axis,
             "judged": "each input by itself; integers and labels as floats by equality, those of NonMaxSuppression at "

@@ -87,7 +87,7 @@ class GivenData:
             return calibration if is_read else ranges_of_cache(Path(calibration), self._network), None
         data = self._calibration_data(calibration)
         began = perf_counter()
-        self.calibration = DataCalibration(self._network, data, self._options, self._folder, self._progress)
+        self.calibration = DataCalibration(self._network, data.inferences, self._options, self._folder, self._progress)
         ranges = self.calibration.ranges
         self.calibrated = perf_counter() - began
         seen = self.calibration.known_magnitudes()
@@ -106,7 +106,7 @@ class GivenData:
         assert self.holdout is not None
         data = copy(self)
         data._network = network
-        data.calibration = DataCalibration(network, self.holdout.kept, self._options, None, self._progress)
+        data.calibration = DataCalibration(network, self.holdout.kept.inferences, self._options, None, self._progress)
         return data
 
     @property
@@ -141,7 +141,7 @@ class GivenData:
 
     def profile(self, feeds: Iterable[Feeds]) -> Profile:
         """The shapes and sizes of all samples given, held out or not; the first ones are those of ``feeds``."""
-        return profile_of(feeds).covering(opened.profile for _, opened in self._opened)
+        return profile_of(feeds).covering(opened.inferences.profile for _, opened in self._opened)
 
     def shapes(self, feeds: Iterable[Feeds]) -> dict[str, str]:
         """The shapes of dynamic inputs over all samples given, as text by input; empty without such inputs."""
@@ -247,7 +247,7 @@ class FedData:
         """Looks at the calibration data, at most 100 samples of them. Returns them, to be looked at in passing."""
         self._calibrated_with = data.source
         data = self._sketch.watching(data)
-        self._calibration = self._looked_at(data.first(MOST_SAMPLES), data.source)
+        self._calibration = self._looked_at(data.inferences.first(MOST_SAMPLES), data.source)
         return data
 
     def validated_with(self, data: Dataset) -> Dataset:

@@ -23,8 +23,7 @@ from trt_bisect.analyzer.structure.findings import KINDS
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
 from trt_bisect.builder.base import EMULATED, Builder, BuildOptions, Engine, Outputs
-from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, open_builder
 from trt_bisect.calibration.ranges import (
     Ranges,
     keeping_unusable_high,
@@ -132,6 +131,8 @@ def chosen_engine(setup: Setup) -> tuple[str, str]:
 
 def refuse_unknown_outputs(setup: Setup) -> None:
     """Raises BadInput if the user names an output that the network does not have."""
+    if setup.read.pipeline is not None:
+        return
     names = [spec.name for spec in setup.read.outputs]
     for name in setup.options.outputs:
         if name not in names:
@@ -312,7 +313,8 @@ def _judged(
     judgement, options = setup.judgement, setup.options
     outputs = _finite_outputs(setup, network, feeds, references)
     prepared_outputs = references[0] if engine == ONNXRUNTIME and setup.judged_by is None else None
-    setup.notes += noted(FILE, compare_with_file(network, feeds[0], outputs, prepared_outputs))
+    if network.pipeline is None:
+        setup.notes += noted(FILE, compare_with_file(network, feeds[0], outputs, prepared_outputs))
     slices = judgement.slices(outputs, references)
     with_groups = [slices.with_groups(reference) for reference in references]
     names = slices.names(outputs)
@@ -375,7 +377,7 @@ def file_figure_noted(
         return []
     plan = network.free_plan(network.quantizable)
     try:
-        with OnnxRuntimeBuilder(network.as_in_file(), {}, options).build(plan) as engine:
+        with open_builder(ONNXRUNTIME, "strong", network.as_in_file(), {}, options).build(plan) as engine:
             figures = compare([engine.infer(sample) for sample in feeds])
     except TrialFailed:
         return []

@@ -10,7 +10,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from string import Template
@@ -23,6 +23,7 @@ from trt_bisect.calibration.cache import format_cache
 from trt_bisect.calibration.weight_rounding import with_weights_on_grid
 from trt_bisect.errors import NoRoom
 from trt_bisect.model.file import Weights, Written, save_model
+from trt_bisect.model.merged import split
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import FLOAT_TYPES, FP8, INT8, LOWS, SMALLEST_SCALE, Scales, scale_in
@@ -108,6 +109,7 @@ class RecipeFiles:
         fp16: the network in FP16, if that is the plan to ship.
         properties: the ``metadata_props`` of the user's file, from which Ultralytics and PaddleOCR read classes and
             characters.
+        parts: for a pipeline, by network the files of its recipe, in a folder of that name; the texts are for all.
     """
 
     texts: Mapping[str, str]
@@ -118,9 +120,14 @@ class RecipeFiles:
     notes: tuple[str, ...] = ()
     network_name: str = QDQ_NETWORK
     fp16: Written | None = None
+    parts: Mapping[str, RecipeFiles] = field(default_factory=dict)
 
     def with_fp16(self, network: Network) -> RecipeFiles:
         """Returns the files with the network in FP16, the plan to ship."""
+        if self.parts:
+            return replace(
+                self, parts={part.name: self.parts[part.name].with_fp16(part.network) for part in split(network)}
+            )
         written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.all_in(Precision.FP16))
         build = replace(self.build, precisions=frozenset({Precision.FP16}), weak=False)
         command = shlex.join(trtexec.strong_command(build, FP16_NETWORK))
@@ -149,15 +156,13 @@ class RecipeFiles:
             BadInput: the folder cannot be written.
         """
         make_folder(folder)
+        for name, part in self.parts.items():
+            part.write(folder / name)
         with _beside(folder / PLAN) as beside:
             for name, text in self.texts.items():
                 (beside / name).write_bytes(text.encode())
-            save_model(self._described(self.network.model), self.network.weights, beside / self.network_name)
-            if self.fp16 is not None:
-                save_model(self._described(self.fp16.model), self.fp16.weights, beside / FP16_NETWORK)
-            if self.measured is not None:
-                floats = self._described(self.measured.for_parser.skeleton)
-                save_model(floats, self.measured.weights, beside / FLOAT_NETWORK)
+            if not self.parts:
+                self._write_networks(beside)
             for name in (PLAN, ANNOTATED):
                 (folder / name).unlink(missing_ok=True)
             written = {path.name for path in beside.iterdir()}
@@ -168,11 +173,35 @@ class RecipeFiles:
             named()
             (beside / PLAN).replace(folder / PLAN)
 
+    def _write_networks(self, folder: Path) -> None:
+        save_model(self._described(self.network.model), self.network.weights, folder / self.network_name)
+        if self.fp16 is not None:
+            save_model(self._described(self.fp16.model), self.fp16.weights, folder / FP16_NETWORK)
+        if self.measured is not None:
+            floats = self._described(self.measured.for_parser.skeleton)
+            save_model(floats, self.measured.weights, folder / FLOAT_NETWORK)
+
     def _described(self, model: onnx.ModelProto) -> onnx.ModelProto:
         described = onnx.ModelProto()
         described.CopyFrom(model)
         onnx.helper.set_model_props(described, dict(self.properties))
         return described
+
+
+def pipeline_files(whole: RecipeFiles, parts: Mapping[str, RecipeFiles]) -> RecipeFiles:
+    """Returns the files of a pipeline's recipe: ``plan.json`` for all networks, and each network's own files.
+
+    Args:
+        whole: the files of the merged network.
+        parts: by network its files.
+    """
+    lines = ["# Recipes of a pipeline", f"`{PLAN}` has the precision of every layer. Each network has a folder:"]
+    for name, part in parts.items():
+        command = recipe_commands(name, part.build, part.network_name)[part.network_name]
+        lines.append(f"`{name}`: see its {README}.\n\n{_fenced(command)}")
+    notes = tuple(f"{name}: {note}" for name, part in parts.items() for note in part.notes)
+    texts = {PLAN: whole.texts[PLAN], README: "\n\n".join(lines) + "\n"}
+    return replace(whole, texts=texts, notes=notes, parts=parts)
 
 
 def write_network(path: Path, model: onnx.ModelProto, weights: Weights) -> None:

@@ -51,6 +51,7 @@ from trt_bisect.report.parts import (
     ByPlan,
     JudgedInputs,
     LayerRow,
+    NetworkRow,
     NextStep,
     Part,
     RangesFacts,
@@ -109,6 +110,7 @@ class Report(Shown):
         accuracy: the accuracy on labelled data; None without labels or an accuracy function.
         goal: the goal of the recipe, next to the threshold.
         moves: the tensors that have another calibrator's scale.
+        networks: the networks of a pipeline, each alone in the low precision; empty for a single network.
         front: the plans that no measured plan beats in both cost and figure, and those with a name; empty without
             ``--front``.
         choices: the plans that a user may ship, side by side; empty as long as nothing was measured.
@@ -165,6 +167,7 @@ class Report(Shown):
     accuracy: Accuracies | None = None
     goal: Goal = field(default_factory=Goal)
     moves: tuple[Move, ...] = ()
+    networks: tuple[NetworkRow, ...] = ()
     front: tuple[FrontPoint, ...] = ()
     choices: tuple[Choice, ...] = ()
     latency: Mapping[str, Latency | None] | None = None

@@ -13,6 +13,7 @@ from onnx import AttributeProto, helper
 
 from trt_bisect.model.file import refer_to_weights
 from trt_bisect.model.layers import Layer
+from trt_bisect.model.merged import prefix_of
 from trt_bisect.model.modules import METADATA_IR_VERSION
 from trt_bisect.model.network import Network
 from trt_bisect.recipe.files import ANNOTATED, FOLDER, RecipeFiles
@@ -120,8 +121,8 @@ PREFIX = "trt-bisect."
 _DIGITS = 6
 
 
-def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph) -> onnx.ModelProto:
-    """Returns a copy of a network, whose nodes have the layers' names, with metadata on them.
+def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph, prefix: str = "") -> onnx.ModelProto:
+    """Returns a copy of a network, whose nodes have the layers' names after ``prefix``, with metadata on them.
 
     Each layer's node gets the keys ``trt-bisect.`` and ``precision`` (in the recipe), ``similarity``, ``loss`` and
     ``alone`` (where measured), ``culprit`` and ``suspect``, ``why_not`` (where it cannot be INT8) and ``scales``
@@ -133,8 +134,9 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph) ->
     by_name = {row.name: row for row in rows}
     tensors = {layer.name: (*layer.inputs, *layer.outputs) for layer in graph.layers}
     for node in copy.graph.node:
-        if node.name in by_name:
-            facts = _facts(by_name[node.name], tensors.get(node.name, ()), graph.tensors)
+        name = prefix + node.name
+        if name in by_name:
+            facts = _facts(by_name[name], tensors.get(name, ()), graph.tensors)
             for key, value in facts.items():
                 node.metadata_props.add(key=f"{PREFIX}{key}", value=value)
             node.doc_string = "\n".join(f"{key}: {value}" for key, value in facts.items())
@@ -142,11 +144,13 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph) ->
 
 
 def write_annotated(files: RecipeFiles, rows: Iterable[LayerRow], graph: Graph, folder: Path) -> None:
-    """Writes the recipe's network with its metadata next to the recipe's files in a run folder."""
-    model, file = files.viewed
-    of_layers = annotated(model, rows, graph)
-    refer_to_weights(of_layers, folder / FOLDER / file)
-    write_whole(folder / FOLDER / ANNOTATED, of_layers.SerializeToString())
+    """Writes the recipe's networks with their metadata next to the recipe's files in a run folder."""
+    by_folder = {prefix_of(name): part for name, part in files.parts.items()} or {"": files}
+    for prefix, own in by_folder.items():
+        model, file = own.viewed
+        of_layers = annotated(model, rows, graph, prefix)
+        refer_to_weights(of_layers, folder / FOLDER / prefix / file)
+        write_whole(folder / FOLDER / prefix / ANNOTATED, of_layers.SerializeToString())
 
 
 def _facts(row: LayerRow, names: Iterable[str], tensors: Mapping[str, GraphTensor]) -> dict[str, str]:

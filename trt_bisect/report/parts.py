@@ -185,6 +185,32 @@ class LayerRow:
 
 
 @dataclass(frozen=True)
+class NetworkRow:
+    """A network of a pipeline.
+
+    Attributes:
+        file: its file.
+        layers: the number of its layers that can be low.
+        calls: the mean number of calls a sample in FP32.
+        similarity: the figure of the pipeline with this network alone low, on its worst input; None without one.
+        meets: the pipeline meets the threshold then, on all inputs given.
+        culprits: the culprits in it.
+        high: the number of its layers that the recipe leaves high.
+    """
+
+    name: Annotated[str, Column("Network", "Name in the pipeline", NAME, rank=0)]
+    file: Annotated[str, Column("File", rank=3)]
+    similarity: Annotated[
+        float | None, Column("Alone in {low}", "The pipeline with this network alone in {low}", FIGURE, rank=0)
+    ]
+    meets: Annotated[bool, Column("Passes", "The pipeline meets the threshold then", rank=0)]
+    culprits: Annotated[tuple[str, ...], Column("Culprits", rank=1)]
+    high: Annotated[int, Column("Layers high", "Layers that the recipe leaves high", rank=1)]
+    layers: Annotated[int, Column("Layers", "Layers that can be low", rank=2)]
+    calls: Annotated[float, Column("Calls", "Calls a sample in FP32, on average", rank=2)]
+
+
+@dataclass(frozen=True)
 class RangesFacts:
     """The ranges of a run.
 

@@ -538,6 +538,9 @@ def _notes(answer: Answer, curve: Curve, trials: RunTrials) -> list[Note]:
         for name, figures in rule.judged(trial).items()
         if figures.note
     ]
+    if network.pipeline is not None:
+        plans = (f"in full {low.title}", of_user.full), ("in the recipe", answer.restored)
+        outputs += [Note(OUTPUTS, f"{where}: {trial.message}") for where, trial in plans if trial.message]
     steps = {step.layers[-1]: step.plan for step in curve.findings.steps if step.suspect}
     plan = of_user.recipe.plan
     alone = {k: plan.keeping({k}, plan.low) for k in of_user.members}

@@ -16,7 +16,7 @@ from trt_bisect.analyzer.overflow import base_overflows, overflow_notes, overflo
 from trt_bisect.answer.accuracy import AskedAccuracy, asked_accuracy, chance_warning, fp32_accuracy, refuse_accuracy
 from trt_bisect.answer.answer import AnswerSearch, answer_search, measure_front
 from trt_bisect.answer.candidates import with_changes
-from trt_bisect.answer.each_alone import priced, with_fp16
+from trt_bisect.answer.each_alone import networks_alone, priced, with_fp16
 from trt_bisect.answer.on_engines import NoKernels, OnEngines, Trials
 from trt_bisect.answer.result import Answer, latencies_of, setting_of
 from trt_bisect.answer.search import foreseen_times, predicted_times
@@ -45,7 +45,7 @@ from trt_bisect.report import summary
 from trt_bisect.report.model import Report, read_report
 from trt_bisect.report.network_graph import NETWORK, graph_of
 from trt_bisect.report.parts import REPORT, SO_FAR, UNMEASURED
-from trt_bisect.report.summary import BUILD, FP16_INSTEAD, RECIPE, headline, next_step
+from trt_bisect.report.summary import BUILD, FP16_INSTEAD, GO_ON, RECIPE, headline, next_step
 from trt_bisect.report.tensorboard_board import Board, open_board
 from trt_bisect.support.codec import write
 from trt_bisect.support.progress import (
@@ -332,6 +332,7 @@ class _Run:
         network, emulated = experiment.network, experiment.builder.arithmetic == EMULATED
         overflows = overflows_of(network, experiment.feeds, memory)
         self._know(
+            networks=() if self.search is None else networks_alone(self.search.plans, found),
             latency=latencies_of(found),
             predicted=predicted_times(self.options, experiment, found.recipe.plan),
             overflows=overflows,
@@ -552,6 +553,8 @@ class _Run:
             setting = setting_of(self.found.of_user.experiment, options, report)
             step = next_step(report, setting, accept=options.accept)
             if step is not None and (files is not None or step.kind not in (RECIPE, BUILD, FP16_INSTEAD)):
-                report = report.changed(next=replace(step, command="") if self.folder is None else step)
+                # A pipeline has several recipes: recipe/README.md has the command of each.
+                has_command = self.folder is not None and (self.setup.read.pipeline is None or step.kind == GO_ON)
+                report = report.changed(next=step if has_command else replace(step, command=""))
         is_new = files is None or files.texts != self.written
         return under_way.save_report(report, self.folder, self.live, self.shown, recipe=is_new)

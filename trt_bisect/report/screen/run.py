@@ -22,10 +22,10 @@ from trt_bisect.report.advice import NO_SINGLE_CAUSE
 from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move
 from trt_bisect.report.choices import FP32, INT8, RECIPE as RECIPE_PLAN, kept_speed, priced_by, timed_by
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
-from trt_bisect.report.parts import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow
+from trt_bisect.report.parts import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow, NetworkRow
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
 from trt_bisect.report.summary import DOUBTING, FEW_INPUTS
-from trt_bisect.support.table import DECIDING
+from trt_bisect.support.table import DECIDING, FIGURE
 from trt_bisect.support.text import Line, counted, listed, number, percent
 
 if TYPE_CHECKING:
@@ -75,10 +75,19 @@ def print_verdict(report: Report, console: Console) -> None:
     console.print(verdict_lines(verdict, report.verdict))
     if next_lines(report):
         console.print(_next(report), soft_wrap=True)
+    if report.networks:
+        console.print(spaced(networks_table(report, console)))
     if report.choices:
         console.print(spaced(choices_table(report)), Text(""))
     if reasons:
         console.print(verdict_lines(reasons, report.verdict))
+
+
+def networks_table(report: Report, console: Console) -> Table:
+    """Returns the table of a pipeline's networks: the pipeline with each of them alone in the low precision."""
+    texts = {FIGURE: partial(figure_text, report.metric, threshold=report.threshold)}
+    style = lambda row: "" if row.meets else "yellow"  # noqa: E731
+    return fitted(NetworkRow, report.networks, console, names=report.names, style=style, texts=texts)
 
 
 def choices_table(report: Report) -> Table:

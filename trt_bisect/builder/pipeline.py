@@ -1,0 +1,247 @@
+"""Engines of a pipeline: one for each network, which the user's function calls; feeds in, outputs out, as any engine.
+
+In the emulation each network has a session of all plans (``builder.onnxruntime``). What a network gives for the same
+feeds and the same part of a plan is kept: in a search most plans differ in one network.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from trt_bisect.builder.base import Builder, Engine, Latency, LayerTime, Outputs
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
+from trt_bisect.data.datasets import digest_of_feeds
+from trt_bisect.data.feeds import Feeds
+from trt_bisect.errors import TrialFailed
+from trt_bisect.model.layers import TensorFacts
+from trt_bisect.model.merged import Part, prefix_of, split
+from trt_bisect.model.network import Network, Pipeline
+from trt_bisect.model.quantizer import Scales
+from trt_bisect.precision import Precision, PrecisionPlan
+
+MakeBuilder = Callable[[Part, Scales], Builder]
+
+
+class PipelineEngine:
+    """The engines of a plan's networks.
+
+    Attributes:
+        ran: by index in the merged network, see ``Engine.ran``.
+        messages: those of the engines, and for samples without outputs the reason.
+    """
+
+    def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], build: Callable[[int], Engine]) -> None:
+        self._pipeline, self._parts = pipeline, parts
+        self._engines: list[Engine] = []
+        with ExitStack() as stack:
+            for place, part in enumerate(parts):
+                try:
+                    self._engines.append(stack.enter_context(build(place)))
+                except TrialFailed as failure:
+                    raise TrialFailed(failure.outcome, _in_pipeline(failure.message, part)) from failure
+            self._open = stack.pop_all()
+        self.messages = tuple(message for engine in self._engines for message in engine.messages)
+        self.ran: Mapping[int, str] = self._ran()
+
+    def _ran(self) -> dict[int, str]:
+        pairs = zip(self._parts, self._engines, strict=True)
+        return {part.layers[k]: ran for part, engine in pairs for k, ran in engine.ran.items()}
+
+    def infer(self, feeds: Feeds) -> Outputs:
+        """Returns the function's outputs for one sample; raises TrialFailed if an engine does not run."""
+        engines = {part.name: engine.infer for part, engine in zip(self._parts, self._engines, strict=True)}
+        outputs, reason = self._pipeline.run(feeds, engines)
+        self.ran = self._ran()
+        if reason and reason not in self.messages:
+            self.messages = (*self.messages, reason)
+        return outputs
+
+    def latency(self, feeds: Feeds) -> Latency | None:
+        """Returns the times of all calls for a sample together, without the function's own; None if emulated."""
+        total: Latency | None = None
+        for part, engine in zip(self._parts, self._engines, strict=True):
+            time, calls, prefix = engine.latency(part.of(feeds)), self._pipeline.calls[part.name], prefix_of(part.name)
+            if time is None:
+                return None
+            before = total or Latency(0.0, 0.0, 0.0, time.runs)
+            total = Latency(
+                before.mean_ms + calls * time.mean_ms,
+                before.median_ms + calls * time.median_ms,
+                before.p99_ms + calls * time.p99_ms,
+                min(before.runs, time.runs),
+                (*before.layers, *(_of_sample(layer, prefix, calls) for layer in time.layers)),
+                computed={**before.computed, **{prefix + layer: kind for layer, kind in time.computed.items()}},
+            )
+        return total
+
+    def __enter__(self) -> PipelineEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+
+class PipelineBuilder:
+    """Builds an engine for each network from the plan of all.
+
+    Args:
+        make: makes the builder of a network.
+    """
+
+    def __init__(self, network: Network, scales: Scales, make: MakeBuilder) -> None:
+        assert network.pipeline is not None
+        self.pipeline, self.parts = network.pipeline, split(network)
+        self.builders = [make(part, part.of(scales)) for part in self.parts]
+        first = self.builders[0]
+        self.engine, self.typing, self.arithmetic = first.engine, first.typing, first.arithmetic
+        self.versions = first.versions
+
+    def build(self, plan: PrecisionPlan) -> PipelineEngine:
+        """Builds the engines of one plan; raises TrialFailed if a build fails."""
+        return self._engine(lambda place: self.builders[place].build(self.parts[place].plan(plan)))
+
+    def reference(self) -> PipelineEngine:
+        """Builds the engines in FP32; raises as ``build``."""
+        return self._engine(lambda place: self.builders[place].reference())
+
+    def _engine(self, build: Callable[[int], Engine]) -> PipelineEngine:
+        return PipelineEngine(self.pipeline, self.parts, build)
+
+
+class EmulatedPipelineBuilder(PipelineBuilder):
+    """The same on ONNX Runtime, with a session of all plans as well."""
+
+    builders: list[OnnxRuntimeBuilder]  # type: ignore[assignment]
+
+    def has_plain(self, plan: PrecisionPlan) -> bool:
+        """Returns true if ``plain`` computes as a plan means it; see ``OnnxRuntimeBuilder.has_plain``."""
+        return self.builders[0].has_plain(plan)
+
+    def plain(self, plan: PrecisionPlan) -> PipelineEngine:
+        """Builds the sessions of a plan's files with default options; raises as ``build``."""
+        return self._engine(lambda place: self.builders[place].plain(self.parts[place].plan(plan)))
+
+    def ran(self, plan: PrecisionPlan) -> dict[int, str]:
+        """Returns by index the precision in which each layer of a plan runs."""
+        ran = {}
+        for part, builder in zip(self.parts, self.builders, strict=True):
+            ran.update({part.layers[k]: precision for k, precision in builder.ran(part.plan(plan)).items()})
+        return ran
+
+    def switch(
+        self,
+        threads: int | None = None,  # noqa: ARG002 - the function is called by one thread: its networks take all
+        facts: TensorFacts | None = None,
+        memory: int = 0,
+        more: Collection[Precision] = (),
+    ) -> PipelineSession:
+        """Builds the sessions of all plans; see ``OnnxRuntimeBuilder.switch``."""
+        sessions = []
+        for part, builder in zip(self.parts, self.builders, strict=True):
+            own = None if facts is None else TensorFacts(part.of(facts.shapes), part.of(facts.dtypes))
+            sessions.append(builder.switch(None, own, memory // (2 * len(self.parts)), more))
+        return PipelineSession(self.pipeline, self.parts, sessions, memory // 2)
+
+
+class PipelineSession:
+    """The sessions of all plans of a pipeline's networks; it has the methods of ``SwitchSession``."""
+
+    def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], sessions: list[SwitchSession], memory: int) -> None:
+        self._pipeline, self._parts, self._sessions = pipeline, parts, sessions
+        self._kept = _Kept(memory)
+
+    def runs(self, plan: PrecisionPlan) -> bool:
+        """Returns true if each layer of a plan has one of its choices."""
+        pairs = zip(self._parts, self._sessions, strict=True)
+        return all(session.runs(part.plan(plan)) for part, session in pairs)
+
+    def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
+        """Returns the function's outputs with a plan for one sample; raises TrialFailed."""
+        engines = {}
+        for part, session in zip(self._parts, self._sessions, strict=True):
+            own_scales, own_plan = None if scales is None else part.of(scales), part.plan(plan)
+            set_by = np.array(list((own_scales or {}).values()), np.float32).tobytes()
+            key = part.name, own_plan, set_by
+            engines[part.name] = partial(self._infer, key, partial(session.infer, own_plan, scales=own_scales))
+        return self._pipeline.run(feeds, engines)[0]
+
+    def _infer(self, key: tuple[object, ...], infer: Callable[[Feeds], Outputs], feeds: Feeds) -> Outputs:
+        """Returns outputs, from those kept if they are there; arrays are copied, as the function may change its own.
+
+        Equal feeds are one object, by which ``SwitchSession`` keeps tensors.
+        """
+        name, digest = key[0], digest_of_feeds(feeds)
+        outputs = self._kept.get((*key, digest))
+        if outputs is None:
+            fed = self._kept.get((name, digest)) or self._kept.put((name, digest), _copied(feeds))
+            outputs = self._kept.put((*key, digest), infer(fed))
+        return _copied(outputs)
+
+    def forget(self) -> None:
+        """Lets go of the tensors that are kept."""
+        self._kept.clear()
+        for session in self._sessions:
+            session.forget()
+
+    def close(self) -> None:
+        """Closes the sessions and lets go of the tensors; the next inference makes the sessions again."""
+        self._kept.clear()
+        for session in self._sessions:
+            session.close()
+
+
+def _in_pipeline(message: str, part: Part) -> str:
+    """Returns a message on one network with its layers' names in the merged network."""
+    for layer in part.network.layers:
+        if layer.name in message:
+            as_word = rf"(?<![\w/]){re.escape(layer.name)}(?![\w/])"
+            message = re.sub(as_word, lambda _, name=layer.name: prefix_of(part.name) + name, message)  # type: ignore[misc]
+    return message
+
+
+def _of_sample(layer: LayerTime, prefix: str, calls: float) -> LayerTime:
+    names = tuple(prefix + name for name in layer.layers)
+    return LayerTime(prefix + layer.name, names, calls * layer.milliseconds)
+
+
+class _Kept:
+    """The arrays used most recently, at most ``memory`` bytes."""
+
+    def __init__(self, memory: int) -> None:
+        self._memory, self._bytes = memory, 0
+        self._arrays: OrderedDict[tuple[object, ...], Feeds] = OrderedDict()
+
+    def get(self, key: tuple[object, ...]) -> Feeds | None:
+        if key in self._arrays:
+            self._arrays.move_to_end(key)
+        return self._arrays.get(key)
+
+    def put(self, key: tuple[object, ...], arrays: Feeds) -> Feeds:
+        self._arrays[key] = arrays
+        self._bytes += _size(arrays)
+        while self._bytes > self._memory:
+            self._bytes -= _size(self._arrays.popitem(last=False)[1])
+        return arrays
+
+    def clear(self) -> None:
+        self._arrays.clear()
+        self._bytes = 0
+
+
+def _copied(arrays: Feeds) -> Feeds:
+    return {name: array.copy() for name, array in arrays.items()}
+
+
+def _size(arrays: Feeds) -> int:
+    return sum(array.nbytes for array in arrays.values())
+
+
+EmulatedBuilder: TypeAlias = OnnxRuntimeBuilder | EmulatedPipelineBuilder
+AllPlans: TypeAlias = SwitchSession | PipelineSession
