@@ -18,7 +18,7 @@ from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
 from tests.support.quantized import plain_session
 from tests.support.records import kinds, report_from, texts
-from trt_bisect.answer import answer as answer_module, plans as plans_module, steps_back
+from trt_bisect.answer import answer as answer_module, plans as plans_module, recipe_search
 from trt_bisect.builder import onnxruntime as onnxruntime_builder
 from trt_bisect.calibration.collect import CANDIDATES, calibrate
 from trt_bisect.data.datasets import open_dataset, split
@@ -198,13 +198,11 @@ def test_a_recipe_that_the_default_session_refuses_ends_no_run(tmp_path, monkeyp
 def test_inputs_on_which_a_recipe_misses_join_the_judged_ones(two_kinds, tmp_path, monkeypatch):
     """The search begins with two inputs; what it finds is checked on all, and the others decide too."""
     path, data = two_kinds
-    monkeypatch.setattr(answer_module, "_JUDGED_AT_FIRST", 1)
     monkeypatch.setattr(plans_module, "_JOIN", 1)
     monkeypatch.setattr(answer_module, "JUDGED", 1)
     few = trt_bisect.run(path, data, threshold=0.9999, calibrator="minmax", **HOW)
     assert few.recipe.meets
     assert few.answer.given.holds == few.answer.given.inputs
-    monkeypatch.setattr(answer_module, "_JUDGED_AT_FIRST", 100)
     monkeypatch.setattr(answer_module, "JUDGED", 100)
     all_judged = trt_bisect.run(path, data, threshold=0.9999, calibrator="minmax", **HOW)
     assert set(few.culprits) == set(all_judged.culprits)
@@ -397,8 +395,9 @@ def test_of_the_sets_that_cost_little_more_the_likeliest_to_hold_is_taken(with_m
 
 @pytest.fixture
 def many(monkeypatch):
-    """Networks of more than four layers are large."""
-    monkeypatch.setattr(search_space, "MANY_UNITS", 4)
+    """Networks of more than four layers are large: they are searched in at most four groups."""
+    for module in (search_space, recipe_search):
+        monkeypatch.setattr(module, "MANY_UNITS", 4)
 
 
 def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings(many, narrow, tmp_path):
@@ -417,13 +416,17 @@ def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings
     assert UNTESTED not in kinds(report.lines)
 
 
-def test_layers_that_were_not_shown_to_be_needed_are_no_culprits_and_the_verdict_names_them(many, narrow, monkeypatch):
-    path, data = narrow
-    monkeypatch.setattr(steps_back, "_STEPS", 1)
-    wanted = {"threshold": 0.9996, "margin": 0.0, "validation": 0.0, "calibrator": "minmax"}
-    report = trt_bisect.run(path, data, **wanted, **HOW)
-    culprits = {row.name for row in report.layers if row.culprit}
-    high = {row.name for row in report.layers if row.quantizable and row.recipe == "fp32"}
-    assert len(culprits) <= 1 < len(high)
-    (line,) = [line for line in report.lines if line.kind == UNTESTED]
-    assert set(line.layers) == set(report.recipe.untested) == high - culprits
+@pytest.mark.parametrize("refused", [False, True])
+def test_groups_and_then_their_layers_lead_to_the_recipe_of_all_layers(long_chain, many, monkeypatch, refused):
+    """Of 24 convolutions one is planted; ``refused``: each plan takes a session of its own."""
+    path, data = long_chain
+    wanted = {"margin": 0.0, "validation": 0.0, "calibrator": "minmax", "curve": "culprits"}
+    if refused:
+        monkeypatch.setattr(plans_module, "switch_session", lambda *_: None)
+        monkeypatch.setattr(recipe_search, "_MOST_ENGINES", 6)
+    in_groups = trt_bisect.run(path, data, **wanted, **HOW)
+    monkeypatch.undo()
+    one_by_one = trt_bisect.run(path, data, **wanted, **HOW)
+    assert in_groups.recipe.high == one_by_one.recipe.high == ("conv7",)
+    assert in_groups.culprits == one_by_one.culprits
+    assert in_groups.answer.cost == one_by_one.answer.cost

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.support.editions import edition
-from trt_bisect.driver.cheapest import cheapest, least_cost, most_expensive_first
+from trt_bisect.driver.cheapest import least_cost
 from trt_bisect.driver.local_search import all_sets, fit, within
 from trt_bisect.driver.search import drive
 from trt_bisect.driver.search_space import Point, Space, knee, pareto, path
@@ -20,7 +20,7 @@ def space_of(units, budget, costs=None):
 
 
 def search(space, measure_all):
-    return drive(cheapest(space, most_expensive_first(space)), measure_all)
+    return drive(least_cost(space, math.inf), measure_all)
 
 
 class Asked:
@@ -79,45 +79,31 @@ def best_of_all(space, loss):
 
 @settings(max_examples=edition(6, 12), deadline=None)
 @given(seed=st.integers(0, 10**6), units=st.integers(1, 24), share=st.floats(0.01, 0.99))
-def test_what_is_chosen_is_measured_and_1_minimal(seed, units, share):
+def test_what_is_chosen_is_measured(seed, units, share):
     network, space = drawn(seed, units, share)
-    chosen = search(space, network)
-    asked = set(network.asked)
-    assert len(asked) == len(network.asked), "no plan is asked for twice"
-    assert chosen.meets
-    assert space.plan(chosen.kept) in asked
-    for unit in chosen.kept:
-        back = chosen.kept - {unit}
-        assert space.plan(back) in asked
-        assert network.loss(space.all - back) > space.budget
+    kept = search(space, network)
+    assert len(set(network.asked)) == len(network.asked), "no plan is asked for twice"
+    assert space.plan(kept) in network.asked
+    assert network.loss(space.all - kept) <= space.budget
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6])
 def test_planted_layers_are_left_high_and_no_other(count):
     bad = [7 * i + 3 for i in range(count)]
-    chosen = search(space_of(48, 0.01), planted(*({k} for k in bad)))
-    assert chosen.kept == set(bad)
+    assert search(space_of(48, 0.01), planted(*({k} for k in bad))) == set(bad)
 
 
 def test_layers_that_are_bad_only_together_cost_the_cheaper_one():
     costs = tuple(0.5 if k == 9 else 0.5 / 39 for k in range(40))
-    chosen = search(space_of(40, 0.01, costs), planted({9, 30}, {2, 3, 4}))
-    assert chosen.kept - {2, 3, 4} == {30}
-    assert len(chosen.kept) == 2
+    kept = search(space_of(40, 0.01, costs), planted({9, 30}, {2, 3, 4}))
+    assert kept - {2, 3, 4} == {30}
+    assert len(kept) == 2
 
 
 def test_two_outputs_that_are_bad_alike_need_a_layer_each():
     """Leaving one of the two high gains nothing at all."""
     network = Asked(lambda int8: max(0.3 * (5 in int8), 0.3 * (20 in int8)))
-    assert search(space_of(30, 0.01), network).kept == {5, 20}
-
-
-def test_nothing_is_kept_where_full_int8_is_good_and_all_is_said_where_nothing_is():
-    space = space_of(6, 0.5)
-    good = search(space, lambda plans: [0.1 for _ in plans])
-    bad = search(space, lambda plans: [1.0 + len(plan.int8) for plan in plans])
-    assert (good.kept, good.meets) == (frozenset(), True)
-    assert (bad.kept, bad.meets) == (space.all, False)
+    assert search(space_of(30, 0.01), network) == {5, 20}
 
 
 def test_a_set_that_would_cost_too_much_is_given_up():
@@ -130,7 +116,7 @@ def test_a_set_that_would_cost_too_much_is_given_up():
 
 def test_plans_that_cannot_be_measured_are_gone_around():
     network = Asked(lambda int8: None if 4 in int8 else 0.3 * (2 in int8))
-    assert search(space_of(8, 0.1), network).kept == {2, 4}
+    assert search(space_of(8, 0.1), network) == {2, 4}
 
 
 def test_units_go_to_fp16_where_that_is_enough():
@@ -142,8 +128,7 @@ def test_units_go_to_fp16_where_that_is_enough():
         assert all(plan.int8 == {0, 5} for plan in plans)
         return [0.5 * (3 in plan.fp16) for plan in plans]
 
-    chosen = search(space, measure_all)
-    assert space.plan(chosen.kept).key() == "8*1.h*2.f*1.h*1.8*1"
+    assert space.plan(search(space, measure_all)).key() == "8*1.h*2.f*1.h*1.8*1"
 
 
 @settings(max_examples=edition(12, 40), deadline=None)
@@ -159,12 +144,11 @@ def test_the_most_accurate_plan_within_a_cost(seed, most):
 
 @pytest.mark.parametrize("bad", [{517}, {3, 450, 999}, {100, 101, 102}, {7, 300, 301, 640, 990}])
 def test_a_thousand_layers_take_tens_of_plans(bad):
-    """Halving takes about 2 c log2(N / c) plans for c culprits; the last step, one plan a member."""
+    """Halving takes about 2 c log2(N / c) plans for c culprits."""
     network, space = planted(*({k} for k in bad)), space_of(1000, 0.02)
-    found = search(space, network)
-    assert found.kept == bad
+    assert search(space, network) == bad
     count = len(bad)
-    assert len(network.asked) <= 2 * count * math.log2(1000 / count) + 3 * count + 4
+    assert len(network.asked) <= 2 * count * math.log2(1000 / count) + 2 * count + 4
 
 
 def quadratic(units, seed=3):
@@ -206,7 +190,7 @@ def test_the_front_and_its_knee():
 def test_a_path_goes_from_nothing_to_everything_by_way_of_what_was_chosen():
     space = space_of(40, 0.01)
     chosen = search(space, planted({3}, {8}))
-    sets = path(space, chosen.kept, None, 10)
+    sets = path(space, chosen, None, 10)
     assert sets[0] == frozenset()
     assert sets[-1] == space.all
     assert frozenset({3, 8}) in sets
@@ -220,26 +204,5 @@ def test_the_bad_layers_among_a_thousand_stay_high_and_no_other(bad):
     """Each bad layer costs twice the budget."""
     losses = adding(dict.fromkeys(bad, 2.0))
     space = space_of(1000, 1.0)
-    found = search(space, losses)
-    assert found.kept == bad
+    assert search(space, losses) == bad
     assert len(losses.asked) <= 2 + 2 * len(bad) * 10
-
-
-@pytest.mark.slow
-@settings(max_examples=edition(6, 20), deadline=None)
-@given(needed=st.integers(1, 999), bad=st.sets(st.integers(0, 999), max_size=40))
-def test_small_errors_of_a_thousand_layers_take_a_bounded_number_of_plans(needed, bad):
-    """Each layer costs 1, so that 1000 - ``needed`` may be low; a bad one alone costs more than allowed."""
-    costs = dict.fromkeys(range(1000), 1.0) | dict.fromkeys(bad, 2000.0)
-    losses, space = adding(costs), space_of(1000, 1000.5 - needed)
-    found = search(space, losses)
-    assert found.meets
-    assert found.kept >= bad
-    assert losses([space.plan(found.kept)])[0] <= space.budget
-    assert len(losses.asked) <= 2 * 32 * 10 + 10 + 3
-
-
-def test_so_many_small_errors_leave_as_many_layers_high_as_they_must_and_few_more():
-    losses, space = adding(dict.fromkeys(range(1000), 1.0)), space_of(1000, 300.5)
-    found = search(space, losses)
-    assert len(found.kept) == 700

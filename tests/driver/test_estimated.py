@@ -5,7 +5,7 @@ import pytest
 
 from tests.driver.test_cheapest import best_of_all, drawn, space_of
 from tests.support.editions import edition
-from trt_bisect.driver.cheapest import cheapest, most_expensive_first
+from trt_bisect.driver.cheapest import least_cost
 from trt_bisect.driver.estimated import EACH, Estimates, Measured, NoiseEstimates, SetSearch, cover, even_limits
 from trt_bisect.driver.search import drive
 
@@ -60,7 +60,7 @@ def test_errors_that_cancel_take_few_plans_and_no_more_expensive_sets_than_lower
     ratios, plans = [], []
     for seed in range(edition(1, 10)):
         network, space = drawn(seed, 40, 0.2)
-        lowest = drive(cheapest(space, most_expensive_first(space)), network).kept
+        lowest = drive(least_cost(space, np.inf), network)
         search, asked = searched(space, lambda low, network=network: [network.loss(low)])
         kept = kept_by(search)
         assert network.loss(space.all - kept) <= space.budget

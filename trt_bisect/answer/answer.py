@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,8 +13,6 @@ from trt_bisect.answer.plans import AnswerPlans, answer_inputs
 from trt_bisect.answer.recipe_search import JUDGED, allowed, in_fp16, searched, with_all_put_back
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.search import (
-    CLOSER,
-    CLOSEST,
     PROMISING,
     SAFETY,
     CalibratorTried,
@@ -25,10 +23,9 @@ from trt_bisect.answer.search import (
     with_confirmed,
     with_recipe,
 )
-from trt_bisect.answer.steps_back import minimal, with_faster, with_more_high
+from trt_bisect.answer.steps_back import with_more_high
 from trt_bisect.answer.validation import NOT_CHECKED, PutBack, Recipe, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.cheapest import cheapest, most_expensive_first
 from trt_bisect.driver.local_search import FEW_UNITS, within
 from trt_bisect.driver.search import Loss, drive
 from trt_bisect.driver.search_space import Kept, Point, Space, knee, pareto, path
@@ -43,14 +40,10 @@ from trt_bisect.report.summary import over_inputs
 from trt_bisect.support.progress import CHECKS
 from trt_bisect.support.text import counted, percent
 
-_SEARCHING = "Searching for the cheapest recipe"
-_JUDGED_AT_FIRST = 8
-"""The number of inputs judged at first: the worst in full INT8. ``docs/benchmarks.md`` has the figures behind it."""
 _PLANS_OF_SEARCH = 3
 """The plans that a search is expected to take for each unit, for the progress bar."""
 _ROUNDS = 5
-_MENDING = 5
-"""The most further rounds that repair the sets found, after ``_ROUNDS`` searches whose recipes missed."""
+"""The most searches within a cost, each with the inputs on which the plan before it misses."""
 _IMPROVEMENTS, _IMPROVEMENTS_OF_FEW = 32, 100
 """The most plans tried to make a plan within a budget more accurate; the second with at most ``FEW_UNITS``."""
 _CHECKED_AT_END = 4
@@ -72,7 +65,6 @@ class AnswerSearch:
         target: judges plans; by the similarity by default.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe.
         recipe: the cheapest recipe so far; None without one.
-        suspects: the suspects of the curve, as layer indices.
     """
 
     space: Space
@@ -86,7 +78,6 @@ class AnswerSearch:
         self.on_answer: Callable[[Answer], None] | None = None
         self.tried: tuple[CalibratorTried, ...] = ()
         self.recipe: Recipe | None = None
-        self.suspects: Collection[int] = ()
 
     def choose_ranges(self) -> Experiment:
         """Chooses the ranges by the similarity; returns the experiment with them.
@@ -113,7 +104,7 @@ class AnswerSearch:
         is_usual = self._by_similarity and self.most is None
         if not is_usual or (self.effort == DEFAULT and len(space.units) <= FEW_UNITS):
             self.effort = THOROUGH
-        if self._in_one_session:
+        if plans.switches:
             plans.allowed = allowed(self.effort, len(space.units), len(plans.inputs.counting))
         ranges, self.tried = choose_ranges(plans, space, [current, *others], self.named)
         self._take_ranges(ranges)
@@ -123,10 +114,6 @@ class AnswerSearch:
                     self._take_ranges(ranges)
                     break
         return self.experiment
-
-    @property
-    def _in_one_session(self) -> bool:
-        return self.alone.can_measure(self.space)
 
     def _found_recipe(self, recipe: Recipe) -> None:
         """Says a recipe that is cheaper than the last, and passes it on."""
@@ -140,11 +127,6 @@ class AnswerSearch:
         self.plans.setup.progress.say(
             f"A recipe {passes}: with {counted(layers, 'layer')} in high precision it {kept_speed(cost, low)}"
         )
-        self._tell()
-
-    def _go_on_from(self, recipe: Recipe) -> None:
-        self._know(recipe)
-        self.recipe = recipe
         self._tell()
 
     def _know(self, recipe: Recipe) -> None:
@@ -194,9 +176,8 @@ class AnswerSearch:
             return list(counting)
         return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:count])
 
-    def finish(self, suspects: Collection[int] = ()) -> Answer:
+    def finish(self) -> Answer:
         """Finds the set of layers that stay high, checks it on all inputs, and measures each of them put back."""
-        self.suspects = suspects
         if self.most is not None:
             return self._within(self.most)
         plans, target, budget = self.plans, self.target, self.target.budget
@@ -204,19 +185,9 @@ class AnswerSearch:
         none_high = Recipe(self.space, frozenset(), self.experiment, budget).checked_by(target)
         if none_high.holds or not self.space.units:
             return self._answer(replace(none_high, meets=none_high.holds))
-        count = JUDGED if self._in_one_session else _JUDGED_AT_FIRST
-        plans.judged = sorted({*plans.judged, *self._worst_inputs(count)})
+        plans.judged = sorted({*plans.judged, *self._worst_inputs(JUDGED)})
         plans.join(none_high.checked.missed)
-        if self._in_one_session:
-            return self._answer(self._searched())
-        recipe = self._held()
-        if not recipe.meets or (self.space.has_many and not recipe.holds):
-            return self._answer(recipe)
-        recipe = with_faster(target, recipe)
-        low = recipe.experiment.network.low.title
-        plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(recipe.kept))
-        recipe = minimal(target, recipe, self._go_on_from, switches=plans.switches)
-        return self._answer(in_fp16(recipe, plans, target))
+        return self._answer(self._searched())
 
     def _searched(self) -> Recipe:
         """Searches the recipe with each promising calibrator, and measures each unit of it put back."""
@@ -363,35 +334,6 @@ class AnswerSearch:
         experiment = self.plans.setup.with_ranges(recipe.experiment, ranges)
         changed = replace(recipe, kept=kept, experiment=experiment, equals=(), cheapest=None).checked_by(self.target)
         return changed if changed.holds else recipe
-
-    def _held(self) -> Recipe:
-        """Searches until a recipe holds on all inputs in all settings; each plan takes an engine, or units are many.
-
-        The suspects of the curve are lowered last. Inputs on which a set misses are judged from then on; without such
-        inputs the next search aims higher, and at last units of earlier sets are lowered last too. With many units
-        there is one search, and a set that misses grows at once.
-        """
-        plans, target, space = self.plans, self.target, self.space
-        aim = target.budget * (SAFETY if self._by_similarity else 1.0)
-        last = {unit for unit, layers in enumerate(space.units) if not set(self.suspects).isdisjoint(layers)}
-        before = frozenset[int]()
-        for number in range(_ROUNDS + _MENDING):
-            plans.setup.progress.stage(_SEARCHING, _PLANS_OF_SEARCH * len(space.units))
-            at_end = last | before if number >= _ROUNDS else last
-            order = sorted(most_expensive_first(space), key=lambda unit: unit in at_end)
-            measure = partial(target.losses, ranges=self.experiment.ranges)
-            found = drive(cheapest(replace(space, budget=aim), order), measure)
-            before |= found.kept
-            recipe = Recipe(space, found.kept, self.experiment, aim, NOT_CHECKED, found.meets).checked_by(target)
-            if recipe.holds or not recipe.meets:
-                break
-            if not plans.join(recipe.checked.missed):
-                aim *= max(min(target.budget / recipe.checked.worst, 1.0) * CLOSER, CLOSEST)
-            if space.has_many:
-                break
-        if recipe.meets and not recipe.holds:
-            recipe = with_more_high(target, recipe)
-        return replace(recipe, aim=aim)
 
     @property
     def _by_similarity(self) -> bool:

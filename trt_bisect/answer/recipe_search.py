@@ -21,9 +21,14 @@ FP16).
 Units stay high in FP16 if all units in FP16 lose little. Otherwise they stay high in FP32, and the same search, with
 FP16 as the low precision and the recipe's units as all units, finds those for which FP16 suffices.
 
-Two questions do not fit. More than 500 units: two inferences for each would be 4,000 with 2,000 units, where lowering
-by halves takes about 2 c log2(N / c) plans for c units that stay high, and the covariances of 2,000 units on 32 inputs
-are 1 GB (``driver.cheapest``). The least loss within a cost (``--budget``): on drawn networks the set with the largest
+Networks with more than 500 layers are searched in groups of neighbours first, then among the layers of the groups that
+stay high, in smaller groups or alone: the same passes each time. Where ONNX Runtime refuses the session of all plans,
+each plan takes an engine, and groups are as few as 32.
+
+                 . . . . [. . . .] . . . . . . . .        groups: the second one stays high
+                          . [.] . .                       its layers: one stays high, which is the recipe
+
+One question does not fit, the least loss within a cost (``--budget``): on drawn networks the set with the largest
 chance to lose less than the best needs a tenth of the plans of ``driver.local_search``, but on a line classifier within
 1 % it stops at a cosine of .9939 after 1,054 inferences, where local search reaches .9991 after 8,447.
 
@@ -46,7 +51,8 @@ from trt_bisect.answer.steps_back import with_faster
 from trt_bisect.answer.validation import PutBack, Recipe, SimilarityTarget, Target
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.estimated import Estimates, Measured, NoiseEstimates, SetSearch, even_limits
-from trt_bisect.driver.search_space import Kept, Space
+from trt_bisect.driver.search_space import MANY_UNITS, Kept, Space
+from trt_bisect.model.cost import Costs
 from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
@@ -54,6 +60,8 @@ from trt_bisect.report.answer import AS_CHEAP, OFF, OWN
 
 JUDGED = 32
 """The number of inputs judged at first: the worst in full INT8."""
+_MOST_ENGINES = 32
+"""The most units at a time where each plan takes an engine."""
 ALONE = 2
 """The number of inputs on which each unit is measured alone."""
 WORTH = {QUICK: 0.05, DEFAULT: 0.002, THOROUGH: 0.0002}
@@ -96,12 +104,70 @@ def searched(
     """Searches the recipe, with its units in FP16 where that is good enough.
 
     Args:
-        space: the units in FP32, with the budget of the target.
-        ranges: the scales of each calibrator to try, those in use first.
+        space: the layers to choose from, each a unit.
 
     Returns:
         The recipe, which misses where every set does; and the cheapest set that holds, by the digest of its ranges.
     """
+    most = MANY_UNITS if plans.switches else _MOST_ENGINES
+    size = math.ceil(len(space.units) / most)
+    groups = space if size <= 1 else in_groups(space, space.all, size)
+
+    def on_found(recipe: Recipe) -> None:
+        on_recipe(_by_layer(recipe, space, plans.costs))
+
+    while True:
+        recipe, sets = _searched(plans, target, groups, ranges, effort, on_found)
+        if size <= 1 or not recipe.holds:
+            break
+        kept = _same_layers(groups, recipe.kept, space)
+        # A smaller size each time: where all groups are needed, the same groups would be searched for ever.
+        size = min(math.ceil(len(kept) / most), size // 2)
+        groups = in_groups(space, kept, max(size, 1))
+    by_digest = {digest: _same_layers(groups, kept, space) for digest, kept in sets.items()}
+    return _by_layer(recipe, space, plans.costs), by_digest
+
+
+def in_groups(space: Space, units: Kept, size: int) -> Space:
+    """Returns the choice among some units of a space, in groups of neighbours; the others are low.
+
+    Args:
+        size: the number of units in a group.
+    """
+    ordered = sorted(units)
+    groups = [ordered[start : start + size] for start in range(0, len(ordered), size)]
+    layers = tuple(tuple(space.layers(group)) for group in groups)
+    costs = tuple(math.fsum(space.costs[unit] for unit in group) for group in groups)
+    return replace(space, base=space.plan(units), units=layers, costs=costs)
+
+
+def _by_layer(recipe: Recipe, space: Space, costs: Costs) -> Recipe:
+    """Returns a recipe of groups as the same recipe of a space with a layer a unit."""
+    if recipe.space.units == space.units:
+        return recipe
+    for unit in recipe.kept & recipe.space.others.keys():
+        layers = _same_layers(recipe.space, frozenset({unit}), space)
+        space = with_units_in(space, layers, recipe.space.others[unit], costs)
+    cheapest = None if recipe.cheapest is None else _by_layer(recipe.cheapest, space, costs)
+    kept = _same_layers(recipe.space, recipe.kept, space)
+    return replace(recipe, space=space, kept=kept, equals=(), cheapest=cheapest)
+
+
+def _same_layers(groups: Space, kept: Kept, space: Space) -> Kept:
+    """Returns the units of ``space``, a layer each, that are the layers of groups."""
+    layers = set(groups.layers(kept))
+    return frozenset(unit for unit, (layer,) in enumerate(space.units) if layer in layers)
+
+
+def _searched(
+    plans: AnswerPlans,
+    target: Target,
+    space: Space,
+    ranges: Sequence[Ranges],
+    effort: str,
+    on_recipe: Callable[[Recipe], None],
+) -> tuple[Recipe, Mapping[str, Kept]]:
+    """Searches the recipe among the units of a space; see ``searched``."""
     saves = FP16_SAVES.get(plans.options.precision)
     if saves is None or not may_be_in_fp16(plans, space, space.all):
         search = RecipeSearch(plans, target, space, ranges, effort, on_recipe)
@@ -267,7 +333,7 @@ class RecipeSearch:
         mean = math.inf
         if loss <= limit:
             mean = fmean(losses[place] for place in plans.inputs.counting)
-            if ranges.scales:
+            if ranges.scales and plans.switches:
                 moved, losses = plans.nudged(plan, ranges)
                 loss = max(loss, moved)
         plans.join(plans.exceeding(losses, self.sets.limit))

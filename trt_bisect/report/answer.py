@@ -233,7 +233,7 @@ class RecipeLayers:
         high: the layers left high.
         added: those of them that are no culprits.
         meets: the recipe meets the threshold.
-        untested: those that were not shown to be needed: large networks and stopped runs limit the steps back.
+        untested: those that were not shown to be needed: a stopped run has not put them back.
         faster: those that are not needed, but without which the plan is predicted to be slower.
     """
 

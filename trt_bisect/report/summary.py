@@ -22,7 +22,6 @@ from trt_bisect.analyzer.tasks.task import LIKENESS_KEYS
 from trt_bisect.analyzer.variation import VARIATION, variation_text
 from trt_bisect.calibration.ranges import SCALE_INFINITE, SCALE_NOT_POSITIVE, unusable_scales
 from trt_bisect.driver.search import Findings
-from trt_bisect.driver.search_space import MANY_UNITS, are_many
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.cost import instead_of
@@ -432,7 +431,7 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings, fu
         yield Line(CULPRITS, _culprits(report, rule, full), report.culprits)
     if recipe.untested:
         also = f"the run did not test if {listed(recipe.untested, _NAMED)} must stay in high precision too"
-        yield _line(UNTESTED, f"{also}: {_why_untested(report, network)}.", recipe.untested)
+        yield _line(UNTESTED, f"{also}: {_why_untested(report)}.", recipe.untested)
     if recipe.faster:
         why = f"the engine is predicted to be slower with them in {low}, as the types of tensors change more often"
         yield _line(FASTER, f"{listed(recipe.faster, _NAMED)} also in high precision: {why}.", recipe.faster)
@@ -444,7 +443,7 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings, fu
         yield _line(SPREAD, _largest_steps(network, rule, findings))
 
 
-def _why_untested(report: Report, network: Network) -> str:
+def _why_untested(report: Report) -> str:
     if report.stopped:
         return "the run was stopped before"
     if report.answer is not None and report.answer.not_done:
@@ -454,8 +453,6 @@ def _why_untested(report: Report, network: Network) -> str:
         grown = any(line.kind == DIFFUSE for line in on_engines.lines)
         place = "the engine's loss has no single place" if grown else "they are high for new inputs, which lose more"
         return f"each of them takes an engine, and {place}"
-    if are_many(len(network.movable)):
-        return f"networks of more than {MANY_UNITS} layers limit these tests"
     return "the inferences that --effort allows were taken"
 
 

@@ -278,8 +278,6 @@ class _Run:
     def _find_answer(self, search: AnswerSearch) -> AnswerSearch:
         """Searches the answer: the ranges, the set of layers that stay high, its check, each layer put back.
 
-        The curve comes before the set only where the search of the set starts from its suspects.
-
         Returns:
             The search that found the recipe: it is another one where the recipe has a changed network.
         """
@@ -288,13 +286,8 @@ class _Run:
         self._now(of_curve=of_curve)
         if is_other:
             self._announce()
-        curve_first = not search.alone.can_measure(search.space)
-        if curve_first:
-            self._measure_curve(search)
-        answer = priced(search.plans, search.finish(self.state.suspects))
+        answer = priced(search.plans, search.finish())
         self._now(answer=answer)
-        if curve_first:
-            self._now(alone=search.alone.gains(answer, self.state.suspects))
         deploying = search
         if not self.options.as_is:
             self._now(phase=Phase.CHANGES)
@@ -390,20 +383,19 @@ class _Run:
             self.live.watch(self.state)
 
     def _measure_curve_last(self, search: AnswerSearch) -> None:
-        """Measures the curve, unless it came first, with the ranges of the recipe.
+        """Measures the curve with the ranges of the recipe.
 
         The outputs of the boundaries are saved, if the user asks for them.
         """
         of_user = self.found.of_user
-        if self.state.curve is None:
-            self.setup.forecast.begins(CURVE)
-            self._now(of_curve=self._with_curve_of(self.found))
-            self._announce()
-            self._measure_curve(search)
-            self._now(alone=search.alone.gains(of_user, self.state.suspects))
-            with lifted(self.shown):
-                self._measure_base()
-            self.live.watch(self.state)
+        self.setup.forecast.begins(CURVE)
+        self._now(of_curve=self._with_curve_of(self.found))
+        self._announce()
+        self._measure_curve(search)
+        self._now(alone=search.alone.gains(of_user, self.state.suspects))
+        with lifted(self.shown):
+            self._measure_base()
+        self.live.watch(self.state)
         curve = self.state.curve
         if self.folder is not None and curve is not None:
             self._note_on_tensors(save_boundaries(self.options, of_user, curve.findings, self.folder, self.shown))
