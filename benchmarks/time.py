@@ -3,6 +3,7 @@
     python -m benchmarks.time GRAPH.json PROFILE.json --gpu A100
     python -m benchmarks.time GRAPH.json PROFILE.json --gpu RTX3090 --json
     python -m benchmarks.time --fit ../shared/profiles/A100
+    python -m benchmarks.time --pairs FOLDER --half kept
 
 GRAPH.json is the engine inspector's (``trtexec --exportLayerInfo``), PROFILE.json has the time of each layer
 (``--exportProfile``), ``--gpu`` is a name or a TOML file. *Wrong share* is the part of the convolutions' time that a
@@ -15,25 +16,42 @@ least by changing one constant at a time. It prints the constants, and the error
 were fitted on the others. **The constants in the package were fitted on the four engines in shared/profiles/A100 and on
 no others**: ResNet-18, batch 32, A100, from NVIDIA's TensorRT Engine Explorer. The engines of docs/evidence/engines
 (H200) check them.
+
+``--pairs FOLDER`` predicts the pairs of INT8 and FP16 times in ``timed.csv``, which others published, from the
+networks that ``python benchmarks/make_timed.py FOLDER`` makes. ``base`` is the type of all layers that are not in INT8,
+``floats`` the layers that the source left out of INT8: a pattern of names, an operator, or ``attention``, its two
+products. A network belongs to the half ``kept`` if the first byte of its name's SHA-256 is odd, else to ``tuned``;
+pairs that the model was made with are ``tuned``. No constant and no rule was chosen by a pair that is kept.
+
+*Sign*: does INT8 take less time than FP16? Times within 5 % of each other have no sign; such a prediction is right if
+it is within 10 % of equal.
 """
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import json as to_json
 import math
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from benchmarks.measure import command_line
 from trt_bisect.builder.inspector import EngineKernel, profiled_kernels
 from trt_bisect.errors import BadInput, TrtBisectError
-from trt_bisect.model.cost import UNITS
-from trt_bisect.model.gpu_time import FIT, Fit, Gpu, Predicted, predicted, seconds
+from trt_bisect.model.cost import UNITS, EngineModel
+from trt_bisect.model.gpu_time import FIT, Fit, Gpu, Kernel, Predicted, gpu_named, predicted, seconds
+from trt_bisect.model.network import load_network
+from trt_bisect.model.observe import facts_for
 from trt_bisect.options.declare import asked_gpu
+from trt_bisect.precision import Precision
 
 _FIRST_STEP, _LAST_STEP = 0.2, 0.004
 """The relative change of a constant that the fit begins and ends with."""
@@ -122,6 +140,92 @@ def engines_in(folder: Path, gpu: Gpu) -> dict[str, Engine]:
     return {name: Engine(profiled_kernels(*pair), gpu) for name, pair in files.items()}
 
 
+PAIRS = Path(__file__).with_name("timed.csv")
+_EQUAL, _ABOUT = 0.05, 0.1
+"""Times have no sign within the first share of each other; a prediction of those is right within the second."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A published pair of times, a row of ``timed.csv``."""
+
+    network: str
+    shape: str
+    gpu: str
+    tensorrt: str
+    how: str
+    base: str
+    floats: str
+    fp16_ms: float
+    int8_ms: float
+    seen: str
+    source: str
+
+    @property
+    def half(self) -> str:
+        """Returns ``tuned`` or ``kept``."""
+        is_odd = hashlib.sha256(self.network.encode()).digest()[0] % 2
+        return "kept" if is_odd and not self.seen else "tuned"
+
+    @property
+    def ratio(self) -> float:
+        """The measured time in INT8 for that in FP16."""
+        return self.int8_ms / self.fp16_ms
+
+    def kernels(self, folder: Path) -> tuple[Sequence[Kernel], Sequence[Kernel]]:
+        """Returns the model's kernels of the FP16 and of the INT8 engine."""
+        base = Precision(self.base)
+        given_base = None if base is Precision.FP32 else base
+        network = load_network(folder / f"{self.network}-{self.shape}.onnx", base=given_base)
+        sizes = tuple(map(int, self.shape.split("x")))
+        model = EngineModel(network, facts_for(network, {network.inputs[0].name: np.zeros(sizes, np.float32)}))
+        products = {group.head for _, groups in model.attentions for group in groups}
+        low = []
+        for k in network.quantizable:
+            layer = network.layers[k]
+            by_name = self.floats and (layer.op_type == self.floats or re.match(self.floats, layer.name))
+            if not by_name and not (self.floats == "attention" and k in products):
+                low.append(k)
+        in_fp16 = network.free_plan((), Precision.FP16)
+        return model.kernels(in_fp16), model.kernels(network.free_plan(low, base))
+
+    def is_right(self, predicted_ratio: float) -> bool:
+        """True if a predicted ratio has the sign of the measured one."""
+        if abs(self.ratio - 1.0) < _EQUAL:
+            return abs(predicted_ratio - 1.0) < _ABOUT
+        return (predicted_ratio < 1.0) == (self.ratio < 1.0)
+
+
+def read_pairs(half: str = "") -> list[Pair]:
+    """Reads the pairs of a half, or all."""
+    with PAIRS.open(newline="", encoding="utf-8") as file:
+        rows = [
+            {**row, "fp16_ms": float(row["fp16_ms"]), "int8_ms": float(row["int8_ms"])} for row in csv.DictReader(file)
+        ]
+    pairs = [Pair(**row) for row in rows]
+    return [pair for pair in pairs if half in ("", pair.half)]
+
+
+PAIR = "{network:20} {shape:14} {gpu:14} {fp16_ms:7.2f} {int8_ms:7.2f} {ratio:5.2f}   {fp16:7.2f} {int8:7.2f} {predicted:5.2f}  {right}"
+
+
+def _tell_pairs(folder: Path, half: str) -> Iterator[str]:
+    """Yields a line for each pair, and the counts."""
+    yield f"{'':50} measured FP16, INT8     predicted FP16, INT8"
+    told: list[tuple[bool, bool]] = []
+    for pair in read_pairs(half):
+        gpu = gpu_named(pair.gpu)
+        fp16, int8 = (1e3 * math.fsum(seconds(kernel, gpu) for kernel in kernels) for kernels in pair.kernels(folder))
+        right, has_sign = pair.is_right(int8 / fp16), abs(pair.ratio - 1.0) >= _EQUAL
+        told.append((has_sign, right))
+        figures = {"fp16": fp16, "int8": int8, "predicted": int8 / fp16, "ratio": pair.ratio}
+        words = "right" if right else "wrong"
+        yield PAIR.format(**{**asdict(pair), **figures}, right=words if has_sign else f"{words} (about equal)")
+    for has_sign, name in ((True, "sign"), (False, "about equal")):
+        rights = [right for signed, right in told if signed == has_sign]
+        yield f"{name}: {sum(rights)} of {len(rights)} right"
+
+
 TEXT = """\
 measured    {measured_ms:.3f} ms
 predicted   {predicted_ms:.3f} ms ({range_ms[0]:.3f} to {range_ms[1]:.3f})
@@ -146,9 +250,20 @@ def _fit(folder: Path, gpu: Gpu) -> None:
             print(ROW.format(name=name, ratio=figures["predicted_ms"] / figures["measured_ms"], **figures))
 
 
-def compare(*files: Path, gpu: str = "A100", json: bool = False, fit: bool = False) -> int:
+def compare(
+    *files: Path,
+    gpu: str = "A100",
+    json: bool = False,
+    fit: bool = False,
+    pairs: Path | None = None,
+    half: Literal["", "tuned", "kept"] = "",
+) -> int:
     """The command."""
     try:
+        if pairs is not None:
+            for line in _tell_pairs(pairs, half):
+                print(line, flush=True)
+            return 0
         peaks = asked_gpu(gpu)
         if fit:
             _fit(files[0], peaks)

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.report.parts import FAILS, PASSES, WITH_DOUBTS
 from trt_bisect.report.summary import BUILD, CHEAPER, DATA, DOUBT, FP16_INSTEAD, OTHER_LAYERS, WHOLE
 
+SAMPLES = Path(__file__).parents[2] / "samples" / "lenet"
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
 
 
@@ -91,6 +93,26 @@ def test_free_ranges_are_named_only_if_they_hold_on_the_held_out_inputs_too(tmp_
     none = trt_bisect.run(path, given, **how)
     assert none.answer.free_ranges == ()
     assert none.next.kind != CHEAPER
+
+
+def test_layers_that_cost_too_much_in_fp32_are_tried_in_fp16_before_all_is_fp16(command, tmp_path, monkeypatch):
+    """``ip1`` and ``ip2`` have 405,000 of 2,296,680 multiply-adds. Each costs 3 in FP32, and 1 in FP16."""
+    monkeypatch.chdir(tmp_path)
+    how = ["--calibration", SAMPLES / "calibration.npz", "--engine", "onnxruntime", "--threshold", "0.9999"]
+    how += ["--history", "none", "--explain", "none", "--as-is", "--precision", "fp32", "-o", "run"]
+    command("run", SAMPLES / "lenet_planted.onnx", *how)
+    report = trt_bisect.Report.load(tmp_path / "run")
+    fp16 = next(choice for choice in report.choices if choice.plan == "fp16")
+    assert {"ip1", "ip2"} <= {*report.recipe.high}
+    assert (fp16.meets, report.answer.cost > 0.5, report.answer.in_fp16.meets) == (True, True, True)
+    assert FP16_INSTEAD not in {line.kind for line in report.lines}
+    assert (report.next.kind, "keeps 82.21%" in report.next.what) == (CHEAPER, True)
+    words = shlex.split(report.next.command)
+    command(*words[1:])
+    mixed = trt_bisect.Report.load(tmp_path / words[words.index("--output") + 1])
+    assert mixed.recipe.meets
+    assert mixed.answer.cost == pytest.approx(report.answer.cost / 3, abs=0.01)
+    assert mixed.next.kind == RECIPE
 
 
 def test_a_doubted_pass_is_looked_at_and_can_be_accepted(command, tmp_path, monkeypatch):

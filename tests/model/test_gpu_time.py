@@ -16,7 +16,7 @@ LAUNCH = FIT.launch * 1e-6
 
 RATES = {
     "A100": (2048, 1024, 512, 64), "H100": (4096, 2048, 1024, 128), "L4": (1024, 512, 256, 128),
-    "T4": (1024, 512, None, 64), "RTX": (1024, 512, 128, 128), "Orin": (2048, 1024, 512, 128),
+    "T4": (1024, 512, None, 64), "RTX": (1024, 512, 128, 128), "Turing": (1024, 512, None, 64), "A10": (1024, 512, 256, 128), "Orin": (2048, 1024, 512, 128),
     "Thor": (8192, 4096, 2048, 128),
 }  # fmt: skip
 """Multiply-adds a cycle of one SM, from NVIDIA's whitepapers of the architectures: of its tensor cores in INT8, FP16
@@ -30,6 +30,15 @@ BUILD = {
     "T4": ("T4", 1590, 256, 10),
     "RTX3090": ("RTX", 1695, 384, 19.5),
     "RTX4090": ("RTX", 2520, 384, 21),
+    "RTX2060": ("Turing", 1680, 192, 14),
+    "RTX3060": ("RTX", 1777, 192, 15),
+    "RTX3080": ("RTX", 1710, 320, 19),
+    "RTX3080-12GB": ("RTX", 1710, 384, 19),
+    "RTX5070": ("RTX", 2512, 192, 28),
+    "RTXPRO6000": ("RTX", 2617, 512, 28),
+    "A10": ("A10", 1695, 384, 12.5),
+    "DGXSpark": ("RTX", 2418, 256, 8.533),
+    "OrinNanoSuper": ("Orin", 1020, 128, 6.4),
     "OrinAGX": ("Orin", 1300, 256, 6.4),
     "OrinNX": ("Orin", 918, 128, 6.4),
     "OrinNano": ("Orin", 625, 128, 4.25),
@@ -157,7 +166,7 @@ def test_names_of_gpus_as_people_and_drivers_write_them(written, name):
     assert gpu_named(written).name == name
 
 
-@pytest.mark.parametrize("name", ["", "GTX 1080", "NVIDIA L40S", "A10", "RTX 3090 Ti", "RTX 4090 Laptop GPU"])
+@pytest.mark.parametrize("name", ["", "GTX 1080", "NVIDIA L40S", "A16", "Orin Nano Ti", "RTX 3090 Ti", "RTX 4090 Laptop GPU"])
 def test_an_unknown_gpu_is_refused(name):
     with pytest.raises(BadInput, match="No peaks"):
         gpu_named(name)

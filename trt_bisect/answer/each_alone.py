@@ -147,7 +147,7 @@ def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFig
     experiment, recipe = answer.experiment, answer.recipe
     kept = recipe.kept
     if not kept:
-        return PlanFigures(0.0, (), experiment.rule.similarity(answer.restored))
+        return PlanFigures(0.0, (), experiment.rule.similarity(answer.restored), meets=True)
     changed = replace(recipe, space=with_units_in(recipe.space, kept, precision, plans.costs), kept=kept)
     trial = plans.whole(changed.plan, experiment, name=f"all inputs, its layers in {HIGH[precision]}")
     return None if trial.failed else figures_of(changed, trial)

@@ -576,12 +576,14 @@ def _names(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _of_cheapest(recipe: Recipe) -> PlanFigures:
-    return PlanFigures(recipe.cost, _names(recipe), similarity_of(recipe.experiment.rule, recipe.checked.worst))
+    similarity = similarity_of(recipe.experiment.rule, recipe.checked.worst)
+    return PlanFigures(recipe.cost, _names(recipe), similarity, meets=True)
 
 
 def figures_of(recipe: Recipe, trial: Trial) -> PlanFigures:
     """Returns the figures of a recipe that is not the run's, from its trial."""
-    return PlanFigures(recipe.cost, _names(recipe), recipe.experiment.rule.similarity(trial))
+    rule = recipe.experiment.rule
+    return PlanFigures(recipe.cost, _names(recipe), rule.similarity(trial), rule.meets(trial))
 
 
 def refused_by_default(answer: Answer) -> list[Note]:

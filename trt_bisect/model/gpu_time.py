@@ -96,6 +96,7 @@ def _tera(
 
 
 _GA102, _ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GPU Architecture whitepaper"
+_TURING, _BLACKWELL = "NVIDIA Turing GPU Architecture whitepaper", "NVIDIA RTX Blackwell GPU Architecture whitepaper"
 _IN_FP16 = "FP16 with sums in FP16, as the kernels of the published FP16 engine have them"
 _ORIN = "NVIDIA Jetson Orin technical brief and module data sheets"
 GPUS = {
@@ -111,10 +112,19 @@ GPUS = {
         Gpu("L4", 58, 2040, _tera(242.5, 121, 60, fp8=True), 30.3, 300, "NVIDIA L4 data sheet, half of sparse"),
         Gpu("T4", 40, 1590, _tera(130, 65, None, bf16=False), 8.1, 320, "NVIDIA T4 data sheet; no TF32"),
         Gpu("RTX3090", 82, 1695, _tera(284, 142, 35.6), 35.6, 936, f"{_GA102}; {_IN_FP16}"),
+        Gpu("RTX2060", 30, 1680, _tera(103.2, 51.6, None, bf16=False), 6.45, 336, f"{_TURING}; {_IN_FP16}; no TF32"),
+        Gpu("RTX3060", 28, 1777, _tera(101.9, 51, 12.7), 12.7, 360, f"{_GA102} for the SM; {_IN_FP16}; 12 GB"),
+        Gpu("RTX3080", 68, 1710, _tera(238, 119, 29.8), 29.8, 760, f"{_GA102}; {_IN_FP16}; 10 GB"),
+        Gpu("RTX3080-12GB", 70, 1710, _tera(245, 122.6, 30.6), 30.6, 912, f"{_GA102} for the SM; {_IN_FP16}"),
         Gpu("RTX4090", 128, 2520, _tera(660.6, 330.3, 82.6, fp8=True), 82.6, 1008, f"{_ADA}; {_IN_FP16}"),
+        Gpu("RTX5070", 48, 2512, _tera(247, 123.5, 30.9, fp8=True), 30.9, 672, f"{_BLACKWELL}; {_IN_FP16}"),
+        Gpu("RTXPRO6000", 188, 2617, _tera(1007.6, 503.8, 125, fp8=True), 126, 1792, f"{_BLACKWELL}, PRO 6000"),
+        Gpu("A10", 72, 1695, _tera(250, 125, 62.5), 31.2, 600, "NVIDIA A10 data sheet"),
+        Gpu("DGXSpark", 48, 2418, _tera(237.7, 118.8, 29.7, fp8=True), 29.7, 273, f"{_BLACKWELL} for the SM; GB10"),
         Gpu("OrinAGX", 16, 1300, _tera(85, 42.5, 21.2), 5.3, 204.8, f"{_ORIN}: 64 GB, 170 sparse TOPS of the GPU"),
         Gpu("OrinNX", 8, 918, _tera(30, 15, 7.5), 1.88, 102.4, f"{_ORIN}: 16 GB, 918 MHz, 60 sparse TOPS of the GPU"),
         Gpu("OrinNano", 8, 625, _tera(20, 10, 5), 1.28, 68, f"{_ORIN}: 8 GB, 625 MHz, 40 sparse TOPS"),
+        Gpu("OrinNanoSuper", 8, 1020, _tera(33.4, 16.7, 8.36), 2.09, 102.4, f"{_ORIN}: 8 GB, 1,020 MHz, 67 sparse TOPS"),
         Gpu(
             "Thor", 20, 1570, _tera(517, 258.5, 129, fp8=True), 8.06, 273,
             "NVIDIA Jetson T5000 data sheet: 1,035 sparse FP8 TFLOPS, halved by precision; INT8 as FP8",
@@ -132,7 +142,11 @@ def gpu_named(name: str) -> Gpu:
     Raises BadInput for an unknown name, or a variant with other peaks.
     """
     words = set(_words(name))
-    fitting = [gpu for gpu in GPUS.values() if set(_words(gpu.name)) <= words and _VARIANTS.isdisjoint(words)]
+    fitting = []
+    for gpu in GPUS.values():
+        own = set(_words(gpu.name))
+        if own <= words and not (words - own) & _VARIANTS:
+            fitting.append(gpu)
     if not fitting:
         raise BadInput(f"No peaks are known of the GPU '{name}'.", f"Give one of {', '.join(GPUS)}.")
     return max(fitting, key=lambda gpu: len(gpu.name))

@@ -94,11 +94,13 @@ class PlanFigures:
         cost: a share of INT8's speedup over FP16.
         high: the names of the layers that it keeps high.
         similarity: the similarity on the worst of all inputs given; None if it has no figure.
+        meets: it meets the threshold on all inputs given.
     """
 
     cost: float
     high: tuple[str, ...]
     similarity: float | None
+    meets: bool
 
 
 @dataclass(frozen=True)

@@ -135,9 +135,26 @@ def verdict_lines(
 
 def ships_fp16(report: Report) -> str:
     """Returns why FP16 is the plan to ship; empty if it is not, or if the user gave a budget."""
-    if report.goal.most is not None:
+    if report.goal.most is not None or _pays_in_fp16(report) is not None:
         return ""
     return fp16_instead(report.choices, Precision(report.low), report.goal.costs)
+
+
+def _pays_in_fp16(report: Report) -> PlanFigures | None:
+    """Returns the recipe with its layers in FP16 where that pays; None also where the recipe pays as it is, in FP32."""
+    answer = report.answer
+    if answer is None or answer.in_fp16 is None or not answer.in_fp16.meets:
+        return None
+    recipe = choice_of(RECIPE_PLAN, report.choices)
+    fp16, int8 = choice_of(FP16, report.choices), choice_of(INT8, report.choices)
+    if recipe is None or fp16 is None or int8 is None:
+        return None
+    changed = replace(recipe, gives_up=answer.in_fp16.cost)
+    if fp16.ms is not None and int8.ms is not None:
+        changed = replace(changed, ms=fp16.ms - (1.0 - answer.in_fp16.cost) * (fp16.ms - int8.ms))
+    low, costs = Precision(report.low), report.goal.costs
+    as_it_is, in_fp16 = (fp16_instead((fp16, int8, plan), low, costs) for plan in (recipe, changed))
+    return answer.in_fp16 if as_it_is and not in_fp16 else None
 
 
 def _fp16_line(report: Report, why: str) -> Line:
@@ -535,7 +552,7 @@ def _subject(report: Report) -> str:
 
 def _other_figure(figures: PlanFigures, rule: Rule, low: str = "fp16") -> str:
     figure = _figure(figures.similarity, rule.text)
-    if figures.similarity is not None and rule.metric.loss(figures.similarity) <= rule.budget:
+    if figures.meets:
         return figure
     names = " ('--low fp16' names the layers)" if low == "fp16" else ""
     return f"{figure}, which misses the threshold{names}"
@@ -800,6 +817,10 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         return NextStep(GO_ON, "continue with the same command", report.command)
     if not report.recipe.meets:
         return _without_recipe(report, setting)
+    if mixed := _pays_in_fp16(report):
+        what = f"keep the layers in FP16: the recipe then {kept_speed(mixed.cost, Precision(report.low))}"
+        folder = {"--output": (f"{setting.folder}-mixed",)} if setting.folder else {}
+        return NextStep(CHEAPER, what, running(setting, {**folder, "--precision": ("mixed",)}).text)
     if answer is not None and answer.cost > MOST_GIVEN_UP and goal.most is None:
         fp16 = choice_of(FP16, report.choices)
         is_slower = answer.cost >= 1.0 and fp16 is not None
