@@ -191,7 +191,7 @@ def test_attention_left_in_fp16_is_predicted_to_be_faster_than_in_int8(tmp_path)
     full = network.full(FP16)
     plans = {"fp16": network.plan((), FP16), "int8": full, "attention in fp16": full.keeping(attention, FP16)}
     found = {name: predicted(model.kernels(plan), A100).ms for name, plan in plans.items()}
-    assert found == pytest.approx({"fp16": 0.67, "int8": 0.81, "attention in fp16": 0.70}, rel=0.01)
+    assert found == pytest.approx({"fp16": 0.57, "int8": 0.69, "attention in fp16": 0.587}, rel=0.01)
 
 
 def test_sigmoids_kept_in_fp32_break_the_kernels_of_an_fp16_network():

@@ -39,7 +39,7 @@ def engines():
         ("h200-mobilenet_v2-b32.fp16", 0.2),
     ],
 )
-def test_engines_of_another_gpu_that_no_constant_was_fitted_on(capsys, name, within):
+def test_engines_of_another_gpu_that_the_fit_does_not_know(capsys, name, within):
     found = figures(capsys, EVIDENCE, name, "H200")
     assert found["predicted_ms"] == pytest.approx(found["measured_ms"], rel=within)
     assert found["range_ms"][0] < found["measured_ms"] < found["range_ms"][1]
@@ -136,7 +136,7 @@ def test_half_of_an_error_in_one_precision_is_there_in_another():
     both = [(f"{name}.int8", f"{name}.fp16") for name in names]
     pairs = [*both, *(pair[::-1] for pair in both)]
     none, root, whole = (mean_share(engines, pairs, power) for power in (0, 0.5, 1))
-    assert (root, whole, none) == pytest.approx((0.061, 0.068, 0.081), abs=5e-4)
+    assert (root, whole, none) == pytest.approx((0.058, 0.067, 0.067), abs=6e-4)
 
 
 @needs_profiles

@@ -458,10 +458,19 @@ class _Planned:
             return self._plan.precisions[readers[0]]
         return self._float(readers[0])
 
+    def _adds_floats(self, group: Group) -> bool:
+        """True for an INT8 product with a sum of a residual block that reads its other branch in floats."""
+        if group.head is None:
+            return False
+        own = self._layers[group.head].inputs
+        branches = [name for name in group.reads if name not in own and len(self._model.facts.shapes.get(name, ())) > 1]
+        return any(not self._reads_in(group, name).needs_scale for name in branches)
+
     def _stored(self, group: Group, tensor: str) -> Precision:
         """The precision in which a kernel writes a tensor."""
         readers_want, computed = self._wanted[self._root(tensor)], self._computes_in(group)
-        can_write_low = computed.needs_scale or all(self._layers[k].op_type in _GENERATED for k in group.layers)
+        can_write_low = all(self._layers[k].op_type in _GENERATED for k in group.layers)
+        can_write_low = can_write_low or (computed.needs_scale and not self._adds_floats(group))
         if len(readers_want) == 1 and (can_write_low or self._model.products(group) > 1):
             return next(iter(readers_want))
         if not computed.needs_scale:

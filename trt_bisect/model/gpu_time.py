@@ -1,10 +1,11 @@
-"""The time of a kernel on a GPU, predicted without one: the peaks of data sheets, and seven constants.
+"""The time of a kernel on a GPU, predicted without one: the peaks of data sheets, and a few constants.
 
 **The model.** An engine is a list of kernels that run one after another. A kernel takes a launch, and the root of the
-sum of the squares of its arithmetic and its bytes, which overlap, but not quite. Bytes are those of the tensors as
-stored, channels padded to the width of the format (24 to 32 in INT8), at a share ``memory`` of the data sheet's
-bandwidth. The launch of a product, which waits for its first tile, takes as long on every GPU; that of a kernel that
-only moves bytes is a number of cycles.
+sum of the squares of its arithmetic and its bytes, which overlap, but not quite. A launch is a number of cycles.
+
+**Bytes** are those of the tensors as stored, channels padded to the width of the format (24 to 32 in INT8). From memory
+they come at a share ``memory`` of the data sheet's bandwidth, from the second-level cache at ``_FLOW`` a cycle and SM,
+and from memory no faster. The cache holds the share of a kernel's bytes by which these are fewer than its size.
 
 **Products.** A convolution is a matrix product (implicit GEMM): batch x height x width of the output are the rows,
 filters the columns, filter size x channels the depth. Its arithmetic depends on the shape in three ways:
@@ -18,18 +19,20 @@ filters the columns, filter size x channels the depth. Its arithmetic depends on
   kernels that read a format four channels wide, use a share ``scalar`` of the CUDA cores' peak there (INT8 four times
   as much, DP4A).
 
-INT8 reaches a share ``integer`` of its advantage over FP16 in the sheet, as its results are scaled and rounded again. A
-*depthwise* convolution uses no tensor cores: an SM reads 128 bytes a cycle from shared memory for 128 FP32
-multiply-adds, so it runs at 1/4 of the CUDA cores' rate in FP32, 1/2 in FP16 and all of it in INT8, times ``scalar``.
+INT8 reaches a share ``integer`` of its peak, as its results are scaled and rounded again, and on some GPUs less
+(``Gpu.integer``). A *depthwise* convolution uses no tensor cores: an SM reads 128 bytes a cycle from shared memory for
+128 FP32 multiply-adds, so it runs at 1/4 of the CUDA cores' rate in FP32, 1/2 in FP16 and all of it in INT8, times
+``scalar``.
 
 **The rest** (pooling, pointwise layers, softmax, quantization, changes of format) only moves bytes. A change of format
 of a picture (four channels or fewer) reaches a share ``narrow`` of ``memory``: its accesses are scattered.
 
 **The constants** (``FIT``) were fitted on four engines alone: ResNet-18, batch 32, on an A100, in FP32, FP16 and two
 placements of Q/DQ, published by NVIDIA with the TensorRT Engine Explorer (NVIDIA/TensorRT, Apache-2.0).
-``benchmarks.time`` measures each of the four with constants from the other three, and other engines.
+``benchmarks.time`` measures each of the four with constants from the other three, and other engines. ``_FLOW`` was
+chosen by the H200's engines, ``Gpu.integer`` by the published pairs of INT8 and FP16 times that are ``tuned``.
 
-**Not modelled**: the kernel that TensorRT really takes; second-level caches; sparse weights; lower clocks; kernels of
+**Not modelled**: the kernel that TensorRT really takes; sparse weights; lower clocks; kernels of
 fused regions (attention), of which only the bytes at the ends count. A prediction is thus a range: see ``Predicted``.
 """
 
@@ -67,8 +70,10 @@ class Gpu:
             is TF32. A precision that the tensor cores lack is absent.
         scalar: the peak of the CUDA cores in FP32, in the same unit.
         bandwidth: of the memory, in GB a second.
+        cache: the second-level cache in MB.
         source: of these figures.
         measured: true if the model was compared with engines on this GPU.
+        integer: the share of the INT8 peak that TensorRT's kernels reach, beside ``Fit.integer``.
     """
 
     name: str
@@ -77,8 +82,10 @@ class Gpu:
     tera: Mapping[Precision, float]
     scalar: float
     bandwidth: float
+    cache: float
     source: str
     measured: bool = False
+    integer: float = 1.0
 
     def rate(self, precision: Precision) -> float:
         """The multiply-adds a second in a precision, or in the next higher one if it is absent."""
@@ -98,36 +105,60 @@ def _tera(
 _GA102, _ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GPU Architecture whitepaper"
 _TURING, _BLACKWELL = "NVIDIA Turing GPU Architecture whitepaper", "NVIDIA RTX Blackwell GPU Architecture whitepaper"
 _IN_FP16 = "FP16 with sums in FP16, as the kernels of the published FP16 engine have them"
+_ON_BLACKWELL = 0.4
+"""Chosen by the published pairs on a DGX Spark and a Thor in ``benchmarks/timed.csv`` that are ``tuned``."""
 _ORIN = "NVIDIA Jetson Orin technical brief and module data sheets"
 GPUS = {
     gpu.name: gpu
     for gpu in (
-        Gpu("A100", 108, 1410, _tera(624, 312, 156), 19.5, 1555, "NVIDIA A100 data sheet, SXM 40 GB", measured=True),
-        Gpu("A100-80GB", 108, 1410, _tera(624, 312, 156), 19.5, 2039, "NVIDIA A100 data sheet, SXM 80 GB"),
-        Gpu("H100", 132, 1980, _tera(1979, 989.5, 494.7, fp8=True), 67, 3350, "NVIDIA H100 data sheet, half of sparse"),
         Gpu(
-            "H200", 132, 1980, _tera(1979, 989.5, 494.7, fp8=True), 67, 4800, "NVIDIA H200 data sheet, half of sparse",
-            measured=True,
+            "A100", 108, 1410, _tera(624, 312, 156), 19.5, 1555, 40,
+            "NVIDIA A100 data sheet, SXM 40 GB", measured=True,
         ),
-        Gpu("L4", 58, 2040, _tera(242.5, 121, 60, fp8=True), 30.3, 300, "NVIDIA L4 data sheet, half of sparse"),
-        Gpu("T4", 40, 1590, _tera(130, 65, None, bf16=False), 8.1, 320, "NVIDIA T4 data sheet; no TF32"),
-        Gpu("RTX3090", 82, 1695, _tera(284, 142, 35.6), 35.6, 936, f"{_GA102}; {_IN_FP16}"),
-        Gpu("RTX2060", 30, 1680, _tera(103.2, 51.6, None, bf16=False), 6.45, 336, f"{_TURING}; {_IN_FP16}; no TF32"),
-        Gpu("RTX3060", 28, 1777, _tera(101.9, 51, 12.7), 12.7, 360, f"{_GA102} for the SM; {_IN_FP16}; 12 GB"),
-        Gpu("RTX3080", 68, 1710, _tera(238, 119, 29.8), 29.8, 760, f"{_GA102}; {_IN_FP16}; 10 GB"),
-        Gpu("RTX3080-12GB", 70, 1710, _tera(245, 122.6, 30.6), 30.6, 912, f"{_GA102} for the SM; {_IN_FP16}"),
-        Gpu("RTX4090", 128, 2520, _tera(660.6, 330.3, 82.6, fp8=True), 82.6, 1008, f"{_ADA}; {_IN_FP16}"),
-        Gpu("RTX5070", 48, 2512, _tera(247, 123.5, 30.9, fp8=True), 30.9, 672, f"{_BLACKWELL}; {_IN_FP16}"),
-        Gpu("RTXPRO6000", 188, 2617, _tera(1007.6, 503.8, 125, fp8=True), 126, 1792, f"{_BLACKWELL}, PRO 6000"),
-        Gpu("A10", 72, 1695, _tera(250, 125, 62.5), 31.2, 600, "NVIDIA A10 data sheet"),
-        Gpu("DGXSpark", 48, 2418, _tera(237.7, 118.8, 29.7, fp8=True), 29.7, 273, f"{_BLACKWELL} for the SM; GB10"),
-        Gpu("OrinAGX", 16, 1300, _tera(85, 42.5, 21.2), 5.3, 204.8, f"{_ORIN}: 64 GB, 170 sparse TOPS of the GPU"),
-        Gpu("OrinNX", 8, 918, _tera(30, 15, 7.5), 1.88, 102.4, f"{_ORIN}: 16 GB, 918 MHz, 60 sparse TOPS of the GPU"),
-        Gpu("OrinNano", 8, 625, _tera(20, 10, 5), 1.28, 68, f"{_ORIN}: 8 GB, 625 MHz, 40 sparse TOPS"),
-        Gpu("OrinNanoSuper", 8, 1020, _tera(33.4, 16.7, 8.36), 2.09, 102.4, f"{_ORIN}: 8 GB, 1,020 MHz, 67 sparse TOPS"),
+        Gpu("A100-80GB", 108, 1410, _tera(624, 312, 156), 19.5, 2039, 40, "NVIDIA A100 data sheet, SXM 80 GB"),
         Gpu(
-            "Thor", 20, 1570, _tera(517, 258.5, 129, fp8=True), 8.06, 273,
+            "H100", 132, 1980, _tera(1979, 989.5, 494.7, fp8=True), 67, 3350, 50,
+            "NVIDIA H100 data sheet, half of sparse",
+        ),
+        Gpu(
+            "H200", 132, 1980, _tera(1979, 989.5, 494.7, fp8=True), 67, 4800, 50,
+            "NVIDIA H200 data sheet, half of sparse", measured=True,
+        ),
+        Gpu("L4", 58, 2040, _tera(242.5, 121, 60, fp8=True), 30.3, 300, 48, "NVIDIA L4 data sheet, half of sparse"),
+        Gpu("T4", 40, 1590, _tera(130, 65, None, bf16=False), 8.1, 320, 4, "NVIDIA T4 data sheet; no TF32"),
+        Gpu("RTX3090", 82, 1695, _tera(284, 142, 35.6), 35.6, 936, 6, f"{_GA102}; {_IN_FP16}"),
+        Gpu("RTX2060", 30, 1680, _tera(103.2, 51.6, None, bf16=False), 6.45, 336, 3, f"{_TURING}; {_IN_FP16}; no TF32"),
+        Gpu("RTX3060", 28, 1777, _tera(101.9, 51, 12.7), 12.7, 360, 3, f"{_GA102} for the SM; {_IN_FP16}; 12 GB"),
+        Gpu("RTX3080", 68, 1710, _tera(238, 119, 29.8), 29.8, 760, 5, f"{_GA102}; {_IN_FP16}; 10 GB"),
+        Gpu("RTX3080-12GB", 70, 1710, _tera(245, 122.6, 30.6), 30.6, 912, 6, f"{_GA102} for the SM; {_IN_FP16}"),
+        Gpu("RTX4090", 128, 2520, _tera(660.6, 330.3, 82.6, fp8=True), 82.6, 1008, 72, f"{_ADA}; {_IN_FP16}"),
+        Gpu(
+            "RTX5070", 48, 2512, _tera(247, 123.5, 30.9, fp8=True), 30.9, 672, 48,
+            f"{_BLACKWELL}; {_IN_FP16}", integer=_ON_BLACKWELL,
+        ),
+        Gpu(
+            "RTXPRO6000", 188, 2617, _tera(1007.6, 503.8, 125, fp8=True), 126, 1792, 128,
+            f"{_BLACKWELL}, PRO 6000", integer=_ON_BLACKWELL,
+        ),
+        Gpu("A10", 72, 1695, _tera(250, 125, 62.5), 31.2, 600, 6, "NVIDIA A10 data sheet"),
+        Gpu(
+            "DGXSpark", 48, 2418, _tera(237.7, 118.8, 29.7, fp8=True), 29.7, 273, 24,
+            f"{_BLACKWELL} for the SM; GB10", integer=_ON_BLACKWELL,
+        ),
+        Gpu("OrinAGX", 16, 1300, _tera(85, 42.5, 21.2), 5.3, 204.8, 4, f"{_ORIN}: 64 GB, 170 sparse TOPS of the GPU"),
+        Gpu(
+            "OrinNX", 8, 918, _tera(30, 15, 7.5), 1.88, 102.4, 4,
+            f"{_ORIN}: 16 GB, 918 MHz, 60 sparse TOPS of the GPU",
+        ),
+        Gpu("OrinNano", 8, 625, _tera(20, 10, 5), 1.28, 68, 2, f"{_ORIN}: 8 GB, 625 MHz, 40 sparse TOPS"),
+        Gpu(
+            "OrinNanoSuper", 8, 1020, _tera(33.4, 16.7, 8.36), 2.09, 102.4, 2,
+            f"{_ORIN}: 8 GB, 1,020 MHz, 67 sparse TOPS",
+        ),
+        Gpu(
+            "Thor", 20, 1570, _tera(517, 258.5, 129, fp8=True), 8.06, 273, 32,
             "NVIDIA Jetson T5000 data sheet: 1,035 sparse FP8 TFLOPS, halved by precision; INT8 as FP8",
+            integer=_ON_BLACKWELL,
         ),
     )
 }  # fmt: skip
@@ -158,7 +189,7 @@ _PEAKS = {
 }
 """By key of a file, the precision of a peak of the tensor cores."""
 _NEEDED = ("processors", "fp32", "bandwidth")
-GPU_KEYS = ("name", *_NEEDED, "clock", *_PEAKS)
+GPU_KEYS = ("name", *_NEEDED, "clock", "cache", *_PEAKS)
 """The keys of a file that describes a GPU: see docs/concepts/time.md."""
 
 
@@ -176,7 +207,7 @@ def gpu_of(described: Mapping[str, Any], name: str) -> Gpu:
     tera = {_PEAKS[key]: float(value) for key, value in figures.items() if key in _PEAKS}
     return Gpu(
         str(described.get("name", name)), int(figures["processors"]), figures.get("clock", GPUS["A100"].clock), tera,
-        figures["fp32"], figures["bandwidth"], "the user's file",
+        figures["fp32"], figures["bandwidth"], figures.get("cache", 0.0), "the user's file",
     )  # fmt: skip
 
 
@@ -232,10 +263,6 @@ class Kind(str, Enum):
     NOTHING = "nothing"
 
 
-_SIMPLE = (Kind.STREAM, Kind.REFORMAT)
-"""One kernel that only moves bytes; a region is several."""
-
-
 @dataclass(frozen=True)
 class Kernel:
     """A kernel of an engine.
@@ -259,7 +286,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Fit:
-    """The constants of the model; the module's docstring defines them. ``launch`` is in microseconds."""
+    """The constants of the model; the module's docstring defines them. ``launch`` is in microseconds on an A100."""
 
     launch: float
     tile: float
@@ -270,25 +297,33 @@ class Fit:
     narrow: float
 
 
-FIT = Fit(launch=8.9, tile=25.5, integer=0.86, memory=0.92, scalar=0.755, image=0.296, narrow=0.253)
+FIT = Fit(launch=7.3, tile=25.5, integer=0.87, memory=0.93, scalar=0.75, image=0.298, narrow=0.247)
 """Fitted on the four engines named above: ``python -m benchmarks.time --fit``."""
+_FLOW = 10
+"""Bytes that an SM gets a cycle. Chosen among 7, 10, 14 and 16 by the engines of docs/evidence/engines."""
 
 
 def seconds(kernel: Kernel, gpu: Gpu, fit: Fit = FIT) -> float:
     """Returns the predicted time of a kernel on a GPU."""
     if kernel.kind is Kind.NOTHING:
         return 0.0
-    moving = kernel.moved / (gpu.bandwidth * 1e9 * fit.memory * (fit.narrow if kernel.is_narrow else 1.0))
     computing = _computing(kernel.product, gpu, fit) if kernel.product else 0.0
-    return start_of(kernel, gpu, fit) + math.hypot(moving, computing)
+    return start_of(kernel, gpu, fit) + math.hypot(_moving(kernel, gpu, fit), computing)
 
 
 def start_of(kernel: Kernel, gpu: Gpu, fit: Fit = FIT) -> float:
     """Returns the seconds that a kernel takes to start."""
     if kernel.kind is Kind.NOTHING:
         return 0.0
-    slower = GPUS["A100"].clock / gpu.clock if kernel.kind in _SIMPLE else 1.0
-    return 1e-6 * fit.launch * slower
+    return 1e-6 * fit.launch * GPUS["A100"].clock / gpu.clock
+
+
+def _moving(kernel: Kernel, gpu: Gpu, fit: Fit) -> float:
+    from_cache = gpu.processors * gpu.clock * 1e6 * _FLOW
+    from_memory = min(gpu.bandwidth * 1e9 * fit.memory, from_cache)
+    cached = max(1.0 - kernel.moved / (gpu.cache * 1e6), 0.0) if gpu.cache else 0.0
+    taken = kernel.moved * (cached / from_cache + (1.0 - cached) / from_memory)
+    return taken / fit.narrow if kernel.is_narrow else taken
 
 
 def _computing(product: Product, gpu: Gpu, fit: Fit) -> float:
@@ -305,6 +340,8 @@ def _computing(product: Product, gpu: Gpu, fit: Fit) -> float:
     step = max(_STEP // BYTES[precision], 1)
     depth = product.taps * math.ceil(product.channels / step) * step
     share = fit.integer if BYTES[precision] == 1 else 1.0
+    if precision is Precision.INT8:
+        share *= gpu.integer
 
     def macs_by_tiles_of(rows: int, columns: int) -> float:
         tiles = product.groups * math.ceil(product.rows / rows) * math.ceil(product.columns / columns)
