@@ -17,6 +17,7 @@ _TIMM = {
     "vit_l14_clip": "vit_large_patch14_clip_224",
     "levit_256": "levit_256",
     "levit_384": "levit_384",
+    "seresnet50": "seresnet50",
 }
 """By name in ``timed.csv``, that in timm."""
 
@@ -54,7 +55,8 @@ def _module(name: str) -> Any:
         return module
     import torchvision
 
-    module = getattr(torchvision.models, name)(weights=None)
+    made = getattr(torchvision.models, name, None) or getattr(torchvision.models.segmentation, name)
+    module = made(weights=None, weights_backbone=None) if "_resnet" in name else made(weights=None)
     # The source's VGG has 58.9 MB: it is timed without its classifier.
     return module.features if name.startswith("vgg") else module
 

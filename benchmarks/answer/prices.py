@@ -1,4 +1,4 @@
-"""Recipes by predicted time against recipes by multiply-adds, each with both prices.
+"""Recipes by predicted time against recipes by multiply-adds, and how long both are predicted to take.
 
     python -m benchmarks.answer prices --json prices.json
     python -m benchmarks.answer prices --gpu OrinNano --only recogniser silero-vad
@@ -16,13 +16,8 @@ from typing import Any, Literal
 from rich.table import Table
 
 import trt_bisect
-from benchmarks.answer.judge import read_samples, session
 from benchmarks.answer.published import NETWORKS, make_networks
 from benchmarks.measure import ROOT, tell_rows
-from trt_bisect.model.cost import TimePrices, shares, times_by_macs
-from trt_bisect.model.observe import facts_for
-from trt_bisect.options.declare import asked_gpu
-from trt_bisect.precision import Precision
 
 Case = tuple[Path, str, str, float]
 """A network, the data that it is calibrated with and judged on, and the cosine asked for."""
@@ -51,42 +46,38 @@ def measure(
 
 
 def row(name: str, case: Case, gpu: str, effort: Literal["quick", "default", "thorough"]) -> dict[str, Any]:
-    """The predicted times of a network, and both recipes with both prices."""
+    """The predicted times of a network, and both recipes with the prices that ``run`` tells."""
     file, calibration, inputs, threshold = case
-    network = trt_bisect.load_network(file)
-    facts = facts_for(network, read_samples(file.with_name(inputs), session(file, "off"))[0])
-    prices, macs = TimePrices(network, facts, asked_gpu(gpu)), shares(times_by_macs(network, facts))
-    figures: dict[str, Any] = {"network": name, "threshold": threshold, "layers": len(network.quantizable)}
-    plans = {"int8": prices.full, "fp16": prices.in_all(Precision.FP16), "fp32": prices.in_all(Precision.FP32)}
-    figures |= {f"{name}_ms": 1e3 * prices.seconds(plan) for name, plan in plans.items()}
+    figures: dict[str, Any] = {"network": name, "threshold": threshold}
     for price in ("macs", "time"):
         report = trt_bisect.run(
             file, str(file.with_name(calibration)), str(file.with_name(inputs)), threshold=threshold,
-            engine="onnxruntime", explain="none", effort=effort, curve="culprits", gpu=gpu, precision="fp32",
+            engine="onnxruntime", explain="none", effort=effort, curve="culprits", gpu=gpu,
             cost="macs" if price == "macs" else None,
         )  # fmt: skip
-        high = [network.layer_named(name).index for name in report.recipe.high]
-        plan = prices.full.keeping(high, Precision.FP32)
+        assert report.answer is not None
+        assert report.predicted is not None
+        ms = {plan: time.ms for plan, time in report.predicted.plans.items()}
+        figures |= {"layers": sum(layer.quantizable for layer in report.layers), "ms": ms}
         figures[price] = {
             "high": list(report.recipe.high),
             "meets": report.recipe.meets,
-            "macs": sum(macs[k][Precision.FP32] for k in high),
-            "time": prices.price(plan),
-            "ms": 1e3 * prices.seconds(plan),
+            "price": report.answer.cost,
+            "ms": ms["recipe"],
         }
     return figures
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
-    """Each price as a share of INT8's gain over FP32."""
+    """Each price as a share of INT8's speedup over FP16."""
     result = Table("network", "target", "layers", "INT8, FP16, FP32, ms", box=None)
-    for column in ("by macs: high", "macs", "time", "ms", "by time: high", "macs", "time", "ms", "ms / ms"):
+    for column in ("by macs: high", "price", "ms", "by time: high", "price", "ms", "ms / ms"):
         result.add_column(column, justify="right")
     for figures in rows:
-        times = " ".join(f"{figures[f'{name}_ms']:.3f}" for name in ("int8", "fp16", "fp32"))
+        times = " ".join(f"{figures['ms'][name]:.3f}" for name in ("int8", "fp16", "fp32"))
         cells = [figures["network"], f"{figures['threshold']}", str(figures["layers"]), times]
         for recipe in (figures["macs"], figures["time"]):
             cells += [str(len(recipe["high"])) + ("" if recipe["meets"] else " (misses)")]
-            cells += [f"{recipe['macs']:.1%}", f"{recipe['time']:.1%}", f"{recipe['ms']:.3f}"]
+            cells += [f"{recipe['price']:.1%}", f"{recipe['ms']:.3f}"]
         result.add_row(*cells, f"{figures['time']['ms'] / figures['macs']['ms']:.3f}")
     return result

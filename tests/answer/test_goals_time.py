@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +23,7 @@ from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import Precision, prefix
 
 RUNS = 4
+LENET = Path(__file__).parents[2] / "samples" / "lenet"
 
 
 def space_with(changes):
@@ -152,3 +154,19 @@ def test_the_gpu_of_the_machine_counts_where_it_is_in_the_table(monkeypatch):
     assert (RunOptions().priced_by, RunOptions().priced_gpu) == ("time", GPUS["RTX3090"])
     monkeypatch.setattr("trt_bisect.support.machine.find_gpu", lambda: SimpleNamespace(name="Quadro K600"))
     assert (RunOptions().priced_by, RunOptions().priced_gpu) == ("macs", None)
+
+
+def test_scales_of_another_calibrator_take_no_layer_away_whose_neighbour_then_costs_more():
+    """``ip2`` alone costs more than with ``ip1``, which shares its changes of type: 1.5 times the gain on an A100."""
+    network, data = load_network(LENET / "lenet_planted.onnx"), LENET / "calibration.npz"
+    report = trt_bisect.run(network, data, gpu="A100", engine="onnxruntime", explain="none")
+    pictures = np.load(data)
+    facts = facts_for(network, {name: pictures[name][:1] for name in pictures.files})
+    prices = TimePrices(network, facts, GPUS["A100"])
+    alone, both = (
+        prices.price(prices.full.keeping([network.layer_named(name).index for name in names], Precision.FP16))
+        for names in (["ip2"], ["ip1", "ip2"])
+    )
+    assert both < alone
+    assert {*report.recipe.high} == {"ip1", "ip2"}
+    assert report.answer.cost == pytest.approx(both)

@@ -114,6 +114,26 @@ def test_a_sum_goes_with_the_branch_that_has_no_pair(residual):
     assert "stem stem_relu" in made
 
 
+def test_a_sum_that_reads_floats_makes_floats_as_in_the_published_engine_without_pairs_on_the_skip_branches(residual):
+    """There, each of these convolutions is followed by a QuantizeLinear of its own."""
+    made = residual.kernels(plan_of(residual, ["block0.add", "block1.add"]))
+    assert "block0.conv2 block0.add block0.relu2" in names(residual, made)
+    assert reformats(made)[:2] == ["x: fp32 to int8", "stem_relu_out: fp16 to int8"]
+    assert "block0.relu2_out: fp16 to int8" in reformats(made)
+    assert "block0.relu1_out: fp16 to int8" not in reformats(made)
+
+
+def test_a_gate_is_a_kernel_and_the_product_that_spreads_it_over_a_picture_another(tmp_path):
+    sketch = networks.Sketch()
+    x = sketch.conv("x", "body", 3, 8)
+    gate = sketch.conv(sketch.node("GlobalAveragePool", [x], "gate_pool"), "squeeze", 8, 8, 1)
+    scaled = sketch.node("Mul", [x, sketch.node("Sigmoid", [gate], "sigmoid")], "scale")
+    sketch.pooled_classes(sketch.conv(scaled, "next", 8, 8), 8)
+    model = model_of(save(sketch.model({"x": [1, 3, 16, 16]}, {"y": [1, 10]}), tmp_path))
+    for plan in (model.network.plan((), FP16), model.network.full(FP16)):
+        assert {"squeeze sigmoid", "scale"} <= {*names(model, model.kernels(plan))}
+
+
 def test_what_only_moves_values_stays_in_int8():
     """The detector's Resize stands between INT8 layers: no kernel changes its type."""
     model = model_of(SAMPLES / "detector" / "detector.onnx")

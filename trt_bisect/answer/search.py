@@ -359,6 +359,8 @@ def retuned(plans: AnswerPlans, recipe: Recipe, candidates: Sequence[Ranges]) ->
         plan = space.plan(kept - {unit})
         if plans.left() <= 0:
             break
+        if space.cost(kept - {unit}) >= space.cost(kept):
+            continue
         now, put_back = plans.each(moved).by_place(space.plan(kept)), without.by_place(space.plan(recipe.kept - {unit}))
         if put_back.keys() >= set(plans.judged) and max(put_back.values()) <= recipe.aim:
             continue

@@ -20,7 +20,7 @@ tensors are stored between them, and which kernels only change that. ``model.gpu
 checked against engines that TensorRT-RTX builds, tests/model/test_plan_kernels.py):
 
 - A convolution or matrix product with a weight, and the elementwise layers after it (bias, BatchNormalization,
-  activation, SiLU), if no other layer reads the values between.
+  activation, SiLU), if no other layer reads the values between, and none spreads the result over a larger tensor.
 - A layer after a product that the plan keeps in FP32, in a network of FP16 or BF16, begins a kernel of its own.
 - The sum of a residual block, with the branch that has no Q/DQ pair: its convolution reads the other branch. Of two
   branches from convolutions it is the later one.
@@ -255,12 +255,18 @@ class EngineModel:
             rounded = {rounding.tensor for k in members for rounding in layers[k].roundings}
             chosen = max(open_, key=lambda k: (rounded.isdisjoint(layers[k].outputs), k))
             heads = any(layers[k].op_type in PRODUCTS for k in before[chosen])
+            if heads and self._values(layers[chosen]) < self._values(last):
+                refused.add(chosen)
+                continue
             joins = layers[chosen].op_type in _POINTWISE or (heads and self._has_weight(chosen))
             if joins and self._kind(layers[chosen]) is not Kind.NOTHING and not (heads and has_head):
                 members |= before[chosen]
                 has_head = has_head or heads
             else:
                 refused.add(chosen)
+
+    def _values(self, layer: Layer) -> int:
+        return math.prod(self.facts.shapes.get(layer.outputs[0], ()))
 
     def _has_weight(self, k: int) -> bool:
         return self.network.has_constant(self._nodes[k].input[1])

@@ -553,8 +553,8 @@ class RunOptions(MeasuringOptions):
             in a CSV file with the columns layer, int8, fp16, fp32, or trtexec's profile of an engine of the network on
             --gpu: NAME.profile.json, with --exportLayerInfo's NAME.graph.json next to it. Without it, by predicted time
             where --gpu names a GPU or a known GPU is in the machine, else by multiply-adds.
-        gpu: Predict times on this GPU: A100, A100-80GB, H100, H200, L4, T4, RTX3090, RTX4090, OrinAGX, OrinNX,
-            OrinNano, Thor, or a TOML file with its peaks.
+        gpu: Predict times on this GPU, such as A100, L4, T4, RTX4090 or OrinNX (an unknown name lists all), or a TOML
+            file with its peaks.
         effort: Limit the search: quick (1 inference per layer and input), default (2), thorough (until nothing cheaper
             is found).
         time_limit: End the search after this time: 90s, 10m, 1h. The same command continues the search.
