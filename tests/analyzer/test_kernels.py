@@ -81,6 +81,7 @@ def built(tmp_path_factory):
     return get
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lenet", "residual", "detector", "encoder"])
 def test_every_layer_with_a_weight_becomes_a_kernel_that_reads_int8(built, name):
     file, lines, report = built(name)

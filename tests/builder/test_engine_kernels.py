@@ -117,6 +117,7 @@ def test_files_that_are_not_trtexecs_are_refused(tmp_path, graph, profile, probl
         profiled_kernels(tmp_path / "graph.json", tmp_path / "profile.json")
 
 
+@pytest.mark.slow
 def test_the_layers_of_the_network_in_a_real_engine_and_their_times(torchvision_resnet50):
     """Every layer is in one kernel, but ``Flatten``, which does nothing; the seconds are those of the profile."""
     network, _ = torchvision_resnet50

@@ -73,6 +73,7 @@ def test_engines_are_built_and_run_in_one_process_that_is_not_this_one(isolated)
     assert pid_of(builder) == pid_of(builder) != os.getpid()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "outcome", "message"),
     [

@@ -72,6 +72,7 @@ CURVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "options"), CURVES.values(), ids=CURVES)
 def test_the_curve_is_that_of_whole_engines(make, options, tmp_path):
     bench = Experiment(make(), tmp_path, **options)

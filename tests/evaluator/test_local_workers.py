@@ -115,6 +115,7 @@ def test_plans_are_measured_on_every_gpu_at_once_and_a_crash_on_one_costs_one(tm
     assert len(store.trials) == 8
 
 
+@pytest.mark.slow
 def test_a_gpu_of_another_kind_is_left_out(gpus, monkeypatch):
     gpus("0", "1", "2")
     made = subject(partial(fake_builders.made_elsewhere, "1"))
@@ -143,6 +144,7 @@ def test_where_no_place_can_be_used_it_says_so(gpus):
         pool.abandon()
 
 
+@pytest.mark.slow
 def test_what_is_abandoned_ends_at_once_and_the_places_go_on(tmp_path, gpus):
     gpus("0", "1")
     begun, never = tmp_path / "begun", tmp_path / "never"
@@ -258,6 +260,7 @@ def test_an_address(address):
     assert local_processes(address) == (3 if address == "local:3" else None)
 
 
+@pytest.mark.slow
 def test_float_sums_do_not_depend_on_the_number_of_threads(ocr, tmp_path):
     """ONNX Runtime splits rows and columns among threads, never a sum: so workers may share the processors."""
     network = load_network(ocr / "network.onnx")

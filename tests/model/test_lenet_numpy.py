@@ -9,7 +9,7 @@ from onnx import numpy_helper
 from tests.support.by_hand import cosine
 from tests.support.editions import edition
 from tests.support.networks import attached
-from trt_bisect import calibrate, load_network, open_dataset, prefix, run
+from trt_bisect import Report, calibrate, load_network, open_dataset, prefix
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.evaluator.trial import MEASURED
@@ -113,8 +113,8 @@ def test_no_layer_that_stays_high_is_quantized_in_the_optimised_model(lenet, tmp
         assert [op for op in optimised_ops() if op.startswith("QLinear")], "the trap is gone: this test proves nothing"
 
 
-def test_trials_of_a_run_say_which_layers_ran_in_int8(lenet):
-    report = run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", explain="none")
+def test_trials_of_a_run_say_which_layers_ran_in_int8(finished):
+    report = Report.load(finished)
     rows = {row.name: row for row in report.layers}
     assert report.arithmetic == "emulated"
     assert all(row.obeyed and row.ran == "int8" for row in report.layers if row.quantizable)

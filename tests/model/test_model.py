@@ -237,6 +237,7 @@ def test_fp16_layers_are_rounded_to_fp16(tmp_path):
         onnx.checker.check_model(attached(written.model, written.weights), full_check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [networks.residual, networks.transformer])
 @pytest.mark.parametrize("options", [
     {"per_channel": True, "extra_options": {"ActivationSymmetric": True, "WeightSymmetric": True}},
@@ -282,6 +283,7 @@ def _random_chain(seed, layers):
     return sketch.model({"x": [1, 4, 6, 6]}, {"y": [1, 4, 1, 1]})
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 12), st.data())
 def test_exactly_the_layers_of_the_plan_have_pairs(tmp_path_factory, seed, depth, data):

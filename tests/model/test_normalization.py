@@ -55,7 +55,7 @@ def test_check_names_its_nodes_and_the_file_is_left_as_it_is(tmp_path):
 def test_where_fp16_overflows_in_its_parts_the_option_that_fuses_it_is_named(tmp_path, changes, named):
     x = np.random.default_rng(1).normal(0, 1000, (1, 4, WIDTH)).astype(np.float32)
     path = saved(in_parts(**changes), tmp_path)
-    run = trt_bisect.run(path, inputs={"x": x}, low="fp16", explain="none", history="none", engine="onnxruntime")
+    run = trt_bisect.run(path, inputs={"x": x}, low="fp16", explain="none", effort="quick", engine="onnxruntime")
     told = [note.text for note in run.notes if "--fuse-norms" in note.text]
     assert bool(told) == named
     assert all("'pow'" in text for text in told)

@@ -62,6 +62,7 @@ def plan_of(model, high=(), precision=FP16):
     return own.keeping([model.network.layer_named(name).index for name in high], precision)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "precision"), [("fp32", FP32), ("fp16", FP16)])
 def test_the_network_alone_predicts_the_published_engines(resnet, name, precision):
     kernels = resnet.kernels(resnet.network.plan((), precision))
@@ -164,6 +165,7 @@ def built_by_rtx(network, plan, folder, shapes):
     return [set(layer.network_layers) for layer in layers_of_file(folder / "network.qdq.onnx", shapes)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", edition(("residual", "encoder"), ("lenet", "residual", "detector", "encoder")))
 def test_fusions_are_those_of_engines_that_tensorrt_rtx_builds(name, tmp_path):
     """RTX runs a product and what follows it as two kernels; the second names the layers that are fused."""
@@ -182,6 +184,7 @@ def test_fusions_are_those_of_engines_that_tensorrt_rtx_builds(name, tmp_path):
 ATTENTION = ["block0.scores", "block0.softmax", "block0.mix"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("base", "high", "fused"), [
     (FP16, None, {0, 1}), (FP16, ATTENTION, {0}), *edition((), ((FP32, None, set()), (FP16, (), set()))),
     (FP16, ["block0.mix"], set()),

@@ -39,6 +39,7 @@ def with_scale(network, index, slot, change):
     return replace(network, layers=layers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [networks.residual, networks.depthwise, networks.transformer])
 @pytest.mark.parametrize("options", [SYMMETRIC, ASYMMETRIC], ids=["symmetric", "asymmetric"])
 def test_an_honest_network_passes(make, options, tmp_path):
