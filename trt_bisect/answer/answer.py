@@ -142,7 +142,7 @@ class AnswerSearch:
         if self.on_answer is None:
             return
         space = self.space
-        answer = self.so_far(measures=False)
+        answer = self.so_far()
         self.space = space
         if answer is not None:
             self.on_answer(answer)
@@ -232,82 +232,99 @@ class AnswerSearch:
         put_back = {unit: target.put_back(space.plan(kept - {unit}), experiment, missed_in) for unit in units}
         return self._answer(in_fp16(replace(recipe, meets=recipe.holds, put_back=put_back), plans, target))
 
-    def so_far(self, *, measures: bool) -> Answer | None:
+    def so_far(self, settled: Recipe | None = None) -> Answer | None:
         """Returns the answer of a stopped search; None if full INT8 or its recipe is not known on all inputs.
 
-        A recipe that an accuracy decides may not have been run on them yet. The recipe is the cheapest plan that holds
-        on all inputs given; its layers that were not put back are ``untested``.
+        A recipe that an accuracy decides may not have been run on all inputs yet; layers that were not put back are
+        ``untested``.
 
         Args:
-            measures: plans that hold on the inputs judged so far are checked, and layers are added until a plan holds.
-                False: nothing is measured; the recipe has to be known to hold in at least one setting.
+            settled: the recipe; put back, its layers are run on all inputs. By default nothing is measured: it is the
+                cheapest plan known to hold on all inputs, in at least one setting.
         """
         plans = self.plans
-        if measures:
-            plans.whole(plans.full, self.experiment)
-            self.target.figure(plans.full, 0.0, self.experiment.ranges)
         if self.target.known(self.experiment, plans.full) is None:
             return None
         self.space = replace(self.space, budget=self.target.budget)
-        recipe, put_back = self._holding(measures=measures), dict[int, PutBack]()
-        experiment, kept, space = recipe.experiment, recipe.kept, recipe.space
+        recipe, put_back = settled or self._known_recipe(), dict[int, PutBack]()
         if recipe.meets and self._by_similarity:
-            missed_in = OFF if plans.switches else OWN
+            experiment, kept, missed_in = recipe.experiment, recipe.kept, OFF if plans.switches else OWN
             for unit in sorted(kept):
-                plan = space.plan(kept - {unit})
+                plan = recipe.space.plan(kept - {unit})
                 loss = plans.each(experiment.ranges).least_loss(plan, plans.inputs.counting)
-                if loss is not None and loss > space.budget:
-                    put_back[unit] = self.target.put_back(plan, experiment, missed_in, to_the_end=measures)
-        recipe = replace(recipe, aim=space.budget, put_back=put_back, reserve=0.0, cheapest=None)
-        answer = self._made(recipe, plans.whole if measures else plans.known)
+                if loss is not None and loss > self.space.budget:
+                    put_back[unit] = self.target.put_back(plan, experiment, missed_in, to_the_end=bool(settled))
+        recipe = replace(recipe, aim=self.space.budget, put_back=put_back, reserve=0.0, cheapest=None)
+        answer = self._made(recipe, plans.known)
         return None if answer is None else replace(answer, not_done=tuple(self._not_done(answer)))
 
-    def _holding(self, *, measures: bool) -> Recipe:
-        """Returns the cheapest set known to hold on all inputs given; see ``so_far``.
+    def settle(self) -> Recipe:
+        """Returns the recipe of a search whose time is over, measured on all inputs.
 
-        If nothing is measured, full INT8 must be known on all inputs with its ranges. Without such a set it is the
-        empty set, which does not hold.
+        The cheapest sets that hold on the judged inputs are checked; if none holds, layers are added until a plan does.
         """
-        plans, target, recipe, space, budget = self.plans, self.target, self.recipe, self.space, self.space.budget
+        plans, target, in_use = self.plans, self.target, self.experiment.ranges
+        plans.whole(plans.full, self.experiment)
+        target.figure(plans.full, 0.0, in_use)
+        self.space = space = replace(self.space, budget=target.budget)
+        recipe, sets = self.recipe, self._sets_that_hold(plans.judged or plans.inputs.counting)
+        for kept, ranges in sets[:_CHECKED_AT_END]:
+            checked = Recipe(space, kept, plans.with_ranges(ranges), space.budget).checked_by(target)
+            if checked.holds:
+                recipe = checked
+                break
+        if recipe is None:
+            kept, ranges = sets[0] if sets else (frozenset[int](), in_use)
+            start = Recipe(space, kept, plans.with_ranges(ranges), space.budget)
+            by_unit = {unit: plans.each(ranges).by_place(space.plan(space.all - {unit})) for unit in space.all}
+            alone = {unit: max(losses.values()) for unit, losses in by_unit.items() if losses}
+            larger = with_more_high(target, start, math.inf if self.most is None else self.most, alone)
+            recipe = replace(larger, meets=larger.holds)
+        for plan in (plans.full, recipe.plan):
+            plans.whole(plan, recipe.experiment)
+        return recipe
+
+    def _known_recipe(self) -> Recipe:
+        """Returns the cheapest set known to hold on all inputs; without one the empty set, which does not hold."""
+        plans, target, space = self.plans, self.target, self.space
         counting, in_use = plans.inputs.counting, self.experiment.ranges
-        tried = (in_use, *(row.ranges for row in self.tried), *plans.setup.data.candidates)
-        by_digest = {
-            ranges.digest(): ranges
-            for ranges in tried
-            if self._by_similarity and (measures or plans.known(plans.full, plans.with_ranges(ranges)) is not None)
-        }
+        for kept, ranges in self._sets_that_hold(counting):
+            experiment = plans.with_ranges(ranges)
+            checked = target.known(experiment, space.plan(kept))
+            is_known = plans.known(plans.full, experiment) is not None or not self._by_similarity
+            if is_known and checked is not None and checked.meets(space.budget):
+                return Recipe(space, kept, experiment, space.budget, checked)
+        if self.recipe is not None:
+            return self.recipe
+        checked = target.known(self.experiment, plans.full) or NOT_CHECKED
+        least = plans.each(in_use).least_loss(plans.full, counting) if self._by_similarity else None
+        meets = checked.meets(space.budget) and (least is None or least <= space.budget)
+        return Recipe(space, frozenset(), self.experiment, space.budget, checked, meets)
+
+    def _sets_that_hold(self, among: Sequence[int]) -> list[tuple[Kept, Ranges]]:
+        """Returns the sets that hold on some inputs and are cheaper than the recipe, with their ranges; cheapest first.
+
+        A set with every unit high is left out: the search measures it to know if there is a recipe at all.
+        """
+        plans, space, in_use = self.plans, self.space, self.experiment.ranges
+        if self._by_similarity:
+            tried = (in_use, *(row.ranges for row in self.tried), *plans.setup.data.candidates)
+            by_digest = {ranges.digest(): ranges for ranges in tried}
+            sets = [
+                (self._kept_high(plan), ranges)
+                for ranges in by_digest.values()
+                for plan in plans.meeting(ranges, among)
+            ]
+        else:
+            sets = [(frozenset[int](), in_use)]
+        most = math.inf if self.most is None else self.most
+        below = (math.inf, 0) if self.recipe is None else self.recipe.space.price(self.recipe.kept)
         sets = [
-            (self._kept_high(plan), ranges)
-            for ranges in by_digest.values()
-            for plan in plans.meeting(ranges, counting if not measures else plans.judged or counting)
+            (kept, ranges)
+            for kept, ranges in sets
+            if kept != space.all and space.cost(kept) <= most and space.price(kept) < below
         ]
-        if not self._by_similarity:
-            sets.append((frozenset(), in_use))
-        if self.most is not None:
-            sets = [pair for pair in sets if space.cost(pair[0]) <= self.most]
-        # With every unit high nothing is left of INT8: the search measures that to know if there is a recipe at all.
-        sets = [pair for pair in sets if pair[0] != space.all]
-        if recipe is not None:
-            sets = [pair for pair in sets if space.price(pair[0]) < recipe.space.price(recipe.kept)]
-        sets.sort(key=lambda pair: space.price(pair[0]))
-        for kept, ranges in sets[:_CHECKED_AT_END] if measures else sets:
-            experiment, plan = plans.with_ranges(ranges), space.plan(kept)
-            checked = target.check(experiment, plan) if measures else target.known(experiment, plan)
-            if checked is not None and checked.meets(budget):
-                return Recipe(space, kept, experiment, budget, checked)
-        if recipe is not None:
-            return recipe
-        if not measures:
-            checked = target.known(self.experiment, plans.full) or NOT_CHECKED
-            least = plans.each(in_use).least_loss(plans.full, counting) if self._by_similarity else None
-            meets = checked.meets(budget) and (least is None or least <= budget)
-            return Recipe(space, frozenset(), self.experiment, budget, checked, meets)
-        kept, ranges = sets[0] if sets else (frozenset[int](), in_use)
-        start = Recipe(space, kept, plans.with_ranges(ranges), budget)
-        by_unit = {unit: plans.each(ranges).by_place(space.plan(space.all - {unit})) for unit in space.all}
-        alone = {unit: max(losses.values()) for unit, losses in by_unit.items() if losses}
-        larger = with_more_high(target, start, math.inf if self.most is None else self.most, alone)
-        return replace(larger, meets=larger.holds)
+        return sorted(sets, key=lambda pair: space.price(pair[0]))
 
     def _kept_high(self, plan: PrecisionPlan) -> Kept:
         return frozenset(unit for unit, layers in enumerate(self.space.units) if plan.lowered.isdisjoint(layers))

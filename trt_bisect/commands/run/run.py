@@ -500,7 +500,7 @@ class _Run:
         elif known is not None and not known.not_done:
             answer = known
         else:
-            answer = search.so_far(measures=measures)
+            answer = search.so_far(search.settle() if measures else None)
         if answer is not None:
             self.state = self._with_answer(answer, measures=measures)
 
