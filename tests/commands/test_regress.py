@@ -241,7 +241,7 @@ def test_a_network_of_a_first_night_that_fails_has_no_baseline_and_the_others_ha
     suite.write_text(ONCE + "target = 0.9999999\n" + second)
     first = regress(suite)
     assert [result.status for result in first.networks] == ["failed", "passed"]
-    assert "tonight's figures are the new baseline of 'other'" in (first.folder / "summary.md").read_text().replace(
+    assert "tonight's figures are the baseline of 'other'" in (first.folder / "summary.md").read_text().replace(
         "\\", ""
     )
     assert [result.baseline is None for result in regress(suite).networks] == [True, False]
