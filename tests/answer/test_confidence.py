@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.model.test_followers import swish
+from tests.model.test_unquantized import swish
 from tests.support import networks
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
@@ -21,7 +21,7 @@ from trt_bisect.support.text import Line
 
 SURE = {
     "given": 26, "judged": 8, "held_out": 6, "arithmetic": "emulated", "meets": True, "moved": (),
-    "culprits": {"conv3": 0.02, "conv5": 0.0105}, "losses": {"one": 0.0040, "two": 0.0041}, "followers": None,
+    "culprits": {"conv3": 0.02, "conv5": 0.0105}, "losses": {"one": 0.0040, "two": 0.0041}, "unquantized": None,
     "parts": {}, "reserve": 0.0,
     "by_accuracy": False, "members": (), "empty": 0,
 }  # fmt: skip
@@ -60,7 +60,7 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
 
 def lines(**changed) -> list[Line]:
     """The lines on an invented answer."""
-    return list(result.confidence(invented(**changed), changed.get("followers")))
+    return list(result.confidence(invented(**changed), changed.get("unquantized")))
 
 
 def by_kind(**changed) -> dict[str, Line]:
@@ -103,7 +103,7 @@ def test_a_culprit_that_only_moved_scales_make_is_weak_and_its_figure_says_so():
 
 
 def test_each_line_is_said_in_short_with_its_first_words():
-    for line in lines(followers=0.05, given=5, parts={"followers": "int8"}):
+    for line in lines(unquantized=0.05, given=5, parts={"unquantized": "int8"}):
         assert line.text.startswith(line.short.removesuffix("."))
         assert len(line.short) < len(line.text)
 
@@ -153,13 +153,13 @@ def test_flips_are_counted_for_the_cosine_alone():
     assert CLOSE in by_kind(metric="sqnr", threshold=20.0, losses={"one": 10**-2.02, "two": 10**-2.2})
 
 
-def test_followers_that_miss_do_not_decide_and_are_told():
+def test_unquantized_layers_that_miss_do_not_decide_and_are_told():
     assert UNQUANTIZED_STAY not in by_kind()
-    misses = by_kind(followers=0.05)[UNQUANTIZED_STAY].text
+    misses = by_kind(unquantized=0.05)[UNQUANTIZED_STAY].text
     assert "95%" in misses
-    assert "--followers int8" in misses
-    assert "--followers" not in by_kind(followers=0.001)[UNQUANTIZED_STAY].text
-    assert result.UNQUANTIZED_ROUND in by_kind(parts={"followers": "int8"})
+    assert "--unquantized int8" in misses
+    assert "--unquantized" not in by_kind(unquantized=0.001)[UNQUANTIZED_STAY].text
+    assert result.UNQUANTIZED_ROUND in by_kind(parts={"unquantized": "int8"})
 
 
 ASKED = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.9995, "explain": "none"}
@@ -167,12 +167,12 @@ ASKED = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.9995, "
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A network with swish, judged with followers high and with followers in INT8, in one folder after the other."""
-    folder = tmp_path_factory.mktemp("followers")
+    """A network with swish, judged with unquantized layers high and in INT8, in one folder after the other."""
+    folder = tmp_path_factory.mktemp("unquantized")
     model, feeds = networks.given(swish(), folder, 6)
     return folder, {
-        followers: trt_bisect.run(model, feeds, feeds, followers=followers, output=folder / "run", **ASKED)
-        for followers in ("high", "int8")
+        unquantized: trt_bisect.run(model, feeds, feeds, unquantized=unquantized, output=folder / "run", **ASKED)
+        for unquantized in ("high", "int8")
     }
 
 
@@ -185,11 +185,11 @@ def test_a_real_run_says_what_it_rests_on(runs):
     assert "6 inputs" in said[INPUTS].text
 
 
-def test_followers_are_a_part_of_the_fingerprint_and_decide_on_request(runs):
+def test_unquantized_layers_are_a_part_of_the_fingerprint_and_decide_on_request(runs):
     folder, reports = runs
     high, int8 = reports["high"], reports["int8"]
     assert high.fingerprint != int8.fingerprint
-    assert int8.made_of["followers"] == "int8"
+    assert int8.made_of["unquantized"] == "int8"
     assert "unquantized layers in INT8" not in int8.answer.settings
     assert int8.similarity.int8 < high.similarity.int8
     journaled = {json.loads(line)["run"] for line in (folder / "run/journal.jsonl").read_text().splitlines()}
@@ -197,16 +197,16 @@ def test_followers_are_a_part_of_the_fingerprint_and_decide_on_request(runs):
     assert int8.answer.given.holds == 6
     assert set(high.recipe.high) <= set(int8.recipe.high)
     feeds = networks.samples(swish(), 6)
-    found = trt_bisect.run(folder / "network.onnx", feeds, feeds, followers="high", **ASKED)
+    found = trt_bisect.run(folder / "network.onnx", feeds, feeds, unquantized="high", **ASKED)
     assert found.answer.settings["unquantized layers in INT8"] == pytest.approx(
         high.answer.settings["unquantized layers in INT8"]
     )
 
 
-def test_the_curve_rounds_followers_as_whole_engines_do(tmp_path):
+def test_the_curve_rounds_unquantized_layers_as_whole_engines_do(tmp_path):
     model, feeds = networks.given(swish(), tmp_path, 2)
     curves = []
     for strategy in ("auto", "exhaustive"):
-        report = trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime", strategy=strategy)
+        report = trt_bisect.run(model, feeds, unquantized="int8", engine="onnxruntime", strategy=strategy)
         curves.append([row.similarity for row in report.layers])
     np.testing.assert_allclose(*np.array(curves, float), atol=1e-5)

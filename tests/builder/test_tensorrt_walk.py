@@ -80,12 +80,12 @@ def test_a_boundary_seen_through_a_shuffle_adds_no_rounding(network):
 
 
 def test_what_a_plan_says_of_layers_that_only_follow_changes_nothing(network):
-    followers = {layer.index for layer in network.layers if not layer.quantizable}
-    assert followers == {1, 5, 7}
+    unquantized = {layer.index for layer in network.layers if not layer.quantizable}
+    assert unquantized == {1, 5, 7}
     for k in range(-1, 8):
         plan = prefix(8, k)
-        high = plan.keeping(followers)
-        low = int8_set(8, plan.int8 | followers)
+        high = plan.keeping(unquantized)
+        low = int8_set(8, plan.int8 | unquantized)
         assert laid(network, plan).asked() == laid(network, high).asked() == laid(network, low).asked()
 
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 import trt_bisect
-from tests.model.test_followers import swish
+from tests.model.test_unquantized import swish
 from tests.support import networks
 from tests.support.compared import tensors_of
 from tests.support.editions import edition
@@ -249,17 +249,17 @@ def onnx_transposes(model):
 
 
 def test_layers_that_only_follow_are_rounded_where_asked_for(command, tmp_path):
-    """Beside NumPy: what ``relu`` makes is in INT8 with --followers int8 alone, and its rounding has an error."""
+    """Beside NumPy: what ``relu`` makes is in INT8 with --unquantized int8 alone, and its rounding has an error."""
     model = swish()
     path, data = networks.save(model, tmp_path), networks.samples(model, 3)
     np.savez(tmp_path / "data.npz", **data)
     words = ["compare", path, "--calibration", tmp_path / "data.npz", "--calibrator", "minmax", "--output"]
-    for followers, rounded in (
+    for unquantized, rounded in (
         ("high", {"swish_out", "turn_out"}),
         ("int8", {"swish_out", "turn_out", "a_out", "relu_out"}),
     ):
-        assert command(*words, tmp_path / followers, "--followers", followers)[0] == 0
-        found = trt_bisect.Comparison.load(tmp_path / followers)
+        assert command(*words, tmp_path / unquantized, "--unquantized", unquantized)[0] == 0
+        found = trt_bisect.Comparison.load(tmp_path / unquantized)
         assert {row.origin.tensor for row in found.tensors if row.rounding} == rounded | {"x"}
     relu = next(row for row in found.tensors if row.origin.tensor == "relu_out")
     network = trt_bisect.load_network(path)
@@ -268,7 +268,7 @@ def test_layers_that_only_follow_are_rounded_where_asked_for(command, tmp_path):
     ]
     error = values - np.clip(np.rint(values / np.float32(relu.scale)), -127, 127) * np.float32(relu.scale)
     assert relu.rounding.sqnr == pytest.approx(10 * np.log10((values**2).mean() / (error**2).mean()), abs=0.01)
-    assert command("compare", path, path, "--input", tmp_path / "data.npz", "--followers", "int8")[0] == 2
+    assert command("compare", path, path, "--input", tmp_path / "data.npz", "--unquantized", "int8")[0] == 2
 
 
 def test_layers_left_high(lenet):

@@ -224,7 +224,7 @@ def test_a_loaded_network_and_wrong_options(tmp_path):
     loaded = ran(load_network(network), data)
     assert set(loaded.culprits) == PLANTED[power]
     assert ran(load_network(network, low=FP16), data, low="int8").low == "fp16"
-    for options in ({"precision": "fp16"}, {"followers": "int8"}, {"explain": "remedies"}):
+    for options in ({"precision": "fp16"}, {"unquantized": "int8"}, {"explain": "remedies"}):
         with pytest.raises(BadInput, match=r"(fp|FP)16"):
             ran(network, data, **options)
     with pytest.raises(BadInput, match="input"):

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import trt_bisect
-from tests.model.test_followers import swish, with_pairs
+from tests.model.test_unquantized import swish, with_pairs
 from tests.support import networks
 from tests.support.by_hand import cosine
 from tests.support.networks import Sketch
@@ -112,20 +112,20 @@ def test_sorting_and_the_columns_of_sensitive_ops(planted):
         planted.sorted_by("beauty")
 
 
-def test_with_rounded_followers_whole_engines_are_measured(command, tmp_path):
+def test_with_unquantized_layers_rounded_whole_engines_are_measured(command, tmp_path):
     """The layers' pieces do not add up there; the command has no --strategy to say so with."""
     model = swish()
     path, data = networks.save(model, tmp_path), networks.samples(model, 3)
     np.savez(tmp_path / "data.npz", **data)
     network = load_network(path)
     scales = calibrate(network, [{"x": data["x"][k : k + 1]} for k in range(3)], "minmax").scales
-    builder = OnnxRuntimeBuilder(network, scales, BuildOptions(followers_round=True))
+    builder = OnnxRuntimeBuilder(network, scales, BuildOptions(unquantized_round=True))
     plans = int8_set(len(network.layers), ()), int8_set(len(network.layers), network.quantizable)
     fp32, int8 = (builder.build(plan).infer({"x": data["x"][:1]})["y"] for plan in plans)
     np.savez(tmp_path / "one.npz", x=data["x"][:1])
     code, _, _ = command(
         "sensitivity", path, "--calibration", tmp_path / "data.npz", "--calibrator", "minmax",
-        "--input", tmp_path / "one.npz", "--followers", "int8", "--output", tmp_path / "out",
+        "--input", tmp_path / "one.npz", "--unquantized", "int8", "--output", tmp_path / "out",
     )  # fmt: skip
     assert code == 0
     found = trt_bisect.Sensitivity.load(tmp_path / "out")
@@ -139,17 +139,17 @@ def test_with_rounded_followers_whole_engines_are_measured(command, tmp_path):
         assert row.loss == pytest.approx(1 - cosine(fp32, by_hand), rel=1e-3, abs=1e-9)
 
 
-def test_a_stopped_sensitivity_of_followers_goes_on(tmp_path, monkeypatch):
-    """The journal is cut behind its first trial of a follower: the others alone are measured again."""
+def test_a_stopped_sensitivity_of_unquantized_layers_goes_on(tmp_path, monkeypatch):
+    """The journal is cut behind its first trial of an unquantized layer: the others alone are measured again."""
     model = swish()
-    given = {"engine": "onnxruntime", "calibrator": "minmax", "followers": "int8", "output": tmp_path / "out"}
+    given = {"engine": "onnxruntime", "calibrator": "minmax", "unquantized": "int8", "output": tmp_path / "out"}
     path, data = networks.save(model, tmp_path), networks.samples(model, 3)
     whole = trt_bisect.sensitivity(path, data, **given)
     journal = tmp_path / "out" / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
-    of_followers = [k for k, line in enumerate(lines) if b'"followers ' in line]
-    assert len(of_followers) == 2 * 4, "each of four followers alone, and left out of full INT8"
-    journal.write_bytes(b"".join(lines[: of_followers[0] + 1]))
+    of_unquantized = [k for k, line in enumerate(lines) if b'"unquantized ' in line]
+    assert len(of_unquantized) == 2 * 4, "each of four unquantized layers alone, and left out of full INT8"
+    journal.write_bytes(b"".join(lines[: of_unquantized[0] + 1]))
     made = []
     monkeypatch.setattr(losses, "make_session", lambda *args: made.append(args) or session.make_session(*args))
     assert trt_bisect.sensitivity(path, data, **given).ops == whole.ops

@@ -125,9 +125,9 @@ def test_fp16_as_the_high_precision(tmp_path, random):
         assert np.array_equal(whole.infer(plan, inputs[0], moved)["y"], pieces.infer(plan, inputs[0], moved)["y"])
 
 
-def test_a_network_whose_followers_round_is_not_cut(tmp_path):
+def test_a_network_whose_unquantized_layers_round_is_not_cut(tmp_path):
     """A tensor that is rounded where it is made has two versions, one of them for an output of the network."""
-    *_, builder, facts = opened(networks.transformer(), tmp_path, followers_round=True)
+    *_, builder, facts = opened(networks.transformer(), tmp_path, unquantized_round=True)
     assert len(builder.switch(1, facts, ROOM)._pieces) == 1
 
 

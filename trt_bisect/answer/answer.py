@@ -24,7 +24,14 @@ from trt_bisect.answer.search import (
     with_recipe,
 )
 from trt_bisect.answer.steps_back import with_more_high
-from trt_bisect.answer.validation import NOT_CHECKED, PutBack, Recipe, SimilarityTarget, Target, with_rounded_followers
+from trt_bisect.answer.validation import (
+    NOT_CHECKED,
+    PutBack,
+    Recipe,
+    SimilarityTarget,
+    Target,
+    with_unquantized_rounded,
+)
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.local_search import FEW_UNITS, within
 from trt_bisect.driver.search import Loss, drive
@@ -368,7 +375,7 @@ class AnswerSearch:
         plans.setup.forecast.begins(CHECKS)
         plan, unquantized = recipe.plan, None
         held_out = None if plans.held_out is None else plans.whole(plan, experiment, plans.held_out, "held-out inputs")
-        rounding = with_rounded_followers(plans.setup.options, experiment, plan) if self._by_similarity else None
+        rounding = with_unquantized_rounded(plans.setup.options, experiment, plan) if self._by_similarity else None
         meets = recipe.meets and recipe.holds
         if self._by_similarity and (recipe.kept or not meets):
             self.tried = with_confirmed(plans, recipe.space.budget * SAFETY, self.tried)

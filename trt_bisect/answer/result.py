@@ -418,7 +418,7 @@ def _culprits(answer: Answer) -> Iterator[Line]:
 
 def _unquantized(answer: Answer, loss: float | None) -> Iterator[Line]:
     rule = answer.experiment.rule
-    if "followers" in answer.experiment.parts:
+    if "unquantized" in answer.experiment.parts:
         text = "their outputs between INT8 layers were INT8, as TensorRT's weak typing may have them"
         yield _line(UNQUANTIZED_ROUND, "Unquantized layers rounded too", text)
     if loss is None:
@@ -431,7 +431,7 @@ def _unquantized(answer: Answer, loss: float | None) -> Iterator[Line]:
         "TensorRT's weak typing may run unquantized layers between INT8 layers in INT8 too. The worst input then "
         f"measures {figure}"
     )
-    remedy = ". --followers int8 searches for a recipe that passes there too" if answer.meets and not holds else ""
+    remedy = ". --unquantized int8 searches for a recipe that passes there too" if answer.meets and not holds else ""
     yield _line(UNQUANTIZED_STAY, short, f"{text}{remedy}")
 
 

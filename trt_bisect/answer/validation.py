@@ -247,17 +247,17 @@ class SimilarityTarget:
         return None if loss is None or math.isinf(loss) else self._plans.experiment.rule.metric.value(loss)
 
 
-def with_rounded_followers(options: MeasuringOptions, experiment: Experiment, plan: PrecisionPlan) -> Builder | None:
+def with_unquantized_rounded(options: MeasuringOptions, experiment: Experiment, plan: PrecisionPlan) -> Builder | None:
     """Returns a builder like that of an experiment, with unquantized layers rounding too.
 
     None if that changes no plan: the run rounds them already, an engine decides itself, or the network has no such
     tensor with a scale.
     """
     build = options.build_options()
-    if experiment.builder.engine != ONNXRUNTIME or build.followers_round:
+    if experiment.builder.engine != ONNXRUNTIME or build.unquantized_round:
         return None
     network, scales = experiment.network, experiment.ranges.scales
     if followed_tensors(network, plan.int8).isdisjoint(scales):
         return None
     typing = experiment.builder.typing
-    return open_builder(ONNXRUNTIME, typing, network, scales, replace(build, followers_round=True))
+    return open_builder(ONNXRUNTIME, typing, network, scales, replace(build, unquantized_round=True))

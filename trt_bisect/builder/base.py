@@ -100,7 +100,7 @@ class BuildOptions:
         timing_cache: a file that all builds of a run share.
         tactic_sources: the names of the only TensorRT tactic sources allowed; None for TensorRT's default.
         threads: the threads of ONNX Runtime in one inference; None for ONNX Runtime's default.
-        followers_round: ONNX Runtime only: tensors of unquantized layers are rounded too, see ``model.layers``.
+        unquantized_round: ONNX Runtime only: tensors of unquantized layers are rounded too, see ``model.layers``.
         plugins: TensorRT only: libraries with plugins, loaded before the network is parsed.
         operators: ONNX Runtime only: libraries with the user's operators.
         sizes: TensorRT only: by input that may be a shape tensor, the smallest, the usual and the largest values.
@@ -117,7 +117,7 @@ class BuildOptions:
     timing_cache: Path | None = None
     tactic_sources: tuple[str, ...] | None = None
     threads: int | None = None
-    followers_round: bool = False
+    unquantized_round: bool = False
     plugins: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
     sizes: ProfileShapes = field(default_factory=dict)

@@ -275,7 +275,7 @@ class OnnxRuntimeBuilder:
     def __init__(self, network: Network, scales: Scales, options: BuildOptions) -> None:
         self._network = network
         self._scales = scales
-        self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=options.followers_round)
+        self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=options.unquantized_round)
         self._options = options
         self.provider = usable_provider()
         use_libraries(options.operators)

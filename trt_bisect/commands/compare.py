@@ -113,15 +113,15 @@ class _Low(Planned):
     notes: tuple[str, ...]
     scales: Scales
     observer: str
-    followers_round: bool
+    unquantized_round: bool
 
     def shaped(self, network: Network) -> Planned:
         """Returns the same plan of ``network``, which is its own with the shapes of a sample."""
-        return Planned(network, _writer(network, self.scales, followers_round=self.followers_round), self.plan)
+        return Planned(network, _writer(network, self.scales, unquantized_round=self.unquantized_round), self.plan)
 
 
-def _writer(network: Network, scales: Scales, *, followers_round: bool = False) -> PlanWriter:
-    return PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=followers_round)
+def _writer(network: Network, scales: Scales, *, unquantized_round: bool = False) -> PlanWriter:
+    return PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=unquantized_round)
 
 
 def _in_low(network: Network, options: CompareOptions, progress: Progress) -> _Low:
@@ -130,10 +130,10 @@ def _in_low(network: Network, options: CompareOptions, progress: Progress) -> _L
     else:
         ranges, data = no_ranges(network.low.title), _data(options, options.calibration, network.inputs)
     network, kept_high = keeping_unusable_high(network, ranges)
-    writer = _writer(network, ranges.scales, followers_round=options.followers_round)
+    writer = _writer(network, ranges.scales, unquantized_round=options.unquantized_round)
     plan = network.full(network.base or Precision.FP32)
     notes = (*fixed_notes(network), *network.notes, *kept_high)
-    return _Low(network, writer, plan, data, notes, ranges.scales, ranges.origin, options.followers_round)
+    return _Low(network, writer, plan, data, notes, ranges.scales, ranges.origin, options.unquantized_round)
 
 
 def _data(

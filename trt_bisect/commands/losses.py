@@ -59,7 +59,7 @@ def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
     """Measures each layer alone low (in INT8: its weights, its activations, both), and alone high.
 
     On ONNX Runtime one session runs all plans. On NVIDIA engines, and in other low precisions, each plan is built and
-    only ``both`` is there. With ``followers="int8"`` there is a row for each unquantized layer: the loss with its
+    only ``both`` is there. With ``unquantized="int8"`` there is a row for each unquantized layer: the loss with its
     outputs alone rounded.
 
     Args:
@@ -145,10 +145,10 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
     full = rule.loss(trials[low])
     cost = macs(network, facts_for(network, experiment.feeds[0]))
     total = sum(cost.values()) or 1
-    followers = [*_followers(experiment, progress)] if "followers" in experiment.parts and chosen is None else []
+    unquantized = [*_unquantized(experiment, progress)] if "unquantized" in experiment.parts and chosen is None else []
     gains = {k: _difference(full, rule.loss(trials[plan])) for k, plan in without.items()}
     alone = [(k, part, trials[plan], gains.get(k) if part == _BOTH else None) for (k, part), plan in plans.items()]
-    alone += [(k, _BOTH, trial, _difference(full, rule.loss(others))) for k, trial, others in followers]
+    alone += [(k, _BOTH, trial, _difference(full, rule.loss(others))) for k, trial, others in unquantized]
     ops = []
     for k, part, trial, gain in alone:
         share, judged = cost[k] / total, rule.judged(trial)
@@ -185,14 +185,14 @@ def _alone(experiment: Experiment, chosen: Collection[int]) -> dict[tuple[int, s
     }
 
 
-def _followers(experiment: Experiment, progress: Progress) -> Iterator[tuple[int, Trial, Trial]]:
+def _unquantized(experiment: Experiment, progress: Progress) -> Iterator[tuple[int, Trial, Trial]]:
     """Yields each unquantized layer whose outputs have a scale: its index, the trial with these outputs alone rounded,
     and that of full INT8 without this rounding.
     """
     network, scales = experiment.network, experiment.ranges.scales
     high = experiment.whole.high
     nothing, full = network.plan((), network.base or high), network.full(high)
-    every = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=True).context.followed(full.lowered)
+    every = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=True).context.followed(full.lowered)
     floats = network.types.float32 - {spec.name for spec in network.outputs}
     sets = {layer.index: frozenset(layer.outputs) & floats & scales.keys() for layer in network.layers if layer.follows}
     progress.stage("Measuring layers that only follow", sum(map(bool, sets.values())))
@@ -205,7 +205,7 @@ def _followers(experiment: Experiment, progress: Progress) -> Iterator[tuple[int
 def _holding(experiment: Experiment, plan: PrecisionPlan, tensors: frozenset[str]) -> Trial:
     """Returns the trial of a plan with these tensors rounded where they are made; its key has a digest of them."""
     rounded = hashlib.sha256("\n".join(sorted(tensors)).encode()).hexdigest()[:16]
-    key = TrialKey(plan.key(), f"followers {rounded}").text
+    key = TrialKey(plan.key(), f"unquantized {rounded}").text
     stored = experiment.store.find(key)
     if stored is not None:
         return stored

@@ -57,12 +57,14 @@ class PlanWriter:
         scales: Scales,
         target: GraphTarget,
         *,
-        followers_round: bool = False,
+        unquantized_round: bool = False,
         held: frozenset[str] | None = None,
     ) -> None:
         self.network = network
         emulates = target is GraphTarget.ONNXRUNTIME
-        self.context = WritingContext(network, scales, emulates=emulates, followers_round=followers_round, held=held)
+        self.context = WritingContext(
+            network, scales, emulates=emulates, unquantized_round=unquantized_round, held=held
+        )
 
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
         """The quantizers of one rounding, first applied first; raises KeyError if the scales lack the tensor."""

@@ -76,9 +76,9 @@ class WritingContext:
     Args:
         scales: of the activations whose quantizers are not in the file.
         emulates: the graph is for ONNX Runtime: see ``GraphTarget``.
-        followers_round: tensors of unquantized layers are rounded too, where they have a scale and an engine may hold
+        unquantized_round: tensors of unquantized layers are rounded too, where they have a scale and an engine may hold
             them in INT8 (see ``model.layers``).
-        held: exactly these tensors are rounded where they are made; None for those of ``followers_round``.
+        held: exactly these tensors are rounded where they are made; None for those of ``unquantized_round``.
 
     Attributes:
         tag: underscores that make the names of new tensors new.
@@ -90,11 +90,11 @@ class WritingContext:
     """
 
     def __init__(
-        self, network: Network, scales: Scales, *, emulates: bool, followers_round: bool, held: frozenset[str] | None
+        self, network: Network, scales: Scales, *, emulates: bool, unquantized_round: bool, held: frozenset[str] | None
     ) -> None:
         graph, kind = network.skeleton.graph, network.base_type
         self.network, self.emulates, self.held = network, emulates, held
-        self._followers_round = followers_round
+        self._unquantized_round = unquantized_round
         self.float_tensors = network.types.float32
         self.base_slots: dict[int, TypedSlots] = {}
         for layer in network.layers:
@@ -150,7 +150,7 @@ class WritingContext:
         """Returns the tensors that are rounded where they are made, with the layers ``int8`` in INT8."""
         if self.held is not None:
             return self.held
-        if not self._followers_round or self.network.low.precision is not Precision.INT8:
+        if not self._unquantized_round or self.network.low.precision is not Precision.INT8:
             return frozenset()
         tensors = followed_tensors(self.network, int8)
         return frozenset(name for name in tensors & self.float_tensors if name in self._scales)

@@ -19,7 +19,6 @@ from trt_bisect.options.concerns import (
     CalibrationOptions,
     DataOptions,
     FixedLayerOptions,
-    FollowerOptions,
     JudgeOptions,
     LowOptions,
     MeasuringOptions,
@@ -31,6 +30,7 @@ from trt_bisect.options.concerns import (
     ReferenceOptions,
     RunOptions,
     ShapeOptions,
+    UnquantizedOptions,
 )
 from trt_bisect.options.kinds import (
     Curve,
@@ -180,7 +180,7 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions(OtherOptions, ReferenceOptions, FollowerOptions, TensorOptions):
+class CompareOptions(OtherOptions, ReferenceOptions, UnquantizedOptions, TensorOptions):
     """The options of ``compare``.
 
     Attributes:

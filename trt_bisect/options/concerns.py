@@ -29,7 +29,6 @@ from trt_bisect.options.kinds import (
     Effort,
     Engine,
     Explain,
-    Followers,
     Fraction,
     Function,
     GpuName,
@@ -50,6 +49,7 @@ from trt_bisect.options.kinds import (
     Task,
     TrtexecFlags,
     Typing,
+    Unquantized,
     Version,
     number,
     share_or_data,
@@ -79,8 +79,8 @@ HEADS = ("detect", "pose", "obb", "instances", "text")
 INT8: Final = "int8"
 INT16 = "int16"
 FLOAT_LOWS = ("fp16", "bf16")
-FOLLOWERS_HIGH: Final = "high"
-FOLLOWERS_INT8 = "int8"
+UNQUANTIZED_HIGH: Final = "high"
+UNQUANTIZED_INT8 = "int8"
 BESIDE, NONE = "beside", "none"
 MACS, MEASURED_TIME, TIME, MIXED = "macs", "measured", "time", "mixed"
 COSINE: Final = "cosine"
@@ -344,25 +344,25 @@ class CalibrationOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FollowerOptions(LowOptions):
+class UnquantizedOptions(LowOptions):
     """The layers that only follow.
 
     Attributes:
-        followers: On ONNX Runtime, run layers that cannot be quantized on their own (Relu, Softmax) in high precision,
-            or in INT8 between INT8 layers, as weak typing may.
+        unquantized: On ONNX Runtime, run unquantized layers (Relu, Softmax) in high precision, or in INT8 between INT8
+            layers, as weak typing may.
     """
 
-    followers: Annotated[Followers, PRECISION(expert=True)] = FOLLOWERS_HIGH
+    unquantized: Annotated[Unquantized, PRECISION(expert=True)] = UNQUANTIZED_HIGH
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.low not in (INT8, INT16) and self.followers_round:
-            raise BadInput(f"--followers int8 does not go with --low {self.low}.", "Leave out one of the two.")
+        if self.low not in (INT8, INT16) and self.unquantized_round:
+            raise BadInput(f"--unquantized int8 does not go with --low {self.low}.", "Leave out one of the two.")
 
     @property
-    def followers_round(self) -> bool:
+    def unquantized_round(self) -> bool:
         """True if tensors of layers that only follow are rounded too."""
-        return self.followers == FOLLOWERS_INT8
+        return self.unquantized == UNQUANTIZED_INT8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -436,7 +436,7 @@ class OutputOptions(Options):
 class MeasuringOptions(
     OutputOptions,
     MemoryOptions,
-    FollowerOptions,
+    UnquantizedOptions,
     FixedLayerOptions,
     CalibrationOptions,
     JudgeOptions,
@@ -516,7 +516,7 @@ class MeasuringOptions(
             high=self.high_precision,
             **options_in(self.trtexec),
             force_int8=self.typing == WEAK_INT8,
-            followers_round=self.followers_round,
+            unquantized_round=self.unquantized_round,
             plugins=self.libraries(onnxruntime=False),
             operators=self.libraries(onnxruntime=True),
             dla=self.dla,

@@ -312,7 +312,7 @@ class Setup:
             "judged": "each input by itself; integers and labels as floats by equality, those of NonMaxSuppression at "
             "any place, rows by their number, floats by their variation too",
             **({"outputs": sorted(self.options.outputs)} if self.options.outputs else {}),
-            **({"followers": "int8"} if options.followers_round else {}),
+            **({"unquantized": "int8"} if options.unquantized_round else {}),
             **({} if base is options.high is Precision.FP32 else {"base": str(base)}),
             **({"typed": typed} if typed else {}),
             **({} if self.judged_by is None else {"judged_by": self.judged_by.digest}),

@@ -408,8 +408,8 @@ def _unlike_reference(
 
 
 def strategy_for(options: MeasuringOptions, engine: str) -> str:
-    """Returns the strategy on an engine; raises BadInput for rounded followers on an NVIDIA engine."""
-    if options.followers_round and engine != ONNXRUNTIME:
-        problem = f"'--followers int8' is an emulation; on the engine '{engine}' TensorRT decides."
+    """Returns the strategy on an engine; raises BadInput for rounded unquantized layers on an NVIDIA engine."""
+    if options.unquantized_round and engine != ONNXRUNTIME:
+        problem = f"'--unquantized int8' is an emulation; on the engine '{engine}' TensorRT decides."
         raise BadInput(problem, "Leave it out, or add --engine onnxruntime.")
     return options.asked_strategy

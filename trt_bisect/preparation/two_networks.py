@@ -29,7 +29,7 @@ from trt_bisect.model.prepare import is_integer_layer
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.model.session import CPU
-from trt_bisect.options.concerns import FIXING, FollowerOptions, OtherOptions
+from trt_bisect.options.concerns import FIXING, OtherOptions, UnquantizedOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.comparison import MatchedLayer
 
@@ -155,7 +155,7 @@ def refuse_with_other(options: OtherOptions) -> None:
     """Raises BadInput for an option that changes how a network runs: two networks run as their files say."""
     changing = ("fp32", "int8", "recipe", "reference", *FIXING)
     refused = [name for name in changing if getattr(options, name, None)]
-    refused += ["followers"] if isinstance(options, FollowerOptions) and options.followers_round else []
+    refused += ["unquantized"] if isinstance(options, UnquantizedOptions) and options.unquantized_round else []
     if refused:
         raise BadInput(
             f"Two networks run as their files say, and --{refused[0].replace('_', '-')} cannot be used.",

@@ -36,7 +36,7 @@ def prepared(make, folder, **options):
     network = load_network(networks.save(model, folder))
     feeds = [{"x": sample[None]} for sample in networks.samples(model, 3)["x"]]
     scales = calibrate(network, feeds, "minmax").scales
-    return network, feeds, scales, OnnxRuntimeBuilder(network, scales, BuildOptions(followers_round=True, **options))
+    return network, feeds, scales, OnnxRuntimeBuilder(network, scales, BuildOptions(unquantized_round=True, **options))
 
 
 def test_what_stands_between_int8_layers_is_rounded_and_what_is_fused_or_last_is_not(tmp_path):
@@ -109,7 +109,7 @@ def test_the_graph_is_that_with_pairs_put_in_by_hand(tmp_path):
     names = ["x", "a_out", "swish_out", "relu_out", "turn_out"]
     by_hand = with_pairs(swish(), {name: scales[name] for name in names}, ["a.weight", "b.weight", "c.weight"])
     theirs, plan = plain_session(by_hand, optimised=False), int8_set(len(network.layers), network.quantizable)
-    written = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=True).write(plan)
+    written = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=True).write(plan)
     ours = make_session(written, level=UNOPTIMISED)
     plain = OnnxRuntimeBuilder(network, scales, BuildOptions())
     for sample in feeds:
@@ -123,7 +123,7 @@ def test_the_graph_is_that_with_pairs_put_in_by_hand(tmp_path):
 def test_the_switching_session_gives_what_the_plans_own_graph_gives(tmp_path, random, high):
     network, feeds, scales, builder = prepared(swish, tmp_path, high=high)
     switch = builder.switch(threads=1)
-    writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=True)
+    writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=True)
     for place in range(8):
         int8 = network.quantizable if place == 0 else [k for k in network.quantizable if random.random() < 0.6]
         plan = int8_set(len(network.layers), int8, high)
@@ -143,6 +143,8 @@ def test_a_network_with_pairs_of_its_own_has_nothing_more_to_round(tmp_path):
     sketch.nodes[-1].output[0] = "y"
     network = load_network(networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]}), tmp_path))
     plan = int8_set(len(network.layers), network.quantizable)
-    written = [PlanWriter(network, {}, GraphTarget.ONNXRUNTIME, followers_round=on).write(plan) for on in (False, True)]
+    written = [
+        PlanWriter(network, {}, GraphTarget.ONNXRUNTIME, unquantized_round=on).write(plan) for on in (False, True)
+    ]
     assert written[0].model == written[1].model
     assert TensorProto.INT8 in {tensor.data_type for tensor in written[0].model.graph.initializer}
