@@ -195,7 +195,7 @@ def _unquantized(experiment: Experiment, progress: Progress) -> Iterator[tuple[i
     every = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=True).context.followed(full.lowered)
     floats = network.types.float32 - {spec.name for spec in network.outputs}
     sets = {layer.index: frozenset(layer.outputs) & floats & scales.keys() for layer in network.layers if layer.follows}
-    progress.stage("Measuring layers that only follow", sum(map(bool, sets.values())))
+    progress.stage("Measuring unquantized layers", sum(map(bool, sets.values())))
     for k, tensors in sets.items():
         if tensors:
             progress.step(network.layers[k].name)

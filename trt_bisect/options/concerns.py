@@ -345,7 +345,7 @@ class CalibrationOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class UnquantizedOptions(LowOptions):
-    """The layers that only follow.
+    """The unquantized layers.
 
     Attributes:
         unquantized: On ONNX Runtime, run unquantized layers (Relu, Softmax) in high precision, or in INT8 between INT8
@@ -361,7 +361,7 @@ class UnquantizedOptions(LowOptions):
 
     @property
     def unquantized_round(self) -> bool:
-        """True if tensors of layers that only follow are rounded too."""
+        """True if tensors of unquantized layers are rounded too."""
         return self.unquantized == UNQUANTIZED_INT8
 
 
