@@ -26,7 +26,7 @@ QUICK = [
     ("scales", "lenet", ()),
     ("per-tensor-weights", "lenet", ()),
     ("pairs-ignored", "lenet", ()),
-    ("followers-low", "transformer", ()),
+    ("unquantized-low", "transformer", ()),
     ("clip-fused", "lenet", ("relu1",)),
     ("kernel", "transformer", ("block0.scores",)),
 ]

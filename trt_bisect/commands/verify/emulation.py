@@ -71,11 +71,11 @@ class Emulation:
         scales: Scales | None = None,
         plan: PrecisionPlan | None = None,
         *,
-        followers: bool = False,
+        unquantized: bool = False,
     ) -> Emulation:
         """Returns this emulation of another form of the network, with other scales and under another plan."""
         scales = self.scales if scales is None else scales
-        writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=followers)
+        writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=unquantized)
         return replace(self, writer=writer, scales=scales, plan=plan or self.plan)
 
     def in_floats(self) -> Emulation:
