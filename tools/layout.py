@@ -202,7 +202,7 @@ def rows() -> Iterator[Row]:
     search = tokens_in("trt_bisect/answer", "trt_bisect/driver", "trt_bisect/evaluator", "trt_bisect/commands/run")
     yield Row("tokens of the package", total["tokens"], 428_650, 300_000)
     yield Row("tokens of answer, driver, evaluator, commands/run", search, 79_400, 60_000)
-    yield Row("tokens of options and cli", tokens_in("trt_bisect/options", "trt_bisect/cli"), 19_310, 14_000)
+    yield Row("tokens of options and cli", tokens_in("trt_bisect/options", "trt_bisect/cli"), 19_345, 14_000)
     yield Row("tokens of tests", tokens_in("tests"), 459_434, 330_000)
     yield Row("tokens of benchmarks and tools", tokens_in("benchmarks", "tools"), 78_800, 50_000)
     yield Row("words of docstrings", total["words"], 105_820, 70_000)

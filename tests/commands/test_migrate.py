@@ -244,3 +244,14 @@ def test_tensorrt_rtx_builds_the_network(cache, tmp_path):
     trt_bisect.migrate(LENET, cache=cache, layer_precisions=LINE, output=tmp_path)
     engine = trt_bisect.check(tmp_path / "network.qdq.onnx", engine="tensorrt-rtx").engine
     assert {"conv2", "ip1"} <= set(engine.low)
+
+
+def test_check_and_migrate_predict_the_times_that_run_predicts(cache, tmp_path, command):
+    report = trt_bisect.run(LENET, DIGITS, gpu="T4", engine="onnxruntime", explain="none")
+    fp16, int8 = (report.predicted.plans[plan].ms for plan in ("fp16", "int8"))
+    told = f"Predicted on T4: FP16 {fp16:.3g} ms, full INT8 {int8:.3g} ms"
+    (remark,) = trt_bisect.check(LENET, gpu="T4").remarks
+    found = trt_bisect.migrate(LENET, cache=cache, gpu="T4", inputs=DIGITS, output=tmp_path)
+    assert remark.startswith(told)
+    assert found.predicted.startswith(told)
+    assert command("check", LENET, "--gpu", "Voodoo")[0] == 2

@@ -181,12 +181,12 @@ def predicted_times(options: RunOptions, experiment: Experiment, recipe: Precisi
     return PredictedTimes(prices.gpu.name, times, prices.slowest(recipe, _SLOWEST), prices.added_reformats(recipe))
 
 
-def foreseen_times(options: RunOptions, experiment: Experiment) -> str:
+def foreseen_times(prices: TimePrices | None) -> str:
     """Returns the predicted times of FP16 and full INT8, and why INT8 is no faster if so; empty without a GPU."""
-    prices, low = time_prices(options, experiment), experiment.network.low
-    other = instead_of(low.precision)
     if prices is None:
         return ""
+    low = prices.network.low
+    other = instead_of(low.precision)
     floats, full = prices.in_all(other), prices.full
     slow, fast = prices.predicted(floats).ms, prices.predicted(full).ms
     text = f"Predicted on {prices.gpu.name}: {other.upper()} {slow:.3g} ms, full {low.title} {fast:.3g} ms"

@@ -21,8 +21,8 @@ from trt_bisect.options.commands import (
     VerifyOptions,
     WorstOptions,
 )
-from trt_bisect.options.concerns import ARGUMENT, DATA, INT8, INT16, RESULTS, TENSORRT
-from trt_bisect.options.kinds import FILE, PLACE, TEXT, Shapes
+from trt_bisect.options.concerns import ARGUMENT, DATA, GOAL, INT8, INT16, RESULTS, TENSORRT
+from trt_bisect.options.kinds import FILE, PLACE, TEXT, GpuName, Shapes
 
 _IN_JSON = ("index", "name", "op_type", "shape", "quantizable", "why_not", "module", "code")
 """The facts on a layer in the JSON of ``layers``."""
@@ -68,6 +68,7 @@ def check_command(
     output: Annotated[Path | None, PLACE, RESULTS("--output", "-o")] = None,
     engine: Annotated[Literal["", "tensorrt-rtx"], TEXT, TENSORRT(without="no engine is built", expert=False)] = "",
     shapes: Annotated[Shapes | None, DATA("--shape", "--shapes", without="1 for each dynamic axis")] = None,
+    gpu: Annotated[GpuName | None, GOAL()] = None,
     all_layers: Annotated[bool, DISPLAY()] = False,
     annotations: Annotations = None,
     display: Configured = Configured(),
@@ -79,14 +80,15 @@ def check_command(
     Args:
         output: Write check.json, check.csv and check.html to this folder.
         engine: Also build an engine (tensorrt-rtx, without a GPU), and list what its kernels do with the Q/DQ pairs.
-        shapes: Set the shape of a dynamic input for --engine: images:1x3x640x640. Repeatable.
+        shapes: Set the shape of a dynamic input for --engine and --gpu: images:1x3x640x640. Repeatable.
+        gpu: Predict the times of FP16 and full INT8 on this GPU, or on that of a TOML file with its peaks.
         all_layers: Print all layers of each finding, and the quantization of each layer.
     """
     from trt_bisect.commands.check import check
     from trt_bisect.report.annotations import of_check
     from trt_bisect.report.screen.tables import print_check
 
-    report = check(model, output=output, engine=engine, shapes=shapes)
+    report = check(model, output=output, engine=engine, shapes=shapes, gpu=gpu)
     printed = partial(print_check, every_layer=all_layers)
     display.show(report, printed, 160, f"Report: {output}" if output else "")
     if annotations is not None:

@@ -17,6 +17,7 @@ from trt_bisect.analyzer.structure.graph import DroppedNode, FileGraph, dropped_
 from trt_bisect.analyzer.structure.kernels import engine_facts, engine_findings
 from trt_bisect.analyzer.structure.qdq import TensorRounding, pairs_of, tensor_roundings
 from trt_bisect.analyzer.structure.refusals import settled
+from trt_bisect.answer.search import foreseen_times
 from trt_bisect.builder.base import DEFAULT_TIMEOUT
 from trt_bisect.builder.engines import engine_version
 from trt_bisect.builder.inspector import EngineLayer
@@ -24,11 +25,14 @@ from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.builder.tensorrt_build import RTX
 from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.errors import BadInput, TrialFailed, TrtBisectError
+from trt_bisect.model.cost import TimePrices
 from trt_bisect.model.file import Weights, read_model, save_model, saved_model
 from trt_bisect.model.network import GivenModel, Network, load_network
+from trt_bisect.model.observe import facts_of_shapes
 from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import Shapes, refuse_shapes
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.options.declare import asked_gpu
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.pytorch import exported
 from trt_bisect.report.structure import CheckReport
@@ -43,6 +47,7 @@ def check(
     output: str | Path | None = None,
     engine: Literal["", "tensorrt-rtx"] = "",
     shapes: Shapes | None = None,
+    gpu: str | None = None,
 ) -> CheckReport:
     """Looks at an ONNX file as it is, before anything is measured.
 
@@ -55,7 +60,8 @@ def check(
         output: a folder for ``check.json``, ``check.csv`` and ``check.html``.
         engine: ``tensorrt-rtx``, which builds without a GPU: its kernels are looked at too. A file without pairs is
             built with every layer in INT8, and stand-in scales.
-        shapes: sizes for dynamic inputs, by name, for the engine; a dynamic axis without a size is 1.
+        shapes: sizes for dynamic inputs, by name, for the engine and the times; a dynamic axis without a size is 1.
+        gpu: predicts the times of FP16 and full INT8 on this GPU: a name, or a TOML file with its peaks.
 
     Raises:
         BadInput: the file cannot be read, an input does not take its shape, or the folder cannot be written.
@@ -67,16 +73,19 @@ def check(
     model = model if module is None else module.path
     path = Path(model.source) if isinstance(model, Network) else saved_model(model)
     with refusing_invalid(path):
-        report = _report_on(*read_model(path), str(path), engine, shapes or {})
+        report = _report_on(*read_model(path), str(path), engine, shapes or {}, gpu)
     if output is not None:
         report.save(output)
     return report
 
 
-def _report_on(model: onnx.ModelProto, weights: Weights, source: str, engine: str, shapes: Shapes) -> CheckReport:
+def _report_on(
+    model: onnx.ModelProto, weights: Weights, source: str, engine: str, shapes: Shapes, gpu: str | None
+) -> CheckReport:
     refuse_shapes(model.graph, shapes, source)
     graph = FileGraph.of(model, source, weights)
-    network, unread = None, ""
+    peaks = None if gpu is None else asked_gpu(gpu)
+    network, unread, predicted = None, "", ""
     tensors: tuple[TensorRounding, ...] = ()
     dropped: tuple[DroppedNode, ...] = ()
     try:
@@ -84,6 +93,8 @@ def _report_on(model: onnx.ModelProto, weights: Weights, source: str, engine: st
         tensors, dropped = tuple(tensor_roundings(network)), tuple(dropped_nodes(graph, network))
     except TrtBisectError as error:
         unread = error.problem
+    if peaks is not None and network is not None:
+        predicted = foreseen_times(TimePrices(network, facts_of_shapes(network, shapes), peaks))
     report = CheckReport(
         model=source,
         opset=graph.opset,
@@ -93,6 +104,7 @@ def _report_on(model: onnx.ModelProto, weights: Weights, source: str, engine: st
         tensors=tensors,
         dropped=dropped,
         unread=unread,
+        predicted=predicted,
     )
     return _with_engine(report, graph, network, engine, shapes) if engine else report
 

@@ -27,6 +27,7 @@ import numpy as np
 
 from trt_bisect.analyzer.structure.graph import FileGraph
 from trt_bisect.analyzer.structure.refusals import in_lines, refusals
+from trt_bisect.answer.search import foreseen_times
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -40,13 +41,15 @@ from trt_bisect.data.datasets import open_dataset, profile_of
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import name_of
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.model.cost import TimePrices
 from trt_bisect.model.file import Written, read_model
 from trt_bisect.model.network import GivenModel, Network, load_network
+from trt_bisect.model.observe import facts_for, facts_of_shapes
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.options.commands import MigrateOptions
 from trt_bisect.options.concerns import EXPLAIN_NOTHING, NONE, RunOptions
-from trt_bisect.options.declare import read_toml, takes
+from trt_bisect.options.declare import asked_gpu, read_toml, takes
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.recipe.files import QDQ_NETWORK, recipe_files
 from trt_bisect.recipe.trtexec import Build, strong_command
@@ -254,6 +257,10 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
     feeds = [] if data is None else list(open_dataset(data, network.inputs, pictures=options.preprocessing()))
     found = _scales(network, cache, feeds, notes)
     ranges = _ranges(network, cache, found, name_of(options.cache), notes)
+    predicted = ""
+    if options.gpu is not None:
+        facts = facts_for(network, feeds[0]) if feeds else facts_of_shapes(network, deployment.shapes)
+        predicted = foreseen_times(TimePrices(network, facts, asked_gpu(options.gpu)))
     precisions = _precisions(network, deployment, notes)
     network, without = _with_scales(network.fixing(precisions), ranges, notes)
     plan = network.full(base)
@@ -287,6 +294,7 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
         choices=tuple(notes),
         gone=deployment.gone,
         refused=tuple(line.text for line in refused),
+        predicted=predicted,
     )
     files.write(folder)
     if feeds:

@@ -266,6 +266,15 @@ def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
     return TensorFacts({name: shape for name, shape in shapes.items() if name in dtypes}, dtypes)
 
 
+def facts_of_shapes(network: Network, shapes: Mapping[str, Sequence[int]]) -> TensorFacts:
+    """Returns the same for inputs of these shapes, by name; where none is given, a dynamic axis is 1."""
+    feeds = {}
+    for spec in network.inputs:
+        shape = shapes.get(spec.name, [size or 1 for size in spec.shape])
+        feeds[spec.name] = np.zeros(shape, spec.dtype)
+    return facts_for(network, feeds)
+
+
 def groups_within(
     network: Network, names: Iterable[str], feeds: Feeds, memory: int, *, runs: int = 1
 ) -> list[tuple[str, ...]]:

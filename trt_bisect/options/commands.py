@@ -9,6 +9,7 @@ from trt_bisect.options.concerns import (
     AUTO,
     COMPARISON,
     DATA,
+    GOAL,
     INPUT,
     LAYERS,
     NO_TENSORS,
@@ -40,6 +41,7 @@ from trt_bisect.options.kinds import (
     Engine,
     File,
     Fraction,
+    GpuName,
     High,
     Model,
     Networks,
@@ -247,6 +249,7 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions):
             --layerPrecisions (conv1:fp16,conv2:fp32), or from a file with either, or with a table (JSON, TOML).
         base: Run what is not in INT8 in this precision.
         inputs: Compare the network with FP32 on these inputs.
+        gpu: Predict the times of FP16 and full INT8 on this GPU, or on that of a TOML file with its peaks.
         output: Write network.qdq.onnx, the plan and the report to this folder.
     """
 
@@ -257,6 +260,7 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions):
         PRECISION(without="fp16 if the command line allows FP16, else fp32"),
     ] = None
     inputs: Annotated[Data, INPUT(without="not measured")] = None
+    gpu: Annotated[GpuName | None, GOAL()] = None
     output: Annotated[
         Place | None, OUTPUT(without="trt-bisect-migrated", without_in_python="'trt-bisect-migrated'")
     ] = None

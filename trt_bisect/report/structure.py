@@ -32,6 +32,7 @@ class CheckReport(Result):
         dropped: the nodes that are no layers, in the order of the file.
         unread: the reason why there are no ``tensors``: ``run`` cannot read the file; empty where it can.
         engine: the kernels of a real engine; None if none was asked for, or it was not built.
+        predicted: a sentence with the predicted times of FP16 and full INT8; empty without a GPU.
     """
 
     COMMAND = "check"
@@ -45,6 +46,7 @@ class CheckReport(Result):
     unread: str = ""
     dropped: tuple[DroppedNode, ...] = ()
     engine: EngineFacts | None = None
+    predicted: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -101,9 +103,10 @@ class CheckReport(Result):
 
     @property
     def remarks(self) -> list[str]:
-        """The reason why layers are not listed, and the sentence on the engine, if any."""
-        unread = [f"The layers are not listed: {self.unread}"] if self.unread else []
-        return [*unread, *([] if self.engine is None else [self.engine.summary])]
+        """The reason why layers are not listed, and the sentences on the engine and the times, if any."""
+        unread = f"The layers are not listed: {self.unread}" if self.unread else ""
+        engine = "" if self.engine is None else self.engine.summary
+        return [text for text in (unread, engine, self.predicted) if text]
 
 
 LAYERS_CSV, SCALES_CSV, CHOICES_CSV = "migrate.csv", "scales.csv", "choices.csv"
@@ -200,6 +203,7 @@ class Migration(Result):
         gone: the options that TensorRT 11 does not have, each with its replacement.
         refused: the reasons why TensorRT cannot build the network.
         proof: the network on the user's data; None without data.
+        predicted: a sentence with the predicted times of FP16 and full INT8; empty without a GPU.
     """
 
     COMMAND = "migrate"
@@ -218,6 +222,7 @@ class Migration(Result):
     gone: Mapping[str, str] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     proof: Proof | None = None
+    predicted: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -264,7 +269,12 @@ class Migration(Result):
             model=self.model,
             headline=self.summary,
             facts={"Cache": self.header, "Layer precisions": self.deployment, "Base": self.base.upper()},
-            notes=[*self.refused, *self.proven, *(f"{engine}: {command}" for engine, command in self.commands.items())],
+            notes=[
+                *self.refused,
+                *self.proven,
+                *filter(None, [self.predicted]),
+                *(f"{engine}: {command}" for engine, command in self.commands.items()),
+            ],
             sections=[
                 *self.section("choices", "Unknown of the old engine", CHOICES_CSV),
                 *self.section("layers", "Layers", LAYERS_CSV, filters=("precision", "op_type")),

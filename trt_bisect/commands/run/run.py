@@ -19,7 +19,7 @@ from trt_bisect.answer.candidates import with_changes
 from trt_bisect.answer.each_alone import networks_alone, priced, with_fp16
 from trt_bisect.answer.on_engines import NoKernels, OnEngines, Trials
 from trt_bisect.answer.result import Answer, latencies_of, setting_of
-from trt_bisect.answer.search import foreseen_times, predicted_times
+from trt_bisect.answer.search import foreseen_times, predicted_times, time_prices
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.commands.losses import with_most_sensitive
@@ -264,7 +264,7 @@ class _Run:
         explains = options.explain != EXPLAIN_NOTHING
         self.setup.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
         search.on_answer = self._so_far
-        if times := foreseen_times(options, first):
+        if times := foreseen_times(time_prices(options, first)):
             self.shown.say(times)
         return search
 

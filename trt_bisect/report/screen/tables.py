@@ -136,6 +136,8 @@ def print_migration(report: Migration, console: Console) -> None:
         console.print(Text(f"DOUBT: {sentence}", style="bold red"), soft_wrap=True)
     for engine, command in report.commands.items() if not report.refused else ():
         console.print(Text(f"{engine}: {command}"), soft_wrap=True)
+    if report.predicted:
+        console.print(Text(report.predicted), soft_wrap=True)
     style = "bold red" if report.exit_code else "" if report.proof is None else "bold green"
     for sentence in (report.summary, *report.proven):
         console.print(Text(sentence, style=style), soft_wrap=True)
