@@ -125,6 +125,8 @@ def own_fault(error: Exception) -> str:
 
 
 def raised(error: Exception) -> str:
-    """Returns the type of an error, the file and line that raised it, and its first line."""
+    """Returns the type of an error, the file and line that raised it, and its first line; of our own the text alone."""
+    if isinstance(error, TrtBisectError):
+        return str(error)
     where = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {first_line(error)}"

@@ -248,3 +248,4 @@ def test_bad_input_is_named(function, given, words):
         trt_bisect.run_pipeline(function, **{"networks": {"net": chain(depth=2)}, **QUICK, **given})
     for word in words:
         assert word in refused.value.problem
+    assert "BadInput" not in refused.value.problem, "what is wrong is said, not where our code says it"
