@@ -155,20 +155,20 @@ def _fixed_network(
         names = {layer.name for layer in network.layers}
         for pattern, fixed in sorted(plan.layers.items(), key=lambda entry: entry[0] in names):
             chosen.update(dict.fromkeys(_layers_for(network, pattern, fixed), fixed))
-    raised: dict[int, Precision] = {}
+    kept_high: dict[int, Precision] = {}
     for pattern in high:
         recipe = read_plan(pattern.removeprefix(RECIPE)) if pattern.startswith(RECIPE) else None
         if recipe is None:
-            raised.update(dict.fromkeys(_layers_for(network, pattern, precision), precision))
+            kept_high.update(dict.fromkeys(_layers_for(network, pattern, precision), precision))
         else:
             _refuse_others(recipe, network)
             for name in recipe.left_high:
-                raised.update(dict.fromkeys(_layers_for(network, name, precision), recipe.layers[name]))
+                kept_high.update(dict.fromkeys(_layers_for(network, name, precision), recipe.layers[name]))
     lowered = {k: low for pattern in keep_low for k in _layers_for(network, pattern, low)}
-    for k in raised.keys() & lowered.keys():
+    for k in kept_high.keys() & lowered.keys():
         name = network.layers[k].name
         raise BadInput(f"Layer '{name}' is in both --high and --keep-low.", "Leave out one of the two.")
-    network = network.fixing({**chosen, **raised, **lowered})
+    network = network.fixing({**chosen, **kept_high, **lowered})
     network = network if plan is None else _with_scales(network, plan)
     precisions = [network.layers[k].fixed for k in network.quantizable]
     if precisions and not any(fixed is None or low_of(fixed) is low for fixed in precisions):
@@ -465,7 +465,7 @@ def _with_fixed_layers(
         problem = f"In '{plan.source}' layers that can never be low are in {plan.high}, here they are in {following}."
         raise BadInput(problem, f"Add --base {plan.high}, or take 'high' out of a copy of the plan.")
     patterns = (options.high, options.keep_low, options.only)
-    raised, lowered, only = (_in_folder(names, getattr(options, "output", None)) for names in patterns)
+    kept_high, lowered, only = (_in_folder(names, getattr(options, "output", None)) for names in patterns)
     network = _with_one_scale(network, options.one_scale)
     if only:
         low_layers = {k for pattern in only for k in _layers_for(network, pattern, network.low.precision)}
@@ -473,11 +473,11 @@ def _with_fixed_layers(
     if options.scoped:
         network = _scoped(network, options.scoped, high)
     is_wide = getattr(options, "precision", None) == INT16
-    fixed = _fixed_network(network, raised, lowered, plan, Precision.INT16 if is_wide else high)
+    fixed = _fixed_network(network, kept_high, lowered, plan, Precision.INT16 if is_wide else high)
     notes = [
         f"'{pattern.removeprefix(SENSITIVITY).rpartition(':')[0]}/{SENSITIVITY_FILE}' gives the layers that lose most "
         f"alone: {listed(_most_sensitive(network, pattern))}"
-        for pattern in (*raised, *lowered, *only)
+        for pattern in (*kept_high, *lowered, *only)
         if pattern.startswith(SENSITIVITY)
     ]
     return replace(fixed, notes=(*fixed.notes, *notes))
