@@ -93,10 +93,12 @@ class NodeByNode:
             given = [values[name] for name in names]
             if self._read is not None:
                 given = self._read(node, given)
-            key = (place, *((array.dtype.str, array.ndim) for array in given))
-            if key not in self._sessions:
-                self._sessions[key] = self._session(node, dict(zip(names, given, strict=True)))
             feeds = dict(zip(names, given, strict=True))
+            bodies = [inner for attribute in node.attribute for inner in attribute.g.node]
+            feeds |= {name: values[name] for inner in bodies for name in inner.input if name in values}
+            key = (place, *((array.dtype.str, array.ndim) for array in feeds.values()))
+            if key not in self._sessions:
+                self._sessions[key] = self._session(node, feeds)
             found = self._sessions[key].run([name for name in node.output if name], feeds)
             if self._made is not None:
                 found = self._made(node, given, found)

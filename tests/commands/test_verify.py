@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from PIL import Image
 
 import trt_bisect
 from benchmarks.verify import standin
@@ -173,3 +174,23 @@ def test_what_cannot_be_used_is_named(lenet, tmp_path):
     info.write_text('{"Layers": ["ip2"]}')
     with pytest.raises(BadInput, match=r"names\.json"):
         trt_bisect.verify(lenet.network, inputs=lenet.inputs, outputs=good, layers=info)
+
+
+def test_two_causes_of_which_neither_suffices_are_named_together(tmp_path):
+    """Pictures resized by another filter than asked for, and BGR; what is left is the bytes of the pictures."""
+    detector = subject("detector", tmp_path)
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    rows = []
+    for k, row in enumerate(detector.samples):
+        pixels = (row["images"][0].transpose(1, 2, 0) * 255).clip(0, 255).astype(np.uint8)
+        picture = Image.fromarray(pixels).resize((200, 160))
+        picture.save(pictures / f"{k}.png")
+        drawn = np.asarray(picture.resize((128, 128), Image.Resampling.BICUBIC), np.float32) / 255
+        rows.append({"images": np.ascontiguousarray(drawn.transpose(2, 0, 1)[np.newaxis, ::-1])})
+    outputs = detector.saved("outputs", standin.outputs_of(detector.model, rows))
+    result = trt_bisect.verify(detector.network, inputs=pictures, outputs=outputs, resize="128x128")
+    assert (result.answer, result.cause) == ("differs", "channel-order")
+    assert "BGR" in result.text
+    assert "bicubic" in result.text
+    assert result.tried[0].left <= result.floor

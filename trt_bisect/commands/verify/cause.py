@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, combinations
+from itertools import chain
+
+import numpy as np
 
 from trt_bisect.builder.base import Outputs
 from trt_bisect.builder.debug_tensors import EngineTensor
@@ -32,7 +34,8 @@ _TOGETHER = 4
 _SMALL = 0.3
 """A suspicion that leaves more of a difference does not reproduce it, however large its own floor is."""
 _CLOSE = 2.0
-"""Of suspicions of a kind that leave about as much, up to this factor, the first one counts."""
+"""Of suspicions of a kind that leave about as much, up to this factor, the first one counts; and the best one before
+them."""
 _ALIKE, _AS_LARGE = 0.3, (0.25, 4.0)
 """Roundings to a type depend on what an engine fuses. In a plan without INT8 they are reproduced if the engine's
 difference and the emulation's have this cosine or more, and this ratio."""
@@ -56,6 +59,11 @@ class Held:
     def on(cls, file: Emulation, reference: Sequence[Outputs], engine: Sequence[Outputs]) -> Held:
         """Returns the engine against its file; the outputs that ``engine`` has count."""
         return cls(file, reference, engine, Yardstick(reference, list(engine[0])))
+
+    @property
+    def values(self) -> int:
+        """The number of values of the outputs."""
+        return sum(np.size(values) for each in self.engine for values in each.values())
 
     @cached_property
     def distance(self) -> float:
@@ -114,11 +122,11 @@ class Search:
         """Yields suspicions that are tried together, and the samples on which they are tried first."""
         file = self._held.file
         yield simple, self._one
-        yield self._pairs(simple), self._one
         for suspicion in of_tensors(tensors):
             self.best = Tried(suspicion.kind, suspicion.text, 0.0, 1.0, True, suspicion.layers)
             self.tried.append(self.best)
             return
+        yield self._pairs(simple), self._one
         if file.plan.lowered or file.scales:
             layers = [*suspected.on_layers(file.writer.network, file.plan)]
             yield layers, self._few
@@ -135,14 +143,15 @@ class Search:
         return sorted(suspicions, key=lambda each: self._rank.get(each.text, math.inf))
 
     def _pairs(self, simple: Sequence[Suspicion]) -> Iterator[Suspicion]:
-        """Yields the best suspicions together, and orders of axes with values, which alone may explain nothing."""
-        for first, second in combinations(self._ranked(simple)[:_TOGETHER], 2):
-            if first.kind != second.kind:
-                yield first.and_also(second)
-        for moved in simple:
-            has_effect = self._rank.get(moved.text) != 1.0
-            for valued in simple if has_effect and moved.kind in (suspected.CHANNEL_ORDER, suspected.LAYOUT) else ():
-                if valued.kind in (suspected.INPUT_SCALE, suspected.INPUT_MEAN_STD):
+        """Yields the best one with each other, and orders of axes with values, which alone may explain nothing."""
+        with_effect = [each for each in self._ranked(simple) if self._rank.get(each.text) != 1.0]
+        for other in with_effect[1:]:
+            if other.kind != with_effect[0].kind:
+                yield with_effect[0].and_also(other)
+        for kind in (suspected.CHANNEL_ORDER, suspected.LAYOUT):
+            moved = next((each for each in simple if each.kind == kind and each in with_effect), None)
+            for valued in with_effect if moved else ():
+                if moved and valued.kind in (suspected.INPUT_SCALE, suspected.INPUT_MEAN_STD):
                     yield valued.and_also(moved)
 
     def _attempt(self, suspicions: Iterable[Suspicion], held: Held) -> None:
@@ -150,7 +159,7 @@ class Search:
         rows: dict[Suspicion, Tried] = {}
         for each in suspicions:
             self._progress.step(each.text)
-            row = self._row(each, self._held if each.kind in suspected.ON_ALL else held)
+            row = self._row(each, self._held if each.whole else held)
             if row is not None:
                 rows[each] = row
         chosen = self._ranked(rows)[:_CONFIRMED]
@@ -160,8 +169,11 @@ class Search:
         candidates = [*([self.best] if self.best else []), *(row for each, row in rows.items() if each in chosen)]
         if candidates:
             least = min(candidates, key=lambda row: (not row.reproduces, row.left))
-            alike = [row for row in candidates if (row.reproduces, row.kind) == (least.reproduces, least.kind)]
-            self.best = next(row for row in alike if row.left <= _CLOSE * least.left)
+            simpler = [row for row in candidates if row is self.best or row.kind == least.kind]
+            for row in simpler:
+                if row.reproduces == least.reproduces and row.left <= _CLOSE * least.left:
+                    self.best = row
+                    break
 
     @cached_property
     def _switch(self) -> SwitchSession | None:

@@ -65,22 +65,17 @@ class Emulation:
             found = change(found)
         return found
 
-    def of(
-        self,
-        network: Network,
-        scales: Scales | None = None,
-        plan: PrecisionPlan | None = None,
-        *,
-        unquantized: bool = False,
-    ) -> Emulation:
-        """Returns this emulation of another form of the network, with other scales and under another plan."""
-        scales = self.scales if scales is None else scales
-        writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=unquantized)
-        return replace(self, writer=writer, scales=scales, plan=plan or self.plan)
-
     def in_floats(self) -> Emulation:
         """Returns this emulation with all layers in FP32."""
         return replace(self, plan=self.writer.network.free_plan())
+
+
+def of_network(
+    network: Network, scales: Scales, plan: PrecisionPlan | None = None, *, unquantized: bool = False
+) -> Callable[[Emulation], Emulation]:
+    """Returns the change to another form of the network, with these scales, and under another plan if one is given."""
+    writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=unquantized)
+    return lambda e: replace(e, writer=writer, scales=scales, plan=plan or e.plan)
 
 
 @lru_cache(maxsize=3)

@@ -15,7 +15,7 @@ import numpy as np
 
 from trt_bisect.builder.base import Outputs
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.commands.verify.emulation import Emulation, computing_in
+from trt_bisect.commands.verify.emulation import Emulation, computing_in, of_network
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.preprocessing import FILTERS, Preprocessing
 from trt_bisect.model.layers import Rounding
@@ -30,8 +30,6 @@ PER_TENSOR, PAIRS_IGNORED, UNQUANTIZED_LOW = "per-tensor-weights", "pairs-ignore
 CLIP_FUSED, KERNEL = "clip-fused", "kernel"
 TYPES = (TF32, str(Precision.FP16), str(Precision.BF16))
 """The causes whose roundings depend on what an engine fuses."""
-ON_ALL = (RESIZE, BATCH)
-"""The causes that concern all samples in their order."""
 _FACTORS = (255.0, 127.5, 128.0, 256.0, 2.0, 32768.0)
 _NORMALIZATIONS = {
     "0.5 as": (0.5, 0.5),
@@ -51,18 +49,21 @@ class Suspicion:
         text: a phrase that follows "the engine".
         change: from an emulation of the file to what the engine would compute.
         layers: the layers that are suspected alone.
+        whole: it concerns all samples, in their order.
     """
 
     kind: str
     text: str
     change: Callable[[Emulation], Emulation]
     layers: tuple[str, ...] = ()
+    whole: bool = False
 
     def and_also(self, other: Suspicion) -> Suspicion:
         """Returns both suspicions together; the kind is that of the first one."""
         both = f"{self.text}, and {other.text}"
         layers = tuple(dict.fromkeys((*self.layers, *other.layers)))
-        return Suspicion(self.kind, both, lambda e: other.change(self.change(e)), layers)
+        first, second = (other, self) if other.kind == RESIZE else (self, other)  # resizing begins with the pictures
+        return Suspicion(self.kind, both, lambda e: second.change(first.change(e)), layers, self.whole or other.whole)
 
 
 def _on_inputs(kind: str, text: str, change: Callable[[np.ndarray], np.ndarray], ranks: Sequence[int]) -> Suspicion:
@@ -114,7 +115,7 @@ def on_pictures(asked: Preprocessing, fed: Callable[[Preprocessing], Iterator[Fe
         def change(e: Emulation, way: Preprocessing = way) -> Emulation:
             return replace(e, feeds=tuple(islice(fed(way), len(e.feeds))))
 
-        yield Suspicion(RESIZE, f"got its pictures resized {text}", change)
+        yield Suspicion(RESIZE, f"got its pictures resized {text}", change, whole=True)
 
 
 def on_axes(channels: int | None) -> Iterator[Suspicion]:
@@ -122,7 +123,8 @@ def on_axes(channels: int | None) -> Iterator[Suspicion]:
     moved = partial(_on_inputs, ranks=(4,))
     if channels is not None:
         yield moved(CHANNEL_ORDER, "in BGR for RGB", lambda x: np.flip(x, channels))
-    for theirs, ours, order in (("NHWC", "NCHW", (0, 2, 3, 1)), ("NCHW", "NHWC", (0, 3, 1, 2))):
+    orders = [("NHWC", "NCHW", (0, 2, 3, 1)), ("NCHW", "NHWC", (0, 3, 1, 2))]
+    for theirs, ours, order in orders if channels != 3 else reversed(orders):
 
         def as_theirs(x: np.ndarray, order: Sequence[int] = order) -> np.ndarray:
             return np.reshape(x.transpose(order), x.shape)
@@ -148,7 +150,7 @@ def on_batches(samples: int, rows: int) -> Iterator[Suspicion]:
         def reordered(outputs: list[Outputs]) -> list[Outputs]:
             return [outputs[order(k) % len(outputs)] for k in range(len(outputs))]
 
-        return Suspicion(BATCH, text, lambda e: replace(e, after=(*e.after, reordered)))
+        return Suspicion(BATCH, text, lambda e: replace(e, after=(*e.after, reordered)), whole=True)
 
     if samples > 1:
         yield of_other("gives the outputs of the sample before", lambda k: k - 1)
@@ -189,20 +191,16 @@ def on_outputs(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Suspicion]:
                 yield after(f"gives '{name}' with the axes {order}", partial(permuted, name, order))
 
 
-def on_arithmetic(network: Network) -> Iterator[Suspicion]:
+def on_arithmetic(network: Network, plan: PrecisionPlan) -> Iterator[Suspicion]:
     """Yields other types in place of FP32: what fused layers give is rounded, or what each layer gives."""
-    floats = network.types.float32
+    floats = [k for k, precision in enumerate(plan.precisions) if not precision.needs_scale]
     for precision in (None, Precision.FP16, Precision.BF16):
-        kind, text = str(precision or TF32), f"computes {str(precision or TF32).upper()} where the file has FP32"
-        edit = partial(computing_in, FLOAT_TYPES[precision] if precision else None, floats)
+        kind = str(precision or TF32)
+        text = f"computes {kind.upper()} where the file has FP32"
+        edit = partial(computing_in, FLOAT_TYPES[precision] if precision else None, network.types.float32)
         yield Suspicion(kind, text, lambda e, edit=edit: replace(e, edits=(*e.edits, edit)))  # type: ignore[misc]
         if precision:
-
-            def change(e: Emulation, precision: Precision = precision) -> Emulation:
-                low = [k for k in range(len(network.layers)) if not e.plan.precisions[k].needs_scale]
-                return replace(e, plan=e.plan.keeping(low, precision))
-
-            yield Suspicion(kind, f"{text}, layer by layer", change)
+            yield of_layers(kind, f"{text}, layer by layer", (), dict.fromkeys(floats, precision))
 
 
 def of_layers(kind: str, text: str, names: Sequence[str], precisions: Mapping[int, Precision]) -> Suspicion:
@@ -241,7 +239,7 @@ def on_scales(e: Emulation, others: Sequence[Ranges]) -> Iterator[Suspicion]:
     network = e.writer.network
     for ranges in others:
         bare = _with_roundings(network, lambda r: r if r.is_weight else replace(r, fixed=()))
-        change = partial(Emulation.of, network=bare, scales={**e.scales, **ranges.scales})
+        change = of_network(bare, {**e.scales, **ranges.scales})
         yield Suspicion(SCALES, f"has the scales of {ranges.origin}", change)
     for text, factor in {"half": 0.5, "double": 2.0, "127/128 of": 127 / 128, "128/127 of": 128 / 127}.items():
 
@@ -250,17 +248,17 @@ def on_scales(e: Emulation, others: Sequence[Ranges]) -> Iterator[Suspicion]:
             return r if r.is_weight else replace(r, fixed=tuple(replace(q, scale=q.scale * by) for q in r.fixed))
 
         scales = {name: np.float32(scale * np.float32(factor)) for name, scale in e.scales.items()}
-        change = partial(Emulation.of, network=_with_roundings(network, scaled), scales=scales)
+        change = of_network(_with_roundings(network, scaled), scales)
         yield Suspicion(SCALES, f"has {text} the scales of the activations", change)
 
     def whole(r: Rounding) -> Rounding:
         fixed = (replace(q, scale=q.scale.max(), zero_point=q.zero_point.ravel()[0], axis=None) for q in r.fixed)
         return replace(r, axis=None, fixed=tuple(fixed)) if r.is_weight and r.axis is not None else r
 
-    change = partial(Emulation.of, network=_with_roundings(network, whole))
+    change = of_network(_with_roundings(network, whole), e.scales)
     yield Suspicion(PER_TENSOR, "has one scale for each whole weight", change)
     if e.scales:
-        change = partial(Emulation.of, network=network, unquantized=True)
+        change = of_network(network, e.scales, unquantized=True)
         yield Suspicion(UNQUANTIZED_LOW, "holds what layers between INT8 layers make in INT8 too", change)
 
 

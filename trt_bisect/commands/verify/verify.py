@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ from trt_bisect.analyzer.judge import numeric_outputs
 from trt_bisect.builder.base import Outputs
 from trt_bisect.builder.debug_tensors import EngineTensor
 from trt_bisect.builder.inspector import engine_layers, ran_in
-from trt_bisect.calibration.collect import CANDIDATES, ranges_of
-from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
+from trt_bisect.calibration.collect import ranges_of
+from trt_bisect.calibration.ranges import keeping_unusable_high
 from trt_bisect.commands.verify import suspicions as suspected
 from trt_bisect.commands.verify.cause import Held, Search
-from trt_bisect.commands.verify.emulation import Emulation, session_of
+from trt_bisect.commands.verify.emulation import Emulation, of_network, session_of
 from trt_bisect.commands.verify.kernel import parted, write_minimal
 from trt_bisect.commands.verify.suspicions import KERNEL, LAYERS_HIGH, LAYERS_LOW, Suspicion
 from trt_bisect.data.datasets import Dataset, open_dataset
@@ -45,6 +44,8 @@ _UNSURE = 1.5
 _CAUSED, _NEAR = 0.9, 0.1
 """A suspicion that explains so much of the squared difference is the cause, although more is left than noise; and so
 much, the nearest one."""
+_MANY = 100
+"""With fewer values of outputs a kernel with a fitted number explains them by chance."""
 _CLEAR = 0.1
 """A difference below so much of the floor is noise; a larger one is none if a suspicion leaves no more than that."""
 
@@ -136,8 +137,8 @@ class _Verifying:
             return {}
         try:
             engine = engine_layers(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise BadInput(f"'{path}' cannot be read: {error.strerror}.", "Check the path.") from error
+        except (OSError, ValueError) as error:
+            raise BadInput(f"'{path}' cannot be read: {first_line(error)}", "Give a file of JSON.") from error
         ran = ran_in(engine, self.network.layers)
         if not ran:
             problem = f"'{path}' names no layer of '{self.network.source}' with its precision."
@@ -203,29 +204,28 @@ class Case:
         if best is not None:
             is_cause = best.reproduces
             if differs:
-                is_cause |= best.explained >= _CAUSED
+                is_cause |= best.explained >= _CAUSED and (best.kind != KERNEL or held.values >= _MANY)
             else:
                 is_cause &= best.left <= _CLEAR * held.distance
             if is_cause:
-                return self._said(DIFFERS, best, f"The engine differs from its file: it {best.text}.")
+                return self._said(DIFFERS, f"The engine differs from its file: it {best.text}.", best)
         if held.distance > _UNSURE * self._floor:
             text = "The engine differs from its file, but no suspicion tells why."
-            if best is not None and best.explained >= _NEAR:
-                text += f" Nearest: that it {best.text}."
-            return self._said(DIFFERS, None, text)
+            if best is None or best.explained < _NEAR:
+                return self._said(DIFFERS, text)
+            return self._said(DIFFERS, f"{text} Nearest: that it {best.text}.", nearest=best)
         if differs:
-            return self._said(UNKNOWN, None, "It cannot be told: the difference is hardly more than noise.")
+            return self._said(UNKNOWN, "It cannot be told: the difference is hardly more than noise.")
         if file.plan.lowered:
             lost = held.yard.apart(file.in_floats().outputs(), held.reference)
             if lost <= self._floor and held.distance > _CLEAR * lost:
                 text = "It cannot be told: noise on these inputs is as large as all that INT8 changes."
-                return self._said(UNKNOWN, None, text)
-        return self._said(SAME, None, "The engine is its file.")
+                return self._said(UNKNOWN, text)
+        return self._said(SAME, "The engine is its file.")
 
-    def _said(self, answer: str, cause: Tried | None, text: str) -> Verdict:
-        tried = sorted(self._search.tried, key=lambda row: (row is not cause, not row.reproduces, -row.explained))
-        nearest = tried[0] if answer == DIFFERS and cause is None and tried and tried[0].explained >= _NEAR else None
+    def _said(self, answer: str, text: str, cause: Tried | None = None, nearest: Tried | None = None) -> Verdict:
         shown = cause or nearest
+        tried = sorted(self._search.tried, key=lambda row: (row is not shown, not row.reproduces, -row.explained))
         held = self._held
         ours, theirs = held.yard.vector(held.reference), held.yard.vector(held.engine)
         norms = float(np.linalg.norm(ours) * np.linalg.norm(theirs))
@@ -249,10 +249,14 @@ class Case:
         of, file = self._of, self._of.file
         pictures = [x for x in file.feeds[0].values() if x.ndim == 4 and x.dtype.kind == "f"]
         axis = next((axis for x in pictures for axis in (1, 3) if x.shape[axis] == 3), None)
-        yield from suspected.on_arithmetic(of.network)
+        yield from suspected.on_arithmetic(of.network, file.plan)
         if file.plan.lowered:
             yield from suspected.on_plan(of.network, file.plan)
-            yield from suspected.on_scales(file, [*self._other_ranges()])
+            others = []
+            if of.options.calibration is not None and not file.scales:
+                bare = replace(of.network, has_pairs=False, scales={})
+                others = [ranges_of(bare, of.options.calibration, of.options.calibrating(), of.progress)[0]]
+            yield from suspected.on_scales(file, others)
         elif of.network.quantizable and of.network.low.needs_ranges:
             yield self._in_int8()
         if of.data.pictures:
@@ -267,26 +271,13 @@ class Case:
         shapes = {name: np.shape(values) for name, values in of.reference[0].items()}
         yield from suspected.on_outputs(shapes)
 
-    def _other_ranges(self) -> Iterator[Ranges]:
-        """Yields the ranges that a calibration gives which the file or plan did not take."""
-        of, options = self._of, self._of.options
-        if options.calibration is None:
-            return
-        bare = replace(of.network, has_pairs=False, scales={})
-        how = options.calibrating()
-        for calibrator in CANDIDATES:
-            ranges, data = ranges_of(bare, options.calibration, replace(how, calibrator=calibrator.method), of.progress)
-            yield ranges
-            if data is None:
-                return
-
     def _in_int8(self) -> Suspicion:
         """Returns all layers in INT8, with scales from these inputs, as the engine's own are not known."""
         of, feeds = self._of, self._file.feeds
         data = Dataset("these inputs", of.network.inputs, lambda: feeds, len(feeds))
         ranges, _ = ranges_of(of.network, data, of.options.calibrating(), of.progress)
         network, _ = keeping_unusable_high(of.network, ranges)
-        in_int8 = partial(Emulation.of, network=network, scales=ranges.scales, plan=network.full(Precision.FP32))
+        in_int8 = of_network(network, ranges.scales, network.full(Precision.FP32))
         return Suspicion(LAYERS_LOW, "runs in INT8 what the file has in FP32 (scales from these inputs)", in_int8)
 
     def _next(self, answer: str, cause: Tried | None) -> Iterator[str]:
