@@ -1,4 +1,4 @@
-"""Writes docs/reference/tables.md, the columns of the tables, from their descriptions on the dataclasses' fields.
+"""Writes docs/reference/tables.md and tools.md from the code's descriptions of columns, and of other tools' files.
 
 python -m tools.make_tables
 """
@@ -14,6 +14,7 @@ from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.analyzer.structure.graph import DroppedNode
 from trt_bisect.analyzer.structure.qdq import TensorRounding
 from trt_bisect.builder.debug_tensors import EngineTensor
+from trt_bisect.recipe.dialects import DIALECTS
 from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.comparison import (
     ADVICE,
@@ -32,6 +33,7 @@ from trt_bisect.report.verification import DIFFERENT_CSV, ENGINE_CSV, VERIFY_CSV
 from trt_bisect.support.table import columns_of
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "tables.md"
+TOOLS = PAGE.with_name("tools.md")
 _TABLES: Mapping[str, tuple[str, type]] = {
     RUN_LAYERS: ("run", LayerRow),
     FRONT: ("run --front", FrontPoint),
@@ -56,6 +58,27 @@ take; the second is the title on the screen and on the page. A column without a 
 are from 0 to 1; the screen and the page write per cent.
 """
 
+_TOOLS_HEAD = """# Files for other tools
+
+Made by `python -m tools.make_tables`. A recipe has these files, next to those of [trtexec and Polygraphy](files.md),
+where the tool can be told the recipe. Those with modules need a network that PyTorch exported; those of TAO Deploy,
+DeepStream and the DLA need weak typing (`--trt-version 10.3.0`). `recipe/README.md` lists the files that are there.
+
+`report.quant_cfg()` returns the first one, `report.quant_cfg(as_dictionary=True)` in the form before the list.
+
+*Round trip*: `python -m benchmarks.dialects` gives the file to the tool, reads back what the tool left out, and judges
+the tool's network. *Unproven*: the tests read the file as the tool's source does; the tool itself was not run.
+
+| tool | file | read from | use | proof |
+| --- | --- | --- | --- | --- |
+"""
+
+
+def tools_page() -> str:
+    """Returns the page of other tools' files."""
+    rows = [f"| {each.tool} | `{each.file}` | {each.source} | `{each.use}` | {each.proof} |\n" for each in DIALECTS]
+    return _TOOLS_HEAD + "".join(rows)
+
 
 def page() -> str:
     """Returns the page."""
@@ -75,3 +98,4 @@ def _table(file: str, command: str, kind: type) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    TOOLS.write_text(tools_page(), encoding="utf-8")

@@ -127,3 +127,7 @@ def main() -> int:
             print(f"{name:40} {kind:12} {found:4} of {layers:4} layers", *wrong[:3], sep="  ", flush=True)
     print(f"{right} of {total} exports right")
     return 0 if right == total else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -45,7 +45,7 @@ def node(metadata, name="n"):
         ({}, None),
         ({"namespace": "anything"}, None),
         ({"pkg.torch.onnx.name_scopes": "['', 'add']"}, None),  # the network itself, whose name is not told
-        ({"pkg.torch.onnx.class_hierarchy": "['nets.Net', 'aten.add.Tensor']"}, ("Net", "")),
+        ({"pkg.torch.onnx.class_hierarchy": "['nets.Net', 'aten.add.Tensor']"}, ("(Net)", "")),
         ({"pkg.torch.onnx.name_scopes": "['', 'head', 'linear']"}, ("head", "")),
         ({"pkg.torch.onnx.name_scopes": "no list"}, None),
         ({"pkg.torch.onnx.stack_trace": "nothing"}, None),

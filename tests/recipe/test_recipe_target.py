@@ -33,6 +33,7 @@ WEAK = (*OLD, "10.0.1", "10.3.0", "10.7.0", "10.13.3", "10.16.0")
 STRONG_ALONE = ("11.0.0", "11.4.0", "11.4.1", "rtx", "rtx 1.7.1")
 FILES = {"network.qdq.onnx", "network.onnx", "plan.json", "README.md", "modelopt_nodes_to_exclude.json"}
 WEAK_FILES = {"trtexec.flags", "polygraphy_postprocess.py", "calibration.cache"}
+WEAK_FILES |= {"tao_deploy.yaml", "deepstream_nvinfer.txt", "layer_arg.txt"}
 
 
 def topk():

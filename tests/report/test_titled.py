@@ -4,35 +4,24 @@ files and commands."""
 from __future__ import annotations
 
 import json
-import shutil
 
-import onnx
 import pytest
 
 import trt_bisect
 from tests.support import pages
 from tests.support.event_files import read
+from tests.support.module_names import CULPRIT, MODULE, TITLES, written
 from trt_bisect.report.page import PAGE
 from trt_bisect.report.parts import LayerRow
 from trt_bisect.report.titled import titled, titles_in
-
-NAMES = {"conv1": "/body/body.0/Conv", "conv2": "/body/body.1/conv/Conv", "ip1": "/head/head.0/Gemm"}
-NAMES |= {"relu1": "/head/Relu", "ip2": "/head/head.1/Gemm", "prob": "/Softmax"}
-TITLES = {"/body/body.0/Conv": "body.0", "/body/body.1/conv/Conv": "body.1.conv", "/head/head.0/Gemm": "head.0"}
-TITLES |= {"/head/Relu": "head/Relu", "/head/head.1/Gemm": "head.1"}
-CULPRIT, MODULE = "/head/head.1/Gemm", "head.1"
 
 
 @pytest.fixture(scope="module")
 def run(lenet, tmp_path_factory):
     folder = tmp_path_factory.mktemp("titled")
-    model = onnx.load(lenet / "lenet_planted.onnx")
-    for node in model.graph.node:
-        node.name = NAMES.get(node.name, node.name)
-    onnx.save(model, folder / "net.onnx")
-    shutil.copy(lenet / "calibration.npz", folder)
+    network, data = written(lenet, folder)
     how = {"engine": "onnxruntime", "history": "none", "tensorboard": folder / "events", "output": folder / "run"}
-    return folder, trt_bisect.run(folder / "net.onnx", folder / "calibration.npz", **how)
+    return folder, trt_bisect.run(network, data, **how)
 
 
 def test_files_and_python_have_the_names_of_the_file(run):

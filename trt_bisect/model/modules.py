@@ -43,9 +43,9 @@ class Place:
 
     @property
     def module(self) -> str:
-        """The module with its class, as in ``layer1.0.conv1 (Conv2d)``."""
-        text = f"{self.path} ({self.kind})" if self.path and self.kind else self.path or self.kind
-        return text[:_LONGEST]
+        """The module with its class, as in ``layer1.0.conv1 (Conv2d)``; ``(Net)`` for the network itself."""
+        kind = f"({self.kind})" if self.kind else ""
+        return f"{self.path} {kind}".strip()[:_LONGEST]
 
 
 def places_of(graph: onnx.GraphProto) -> dict[str, Place]:

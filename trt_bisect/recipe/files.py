@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,6 +28,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import FLOAT_TYPES, FP8, INT8, LOWS, SMALLEST_SCALE, Scales, scale_in
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.recipe import trtexec
+from trt_bisect.recipe.dialects import DIALECTS, MODELOPT, Told, ToldLayer, texts_of
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.text import listed
 
@@ -40,13 +40,12 @@ CACHE = "calibration.cache"
 TRTEXEC = "trtexec.flags"
 POLYGRAPHY = "polygraphy_postprocess.py"
 FP16_NETWORK = "network.fp16.onnx"
-MODELOPT = "modelopt_nodes_to_exclude.json"
 PLAN = "plan.json"
 FLOAT_NETWORK = "network.onnx"
 README = "README.md"
 BUILD = "build"
 """The key of ``PLAN`` that holds the facts that the engine is built with."""
-TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, MODELOPT, CACHE, README)
+TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, *(dialect.file for dialect in DIALECTS), CACHE, README)
 """The names of a recipe's text files; not every recipe has them all."""
 
 TRT_TYPES = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.BF16: "bfloat16", Precision.INT8: "int8"}
@@ -245,22 +244,28 @@ def recipe_files(
     """
     low, base = network.low, network.base or high
     lowered = {layer.index for layer in network.layers if layer.quantizable} & plan.lowered
-    kept = {
-        layer.name: plan.precisions[layer.index] if layer.quantizable else base
-        for layer in network.layers
-        if layer.roundings and layer.index not in lowered
-    }
+    kept, told = {}, []
+    for layer in network.layers:
+        if layer.roundings:
+            precision = low.precision
+            if layer.index not in lowered:
+                precision = plan.precisions[layer.index] if layer.quantizable else base
+                kept[layer.name] = precision
+            module = "" if network.changes else layer.module
+            told.append(ToldLayer(layer.name, layer.op_type, module, precision))
     alone = network.has_pairs or low is FP8
     build = replace(build, precisions=network.used_precisions(plan), weak=build.target.weak and not alone)
-    texts = {PLAN: plan_json(network, kept, base, scales, build), MODELOPT: modelopt_list(list(kept))}
+    texts = {PLAN: plan_json(network, kept, base, scales, build)}
     name = network_file(low.precision)
     written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
     if low.wide or not _EMULATED.isdisjoint(plan.precisions):
-        return RecipeFiles({PLAN: texts[PLAN]}, written, build, network.properties)
+        return RecipeFiles(texts, written, build, network.properties)
     in_parser = {mine.name: layer.name for mine, layer in zip(network.layers, network.for_parser.layers, strict=True)}
     required = [in_parser[name] for name in kept]
-    if not alone:
-        texts[MODELOPT] = modelopt_list(list(dict.fromkeys((*kept, *required))))
+    names = tuple(kept) if alone else tuple(dict.fromkeys((*kept, *required)))
+    texts |= texts_of(
+        Told(tuple(told), names, low.precision, weak, build, name, FLOAT_NETWORK, CACHE, network.properties)
+    )
     refused: list[str] = []
     if build.weak:
         flags = trtexec.flags_of(weak, build, CACHE)
@@ -269,7 +274,7 @@ def recipe_files(
         texts[POLYGRAPHY] = polygraphy_script(weak, required)
         if low.needs_ranges:
             texts[CACHE] = format_cache({**weak.scales, **scales}, build.target.header)
-    texts[README] = readme(network, weak, refused, build)
+    texts[README] = readme(network, weak, refused, build, texts)
     note = (
         f"trtexec cannot express this recipe, so {TRTEXEC} makes it fail ({listed(refused, 3)}): use {POLYGRAPHY} or "
     )
@@ -323,14 +328,6 @@ def plan_json(
     return json.dumps(plan, indent=1) + "\n"
 
 
-def modelopt_list(kept: list[str]) -> str:
-    """Returns ``nodes_to_exclude`` for ModelOpt's ``quantize`` and AutoCast, which take patterns, not names.
-
-    A pattern matches from the beginning of a name; it ends with ``$`` so that ``conv1`` does not match ``conv10``.
-    """
-    return json.dumps({"nodes_to_exclude": [f"^{re.escape(name)}$" for name in kept]}, indent=1) + "\n"
-
-
 def polygraphy_script(weak: WeakPlan, named: list[str]) -> str:
     """Returns a script for Polygraphy's ``--trt-network-postprocess-script``, with ``--precision-constraints obey``.
 
@@ -352,7 +349,7 @@ def _trt_type(kind: Precision | str | None) -> str | None:
     return TRT_TYPES.get(kind) if isinstance(kind, Precision) else None
 
 
-def readme(network: Network, weak: WeakPlan, refused: list[str], build: trtexec.Build) -> str:
+def readme(network: Network, weak: WeakPlan, refused: list[str], build: trtexec.Build, texts: Collection[str]) -> str:
     """Returns the recipe's README: the purpose of each file, and the commands for the target alone."""
     low = network.low
     name, title = network_file(low.precision), low.title
@@ -369,7 +366,10 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: trtexec.
         rows.append(f"| `{POLYGRAPHY}` | weak typing: the same constraints for Polygraphy |")
     if build.weak and low.needs_ranges:
         rows.append(f"| `{CACHE}` | the scales for {build.target.title} |")
-    rows.append(f"| `{MODELOPT}` | the layers for ModelOpt to leave alone: `{_modelopt(low.precision)}` |")
+    for dialect in DIALECTS:
+        if dialect.file in texts:
+            use = _modelopt(low.precision) if dialect.file == MODELOPT else dialect.use
+            rows.append(f"| `{dialect.file}` | {dialect.tool}: `{use}` |")
     rows.append(f"| `{PLAN}` | the precision of every layer that {title} would round |")
     use = "to look at in Netron: loss, culprit, scales and precision stand on each node; made by `run`"
     rows.append(f"| `{ANNOTATED}` | {use}. Its weights are those in `{QDQ_NETWORK if alone else FLOAT_NETWORK}` |")

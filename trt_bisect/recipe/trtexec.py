@@ -159,7 +159,7 @@ def allowing(precisions: frozenset[Precision]) -> list[str]:
 def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
     """Returns trtexec's flags of an engine with Q/DQ pairs, or with weak typing; see ``missing`` for what they lack."""
     flags, options = ["--noTF32"], build.options
-    named = [name for name in build.dynamic if not _unsayable(name)]
+    named = [name for name in build.dynamic if not unsayable(name)]
     for shape_index, option in enumerate(("--minShapes", "--optShapes", "--maxShapes") if named else ()):
         flags.append(f"{option}={_shapes(build, named, shape_index)}")
     if options.workspace_bytes is not None:
@@ -180,8 +180,8 @@ def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
 def missing(build: Build) -> list[str]:
     """Returns clauses on the measured build options that ``strong_command`` cannot express."""
     options, target = build.options, build.target
-    unsayable = filter(_unsayable, build.dynamic)
-    clauses = [f"the shapes of the input '{name}', whose name trtexec splits" for name in unsayable]
+    split = filter(unsayable, build.dynamic)
+    clauses = [f"the shapes of the input '{name}', whose name trtexec splits" for name in split]
     clauses += [
         f"the values of the input '{name}', if {target.title} takes it for sizes: give them in place of its shape, "
         f"{_joined(values[0])} to {_joined(values[2])}"
@@ -214,7 +214,8 @@ def _sources(target: TensorRTVersion) -> tuple[str, ...]:
     return _OLD_SOURCES if target.weak else _SOURCES
 
 
-def _unsayable(name: str) -> bool:
+def unsayable(name: str) -> bool:
+    """Returns true for a name that trtexec splits, or strips of apostrophes."""
     return any(letter in name for letter in _SPLITS)
 
 
@@ -265,7 +266,7 @@ def calibrated(build: Build, cache: str) -> list[str]:
     Source: NvInfer.h, ``setCalibrationProfile``: it must be set if the network has runtime dimensions.
     """
     names = list(build.shapes)
-    sayable = bool(build.dynamic) and not any(map(_unsayable, names))
+    sayable = bool(build.dynamic) and not any(map(unsayable, names))
     return [f"--calib={cache}", *([f"--optShapesCalib={_shapes(build, names, 1)}"] if sayable else [])]
 
 

@@ -338,6 +338,30 @@ class Report(Shown):
         table.attrs["metric"] = self.metric
         return table
 
+    def quant_cfg(self, *, as_dictionary: bool = False) -> dict[str, Any]:
+        """Returns the recipe as the config for ``mtq.quantize`` of NVIDIA's ModelOpt on PyTorch.
+
+        Args:
+            as_dictionary: in the form that ModelOpt took before the list of 0.47.
+
+        Raises:
+            BadInput: nothing was measured, the recipe changes the network, its low precision is not INT8 or FP8, or
+                modules of PyTorch are not known.
+        """
+        from trt_bisect.recipe import dialects
+
+        if self.verdict == UNMEASURED:
+            raise BadInput("This run has no recipe.", "Run it to its end.")
+        if self.answer and self.answer.changes:
+            raise BadInput(f"The recipe is for the network with {self.answer.changes}.", "Run it with as_is=True.")
+        told = [
+            dialects.ToldLayer(row.name, row.op_type, row.module, Precision(row.recipe))
+            for row in self.layers
+            if row.quantizable
+        ]
+        config = dialects.quant_cfg(told, Precision(self.low))
+        return dialects.as_dictionary(config) if as_dictionary else config
+
     @classmethod
     def load(cls, folder: str | Path) -> Report:
         """Returns the report that a run wrote into a folder.
