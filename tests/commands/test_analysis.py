@@ -137,24 +137,6 @@ def test_compare_shows_a_plan_of_a_float_network_against_its_reference(planted, 
     assert (weight.fp32.max, weight.int8) == (pytest.approx(2 * own_weight.fp32.max), own_weight.int8)
 
 
-def test_saved_outputs_and_a_function_are_references_of_compare_too(planted, tmp_path):
-    path, samples = planted
-    session = plain_session(path)
-    saved = tmp_path / "outputs"
-    saved.mkdir()
-    for place, x in enumerate(samples["x"]):
-        np.savez(saved / f"{place}.npz", y=3 * session.run(None, {"x": x[None]})[0])
-    own = trt_bisect.compare(path, samples, samples, calibrator="minmax")
-    y = {row.origin.tensor: row for row in own.tensors}["y"]
-    own_worst = trt_bisect.worst(path, samples, calibrator="minmax")
-    for reference in (saved, lambda feeds: {"y": 3 * session.run(None, feeds)[0]}):
-        qa = trt_bisect.Analysis(path, samples, inputs=samples, reference=reference, calibrator="minmax")
-        (row,) = qa.compare().tensors
-        assert row.fp32.max == pytest.approx(3 * y.fp32.max, rel=1e-5)
-        assert (row.int8, row.origin.layer) == (y.int8, "fc")
-        assert qa.worst().values == pytest.approx(own_worst.values, abs=1e-5)
-
-
 def test_two_references_and_options_of_one_network_are_refused(planted):
     path, samples = planted
     with pytest.raises(BadInput, match="reference"):

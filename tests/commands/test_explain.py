@@ -24,11 +24,6 @@ from trt_bisect.support.codec import read, shortened
 from trt_bisect.support.progress import Silent
 from trt_bisect.support.text import EXPLANATION
 
-TENSOR = (
-    "tensor kind shape dtype quantized_dtype scale scales axis cosine mse l1 kl sqnr max_abs max_rel fp32 int8 clipped "
-    "histogram channels map"
-).split()
-
 
 def run(model, folder, count=3, **options):
     """A run on planted data, all of it judged, by min-max unless told otherwise."""
@@ -117,28 +112,20 @@ def floats_of(value):
 
 
 def test_the_contract(explained):
+    """Its keys are those of the schema, which test_schemas holds closed against it."""
     report, folder = explained.report, explained.folder / "run"
     explanation = json.loads((folder / "explanation.json").read_text())
-    assert set(explanation) == {"schema", "samples", "layers", "inputs", "findings", "advice", "tried", "causes"}
     layers, row = explanation["layers"], {row.name: row for row in report.layers}
     assert set(layers) == set(row)
     assert sum(layer["share"] for layer in layers.values()) == pytest.approx(1.0, rel=1e-5)
     tensors = [t for layer in layers.values() for t in (*layer["outputs"], *layer["weights"])] + explanation["inputs"]
-    assert all(list(tensor) == TENSOR for tensor in tensors)
     assert {tensor["kind"] for tensor in tensors} == {"input", "activation", "weight"}
     assert all(len(tensor["histogram"]["fp32"]) == len(tensor["histogram"]["int8"]) <= 64 for tensor in tensors)
     assert all(math.isfinite(number) for number in floats_of(explanation))
     assert all(number == seven(number) for number in floats_of(explanation))
     assert record_of(read(Explanation, folder / "explanation.json")) == explanation
     assert explanation == record_of(shortened(report.explanation, 7))
-    keys = {"index", "layers", "tensor", "kind", "reason", "words", "figure"}
-    assert all(keys == set(found) for found in explanation["findings"])
-    (advice,) = explanation["advice"]
-    assert set(advice) == {"culprit", "evidence", "reasons", "blame", "remedies"}
-    assert advice["culprit"] == "block1.conv2"
-    for remedy in advice["remedies"]:
-        assert set(remedy) == {"remedy", "why", "speed", "commands", "tried"}
-        assert all(set(command) == {"tool", "text"} for command in remedy["commands"])
+    assert [advice["culprit"] for advice in explanation["advice"]] == ["block1.conv2"]
     assert report.advice == report.explanation.advice
     assert "explanation" not in json.loads((folder / "report.json").read_text())
 

@@ -143,20 +143,6 @@ def test_an_accuracy_and_a_task_cannot_decide_both(given):
         trt_bisect.run(model, data, dataset=data, task="detect", labels=[0], drop="1%")
 
 
-def test_the_command_line_says_how_the_outputs_are_read(given, tmp_path, command):
-    model, data = given
-    np.savez(tmp_path / "data.npz", x=np.concatenate([each["x"] for each in data]))
-    code, out, _ = command(
-        "run", model, "--calibration", tmp_path / "data.npz", "--input", tmp_path / "data.npz", "--task", "detect",
-        "--engine", "onnxruntime", "--calibrator", "minmax", "--explain", "none", "-o", tmp_path / "run",
-        "--score-threshold", "0.4", "--all-layers",
-    )  # fmt: skip
-    assert code == 1
-    words = " ".join(out.split())
-    for part in ("'output0_out'", "cx cy w h", "2 classes", "4 inputs"):
-        assert part in words
-
-
 def encoder():
     """Three dense layers, whose loss in INT8 changes few neighbours."""
     sketch = Sketch()
