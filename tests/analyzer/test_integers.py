@@ -42,6 +42,7 @@ def test_a_share_of_equal_elements_stands_beside_kappa():
     assert found.inputs["equal"] == (0.973, 1.0)
     assert IntegerJudge(fp32).figures(fp32).values == {"equal": 1.0, "equal_in_all": 1.0, "kappa": 1.0}
     assert "1.35% of the elements of 'y'" in integers_text("y", found.values)
+    assert IntegerJudge([np.zeros(0, int), fp32[0]]).figures([np.zeros(0, int), fp32[0]]).inputs["equal"] == (1.0, 1.0)
     # By hand: 60 of 100 equal, classes in halves on both sides, by chance 50.
     halves, others = np.repeat([0, 1], 50), np.repeat([0, 1, 0, 1], [30, 20, 20, 30])
     assert IntegerJudge([halves]).figures([others]).values["kappa"] == pytest.approx(0.2)
