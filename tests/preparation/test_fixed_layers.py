@@ -34,9 +34,9 @@ def planted(tmp_path_factory):
 
 def precisions(folder, layer):
     """The precisions that a layer had in all trials in a journal, that of the network in FP16 left out."""
-    lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
-    trials = [line["trial"]["plan"] for line in lines if "trial" in line]
-    keys = {TrialKey.from_text(trial).plan for trial in trials if "all in fp16" not in trial}
+    written = (folder / "journal.jsonl").read_text().splitlines()
+    lines = [json.loads(line) for line in written if "all in fp16" not in line]
+    keys = {TrialKey.from_text(line["trial"]["plan"]).plan for line in lines if "trial" in line}
     assert len(keys) > 2
     return {str(PrecisionPlan.from_key(key).precisions[LAYERS.index(layer)]) for key in keys}
 

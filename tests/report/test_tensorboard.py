@@ -62,8 +62,10 @@ def test_the_tags_of_a_layer_begin_alike(planted):
 def test_the_curve_is_the_reports(planted):
     report, folder = planted
     curve = read(folder)["curve"]
-    figures = {"similarity": [row.similarity for row in report.layers]}
-    figures["loss of the layer"] = [row.loss for row in report.layers]
+    figures = {
+        "similarity": [row.similarity for row in report.layers],
+        "loss of the layer": [row.loss for row in report.layers],
+    }
     figures["1 - similarity"] = [max(0.0, 1.0 - value) for value in figures["similarity"]]
     for tag, expected in figures.items():
         found = [(event.step, event.value) for event in curve.Scalars(tag)]
