@@ -462,7 +462,7 @@ class MeasuringOptions(
         curve: On that session, measure every boundary (full), every sixteenth and all where the loss changes
             (adaptive), or only what shows the suspects (culprits). auto: adaptive from 401 quantizable layers on, else
             full.
-        margin: Keep this share of the allowed loss in reserve for held-out inputs, where that costs little more.
+        margin: Keep this share of the allowed loss in reserve for new inputs, where that costs little more.
         cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
     """
 
