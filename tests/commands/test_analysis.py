@@ -137,6 +137,17 @@ def test_compare_shows_a_plan_of_a_float_network_against_its_reference(planted, 
     assert (weight.fp32.max, weight.int8) == (pytest.approx(2 * own_weight.fp32.max), own_weight.int8)
 
 
+def test_saved_outputs_are_the_reference_of_the_inputs(planted, tmp_path):
+    """Three times FP32's outputs: the cosines of ``worst`` are those against FP32."""
+    path, samples = planted
+    session = plain_session(path)
+    for place, x in enumerate(samples["x"]):
+        np.savez(tmp_path / f"{place}.npz", y=3 * session.run(None, {"x": x[None]})[0])
+    qa = trt_bisect.Analysis(path, samples, inputs=samples, reference=tmp_path, calibrator="minmax")
+    own = trt_bisect.worst(path, samples, calibrator="minmax")
+    assert qa.worst().values == pytest.approx(own.values, abs=1e-5)
+
+
 def test_two_references_and_options_of_one_network_are_refused(planted):
     path, samples = planted
     with pytest.raises(BadInput, match="reference"):
