@@ -1,6 +1,7 @@
 """``run_pipeline``: several networks, loops, functions that fail; against the function run in plain ONNX Runtime."""
 
 import json
+import re
 
 import numpy as np
 import onnx
@@ -9,6 +10,7 @@ import pytest
 
 import trt_bisect
 from benchmarks.builds.standin import Difference, StandIn
+from tests.conftest import SAMPLES
 from tests.support.networks import Sketch, chain, planted
 from trt_bisect.errors import BadInput
 
@@ -69,6 +71,9 @@ def test_the_planted_layer_and_no_layer_of_the_other_network_is_the_culprit(run)
     assert (reader.meets, reader.culprits, reader.high) == (False, ("reader/conv2",), 1)
     assert (detector.calls, reader.calls) == (1.0, 2.0)
     assert trt_bisect.load(run[2]).networks == report.networks
+    page = (run[2] / "report.html").read_text()
+    cards = re.findall(r'<div class="card (\w+)"><h3>(\w+)</h3>', page)
+    assert cards == [("good", "detector"), ("bad", "reader")]
 
 
 def test_figures_are_those_of_the_function_on_the_recipe_s_files(run):
@@ -112,6 +117,18 @@ def test_a_pipeline_of_one_call_equals_run(tmp_path):
     assert one.answer.cost == alone.answer.cost
     scales = json.loads((tmp_path / "run" / "recipe" / "plan.json").read_text())["scales"]
     assert json.loads((tmp_path / "one" / "recipe" / "net" / "plan.json").read_text())["scales"] == scales
+
+
+def test_the_sample_says_which_network_is_safe():
+    with np.load(SAMPLES / "lenet" / "digits.npz") as digits:
+        samples = {"data": digits["data"][::2]}
+    files = {"first": SAMPLES / "lenet" / "lenet.onnx", "second": SAMPLES / "lenet" / "lenet_planted.onnx"}
+    code = SAMPLES / "pipeline" / "cascade.py"
+    how = {**QUICK, "calibrator": "minmax"}
+    report = trt_bisect.run_pipeline(f"{code}:read", networks=files, inputs=samples, **how)
+    assert [row.passes for row in report.networks] == ["yes", "no"]
+    assert report.culprits == ("second/ip2",)
+    assert report.networks[1].calls < 1.0
 
 
 def step_network(factor):
@@ -204,6 +221,24 @@ def test_engines_decide_and_each_network_has_its_own(refuses, tmp_path):
     assert refused == [f"{name}/{layer}" for name in networks for layer in refuses]
     command = (tmp_path / "run" / "recipe" / "README.md").read_text()
     assert "trtexec --onnx=reader/network.qdq.onnx" in command
+
+
+def test_the_user_s_accuracy_decides():
+    """The accuracy is the share of pictures, others than the samples, with FP32's class."""
+    network = planted(chain(depth=3), ("conv1", "conv2"))
+    plain, others = Plain(network.SerializeToString()), pictures(12, seed=6)
+    classes = [plain({"x": picture})["y"].argmax() for picture in others]
+
+    def accuracy(infer):
+        return float(np.mean([infer(picture)["y"].argmax() == k for picture, k in zip(others, classes, strict=True)]))
+
+    how = {**QUICK, "accuracy": accuracy, "drop": 0.0}
+    report = trt_bisect.run_pipeline(
+        lambda nets, x: nets["net"]({"x": x}), networks={"net": network}, inputs=pictures(4), **how
+    )
+    assert (report.accuracy.fp32, report.accuracy.recipe) == (1.0, 1.0)
+    assert report.accuracy.int8 < 1.0
+    assert "net/conv2" in report.recipe.high
 
 
 def test_other_samples_test_the_recipe(tmp_path):

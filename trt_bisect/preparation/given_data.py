@@ -27,6 +27,7 @@ from trt_bisect.data.datasets import Dataset, Holdout, Profile, hold_out, open_d
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.statistics import MOST_SAMPLES, Drift, FedInput, Sketch, drift, statistics
 from trt_bisect.errors import BadInput
+from trt_bisect.model.merged import SAMPLE
 from trt_bisect.model.network import Network, tensors_in_low
 from trt_bisect.options.concerns import MeasuringOptions
 from trt_bisect.report.parts import JudgedInputs
@@ -302,7 +303,8 @@ class FedData:
         if self._network.is_static:
             return states
         fixed = shlex.join(word for name, shape in shapes.items() for word in ("--shape", f"{name}:{shape}"))
-        fixes = "" if any(" to " in shape for shape in shapes.values()) else f"; to fix them: {fixed}"
+        is_free = self._network.pipeline is not None or any(" to " in shape for shape in shapes.values())
+        fixes = "" if is_free else f"; to fix them: {fixed}"
         measured = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items())
         return [*states, f"the inputs are dynamic, and measured at the shapes of the data: {measured}{fixes}"]
 
@@ -336,4 +338,5 @@ def _shapes(profile: Profile) -> dict[str, str]:
     return {
         name: shape_text(least) if least == most else f"{shape_text(least)} to {shape_text(most)}"
         for name, (least, _, most) in profile.shapes.items()
+        if name != SAMPLE
     }

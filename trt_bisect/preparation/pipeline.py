@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -20,7 +20,7 @@ from trt_bisect.builder.base import BuildOptions, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.data.datasets import Dataset, check_feeds, digest_of_feeds, open_dataset
 from trt_bisect.data.feeds import Feeds, Spill, TensorSpec, read_archive, read_array
-from trt_bisect.data.named import code_digest, load_function, samples_from
+from trt_bisect.data.named import code_digest, is_reusable, load_function, samples_from
 from trt_bisect.errors import BadInput, TrialFailed, raised
 from trt_bisect.model.merged import SAMPLE, merged, prefix_of
 from trt_bisect.model.network import Infer, Network, Pipeline
@@ -301,7 +301,11 @@ def opened(
         parts = [digest_of_feeds(outputs), *(digest_of_feeds(feeds) for calls in by_name.values() for feeds in calls)]
         digests.append(hashlib.sha256("".join(parts).encode()).digest())
     calls = {name: sum(len(by_name[name]) for by_name in fed) / len(fed) for name in networks}
-    network = merged(Pipeline(networks, program, f"{code_digest(function)} {most}", calls))
+    code = code_digest(function)
+    network = merged(Pipeline(networks, program, f"{code} {most}", calls))
+    if not is_reusable(code):
+        text = "the function is a closure, or not from a source file: another run measures it again"
+        network = replace(network, notes=(*network.notes, text))
     given_feeds = {name: list(open_dataset(data, networks[name].inputs)) for name, data in calibration.items()}
     never = {name: _fallback(fed, name, own) for name, own in networks.items()}
     feeds = iter([_first(place, digests[place], by_name, never) for place, by_name in enumerate(fed)])

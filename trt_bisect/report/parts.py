@@ -203,11 +203,16 @@ class NetworkRow:
     similarity: Annotated[
         float | None, Column("Alone in {low}", "The pipeline with this network alone in {low}", FIGURE, rank=0)
     ]
-    meets: Annotated[bool, Column("Passes", "The pipeline meets the threshold then", rank=0)]
+    meets: bool
     culprits: Annotated[tuple[str, ...], Column("Culprits", rank=1)]
     high: Annotated[int, Column("Layers high", "Layers that the recipe leaves high", rank=1)]
     layers: Annotated[int, Column("Layers", "Layers that can be low", rank=2)]
     calls: Annotated[float, Column("Calls", "Calls a sample in FP32, on average", rank=2)]
+
+    @property
+    def passes(self) -> Annotated[str, Column("Passes", "The pipeline meets the threshold then", rank=0)]:
+        """``yes`` if the network is safe to quantize, else ``no``."""
+        return "yes" if self.meets else "no"
 
 
 @dataclass(frozen=True)

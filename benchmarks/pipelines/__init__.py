@@ -1,0 +1,1 @@
+"""Pipelines with a planted culprit in one of their networks."""
