@@ -170,3 +170,6 @@ def test_scales_of_another_calibrator_take_no_layer_away_whose_neighbour_then_co
     assert both < alone
     assert {*report.recipe.high} == {"ip1", "ip2"}
     assert report.answer.cost == pytest.approx(both)
+    high = [network.layer_named(name).index for name in ("ip1", "ip2")]
+    in_fp32 = 1e3 * prices.seconds(prices.full.keeping(high, Precision.FP32))
+    assert f"it takes {in_fp32:.3g} ms" in next(line.text for line in report.lines if line.kind == "recipe")

@@ -514,7 +514,7 @@ class _Planned:
 
 MOST_LAYERS = 1000
 """A plan's price takes some 4 ms at this size, and a search asks for thousands."""
-_NO_GAIN = 0.05
+NO_GAIN = 0.05
 """The least gain, as a share of the low precision's time, by which prices are divided."""
 
 
@@ -590,7 +590,7 @@ class TimePrices:
     @cached_property
     def _gain(self) -> float:
         least = self.seconds(self.full)
-        return max(self.seconds(self.in_all(instead_of(self.network.low.precision))) - least, _NO_GAIN * least)
+        return max(self.seconds(self.in_all(instead_of(self.network.low.precision))) - least, NO_GAIN * least)
 
     def _over(self, plan: PrecisionPlan, other: TimePrices) -> float:
         """The time of a plan beyond that of ``other``'s full low precision, in shares of the user's gain; at least

@@ -24,7 +24,7 @@ from trt_bisect.calibration.ranges import SCALE_INFINITE, SCALE_NOT_POSITIVE, un
 from trt_bisect.driver.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.model.cost import instead_of
+from trt_bisect.model.cost import NO_GAIN, instead_of
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.commands import TRT_BISECT, Setting, calibrating, running, using_fp16, using_recipe
@@ -149,9 +149,7 @@ def _pays_in_fp16(report: Report) -> PlanFigures | None:
     fp16, int8 = choice_of(FP16, report.choices), choice_of(INT8, report.choices)
     if recipe is None or fp16 is None or int8 is None:
         return None
-    changed = replace(recipe, gives_up=answer.in_fp16.cost)
-    if fp16.ms is not None and int8.ms is not None:
-        changed = replace(changed, ms=fp16.ms - (1.0 - answer.in_fp16.cost) * (fp16.ms - int8.ms))
+    changed = replace(recipe, gives_up=answer.in_fp16.cost, ms=_ms_of(report, answer.in_fp16.cost))
     low, costs = Precision(report.low), report.goal.costs
     as_it_is, in_fp16 = (fp16_instead((fp16, int8, plan), low, costs) for plan in (recipe, changed))
     return answer.in_fp16 if as_it_is and not in_fp16 else None
@@ -510,10 +508,9 @@ def _missed_by_weak(report: Report, rule: Rule) -> str:
 
 
 def _price(report: Report, answer: AnswerFacts, rule: Rule) -> str:
-    low = Precision(report.low)
     price, subject = f"It {_speed(report, answer.cost)}", _subject(report)
     if answer.unchanged is not None:
-        price += f"; without changes of the network a recipe {kept_speed(answer.unchanged.cost, low)}"
+        price += f"; without changes of the network a recipe {_speed_of_other(report, answer.unchanged.cost)}"
     figures, name, option = answer.in_fp16, "FP16", "mixed"
     if answer.in_fp32 is not None:
         figures, name, option = answer.in_fp32, "FP32", "fp32"
@@ -521,8 +518,8 @@ def _price(report: Report, answer: AnswerFacts, rule: Rule) -> str:
         return f"{price}."
     layers = "layer" if len(figures.high) == 1 else f"{len(figures.high)} layers"
     words = (
-        f"{price}. With the {layers} in {name} ('--precision {option}') it {kept_speed(figures.cost, low)}, and "
-        f"{subject} measures {_other_figure(figures, rule, low=name.lower())}."
+        f"{price}. With the {layers} in {name} ('--precision {option}') it {_speed_of_other(report, figures.cost)}, "
+        f"and {subject} measures {_other_figure(figures, rule, low=name.lower())}."
     )
     return words if answer.around_fp16 is None else f"{words} {_with_fp16_around(report, answer.around_fp16, rule)}"
 
@@ -543,6 +540,22 @@ def _speed(report: Report, cost: float) -> str:
         return f"{kept_speed(cost, Precision(report.low))} {priced_by(report.goal.costs)}"
     figures = f"{times[RECIPE_PLAN]:.3g} ms, FP16 {times[FP16]:.3g} ms, {report.low.upper()} {times[INT8]:.3g} ms"
     return f"takes {figures}{_times_from(report, figures)}"
+
+
+def _speed_of_other(report: Report, cost: float) -> str:
+    """Returns the same for a plan that is not the recipe, from its cost."""
+    ms = _ms_of(report, cost)
+    return kept_speed(cost, Precision(report.low)) if ms is None else f"takes {ms:.3g} ms"
+
+
+def _ms_of(report: Report, cost: float) -> float | None:
+    """Returns the predicted milliseconds of a plan from its cost; None where prices are not predicted times."""
+    times = {choice.plan: choice.ms for choice in report.choices}
+    fp16, int8 = times.get(FP16), times.get(INT8)
+    is_by_time = report.goal.costs.startswith("time on") and instead_of(Precision(report.low)) is Precision.FP16
+    if not is_by_time or fp16 is None or int8 is None:
+        return None
+    return int8 + cost * max(fp16 - int8, NO_GAIN * int8)
 
 
 def _subject(report: Report) -> str:
