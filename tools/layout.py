@@ -200,7 +200,7 @@ def rows() -> Iterator[Row]:
     numbers = sum(Module(path).tuning_numbers for path in files_in("trt_bisect/answer", ".py"))
     numbers += sum(Module(path).tuning_numbers for path in files_in("trt_bisect/driver", ".py"))
     search = tokens_in("trt_bisect/answer", "trt_bisect/driver", "trt_bisect/evaluator", "trt_bisect/commands/run")
-    yield Row("tokens of the package", total["tokens"], 429_720, 300_000)
+    yield Row("tokens of the package", total["tokens"], 429_740, 300_000)
     yield Row("tokens of answer, driver, evaluator, commands/run", search, 79_400, 60_000)
     yield Row("tokens of options and cli", tokens_in("trt_bisect/options", "trt_bisect/cli"), 19_345, 14_000)
     yield Row("tokens of tests", tokens_in("tests"), 461_700, 330_000)

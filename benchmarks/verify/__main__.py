@@ -6,7 +6,7 @@
     python -m benchmarks.verify --held-out --json rows.json
 
 The stand-ins are made by ``benchmarks.verify.standin``. The held-out cases were made after the suspicions and their
-numbers were settled, and have not changed these.
+numbers were settled, and have not changed these, but for the rule on few values of outputs.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def _fitted(at: Callable[[float], np.ndarray], number: float, engine: np.ndarray
         number = float(np.clip(number, *_RANGE))
         here = at(number)
         tried.append((float(np.linalg.norm(engine - here)), number))
-        step = _STEP * (abs(number) + _STEP)
+        step = _STEP**2 * (abs(number) + _STEP)
         response = (at(number + step) - here) / step
         number += float((engine - here) @ response) / (float(response @ response) or 1.0)
     return min(tried)[1]

@@ -44,8 +44,8 @@ _UNSURE = 1.5
 _CAUSED, _NEAR = 0.9, 0.1
 """A suspicion that explains so much of the squared difference is the cause, although more is left than noise; and so
 much, the nearest one."""
-_MANY = 100
-"""With fewer values of outputs a kernel with a fitted number explains them by chance."""
+_MANY, _EXACT = 100, 0.01
+"""One of many suspicions reproduces fewer values of outputs by chance, unless it leaves so little."""
 _CLEAR = 0.1
 """A difference below so much of the floor is noise; a larger one is none if a suspicion leaves no more than that."""
 
@@ -204,11 +204,15 @@ class Case:
         if best is not None:
             is_cause = best.reproduces
             if differs:
-                is_cause |= best.explained >= _CAUSED and (best.kind != KERNEL or held.values >= _MANY)
+                is_cause |= best.explained >= _CAUSED
             else:
                 is_cause &= best.left <= _CLEAR * held.distance
+            if held.values < _MANY and best.kind not in suspected.TYPES:
+                is_cause = best.left <= _EXACT * held.distance
             if is_cause:
                 return self._said(DIFFERS, f"The engine differs from its file: it {best.text}.", best)
+        if differs and held.values < _MANY:
+            self._of.notes.append(f"{held.values} values of outputs are few to tell causes apart: give more samples")
         if held.distance > _UNSURE * self._floor:
             text = "The engine differs from its file, but no suspicion tells why."
             if best is None or best.explained < _NEAR:
