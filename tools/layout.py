@@ -17,7 +17,7 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -79,7 +79,7 @@ class Module:
                 texts.append(node.value.value)
         return texts
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """The number of its tokens, without comments and docstrings."""
         found = tokenize.generate_tokens(io.StringIO(self.text).readline)
@@ -112,7 +112,9 @@ class Module:
     def tuning_numbers(self) -> int:
         """The number of its constants that are numbers, or tuples with numbers."""
         count = 0
-        for node in ast.parse(self.text).body:
+        (tree,) = self.nodes[:1]
+        assert isinstance(tree, ast.Module)
+        for node in tree.body:
             if isinstance(node, ast.Assign):
                 targets = node.targets
             elif isinstance(node, ast.AnnAssign):
@@ -171,9 +173,15 @@ def in_circles(modules: Iterable[Module]) -> int:
     return count
 
 
+@cache
+def module_at(path: Path) -> Module:
+    """Returns the module of a file, which is read once."""
+    return Module(path)
+
+
 def tokens_in(*folders: str) -> int:
     """Returns the number of tokens of the Python files of some folders."""
-    return sum(Module(path).tokens for folder in folders for path in files_in(folder, ".py"))
+    return sum(module_at(path).tokens for folder in folders for path in files_in(folder, ".py"))
 
 
 def options_in_help(*words: str) -> int:
@@ -185,7 +193,7 @@ def options_in_help(*words: str) -> int:
 
 def rows() -> Iterator[Row]:
     """Yields the figures."""
-    modules = [Module(path) for path in files_in("trt_bisect", ".py")]
+    modules = [module_at(path) for path in files_in("trt_bisect", ".py")]
     total = Counter[str]()
     for module in modules:
         total["tokens"] += module.tokens
@@ -197,8 +205,8 @@ def rows() -> Iterator[Row]:
         total["numbers"] += module.tuning_numbers
         total["long functions"] += module.long_functions
     thousands = total["statements"] / 1000
-    numbers = sum(Module(path).tuning_numbers for path in files_in("trt_bisect/answer", ".py"))
-    numbers += sum(Module(path).tuning_numbers for path in files_in("trt_bisect/driver", ".py"))
+    numbers = sum(module_at(path).tuning_numbers for path in files_in("trt_bisect/answer", ".py"))
+    numbers += sum(module_at(path).tuning_numbers for path in files_in("trt_bisect/driver", ".py"))
     search = tokens_in("trt_bisect/answer", "trt_bisect/driver", "trt_bisect/evaluator", "trt_bisect/commands/run")
     yield Row("tokens of the package", total["tokens"], 429_740, 300_000)
     yield Row("tokens of answer, driver, evaluator, commands/run", search, 79_400, 60_000)
