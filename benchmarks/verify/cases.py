@@ -369,7 +369,7 @@ CASES: list[tuple[str, str, Make]] = [
     *(("per-tensor-weights", name, _PER_TENSOR)
       for name in ("lenet", "transformer", "akiki-vad", "silero-vad")),
     *(("pairs-ignored", name, _other_file(lambda s: s.model)) for name in ("lenet", "transformer", "detector", "ocr")),
-    *(("unquantized-low", name, _planned(lambda names: names, lambda names: names, holds=True))
+    *(("followers-low", name, _planned(lambda names: names, lambda names: names, holds=True))
       for name in ("transformer", "detector", "page-classifier", "silero-vad")),
     ("clip-fused", "lenet", _other_file(lambda s: standin.without(s.pairs, activations(s)))),
     ("clip-fused", "ocr", _other_file(lambda s: standin.without(s.pairs, activations(s)[:1]))),
@@ -474,7 +474,7 @@ HELD_OUT: list[tuple[str, str, Make]] = [
     ("scales", "akiki-vad", _other_file(lambda s: standin.rescaled(s.pairs, 0.5))),
     ("per-tensor-weights", "line-classifier", _PER_TENSOR),
     ("pairs-ignored", "speech-encoder", _other_file(lambda s: s.model)),
-    ("unquantized-low", "akiki-vad", _planned(lambda names: names, lambda names: names, holds=True)),
+    ("followers-low", "akiki-vad", _planned(lambda names: names, lambda names: names, holds=True)),
     ("clip-fused", "akiki-vad", _other_file(lambda s: standin.without(s.pairs, activations(s)[1:2]))),
     ("kernel", "akiki-vad", _wrong(2, lambda y: np.minimum(y, np.median(y)))),
     ("kernel", "speech-encoder", _wrong(5, lambda y: -y)),

@@ -27,7 +27,7 @@ QUICK = [
     ("scales", "lenet", ()),
     ("per-tensor-weights", "lenet", ()),
     ("pairs-ignored", "lenet", ()),
-    ("unquantized-low", "transformer", ()),
+    ("followers-low", "transformer", ()),
     ("clip-fused", "lenet", ("relu1",)),
     ("kernel", "transformer", ("block0.scores",)),
 ]

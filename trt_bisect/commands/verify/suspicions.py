@@ -26,7 +26,7 @@ from trt_bisect.precision import Precision, PrecisionPlan
 INPUT_SCALE, INPUT_MEAN_STD, CHANNEL_ORDER, LAYOUT = "input-scale", "input-mean-std", "channel-order", "layout"
 RESIZE, BATCH, OUTPUT_ORDER = "resize", "batch", "output-order"
 TF32, LAYERS_HIGH, LAYERS_LOW, SCALES = "tf32", "layers-high", "layers-low", "scales"
-PER_TENSOR, PAIRS_IGNORED, UNQUANTIZED_LOW = "per-tensor-weights", "pairs-ignored", "unquantized-low"
+PER_TENSOR, PAIRS_IGNORED, FOLLOWERS_LOW = "per-tensor-weights", "pairs-ignored", "followers-low"
 CLIP_FUSED, KERNEL = "clip-fused", "kernel"
 TYPES = (TF32, str(Precision.FP16), str(Precision.BF16))
 """The causes whose roundings depend on what an engine fuses."""
@@ -259,7 +259,7 @@ def on_scales(e: Emulation, others: Sequence[Ranges]) -> Iterator[Suspicion]:
     yield Suspicion(PER_TENSOR, "has one scale for each whole weight", change)
     if e.scales:
         change = of_network(network, e.scales, unquantized=True)
-        yield Suspicion(UNQUANTIZED_LOW, "holds what layers between INT8 layers make in INT8 too", change)
+        yield Suspicion(FOLLOWERS_LOW, "holds what layers between INT8 layers make in INT8 too", change)
 
 
 def _with_roundings(network: Network, change: Callable[[Rounding], Rounding]) -> Network:

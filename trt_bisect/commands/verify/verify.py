@@ -322,7 +322,7 @@ NEXT = {
     suspected.SCALES: "delete the old calibration cache and the timing cache, and build with --calib of this network.",
     suspected.PER_TENSOR: "the engine has one scale for each weight, as a DLA has: measure it with --one-scale '*'.",
     suspected.PAIRS_IGNORED: "build with --int8 or --stronglyTyped, so that the Q/DQ pairs are used.",
-    suspected.UNQUANTIZED_LOW: "build from Q/DQ pairs (--stronglyTyped), or measure with --unquantized int8.",
+    suspected.FOLLOWERS_LOW: "build from Q/DQ pairs (--stronglyTyped), or measure with --unquantized int8.",
     suspected.CLIP_FUSED: "keep {layers} apart from its reader: mark its output as an output of the network.",
     KERNEL: f"build with {_OBEY}, another --builderOptimizationLevel or --tacticSources, and report it.",
 }
