@@ -11,7 +11,7 @@ import pytest
 from tests.analyzer.test_raw import as_pairs, raw
 from trt_bisect.analyzer.tasks.find import find_task, letters_of, spelled
 from trt_bisect.analyzer.tasks.task import AskedTask
-from trt_bisect.commands.run.pictures import data_uri, frames_of, pictures_of
+from trt_bisect.commands.run.pictures import class_names, data_uri, frames_of, pictures_of
 from trt_bisect.report.explanation import Picture
 
 SIDE = 64
@@ -204,3 +204,16 @@ def test_each_image_of_a_batch_has_a_picture_of_its_own():
     assert (one.name, other.name) == ("a.png, image 0", "a.png, image 1")
     assert [drawing.text for drawing in other.drawings] == ["class 0", "class 1"]
     assert drawn("classify", before, after, feeds=image(3)) == []
+
+
+def test_boxes_have_the_names_of_classes_in_the_files_metadata():
+    boxes = candidates([[20, 20, 10, 10], [45, 45, 12, 12]], [[0.9, 0.0, 0.0], [0.0, 0.0, 0.8]])
+    names = class_names({"names": "{0: 'person', 1: 'car'}"})
+    (picture,) = drawn("detect", boxes, letters=names)
+    assert {mark.text for mark in picture.drawings[0].marks} == {"person 0.90", "2 0.80"}
+
+
+@pytest.mark.parametrize("text", ["", "names", "[1]", "{1: 'a'}", "{0: print()}", "3"])
+def test_other_properties_name_no_classes(text):
+    assert class_names({"names": text}) in ((), ("1",))
+    assert class_names({}) == ()

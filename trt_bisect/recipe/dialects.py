@@ -5,7 +5,8 @@
 - ModelOpt on PyTorch: entries are applied in order; names are patterns of ``fnmatch``; a ``parent_class`` that is not
   registered is an error, so that modules are named one by one. Older versions take a dictionary.
 - ModelOpt on ONNX and Torch-TensorRT: regular expressions, matched from the beginning of a name. Torch-TensorRT's names
-  are the modules of ``nn_module_stack``. Before autocast it had ``enabled_precisions``.
+  are the modules of ``nn_module_stack``: it cannot be told a module that is never called, whose parameters a function
+  reads. Before autocast it had ``enabled_precisions``.
 - DeepStream: a key file of GLib, whose lists are split at ``;``; an entry is split at its first two colons.
 - TAO Deploy splits an entry at its last colon; it prefers the precisions, and TensorRT may take others.
 - The DLA translator ends each entry with a comma; the DLA has INT8 and FP16.
@@ -274,7 +275,7 @@ DIALECTS: Sequence[Dialect] = (
         "Torch-TensorRT",
         "torch-tensorrt 2.14.0; enabled_precisions: 2.8.0",
         "torch_tensorrt.dynamo.compile(program, inputs, enable_autocast=True, autocast_excluded_nodes=...)",
-        _PARSED,
+        "names found in the nn_module_stack of torch.export; unproven on a GPU",
         _torch_tensorrt,
     ),
     Dialect(

@@ -5,6 +5,7 @@ A picture is the network's own input: what its preprocessing did to the values i
 
 from __future__ import annotations
 
+import ast
 import base64
 import colorsys
 import io
@@ -86,7 +87,7 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
     by_name = {name: list(_outputs(of, name, plan, worst, folder)) for name, (of, plan) in plans.items()}
     looks, references = task.looks, [inputs.references[input_index] for input_index in worst]
     scaling = None if looks.scaling is None else looks.scaling(references)
-    letters = letters_in(task, experiment.network)
+    letters = letters_in(task, experiment.network) or class_names(experiment.network.properties)
     pictures: list[Picture] = []
     for number, input_index in enumerate(worst):
         by_plan = {FP32: references[number], **{name: outputs[number] for name, outputs in by_name.items()}}
@@ -173,7 +174,7 @@ def pictures_of(
     Args:
         plans: by plan its outputs, FP32's first.
         scaling: see ``Looks``; None for a task without boxes.
-        letters: the characters of a text's classes, if they are known.
+        letters: the characters of a text's classes, or the names of the boxes' classes, if they are known.
     """
     frames, looks = frames_of(feeds), task.looks
     assert looks is not None
@@ -199,7 +200,7 @@ def pictures_of(
                 continue
             image, reference = _at(images, k), _at(before, k)
             if isinstance(image, Detections):
-                drawn.append(_detections(plan, agreement, reference, image, task, scale))
+                drawn.append(_detections(plan, agreement, reference, image, task, scale, letters))
             elif isinstance(image, np.ndarray):
                 overlay = _classes if image.dtype.kind in "iu" else _depths
                 drawn.append(Drawing(plan, agreement, {}, overlay=overlay(reference, image)))
@@ -217,21 +218,37 @@ def _at(images: Sequence[Any], image_index: int) -> Any:
     return images[image_index] if image_index < len(images) else NO_DETECTIONS
 
 
+def class_names(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the names of classes in the ONNX property of Ultralytics' exports, ``{0: 'person', ...}``, if there."""
+    try:
+        names = ast.literal_eval(properties.get("names", "{}"))
+        return tuple(str(names[k]) for k in range(len(names)))
+    except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError):
+        return ()
+
+
 def _detections(
-    plan: str, agreement: float | None, before: Detections, after: Detections, task: Task, scale: np.ndarray
+    plan: str,
+    agreement: float | None,
+    before: Detections,
+    after: Detections,
+    task: Task,
+    scale: np.ndarray,
+    names: Sequence[str],
 ) -> Drawing:
     looks = task.looks
     if plan == FP32 or looks is None or looks.pairs is None:
-        return Drawing(plan, agreement, {}, _marks(after, [""] * len(after), scale), _masks(after, [""] * len(after)))
+        kinds = [""] * len(after)
+        return Drawing(plan, agreement, {}, _marks(after, kinds, scale, names), _masks(after, kinds))
     pairs = looks.pairs(before, after)
     kinds = [KEPT if k in pairs else INVENTED for k in range(len(after))]
     lost = before.at(np.flatnonzero(pairs < 0))
-    marks = (*_marks(lost, [LOST] * len(lost), scale), *_marks(after, kinds, scale))
+    marks = (*_marks(lost, [LOST] * len(lost), scale, names), *_marks(after, kinds, scale, names))
     counts = {KEPT: kinds.count(KEPT), LOST: len(lost), INVENTED: kinds.count(INVENTED)}
     return Drawing(plan, agreement, counts, marks[:_MARKS], _masks(after, kinds))
 
 
-def _marks(detections: Detections, kinds: Sequence[str], scale: np.ndarray) -> tuple[Mark, ...]:
+def _marks(detections: Detections, kinds: Sequence[str], scale: np.ndarray, names: Sequence[str]) -> tuple[Mark, ...]:
     """Returns the marks of detections: oriented boxes as they are turned, keypoints that are seen."""
     low, high = detections.boxes[:, :2], detections.boxes[:, 2:]
     outlines = np.stack([low, np.stack([high[:, 0], low[:, 1]], -1), high, np.stack([low[:, 0], high[:, 1]], -1)], 1)
@@ -240,10 +257,11 @@ def _marks(detections: Detections, kinds: Sequence[str], scale: np.ndarray) -> t
         points = [pose[pose[:, 2] >= SEEN, :2] if pose.shape[1] == 3 else pose for pose in more]
     elif more.dtype != bool and more.shape[-1] == 5:
         outlines = turned_corners(more)
+    labels = [names[k] if k < len(names) else str(k) for k in detections.classes.tolist()]
     return tuple(
         Mark(kind, f"{label} {score:.2f}", _rounded(outline * scale), _rounded(seen * scale))
         for kind, label, score, outline, seen in zip(
-            kinds, detections.classes.tolist(), detections.scores.tolist(), outlines, points, strict=True
+            kinds, labels, detections.scores.tolist(), outlines, points, strict=True
         )
     )
 
