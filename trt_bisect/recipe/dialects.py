@@ -267,7 +267,7 @@ DIALECTS: Sequence[Dialect] = (
         "Ultralytics",
         "ultralytics 8.4.190",
         "python ultralytics_engine.py",
-        "signature and metadata; unproven on a GPU",
+        "written from its source; unproven on a GPU",
         _ultralytics,
     ),
     Dialect(
