@@ -114,6 +114,20 @@ class InTheCurve(Said):
             raise self.error
 
 
+@pytest.mark.parametrize("title", ["Each layer alone", "Searching for the cheapest recipe", "Each layer of the recipe"])
+def test_a_stopped_run_has_the_calibrator_that_was_named(tmp_path, title):
+    """Min-max wastes levels on a value of 300; full INT8 passes with percentile 99.9, which was not asked for."""
+    model = networks.chain(depth=3)
+    data = networks.samples(model, 5)
+    data["x"][:, 0, 0, 0] = 300.0
+    asked = {"engine": "onnxruntime", "explain": "none", "threshold": 0.998, "calibrator": "minmax", "output": tmp_path}
+    with pytest.raises(StoppedRun) as stop:
+        trt_bisect.run(networks.save(model, tmp_path), data, progress=StopsAt(title), **asked)
+    found = stop.value.report
+    assert any(row.meets for row in found.answer.calibrators if row.calibrator != "minmax")
+    assert (found.ranges.origin, found.verdict) == ("minmax", FAILS)
+
+
 @pytest.mark.parametrize("way", edition(WAYS[:1], WAYS))
 def test_a_run_stopped_in_its_curve_has_its_answer_and_a_part_of_the_curve(given, tmp_path, way):
     path, feeds, whole, _ = given

@@ -315,8 +315,8 @@ class AnswerSearch:
         """
         plans, space, in_use = self.plans, self.space, self.experiment.ranges
         if self._by_similarity:
-            tried = (in_use, *(row.ranges for row in self.tried), *plans.setup.data.candidates)
-            by_digest = {ranges.digest(): ranges for ranges in tried}
+            others = () if self.named else (*(row.ranges for row in self.tried), *plans.setup.data.candidates)
+            by_digest = {ranges.digest(): ranges for ranges in (in_use, *others)}
             sets = [
                 (self._kept_high(plan), ranges)
                 for ranges in by_digest.values()
