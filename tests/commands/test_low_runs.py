@@ -193,7 +193,8 @@ def test_the_recipe_of_fp16_has_casts_and_no_cache(overflowing):
     recipe = folder / "recipe"
     assert {path.name for path in recipe.iterdir()} == {
         "network.fp16.onnx", "network.onnx", "plan.json", "modelopt_nodes_to_exclude.json", "README.md",
-        "polygraphy_postprocess.py", "trtexec.flags", "annotated.onnx",
+        "polygraphy_postprocess.py", "trtexec.flags", "annotated.onnx", "tao_deploy.yaml",
+        "deepstream_nvinfer.txt",
     }  # fmt: skip
     plan = json.loads((recipe / "plan.json").read_text())
     assert plan["low"] == "fp16"

@@ -90,7 +90,7 @@ def broken_histories(folder: Path) -> dict[str, Path]:
     """Files that cannot be a history, by what is said of them."""
     (folder / "text").write_text("no history\n" * 1000)
     (folder / "other").write_text('{"kind": "songs", "schema": 1}\n')
-    (folder / "lines").write_text('{"kind": "trt-bisect history", "schema": 3}\n{"run": 3}\n')
+    (folder / "lines").write_text('{"kind": "trt-bisect history", "schema": 4}\n{"run": 3}\n')
     (folder / "newer").write_text('{"kind": "trt-bisect history", "schema": 999}\n')
     (folder / "folder").mkdir()
     return {
