@@ -65,7 +65,7 @@ def merged(pipeline: Pipeline) -> Network:
     networks = pipeline.networks
     if len({network.has_pairs for network in networks.values()}) > 1:
         names = ", ".join(f"'{name}'" for name, network in networks.items() if network.has_pairs)
-        problem = f"Of the networks {names} alone have Q/DQ pairs, so that there are no common ranges."
+        problem = f"Only {names} of the networks have Q/DQ pairs: they have no common ranges."
         raise BadInput(problem, "Give all networks with pairs, or all without.")
     skeleton = onnx.ModelProto(ir_version=max(network.skeleton.ir_version for network in networks.values()))
     skeleton.producer_name, graph = "trt_bisect", skeleton.graph

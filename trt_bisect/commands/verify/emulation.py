@@ -171,8 +171,8 @@ def _rounding(name: str, result: str, kind: FloatType | None) -> list[onnx.NodeP
 class Yardstick:
     """Distances of outputs, relative to those of the file on the same samples.
 
-    Each place counts in units of its channel's root mean square (axis 1), so that scores count beside boxes. NaN and
-    infinite values are far from all finite ones.
+    Each place counts in units of its channel's root mean square (axis 1), so that scores count as much as boxes. NaN
+    and infinite values are far from all finite ones.
 
     Args:
         reference: the outputs of the file.

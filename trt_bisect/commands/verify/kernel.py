@@ -36,7 +36,7 @@ _MOST_LAYERS = 150
 
 
 def parted(e: Emulation, tensors: Sequence[Outputs]) -> tuple[EngineTensor, ...]:
-    """Returns the engine's own tensors beside the emulation of its own tensors before them, in execution order."""
+    """Returns the engine's tensors in execution order, each with its emulation from the engine's tensors before it."""
     graph = e.writer.write(e.plan).model.graph
     names = match_names([name for node in graph.node for name in node.output if name], tensors[0])
     if not names:

@@ -40,7 +40,7 @@ from trt_bisect.support.progress import Progress, default_progress
 _SAMPLES, _SHOWN = 8, 20
 """The samples that are compared, and the suspicions that the result has."""
 _UNSURE = 1.5
-"""Up to so many times the floor a difference without a cause may be noise."""
+"""A difference without a cause may be noise up to this multiple of the floor."""
 _CAUSED, _NEAR = 0.9, 0.1
 """A suspicion that explains so much of the squared difference is the cause, although more is left than noise; and so
 much, the nearest one."""
