@@ -210,11 +210,7 @@ onnx2engine("{told.network}", "network.engine", quantize={precision}, metadata=m
 
 def _deepstream(told: Told) -> str:
     rules = told.rules
-    if (
-        not rules
-        or told.low not in _NETWORK_MODES
-        or any(":" in layer or kind is Precision.BF16 for layer, kind in rules)
-    ):
+    if not told.has_rules or any(":" in layer for layer, _ in rules):
         return ""
     entries = [f"{_escaped(layer)}:{kind}:gpu;" for layer, kind in rules]
     cache = f"int8-calib-file={told.cache}\n" if told.low is Precision.INT8 else ""
