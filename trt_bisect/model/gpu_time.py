@@ -73,7 +73,7 @@ class Gpu:
         cache: the second-level cache in MB.
         source: of these figures.
         measured: true if the model was compared with engines on this GPU.
-        integer: the share of the INT8 peak that TensorRT's kernels reach, beside ``Fit.integer``.
+        integer: the share of the INT8 peak that TensorRT's kernels reach, as a factor of ``Fit.integer``.
     """
 
     name: str

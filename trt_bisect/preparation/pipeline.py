@@ -29,7 +29,7 @@ from trt_bisect.support.progress import Progress
 MOST_CALLS = 100_000
 """The most calls for a sample in FP32, where the user gives no limit."""
 _TIMES_FP32, _FEWEST = 10, 100
-"""A plan may call the networks so many times as often as FP32 does, and at least so often."""
+"""The most calls of a plan for a sample: this multiple of those in FP32, and never fewer than the second number."""
 _FAILED = "inference failed"
 Function = Callable[[Mapping[str, "Net"], Any], Any]
 

@@ -29,7 +29,7 @@ class Tried:
     kind: Annotated[str, Column("Kind", rank=1)]
     text: Annotated[str, Column("The engine", kind=NAME, rank=0)]
     left: Annotated[float, Column("Left", "Distance to this emulation, on the worst sample at least", PERCENT, rank=0)]
-    explained: Annotated[float, Column("Explained", "Of the squared difference", PERCENT, rank=0)]
+    explained: Annotated[float, Column("Explained", "Share of the squared difference", PERCENT, rank=0)]
     reproduces: Annotated[bool, Column("Reproduces", rank=2)] = False
     layers: tuple[str, ...] = ()
 
