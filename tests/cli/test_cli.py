@@ -58,6 +58,8 @@ def test_the_planted_lenet(command, again, tmp_path):
     curve = next(k for k, line in enumerate(lines) if line[:2] == ["#", "Layer"] and "Similarity" in line)
     [marked] = [line for line in lines[curve:] if line[-1] == "culprit"]
     assert marked[:3] == ["7", "ip2", "Gemm"]
+    [cause] = json.loads((tmp_path / "run/explanation.json").read_text())["causes"]
+    assert " ".join(out.split()).count(cause["words"]) == 1, "the advice has the causes, not the parts above it too"
     [conv1] = [line for line in lines[curve:] if line[:2] == ["0", "conv1"]]
     assert {"Conv", "1x20x24x24"} <= set(conv1)
     report = json.loads((tmp_path / "run/report.json").read_text())

@@ -162,6 +162,8 @@ qa.run(effort="fast")
 reveal_type(trt_bisect.load("run", "sensitivity.json"))
 reveal_type(trt_bisect.load("run"))
 trt_bisect.run("net.onnx", effort="quick", metric="my.py:metric", cost="macs", low="int8", base="fp16").plot()
+trt_bisect.load("run", "report.json").plot().show()
+trt_bisect.load("run", "report.json").plot_front().show_me()
 """
 
 
@@ -175,7 +177,8 @@ def test_a_type_checker_knows_the_keywords(tmp_path):
     shown = subprocess.run(command, cwd=root, capture_output=True, text=True).stdout
     told = [line.partition("user.py:")[2] for line in shown.splitlines() if "defined in" not in line]
     lines = {int(line.split(":")[0]): line for line in told if line}
-    assert set(lines) == {3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15}
+    figures = {18} if sys.version_info >= (3, 11) else set()  # plotly-stubs need Python 3.11
+    assert set(lines) == {3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15} | figures
     assert "Report" in lines[3]
     assert "thresold" in lines[4]
     assert "samples" in lines[5]
@@ -262,6 +265,14 @@ def test_errors_and_results_of_python_name_its_keywords(tmp_path):
     qa = trt_bisect.Analysis(path, engine="onnxruntime", metric="mse")
     with pytest.raises(BadInput, match="no calibration") as refused:
         qa.compare(inputs=data)
+    assert "--" not in str(refused.value)
+    suite = tmp_path / "suite.toml"
+    suite.write_text(f"[[network]]\nmodel = '{path}'\n")
+    with pytest.raises(BadInput, match="update_baseline") as refused:
+        trt_bisect.regress(suite, tmp_path)
+    assert "--" not in str(refused.value)
+    with pytest.raises(BadInput) as refused:
+        trt_bisect.check(path, gpu="GTX 9")
     assert "--" not in str(refused.value)
     found = trt_bisect.worst(path, data, engine="onnxruntime", metric="mse")
     assert "--threshold" in found.verdict, "the command line has the flag"

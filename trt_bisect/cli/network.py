@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -87,8 +88,9 @@ def check_command(
     from trt_bisect.commands.check import check
     from trt_bisect.report.annotations import of_check
     from trt_bisect.report.screen.tables import print_check
+    from trt_bisect.report.structure import CheckReport
 
-    report = check(model, output=output, engine=engine, shapes=shapes, gpu=gpu)
+    report: CheckReport = inspect.unwrap(check)(model, output=output, engine=engine, shapes=shapes, gpu=gpu)
     printed = partial(print_check, every_layer=all_layers)
     display.show(report, printed, 160, f"Report: {output}" if output else "")
     if annotations is not None:

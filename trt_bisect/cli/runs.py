@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import secrets
@@ -20,7 +21,6 @@ from trt_bisect.options.commands import PipelineOptions
 from trt_bisect.options.concerns import ARGUMENT, EXPLAIN_FULL, RESULTS, RunOptions
 from trt_bisect.options.declare import panel
 from trt_bisect.options.kinds import FILE, FUNCTION, PLACE, PLACES, whole
-from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
     from socket import socket
@@ -84,7 +84,6 @@ def _measured(
     """Does the job of ``run`` or ``pipeline``, prints its report, and returns the exit code."""
     from trt_bisect.commands.run.live import StoppedRun
     from trt_bisect.report.page import PAGE
-    from trt_bisect.report.screen.run import print_advice
     from trt_bisect.report.screen.tables import TENSORS_UP_TO, print_explained_tensors
 
     folder = Path(str(options.output))
@@ -98,8 +97,6 @@ def _measured(
     if screen is None:
         return report.exit_code
     report = report.titled
-    if all_layers and report.explanation is not None:
-        print_advice(report.explanation, report.metric, screen, Precision(report.low))
     if options.explain == EXPLAIN_FULL and report.explanation is not None:
         print_explained_tensors(report.explanation, report.low, screen, top=0 if all_layers else TENSORS_UP_TO)
     screen.print(
@@ -382,12 +379,12 @@ def regress_command(
 
     from trt_bisect.commands.regress import regress
     from trt_bisect.report.annotations import of_night
-    from trt_bisect.report.nightly import SUMMARY, print_regression
+    from trt_bisect.report.nightly import SUMMARY, Regression, print_regression
 
     if suite is not None and suite_file is not None:
         raise BadInput(f"Two suites are given, '{suite}' and --config '{suite_file}'.", "Leave out one of the two.")
     file, progress = suite or suite_file or SUITE, display.progress()
-    regression = regress(file, baseline, update_baseline=update_baseline, progress=progress)
+    regression: Regression = inspect.unwrap(regress)(file, baseline, update_baseline=update_baseline, progress=progress)
     if display.json:
         display.print_json(regression)
     else:

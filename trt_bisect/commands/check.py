@@ -32,7 +32,7 @@ from trt_bisect.model.observe import facts_of_shapes
 from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import Shapes, refuse_shapes
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.options.declare import asked_gpu
+from trt_bisect.options.declare import asked_gpu, naming_keywords
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.pytorch import exported
 from trt_bisect.report.structure import CheckReport
@@ -41,6 +41,7 @@ from trt_bisect.support.files import ScratchFolder
 _LARGEST_SCALE = 0.02
 
 
+@naming_keywords()
 def check(
     model: GivenModel,
     *,

@@ -17,6 +17,7 @@ from trt_bisect.commands.run.run import run
 from trt_bisect.commands.suite import NetworkTask, Suite, read_suite, stem_of, suite_output
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
 from trt_bisect.history.store import HISTORY, NONE, recorded
+from trt_bisect.options.declare import naming_keywords
 from trt_bisect.report import nightly
 from trt_bisect.report.changes import (
     BETTER,
@@ -244,6 +245,7 @@ def run_network(task: NetworkTask, folder: Path, progress: Progress) -> Report:
     return run(**task.keywords, output=folder, progress=progress, history=NONE)
 
 
+@naming_keywords()
 def regress(
     config: str | Path,
     baseline: str | Path = LATEST,

@@ -115,7 +115,7 @@ class History:
         """
         target = Path(path)
         if target.exists() and target.samefile(self.path):
-            raise BadInput(f"'{target}' is the history itself.", "Give --copy another file.")
+            raise BadInput(f"'{target}' is the history itself.", "Choose another file.")
         if target.exists() and not target.is_file():
             raise BadInput(f"The copy '{target}' cannot be written: it exists and is no file.", "Choose another file.")
         try:
@@ -350,7 +350,7 @@ def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None
             try:
                 History(file).record(folder, label)
             except TrtBisectError as error:
-                say(f"Not recorded in the history: {error.problem}")
+                say(f"Not recorded in the history: {error.problem} {error.remedy}".rstrip())
             except Exception as error:
                 logging.getLogger(__name__).debug("not recorded", exc_info=True)
                 say(f"Not recorded in the history '{file}': {type(error).__name__}: {first_line(error)}")

@@ -253,7 +253,10 @@ def _is_default(value: Any, default: Any) -> bool:
 
 @contextmanager
 def naming_keywords(keywords: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Makes errors speak of Python's keywords in place of flags; see ``in_python``."""
+    """Makes errors speak of Python's keywords in place of flags; see ``in_python``.
+
+    Decorates a function too, which the command line calls by ``inspect.unwrap``.
+    """
     try:
         yield
     except TrtBisectError as error:

@@ -44,7 +44,7 @@ def curve(report: Report, *, log: bool = True) -> Figure:
     standing = [row for row in tried if not (row.culprit or row.suspect)]
     suspects = [row for row in tried if row.suspect and row.similarity is not None]
     culprits = [row for row in tried if row.culprit and row.similarity is not None]
-    figure = go.Figure(
+    figure: Figure = go.Figure(
         [
             _trace(go, report, standing, log, "suspects in high precision", mode="lines+markers", marker={"size": 5}),
             _trace(go, report, culprits, log, "culprit", marker={"symbol": "diamond", "size": 11, "color": "#b3201a"}),
@@ -135,7 +135,7 @@ def front(report: Report, *, log: bool = True) -> Figure:
     points = [point for point in report.front if point.figure is not None]
     low = Precision(report.low)
     most = max((point.cost for point in points), default=1.0)
-    figure = go.Figure(
+    figure: Figure = go.Figure(
         go.Scatter(
             x=[100.0 * point.cost for point in points],
             y=[None if point.figure is None else height(point.figure, log) for point in points],

@@ -52,6 +52,8 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
     report = report.titled
     print_verdict(report, console)
     parts = [*_parts(report, console), *_note_parts(report)]
+    if every_layer:
+        parts = [part for part in parts if part.name != "causes"]  # the advice at the end has them
     tried = [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
     if tried or every_layer:
         table = layer_table(report, report.layers if every_layer else tried, console)
@@ -66,6 +68,8 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
     hidden = [part.name for index, part in enumerate(parts) if index not in shown and part.name]
     if hidden:
         console.print(Text(f"More in report.html: {', '.join(hidden)} (--all-layers prints it here).", style="dim"))
+    if every_layer and report.explanation is not None:
+        print_advice(report.explanation, report.metric, console, Precision(report.low))
 
 
 def print_verdict(report: Report, console: Console) -> None:
