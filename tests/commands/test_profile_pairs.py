@@ -37,8 +37,8 @@ def quantized(request, tmp_path_factory):
     return request.param, path, networks.save(model, place, "qdq.onnx"), samples
 
 
-def float_tensors(path, samples):
-    """The tensors of a float network by name, all samples together."""
+def tensors_of(path, samples):
+    """The tensors of a network by name, as its file computes them, all samples together."""
     names = [name for node in onnx.load(str(path)).graph.node for name in node.output]
     found = plain_tensors(path, names, [{"x": sample[None]} for sample in samples])
     return {"x": samples, **{name: values.astype(np.float32) for name, values in found.items()}}
@@ -53,10 +53,10 @@ def pair_of(path, tensor):
 
 
 def test_both_sides_of_each_pair(quantized, tmp_path):
-    """Moments before and after, scale, zero point, and the values that fall outside of the levels."""
-    dtype, path, qdq, samples = quantized
+    """Moments before and after, as the file computes them with the pairs before, scale, zero point, clipped values."""
+    dtype, _, qdq, samples = quantized
     found = trt_bisect.profile(qdq, inputs={"x": samples}, output=tmp_path)
-    tensors = float_tensors(path, samples)
+    tensors = tensors_of(qdq, samples)
     rows = {row.layer: row for row in found.tensors if row.role == "input" and row.quantized_dtype}
     assert {"conv0", "conv1", "conv2"} <= set(rows)
     clipped = []
@@ -78,6 +78,13 @@ def test_both_sides_of_each_pair(quantized, tmp_path):
         assert sum(row.histogram.fp32) == sum(row.histogram.int8) == values.size
         clipped.append(outside)
     assert max(clipped) > 0.05, "the pairs are too wide for this test"
+    (last,) = (row for row in found.tensors if row.tensor == "y")
+    seen, expected = last.spread, tensors["y"].astype(np.float64)
+    assert (seen.min, seen.max, seen.std) == pytest.approx((expected.min(), expected.max(), expected.std()), rel=2e-4)
+    headers, *lines = (line for line in (tmp_path / "profile.txt").read_text().splitlines() if "  " in line)
+    (line,) = (line for line in lines if {"conv2", "input"} <= {*line.split()})
+    assert line.split()[headers.split().index("Role")] == "input"
+    assert {f"{rows['conv2'].spread.max:.4g}", f"{rows['conv2'].rounded.max:.4g}", dtype} <= {*line.split()}
     record = json.loads((tmp_path / "profile.json").read_text())
     first = next(row for row in record["tensors"] if row["layer"] == "conv0" and row["role"] == "input")
     assert first["rounded"]["max"] == rows["conv0"].rounded.max

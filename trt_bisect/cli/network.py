@@ -79,7 +79,7 @@ def check_command(
     Exit codes: 0 no errors; 1 at least one error; 2 bad use or input.
 
     Args:
-        output: Write check.json, check.csv and check.html to this folder.
+        output: Write check.json, check.csv, check.txt and check.html to this folder.
         engine: Also build an engine (tensorrt-rtx, without a GPU), and list what its kernels do with the Q/DQ pairs.
         shapes: Set the shape of a dynamic input for --engine and --gpu: images:1x3x640x640. Repeatable.
         gpu: Predict the times of FP16 and full INT8 on this GPU, or on that of a TOML file with its peaks.
@@ -251,7 +251,7 @@ def profile_command(
     columns: Columns = "",
     display: Configured = Configured(),
 ) -> None:
-    """List the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, moments."""
+    """List the inputs, outputs, weights and biases of each layer: dtype, INT8 scale, shape, moments."""
     from trt_bisect.commands.compare import profile
     from trt_bisect.report.screen.tables import print_profile
 

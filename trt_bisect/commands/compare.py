@@ -18,7 +18,15 @@ from trt_bisect.analyzer.blame import advise
 from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weight_pairs, compare_weights
 from trt_bisect.analyzer.histograms import ChannelMap, channel_map
 from trt_bisect.analyzer.metrics import default_threshold
-from trt_bisect.analyzer.origins import WEIGHTED, Origin, Tensors, activation_origins, both_observer
+from trt_bisect.analyzer.origins import (
+    WEIGHTED,
+    Origin,
+    Tensors,
+    activation_origins,
+    both_observer,
+    plan_observer,
+    sides_of,
+)
 from trt_bisect.analyzer.tensors import TensorStatistics
 from trt_bisect.builder.base import EMULATED, BuildOptions
 from trt_bisect.builder.debug_tensors import ENGINE, FIRST_WITH_UNFUSED, EngineTensor, engine_tensors
@@ -34,12 +42,12 @@ from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_li
 from trt_bisect.model.layers import Layer, weight_axis
 from trt_bisect.model.matching import match_inputs
 from trt_bisect.model.network import GivenModel, Network
-from trt_bisect.model.observe import groups_within, observe_in_parts
+from trt_bisect.model.observe import groups_within
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import LowPrecision, Quantizer, Scales
 from trt_bisect.options.commands import CompareOptions, ProfileOptions
 from trt_bisect.options.declare import takes
-from trt_bisect.precision import Precision
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.asked_network import asked_network, fixed_notes, read_network
 from trt_bisect.preparation.judgement import SavedOutputs
 from trt_bisect.preparation.two_networks import (
@@ -454,14 +462,15 @@ def final_outputs_only(engine: str) -> str:
 
 @takes(ProfileOptions)
 def profile(model: GivenModel, options: ProfileOptions) -> Profile:
-    """Lists the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, and moments.
+    """Lists the inputs, outputs, weights and biases of each layer: dtype, INT8 scale, shape, and moments.
 
-    For a tensor that INT8 rounds it also has the moments after its Q/DQ pair, and the share of values beyond the pair's
-    range. The pairs are those of the file; without any, the scales come from the calibration data. In memory are only
-    as many tensors of one sample as fit into ``memory``. Without samples only constants are profiled.
+    A float network runs in FP32, a file with Q/DQ pairs with them. For a tensor that INT8 rounds there are also the
+    moments after its Q/DQ pair, and the share of values beyond the pair's range. The pairs are those of the file;
+    without any, the scales come from the calibration data. In memory are only as many tensors of one sample as fit into
+    ``memory``. Without samples only constants are profiled.
 
     Args:
-        model: an FP32 ONNX file, or a loaded network.
+        model: an ONNX file, or a loaded network.
         options: as listed.
 
     Raises:
@@ -479,11 +488,13 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
         )
         samples = _data(options, options.inputs, network.inputs, data)
         writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
-        logs = None if board is None else ProfileLogs(board, network, writer, layers)
-        profiling = _Profiling(network, writer, ranges.scales)
+        plan = network.full(Precision.FP32) if network.has_pairs else network.free_plan()
+        logs = None if board is None else ProfileLogs(board, network, writer, layers, plan)
+        profiling = _Profiling(network, writer, ranges.scales, plan)
         if samples:
             profiling.watch(samples, layers, options.memory_bytes, shown, logs)
     notes = [*fixed_notes(network)]
+    notes += ["the values are those that the file computes, with its Q/DQ pairs"] if plan.lowered and samples else []
     notes += [] if samples else ["without --input or --calibration only what is constant has figures"]
     rows = tuple(row for layer in layers for row in profiling.rows(layer))
     result = Profile(network.source, samples.source if samples else "", profiling.samples, rows, tuple(notes))
@@ -500,11 +511,16 @@ _Pair = tuple[str, tuple[object, ...]]
 
 @dataclass
 class _Profiling:
-    """The tensors of a network: the facts of the network and the ranges on them, and their figures over the samples."""
+    """The tensors of a network: the facts of the network and the ranges on them, and their figures over the samples.
+
+    Attributes:
+        plan: the plan in which it runs.
+    """
 
     network: Network
     writer: PlanWriter
     scales: Mapping[str, np.float32]
+    plan: PrecisionPlan
     samples: int = 0
     figures: dict[_Pair, dict[str, Any]] = field(default_factory=dict)
     seen: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
@@ -532,10 +548,14 @@ class _Profiling:
         uses = (use for layer in layers for use in self.uses(layer))
         varying = {use.pair: use for use in uses if not self.network.has_constant(use.tensor)}.values()
         names = list(dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs)))
+        known = activation_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
+        origins = {name: known.get(name, Origin(tensor=name)) for name in names}
         statistics: dict[_Pair, TensorStatistics] = {}
         first, every = _opened(samples)
-        for parts_of_sample in observe_in_parts(self.network, groups_within(self.network, names, first, memory), every):
-            for tensors in parts_of_sample:
+        groups = groups_within(self.network, names, first, memory)
+        observe = plan_observer(self.writer, self.plan, origins, groups)
+        for position, feeds in enumerate(every):
+            for tensors in observe(feeds, position):
                 for name, tensor in tensors.items():
                     self.seen.setdefault(name, (tensor.shape, str(tensor.dtype)))
                 for use in varying:

@@ -168,7 +168,7 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
 
     Attributes:
         inputs: Run these samples.
-        output: Write the tables as JSON and CSV, and a page, to this folder.
+        output: Write the tables as JSON, CSV and text, and a page, to this folder.
     """
 
     inputs: Annotated[Data, INPUT("--load-inputs", without="the calibration data")] = field(default=None, kw_only=False)

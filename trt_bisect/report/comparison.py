@@ -286,7 +286,7 @@ class Profile(Result):
         return TablePage(
             command=self.COMMAND,
             model=self.model,
-            headline=f"{len(self.tensors)} tensors of {counted(layers, 'layer')}, in FP32.",
+            headline=f"{len(self.tensors)} tensors of {counted(layers, 'layer')}.",
             facts={"Samples": f"{self.samples} of {self.source}" if self.samples else ""},
             notes=self.notes,
             sections=self.section("tensors", "Tensors", PROFILED, filters=filters, plots=plots),

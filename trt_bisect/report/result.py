@@ -24,7 +24,7 @@ from trt_bisect.analyzer.metrics import metric_texts
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support import codec
 from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.table import INDEX, PAPER, TableColumn, cell_text, columns_of, csv_of, table_of
+from trt_bisect.support.table import INDEX, PAPER, TableColumn, cell_text, columns_of, csv_of, table_of, text_of
 from trt_bisect.support.voices import in_python
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ class Result(Shown, ABC):
         return csv_of(*next(iter(self.tables().values())))
 
     def save(self, folder: str | Path) -> Path:
-        """Writes the CSV files, the JSON file and the page into a folder, which is made if it is missing.
+        """Writes the CSV files, the JSON file, the text and the page into a folder, which is made if it is missing.
 
         Returns:
             The folder.
@@ -347,8 +347,18 @@ class Result(Shown, ABC):
         for name, (kind, rows) in self.tables().items():
             write_whole(path / name, csv_of(kind, rows).encode())
         codec.write(path / f"{self.COMMAND}.json", self)
-        write_whole(path / f"{self.COMMAND}.html", render_tables(self.page()).encode())
+        page = self.page()
+        write_whole(path / f"{self.COMMAND}.txt", self._text(page).encode())
+        write_whole(path / f"{self.COMMAND}.html", render_tables(page).encode())
         return path
+
+    def _text(self, page: TablePage) -> str:
+        """Returns the headline, the facts, the notes and all tables as plain text."""
+        parts = [page.headline, *(f"{title}: {text}" for title, text in page.facts.items() if text), *page.notes]
+        for name, (kind, rows) in self.tables().items():
+            if rows:
+                parts.append(f"\n{name}\n{text_of(kind, rows, **self.names)}")
+        return "\n".join((*parts, ""))
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:

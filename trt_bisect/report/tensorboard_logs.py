@@ -1,8 +1,8 @@
 r"""The TensorBoard logs of ``run``, ``compare`` and ``profile``.
 
 ``run`` logs FP32, full INT8, the plans around each culprit, the recipe, and the curve; ``compare`` the tensors and
-weights of both runs, and the similarity of each tensor; ``profile`` the FP32 run. The graph page has a GraphDef with a
-node for each layer, input and output.
+weights of both runs, and the similarity of each tensor; ``profile`` the network as its file says. The graph page has a
+GraphDef with a node for each layer, input and output.
 
 Source of its form: TensorFlow's ``graph.proto`` and ``node_def.proto``. A name is ``[A-Za-z0-9.][A-Za-z0-9_.\-/]*``,
 with scopes separated by ``/``; an input is ``node``, or ``node:slot`` for a later output.
@@ -22,7 +22,7 @@ import onnx
 from onnx import AttributeProto
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.analyzer.origins import RESULT, Origin, Tensors, activation_origins, plan_observer
+from trt_bisect.analyzer.origins import RESULT, Origin, Tensors, activation_origins, plan_observer, sides_of
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.driver.search import Findings
@@ -537,16 +537,17 @@ class ComparisonLogs(_Logs):
 class ProfileLogs(_Logs):
     """Collects histograms of the profiled layers' outputs, and writes them with those of the weights."""
 
-    def __init__(self, board: logs.Board, network: Network, writer: PlanWriter, layers: Sequence[Layer]) -> None:
+    def __init__(
+        self, board: logs.Board, network: Network, writer: PlanWriter, layers: Sequence[Layer], plan: PrecisionPlan
+    ) -> None:
         tags = _tags_of(network)
         super().__init__(board, network, {layer.name: tags[layer.name] for layer in layers})
         self.read_weights(network, writer)
         read = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
-        low = {layer.index for layer in layers if layer.quantizable and layer.fixed is None}
-        every = activation_origins(network, writer, low if network.has_pairs else ())
+        every = activation_origins(network, writer, plan.lowered, sides_of(plan))
         origins = {name: origin for name, origin in every.items() if name in read}
         self._outputs, self._rounded = (self.histograms(kind, origins) for kind in (logs.FP32, logs.ROUNDED))
-        self._plan = network.free_plan(low) if network.has_pairs else None
+        self._plan = plan if network.has_pairs else None
 
     def add(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Adds a sample's tensors."""
