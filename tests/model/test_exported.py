@@ -11,6 +11,8 @@ from onnx import helper
 
 import trt_bisect
 from tests.support import networks
+from trt_bisect.analyzer.structure.check import structure_findings
+from trt_bisect.analyzer.structure.graph import FileGraph
 from trt_bisect.model.modules import Place, places_of, titles_of
 from trt_bisect.report.network_graph import graph_of
 
@@ -120,6 +122,32 @@ def test_titles_are_modules_where_these_say_which_layer_is_meant():
         **{"a": "block.conv", "b": "block.act", "c": "block/Add", "d": "block/Add_1", "e": "fc", "f": "fc/Add"},
         **{"g": "relu/Relu", "h": "relu/Relu_1"},
     }
+
+
+def twice(exporter):
+    """``relu(stem(x))``, ``head``, ``head`` and ``relu`` with names and scopes as PyTorch 2.13 writes them."""
+    sketch, x = networks.Sketch(), "x"
+    weights = {
+        name: sketch.constant(f"{name}.weight", sketch.weight(name, 3, 3, 1, 1)) for name in ("stem", "head.conv")
+    }
+    scopes = ["stem", "relu", "head/head.conv", "head/head.act", "", "head/head.conv", "head/head.act", "relu"]
+    names = ["/stem/Conv", "/relu/Relu", "/head/conv/Conv", "/head/act/Relu", "/Sigmoid"]
+    names += ["/head/conv_1/Conv", "/head/act_1/Relu", "/relu_1/Relu"]
+    for scope, name in zip(scopes, names, strict=True):
+        path, op_type = scope.rpartition("/")[2], name.rpartition("/")[2]
+        x = sketch.node(op_type, [x, weights[path]] if op_type == "Conv" else [x], name)
+        if exporter == "dynamo":
+            entry = sketch.nodes[-1].metadata_props.add()
+            entry.key, entry.value = "pkg.torch.onnx.name_scopes", repr(["", *scope.split("/"), op_type.lower()])
+    return sketch.model({"x": [1, 3, 4, 4]}, {x: [1, 3, 4, 4]})
+
+
+@pytest.mark.parametrize(("exporter", "called"), [("dynamo", {"head": 4, "relu": 2}), ("TorchScript", {"head": 4})])
+def test_a_module_that_is_called_twice_is_named_with_the_count_and_its_layers(exporter, called):
+    found = structure_findings(FileGraph.of(twice(exporter), "net"))
+    modules = {each.what: len(each.layers) for each in found if each.kind == "module called again"}
+    assert modules == {f"module '{name}' is called 2 times": layers for name, layers in called.items()}
+    assert [each.layers for each in found if each.kind == "shared weight"] == [("/head/conv/Conv", "/head/conv_1/Conv")]
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def batches(count=3):
 def test_a_module_and_its_loader_are_all_that_a_run_needs(tmp_path):
     module = small().train()
     report = trt_bisect.run(module, batches(), output=tmp_path / "run", **MINMAX)
-    assert report.model == str(tmp_path / "run" / "Sequential.onnx")
+    assert report.model == "Sequential"
     assert report.inputs.searched == 5  # batches of 2, 2 and 1, each sample by itself
     assert {"0", "1.conv", "1/Relu", "1/Add", "2.2"} <= {row.name for row in report.layers}
     assert [row.module for row in report.layers if row.name == "1.conv"] == ["1.conv (Conv2d)"]
@@ -165,6 +165,28 @@ def test_torchscript_exports_what_dynamo_does_not_and_its_layers_have_the_same_n
 def test_what_is_missing_is_told(tmp_path, data, problem):
     with pytest.raises(BadInput, match=problem):
         pytorch.exported(small(), data, {}, tmp_path)
+
+
+@needs_torch
+def test_check_counts_the_calls_of_modules():
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tower, self.act = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.ReLU()), nn.ReLU()
+            self.blocks, self.aux = nn.ModuleList([nn.Conv2d(3, 4, 1)]), nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU())
+            self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+        def forward(self, x):
+            levels = [self.tower(level) for level in (x, 2 * x, 3 * x)]
+            tokens = self.blocks[0](self.act(self.act(sum(levels)) + 1)).flatten(2).transpose(1, 2)
+            return self.attention(tokens, tokens, tokens)[0]
+
+    found = trt_bisect.check(Net(), shapes={"x": (1, 3, 4, 4)}).findings
+    said = {each.what for each in found if each.kind.startswith("module")}
+    calls = {"tower": 3, "act": 2, "aux": 0}
+    assert said == {f"module '{name}' is called {count} times" for name, count in calls.items()}
 
 
 @needs_torch

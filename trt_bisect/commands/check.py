@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -74,14 +74,21 @@ def check(
     model = model if module is None else module.path
     path = Path(model.source) if isinstance(model, Network) else saved_model(model)
     with refusing_invalid(path):
-        report = _report_on(*read_model(path), str(path), engine, shapes or {}, gpu)
+        calls = None if module is None else module.calls
+        report = _report_on(*read_model(path), str(path), engine, shapes or {}, gpu, calls)
     if output is not None:
         report.save(output)
     return report
 
 
 def _report_on(
-    model: onnx.ModelProto, weights: Weights, source: str, engine: str, shapes: Shapes, gpu: str | None
+    model: onnx.ModelProto,
+    weights: Weights,
+    source: str,
+    engine: str,
+    shapes: Shapes,
+    gpu: str | None,
+    calls: Mapping[str, int] | None,
 ) -> CheckReport:
     refuse_shapes(model.graph, shapes, source)
     graph = FileGraph.of(model, source, weights)
@@ -101,7 +108,7 @@ def _report_on(
         opset=graph.opset,
         nodes=len(graph.model.graph.node),
         pairs=len(pairs_of(graph)),
-        findings=in_order(settled(structure_findings(graph), graph)),
+        findings=in_order(settled(structure_findings(graph, calls), graph)),
         tensors=tensors,
         dropped=dropped,
         unread=unread,

@@ -21,6 +21,8 @@ _FRAME_IN_TORCHSCRIPT = re.compile(r"^([^\n(]+)\((\d+)\): ", re.MULTILINE)
 _NOT_OWN = re.compile(r"[/\\](site|dist)-packages[/\\]torch[/\\]|^<")
 """PyTorch itself, and code that it generates."""
 _LONGEST = 300
+_AGAIN = re.compile(r"_\d+$")
+"""The end that TorchScript gives the scope of a module at its second and later calls."""
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """The operators whose weight is a parameter of the module that they come from."""
 METADATA_IR_VERSION = 10
@@ -67,12 +69,39 @@ def places_of(graph: onnx.GraphProto) -> dict[str, Place]:
             owner = parameters[node.input[1]] or biases.get(node.output[0], "")
             # Dynamo fuses a normalization into the layer and gives the result the normalization's scopes.
             is_fused = "batch_norm" in metadata.get(_SCOPES, "") + metadata.get(_CLASSES, "")
+            is_again = not has_metadata and owner == _AGAIN.sub("", place.path)
             # A function, such as that of attention, reads parameters of modules that are never called.
-            if owner and (is_fused or owner.startswith(f"{place.path}.")):
+            if owner and (is_fused or is_again or owner.startswith(f"{place.path}.")):
                 place = replace(place, path=owner, kind="")
         if place != Place():
             places[node.name] = place
     return places
+
+
+def calls_of(graph: onnx.GraphProto) -> dict[str, int]:
+    """Returns by module how often it is called, as far as a file says: at least once each.
+
+    Nodes in a row are one call. A module whose weights are read more often, or in which this is true of all modules
+    with weights, is called as often as they are read.
+    """
+    places, calls, open_before = places_of(graph), Counter[str](), set[str]()
+    reads, owners = Counter[str](), dict[str, set[str]]()
+    for node in graph.node:
+        path = places[node.name].path if node.name in places else ""
+        if not path:
+            open_before = open_before if node.op_type == "Constant" else set()
+            continue
+        inside = {path[:end] for end, letter in enumerate(f"{path}.") if letter == "."}
+        calls.update(inside - open_before)
+        open_before = inside
+        if node.op_type in WEIGHTED:
+            for name in node.input[1:2]:
+                reads[name] += 1
+                owners.setdefault(name, set()).update(inside)
+    for path in calls:
+        of_weights = [reads[name] for name, modules in owners.items() if path in modules]
+        calls[path] = max(calls[path], min(of_weights, default=1))
+    return dict(calls)
 
 
 def _from_metadata(metadata: dict[str, str]) -> Place:

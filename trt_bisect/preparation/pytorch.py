@@ -48,10 +48,14 @@ _HOW = "Give a DataLoader or a list of samples as calibration, or the sizes of t
 
 @dataclass(frozen=True)
 class Exported:
-    """A module as a file: its path, and a note on how far its outputs are from those of the module."""
+    """A module as a file: its path, and a note on how far its outputs are from those of the module.
+
+    ``calls`` has by name the number of calls of each module in it, for one call of the module.
+    """
 
     path: Path
     note: str
+    calls: Mapping[str, int]
 
 
 def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ...]], output: Any) -> Exported | None:
@@ -76,7 +80,8 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
     folder = _own_folder() if output is None else make_folder(Path(output))
     path, failures = folder / f"{type(module).__name__}.onnx", []
     with _in_evaluation(module):
-        wanted = _tensors(_run(module, args, kwargs))
+        with _calls_counted(module) as calls:
+            wanted = _tensors(_run(module, args, kwargs))
         for exporter, dynamo in _EXPORTERS.items():
             try:
                 _export(module, args, kwargs, path, dynamo=dynamo)
@@ -90,7 +95,7 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
             _name_layers(module, path)
             how = f"by torch.onnx.export ({exporter}) as {path}"
             difference_text = f"its outputs differ from the module's by at most {difference:.1e}, of {largest:.1e}"
-            return Exported(path, f"the module {type(module).__name__} was exported {how}; {difference_text}")
+            return Exported(path, f"the module {type(module).__name__} was exported {how}; {difference_text}", calls)
     remedy = "Export it yourself, and give the file." if "onnxscript" not in failures[0] else install("torch")
     raise BadInput(f"{type(module).__name__} cannot be exported as ONNX. {'. '.join(failures)}", remedy)
 
@@ -132,6 +137,25 @@ def _in_evaluation(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for child, mode in training.items():
             child.training = mode
+
+
+@contextmanager
+def _calls_counted(module: torch.nn.Module) -> Iterator[dict[str, int]]:
+    children = {name: child for name, child in module.named_modules() if name}
+    calls = dict.fromkeys(children, 0)
+
+    def counting(name: str) -> Any:
+        def count(*_: Any) -> None:
+            calls[name] += 1
+
+        return count
+
+    hooks = [child.register_forward_hook(counting(name)) for name, child in children.items()]
+    try:
+        yield calls
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 Arguments = tuple[list["torch.Tensor"], dict[str, "torch.Tensor"]]

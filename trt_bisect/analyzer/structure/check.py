@@ -5,15 +5,24 @@ For operators and their forms see ``operators``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 import onnx
 
-from trt_bisect.analyzer.structure.findings import SEVERITIES, SHARED_LAYER, SHARED_WEIGHT, Finding, found
+from trt_bisect.analyzer.structure.findings import (
+    CALLED_AGAIN,
+    NEVER_CALLED,
+    SEVERITIES,
+    SHARED_LAYER,
+    SHARED_WEIGHT,
+    Finding,
+    found,
+)
 from trt_bisect.analyzer.structure.graph import ACTIVATIONS, NORM, PAIR, WEIGHTED, FileGraph, attribute_of
 from trt_bisect.analyzer.structure.operators import operator_findings
 from trt_bisect.analyzer.structure.qdq import is_dequantized, pair_findings
+from trt_bisect.model.modules import calls_of, places_of
 from trt_bisect.model.prepare import decomposed_normalizations, import_detached
 
 MIN_OPSET, MAX_OPSET = 9, 24
@@ -51,9 +60,14 @@ def type_findings(graph: FileGraph) -> Iterator[Finding]:
                 yield found("float64", "", f"{side} '{value.name}' is of type double")
 
 
-def structure_findings(graph: FileGraph) -> tuple[Finding, ...]:
-    """Returns the findings on a graph as it is in the file: errors first, each finding once."""
-    return in_order(chain.from_iterable(check(graph) for check in _CHECKS))
+def structure_findings(graph: FileGraph, calls: Mapping[str, int] | None = None) -> tuple[Finding, ...]:
+    """Returns the findings on a graph as it is in the file: errors first, each finding once.
+
+    Args:
+        calls: by module of the program that was exported, the number of its calls; None for what the file says.
+    """
+    of_modules = _call_findings(graph, calls_of(graph.model.graph) if calls is None else calls)
+    return in_order(chain(of_modules, *(check(graph) for check in _CHECKS)))
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -75,6 +89,26 @@ def _shared_findings(graph: FileGraph) -> Iterator[Finding]:
             has_bias = len(_constants_of(nodes[0], graph)) > 1
             kind = SHARED_LAYER if len(constants) == 1 and has_bias else SHARED_WEIGHT
             yield found(kind, names, f"{len(nodes)} layers read weight '{root}'")
+
+
+def _call_findings(graph: FileGraph, calls: Mapping[str, int]) -> Iterator[Finding]:
+    """Yields modules that are called more than once, or never; not those inside a module of which this is also true.
+
+    A module is in use without a call if one in it is called, or a function reads its parameters.
+    """
+    places, parameters = places_of(graph.model.graph), {tensor.name for tensor in graph.model.graph.initializer}
+    used = {name[:end] for name in (*filter(calls.get, calls), *parameters) for end in _ends(name)}
+    for path, count in calls.items():
+        parent = path.rpartition(".")[0]
+        if not count and path not in used and (not parent or parent in used):
+            yield found(NEVER_CALLED, "", f"module '{path}' is called 0 times")
+        elif count > max(calls.get(parent, 1), 1):
+            inside = [name for name, place in places.items() if f"{place.path}.".startswith(f"{path}.")]
+            yield found(CALLED_AGAIN, inside, f"module '{path}' is called {count} times")
+
+
+def _ends(path: str) -> list[int]:
+    return [end for end, letter in enumerate(f"{path}.") if letter == "."]
 
 
 def _constants_of(node: onnx.NodeProto, graph: FileGraph) -> tuple[str, ...]:

@@ -59,6 +59,7 @@ def found(kind: str, layers: str | Iterable[str], what: str) -> Finding:
 
 
 SHARED_WEIGHT, SHARED_LAYER = "shared weight", "shared layer"
+CALLED_AGAIN, NEVER_CALLED = "module called again", "module never called"
 KINDS: dict[str, FindingKind] = {
     "opset too old": FindingKind(
         ERROR,
@@ -143,6 +144,16 @@ KINDS: dict[str, FindingKind] = {
         "One module is applied several times: it has one set of weights, and QAT gives it one range, although the "
         "activations differ.",
         "Make a module for each use before QAT; with calibration each use has its own range.",
+    ),
+    CALLED_AGAIN: FindingKind(
+        NOTE,
+        "QAT gives a module one range for all of its calls, although the activations differ.",
+        "Make a module for each call before QAT; with calibration each call has its own range.",
+    ),
+    NEVER_CALLED: FindingKind(
+        NOTE,
+        "No call calibrates the module, and QAT trains none of its ranges.",
+        "Delete the module if it is not meant to be there, or call it.",
     ),
     "norm cannot fold": FindingKind(
         WARNING,
