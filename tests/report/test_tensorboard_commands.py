@@ -105,6 +105,54 @@ def test_each_of_the_first_samples_is_a_step_where_that_is_asked_for(lenet, tmp_
     assert "conv1/weights/fp32/samples" not in baseline.Tags()["histograms"]
 
 
+def test_a_run_on_a_data_set_logs_as_many_samples_as_are_asked_for_and_the_layers_named(lenet, tmp_path):
+    """The worst input first, then the data set's others; `only` leaves the layers alone that it does not name."""
+    with np.load(lenet / "digits.npz") as archive:
+        data = archive["data"][:4]
+    detail = {"samples": 3, "plans": 0, "only": "op:Gemm"}
+    trt_bisect.run(
+        lenet / "lenet_planted.onnx", lenet / "calibration.npz", dataset={"data": data}, explain="none",
+        engine="onnxruntime", tensorboard=tmp_path / "logs", tensorboard_detail=detail, output=tmp_path / "run",
+    )  # fmt: skip
+    with np.load(tmp_path / "run/inputs.npz") as archive:
+        (worst,) = archive["data"]
+    others = [sample for sample in data if not np.array_equal(sample[None], worst)]
+    assert len(others) == 3
+    runs = read(tmp_path / "logs")
+    for run, kind in (("baseline", "fp32"), ("tune_1", "int8")):
+        events = run_named(runs, run).Histograms(f"data/input/{kind}/samples")
+        assert [event.step for event in events] == [0, 1, 2]
+        for event, sample in zip(events, [worst, *others], strict=False):
+            assert_is_histogram_of(event, sample)
+        tags = run_named(runs, run).Tags()["histograms"]
+        assert {tag.split("/")[0] for tag in tags} == {"data", "ip1", "ip2"}
+        assert {f"ip1/weights/{kind}", f"ip2/output/{kind}/samples"} <= {*tags}
+
+
+def test_two_networks_have_the_weights_of_both(lenet, tmp_path, command):
+    """Those of the second are rounded to the file's scales, one for each channel."""
+    path, pairs = lenet / "lenet.onnx", tmp_path / "run/recipe/network.qdq.onnx"
+    how = {"engine": "onnxruntime", "explain": "none", "threshold": 0.9, "output": tmp_path / "run"}
+    trt_bisect.run(path, lenet / "calibration.npz", lenet / "digits.npz", samples=1, **how)
+    line = ["compare", path, pairs, "--input", lenet / "digits.npz", "--tensorboard", tmp_path / "logs"]
+    detail = ["--tensorboard-detail", "only=op:Conv", "--tensorboard-detail", "only=ip1,channels=2"]
+    assert command(*line, *detail)[0] == 0
+    baseline, tune = (run_named(read(tmp_path / "logs"), name) for name in ("baseline", "tune_1"))
+    assert {tag.split("/")[0] for tag in tune.Tags()["histograms"]} == {"data", "conv1", "conv2", "ip1"}
+    network = trt_bisect.load_network(path)
+    for name in ("conv1", "conv2", "ip1"):
+        weight = network.constant(f"{name}.weight")
+        assert_is_histogram_of(baseline.Histograms(f"{name}/weights/fp32")[0], weight)
+        scale = np.abs(weight).max(axis=tuple(range(1, weight.ndim)), keepdims=True) / np.float32(127)
+        assert_is_histogram_of(tune.Histograms(f"{name}/weights/int8")[0], np.rint(weight / scale) * scale)
+        assert len(tune.Histograms(f"{name}/weights/int8/channels")) == 2
+    code, _, err = command(*line, "--tensorboard-detail", "only=op:Convs")
+    assert (code, "op:Conv" in err) == (2, True)
+    saved = ["--fp32", lenet / "digits.npz", "--int8", lenet / "digits.npz"]
+    code, _, err = command("compare", *saved, "--tensorboard", tmp_path / "logs", "--tensorboard-detail", "only=conv1")
+    assert (code, "only" in err) == (2, True)
+
+
 def test_values_that_are_not_finite_are_counted_apart(tmp_path):
     sketch = networks.Sketch(6)
     logs = sketch.node("Log", [sketch.conv("x", "conv", 3, 4)], "log")

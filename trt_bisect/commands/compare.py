@@ -15,7 +15,13 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.analyzer.blame import advise
-from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weight_pairs, compare_weights
+from trt_bisect.analyzer.compared import (
+    Compared,
+    ComparedWeights,
+    compare_tensors,
+    compare_weight_pairs,
+    compare_weights,
+)
 from trt_bisect.analyzer.histograms import ChannelMap, channel_map
 from trt_bisect.analyzer.metrics import default_threshold
 from trt_bisect.analyzer.origins import (
@@ -48,7 +54,7 @@ from trt_bisect.model.quantizer import LowPrecision, Quantizer, Scales
 from trt_bisect.options.commands import CompareOptions, ProfileOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.preparation.asked_network import asked_network, fixed_notes, read_network
+from trt_bisect.preparation.asked_network import asked_network, fixed_notes, logged_layers, read_network
 from trt_bisect.preparation.judgement import SavedOutputs
 from trt_bisect.preparation.two_networks import (
     AsItRuns,
@@ -164,6 +170,7 @@ class _Comparing:
         options = self.options
         as_is = [None if options.other is None else as_it_runs(network) for network in (model, options.other)]
         network = None if model is None or as_is[0] else asked_network(options, model, options.shapes)
+        self.board = logged_layers(self.board, network)
         saved = options.fp32 is not None or options.int8 is not None
         if network is None and not saved and not as_is[0]:
             raise BadInput("There is no network.", "Give MODEL, or two saved runs with --fp32 and --int8.")
@@ -193,6 +200,9 @@ class _Comparing:
 
         self.logs = None if self.board is None else ComparisonLogs(self.board, origins, network)
         return compare_tensors(self.logs.watched(runs) if self.logs else runs, origins, count), seen // parts
+
+    def _weight_pairs(self, weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]) -> ComparedWeights:
+        return compare_weight_pairs(self.logs.watched_weights(weights) if self.logs else weights)
 
     def _result(self, tensors: tuple[Compared, ...], low: LowPrecision, observer: str, **facts: Any) -> Comparison:
         """Returns the result, with the advice; ``observer`` chose the scales of the tensors that are not ``given``."""
@@ -272,8 +282,7 @@ class _Comparing:
         if saved is not None:
             runs = AsItRuns(str(saved), network.inputs, SavedOutputs(network, samples, saved).infer)
         if runs is not None:
-            weights = compare_weights(network, low.weights())
-            return self._by_names(runs, low.as_it_runs(), low, samples, weights, low.observer, low.notes)
+            return self._by_names(runs, low.as_it_runs(), low, samples, low.observer, low.notes)
         assert options.reference is not None
         reference = read_network(options, options.reference, None)
         names, specs = match_inputs(network, reference), {spec.name: spec for spec in reference.inputs}
@@ -300,7 +309,7 @@ class _Comparing:
             tensors,
             second.low,
             observer,
-            weights=compare_weight_pairs(two.weights()),
+            weights=self._weight_pairs(two.weights()),
             model=first.source,
             arithmetic=EMULATED,
             source=samples.source,
@@ -323,8 +332,7 @@ class _Comparing:
         assert first_run
         assert second_run
         samples = self._for_two(network or first, first_run.inputs or second_run.inputs)
-        pairs = weights_as_they_are(mine.weights(), mine.network.constant, second_run) if mine else ()
-        return self._by_names(first_run, second_run, mine, samples, compare_weight_pairs(pairs), OWN_LEVELS)
+        return self._by_names(first_run, second_run, mine, samples, OWN_LEVELS)
 
     def _by_names(
         self,
@@ -332,7 +340,6 @@ class _Comparing:
         second: AsItRuns,
         layers: Planned | None,
         samples: Dataset,
-        weights: Any,
         observer: str,
         notes: tuple[str, ...] = (),
     ) -> Comparison:
@@ -340,7 +347,6 @@ class _Comparing:
 
         Args:
             layers: the one of them whose layers are known; None for neither.
-            weights: the compared weights and channels.
         """
         sample, every = _opened(samples)
         mine, theirs = first.tensors(sample), second.tensors(sample)
@@ -364,6 +370,11 @@ class _Comparing:
 
         network = layers.network if layers else None
         tensors, count = self._tensors(_runs(on, every), origins, network, samples.length)
+        if isinstance(layers, _Low):
+            weights = compare_weights(layers.network, layers.weights())
+        else:
+            both = weights_as_they_are(layers.weights(), layers.network.constant, second) if layers else ()
+            weights = self._weight_pairs(both)
         alone = f"{len(mine) - len(pairs)} in the first one only, {len(theirs) - len(pairs)} in the other"
         return self._result(
             tensors,
@@ -481,6 +492,7 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
     board = open_board(options.tensorboard, options.tensorboard_detail)
     network = asked_network(options, model, options.shapes).as_in_file()
     layers = _chosen(network, options.prefix, options.op_types)
+    board = logged_layers(board, network)
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         gives_scales = options.calibration is not None or network.has_pairs
         ranges, data = (

@@ -417,9 +417,10 @@ class OutputOptions(Options):
     Attributes:
         output: Write the run to this folder; the same command continues the run.
         tensorboard: Write TensorBoard logs to this folder.
-        tensorboard_detail: Log histograms of the largest channels of a tensor (channels=8), and of each of the first
-            samples (samples=3). run logs full INT8, the plans of suspects, the recipe and the front, each with its
-            accuracy if labels are given; plans=20: other plans too, 20 in all.
+        tensorboard_detail: Log histograms of the largest channels of a tensor (channels=8), of each of the first
+            samples (samples=3), and of some layers alone (only=op:Conv, a pattern as for --high; repeatable). run logs
+            full INT8, the plans of suspects, the recipe and the front, each with its accuracy if labels are given;
+            plans=20: other plans too, 20 in all.
         progress: Show progress.
     """
 

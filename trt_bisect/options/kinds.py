@@ -181,23 +181,34 @@ whole = partial(number, whole=True)
 """Returns the kind of whole numbers within bounds; see ``number``."""
 
 
+ONLY = "only"
+
+
 def counts(**most: int) -> OptionKind:
-    """Returns the kind of counts by name, each from 0 to its most: ``channels=8,samples=3``."""
+    """Returns the kind of counts by name, each from 0 to its most, and patterns: ``samples=3,only=op:Conv``."""
     kinds = {name: whole(least=0, most=bound) for name, bound in most.items()}
 
-    def read(value: Any, flag: str) -> dict[str, int]:
+    def read(value: Any, flag: str) -> dict[str, Any]:
         is_read = isinstance(value, Mapping)
-        pairs = [*value.items()] if is_read else [text.split("=") for text in TEXT.read(value, flag).split(",")]
+        pairs = [*value.items()] if is_read else [text.split("=", 1) for text in TEXT.read(value, flag).split(",")]
+        detail: dict[str, Any] = {}
         try:
-            read_counts = {name: kinds[name].read(count, f"{flag} {name}") for name, count in pairs}
-            if len(read_counts) < len(pairs):
-                raise BadInput(f"{flag} {value} has a name twice.", "Give each name once.")
-            return read_counts
+            for name, given in pairs:
+                if name == ONLY:
+                    detail[ONLY] = (*detail.get(ONLY, ()), *([given] if isinstance(given, str) else given))
+                elif name in detail:
+                    raise BadInput(f"{flag} {value} has a name twice.", "Give each name once.")
+                else:
+                    detail[name] = kinds[name].read(given, f"{flag} {name}")
+            return detail
         except (KeyError, ValueError):
             example = ",".join(f"{name}={min(8, bound)}" for name, bound in most.items())
             raise BadInput(f"{flag} cannot be {shown(value)}.", f"Give one or more of {flag} {example}.") from None
 
-    words = lambda value: (",".join(f"{name}={count}" for name, count in value.items()),)  # noqa: E731
+    def words(value: Mapping[str, Any]) -> tuple[str, ...]:
+        texts = [f"{name}={count}" for name, count in value.items() if name != ONLY]
+        return (",".join([*texts, *(f"{ONLY}={pattern}" for pattern in value.get(ONLY, ()))]),)
+
     return OptionKind("NAME=N", read, words, joined=True)
 
 
@@ -428,7 +439,7 @@ Channels = Annotated[
 Cost = Annotated[str | Path, choice_or_path("macs", "measured")]
 Data = Annotated[Any, _data_named("DATA")]
 DataFile = Annotated[Any, _data_named("FILE")]
-Detail = Annotated[Mapping[str, int], counts(channels=256, samples=1000, plans=1000)]
+Detail = Annotated[Mapping[str, Any], counts(channels=256, samples=1000, plans=1000)]
 DataByName = Annotated[Mapping[str, Any], by_name("NAME=DATA")]
 Drop = Annotated[float | str, OptionKind("SHARE", _drop)]
 """A loss of accuracy: a share of FP32's, points, or the name of a preset."""

@@ -40,6 +40,7 @@ from trt_bisect.preparation.pytorch import exported
 from trt_bisect.recipe.files import BUILD, FLOAT_NETWORK, FOLDER, PLAN
 from trt_bisect.report.losses import Sensitivity
 from trt_bisect.report.summary import fixed_text
+from trt_bisect.report.tensorboard_board import Board
 from trt_bisect.support.text import listed
 
 SENSITIVITY_FILE = f"{Sensitivity.COMMAND}.json"
@@ -86,6 +87,16 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     if not matched:
         raise _no_match(network, pattern)
     return matched
+
+
+def logged_layers(board: Board | None, network: Network | None) -> Board | None:
+    """Returns the board with the layers that its patterns name; raises BadInput if one names none."""
+    if board is None or not board.only:
+        return board
+    if network is None:
+        problem = "--tensorboard-detail only=... names layers of a network, and the layers are not known."
+        raise BadInput(problem, "Leave it out, or give the ONNX network first.")
+    return replace(board, layers=frozenset(layer.name for name in board.only for layer in matching(network, name)))
 
 
 def _inside(layers: Sequence[Layer], path: str) -> list[Layer]:

@@ -12,7 +12,8 @@ import importlib
 import os
 import re
 import time
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -126,12 +127,16 @@ class Board:
         channels: the number of channels of a tensor that get histograms.
         samples: the number of samples that get histograms of their own.
         plans: the number of plans of a run.
+        only: patterns of the layers that get histograms; empty for all.
+        layers: the names of these layers; None for all.
     """
 
     folder: Path
     channels: int = 0
     samples: int = 0
     plans: int = 20
+    only: Sequence[str] = ()
+    layers: frozenset[str] | None = None
 
     def clear(self) -> None:
         """Removes the runs that earlier commands wrote here, and no other file; raises BadInput if it cannot."""
@@ -145,8 +150,8 @@ class Board:
             raise unwritable(self.folder, error, OPTION) from error
 
 
-def open_board(folder: str | Path | None, detail: Mapping[str, int] | None = None) -> Board | None:
-    """Returns the board with the numbers in ``detail``, None without a folder.
+def open_board(folder: str | Path | None, detail: Mapping[str, Any] | None = None) -> Board | None:
+    """Returns the board with the numbers and patterns in ``detail``, None without a folder.
 
     Raises BadInput if the package is not installed, or the folder is missing or cannot be written.
     """
@@ -319,7 +324,8 @@ class TensorHistograms:
 
     def add(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Adds a sample's tensors."""
-        names = [name for name in self._origins if name in tensors and tensors[name].dtype.kind == "f"]
+        wanted = (name for name in self._origins if name in self._tags or name in self._reads)
+        names = [name for name in wanted if name in tensors and tensors[name].dtype.kind == "f"]
         list(self._pool.map(lambda name: self._take(name, tensors[name]), names))
 
     def _take(self, name: str, values: np.ndarray) -> None:
@@ -385,6 +391,33 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
             if types.dtypes[name].kind == "f":
                 kept[numbered(f"{tag}/bias", k)] = Origin(tensor=name, index=layer.index)
     return kept
+
+
+class WeightPairs:
+    """Histograms of the weights that two networks have, by tag and run."""
+
+    def __init__(self, channels: LoudChannels) -> None:
+        self._channels, self._made = channels, dict[tuple[str, str], ChannelHistograms]()
+        self._counts = Counter[str]()
+
+    def add(self, layer: str, axis: int | None, first: np.ndarray, second: np.ndarray) -> None:
+        """Adds a weight as both networks have it.
+
+        Args:
+            layer: the beginning of its layer's tags.
+            axis: the axis of its channels.
+        """
+        tag = numbered(f"{layer}/weights", self._counts[layer])
+        self._counts[layer] += 1
+        for kind, values in ((FP32, first), (INT8, second)):
+            self._made[tag, kind] = ChannelHistograms()
+            self._made[tag, kind].add(values, self._channels.of(tag, values, axis))
+
+    def write(self, run: LogRun, int8: Collection[int | None] | None = None) -> None:
+        """Writes the weights of the first network; with ``int8``, those of the second."""
+        for (tag, kind), histograms in self._made.items():
+            if (kind == FP32) == (int8 is None):
+                histograms.write(run, f"{tag}/{kind}")
 
 
 class WeightHistograms:

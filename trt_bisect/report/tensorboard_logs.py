@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,8 @@ from onnx import AttributeProto
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.origins import RESULT, Origin, Tensors, activation_origins, plan_observer, sides_of
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.data.feeds import TensorSpec
+from trt_bisect.data.datasets import digest_of_feeds
+from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.driver.search import Findings
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
@@ -269,10 +271,11 @@ class _Logs:
         weights: None where the scales of the network's plans are not known.
     """
 
-    weights: logs.WeightHistograms | None = None
+    weights: logs.WeightHistograms | logs.WeightPairs | None = None
 
     def __init__(self, board: logs.Board, network: Network | None, tags: Mapping[str, str]) -> None:
-        self.board, self.network, self.tags = board, network, tags
+        self.board, self.network = board, network
+        self.tags = {name: tag for name, tag in tags.items() if board.layers is None or name in board.layers}
         self._channels = logs.LoudChannels(board.channels)
 
     def read_weights(self, network: Network, writer: PlanWriter) -> None:
@@ -417,7 +420,7 @@ class RunLogs(_Logs):
         names = [
             logs.run_name(number, report.metric, step.similarity, step.accuracy) for number, step in enumerate(shown)
         ]
-        progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
+        progress.stage("Writing TensorBoard's logs", len(shown) * max(len(feeds), self.board.samples))
         self.board.clear()
         for name, step in zip(names, shown, strict=True):
             self._write_plan(name, step, is_fp32=step is reference, on_input=partial(progress.step, name))
@@ -440,6 +443,15 @@ class RunLogs(_Logs):
                 runs=table(["run", "plan", report.metric, ACCURACY], rows),
             )
 
+    def _inputs(self) -> Iterator[Feeds]:
+        """Yields the judged inputs, then others of the data until there are as many as get their own histograms."""
+        judged = self._experiment.feeds
+        yield from judged
+        known = [*map(digest_of_feeds, judged)]
+        every = chain.from_iterable(data.inferences for data in self._experiment.more)
+        others = (sample for sample in every if digest_of_feeds(sample) not in known)
+        yield from islice(others, max(0, self.board.samples - len(judged)))
+
     def _write_plan(self, name: str, shown: MeasuredPlan, *, is_fp32: bool, on_input: Callable[[], None]) -> None:
         network, feeds, plan = self._experiment.network, self._experiment.feeds, shown.plan
         origins = activation_origins(network, self._writer, plan.lowered)
@@ -447,7 +459,7 @@ class RunLogs(_Logs):
         if origins:
             groups = groups_within(network, origins, feeds[0], self._memory)
             observe = plan_observer(self._writer, plan, origins, groups)
-            for index, sample in enumerate(feeds):
+            for index, sample in enumerate(self._inputs()):
                 on_input()
                 for observed in observe(sample, index):
                     tensors.add(observed)
@@ -509,13 +521,23 @@ class ComparisonLogs(_Logs):
             yield reference, output
             del reference, output
 
+    def watched_weights(
+        self, weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]
+    ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
+        """Yields the same weights of two networks, and makes their histograms."""
+        self.weights = pairs = logs.WeightPairs(self._channels)
+        for origin, first, second in weights:
+            if origin.layer in self.tags:
+                pairs.add(self.tags[origin.layer], origin.channel_axis, first, second)
+            yield origin, first, second
+
     def write(self, result: Comparison, writer: PlanWriter | None, plan: PrecisionPlan | None) -> None:
         """Writes the FP32 run, and the INT8 run with cosine and SQNR of each tensor at the index of its layer.
 
-        Without a ``writer``, which has the scales, there are no weights. Raises BadInput if the folder cannot be
-        written.
+        Weights are those of two networks, or those that ``writer``, which has the scales, rounds. Raises BadInput if
+        the folder cannot be written.
         """
-        if self.network is not None and writer is not None:
+        if self.weights is None and self.network is not None and writer is not None:
             self.read_weights(self.network, writer)
         self.board.clear()
         self.write_run(logs.run_name(0), self._fp32)
@@ -530,7 +552,7 @@ class ComparisonLogs(_Logs):
         ]
         rows = [(", ".join(advice.layers), advice.reason, advice.tensor, advice.words) for advice in result.advice]
         advice = table(["layer", "reason", "tensor", "evidence"], rows) if rows else ""
-        name, lowered = logs.run_name(1, "cosine", least), None if plan is None else plan.lowered
+        name, lowered = logs.run_name(1, "cosine", least), () if plan is None else plan.lowered
         self.write_run(name, self._int8, plan, lowered, figures, advice=advice, notes=bullets(result.notes))
 
 

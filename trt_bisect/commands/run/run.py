@@ -36,7 +36,7 @@ from trt_bisect.options.concerns import EMULATION, EXPLAIN_NOTHING, RunOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.options.kinds import parse_time
 from trt_bisect.precision import Precision
-from trt_bisect.preparation.asked_network import asked_network
+from trt_bisect.preparation.asked_network import asked_network, logged_layers
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.preparation.preparation import prepared
 from trt_bisect.preparation.workspace import working_in
@@ -166,6 +166,7 @@ class _Run:
         with ExitStack() as stack:
             try:
                 network = asked_network(self.options, model, self.options.shapes)
+                self.board = logged_layers(self.board, network)
                 self._know(**reporting.facts_of_network(network, self.options))
                 self._now(setup=Setup.of(self.options, network, self.folder, self.shown))
                 self.engine = choose_engine(self.options.engine)
