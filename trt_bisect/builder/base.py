@@ -108,6 +108,7 @@ class BuildOptions:
         debug_tensors: TensorRT 10.8 and later with strong typing only: ``infer`` also gives the tensors that the engine
             did not fuse, by their names in the graph that was built.
         timeout: seconds that a build, or an inference, may take in its worker process; None for no limit.
+        device: ``cpu`` or ``cuda:0``; None for the usual one.
     """
 
     high: Precision = Precision.FP32
@@ -124,6 +125,7 @@ class BuildOptions:
     dla: int | None = None
     debug_tensors: bool = False
     timeout: float | None = None
+    device: str | None = None
 
 
 class Engine(Protocol):

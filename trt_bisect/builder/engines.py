@@ -19,8 +19,9 @@ from trt_bisect.builder.tensorrt_engine import import_pycuda
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import BF16, FLOAT_TYPES, FP8, LowPrecision, Scales
-from trt_bisect.support.machine import InstalledGpu, find_gpu
+from trt_bisect.support.machine import InstalledGpu, find_gpu, visible_gpus
 from trt_bisect.support.table import Column
+from trt_bisect.support.text import counted
 
 if TYPE_CHECKING:
     from trt_bisect.builder.pipeline import PipelineBuilder
@@ -256,7 +257,23 @@ def open_builder(
     if network.pipeline is not None:
         return _pipeline_builder(engine, typing, network, scales, options, profile_shapes or {}, process)
     make = partial(make_builder, engine, typing, network, scales, options, profile_shapes)
-    return make() if engine == ONNXRUNTIME else IsolatedBuilder(make, options.timeout, process)
+    if engine == ONNXRUNTIME:
+        return make()
+    return IsolatedBuilder(make, options.timeout, process or WorkerProcess(_gpu_of(options.device)))
+
+
+def _gpu_of(device: str | None) -> str | None:
+    """Returns a device as ``CUDA_VISIBLE_DEVICES`` names it; None for the usual one.
+
+    Raises EngineUnavailable if the driver has no such GPU.
+    """
+    if device is None:
+        return None
+    gpus, index = visible_gpus(), int(device.partition(":")[2])
+    if index >= len(gpus):
+        here = counted(len(gpus), "GPU")
+        raise EngineUnavailable(f"There is no device {device}: the driver names {here}.", "'nvidia-smi' lists them.")
+    return gpus[index]
 
 
 def _pipeline_builder(
@@ -271,7 +288,7 @@ def _pipeline_builder(
     """Makes a builder for each network of a pipeline; those of NVIDIA engines share a worker process."""
     from trt_bisect.builder.pipeline import EmulatedPipelineBuilder, PipelineBuilder
 
-    process = process or WorkerProcess()
+    process = process or WorkerProcess(None if engine == ONNXRUNTIME else _gpu_of(options.device))
 
     def make(part: Part, own_scales: Scales) -> Builder:
         own = replace(options, sizes=part.of(options.sizes))

@@ -57,6 +57,7 @@ from trt_bisect.model.session import (
     integer_sums_are_exact,
     make_session,
     usable_provider,
+    use_device,
     use_libraries,
 )
 from trt_bisect.precision import Precision, PrecisionPlan
@@ -277,8 +278,10 @@ class OnnxRuntimeBuilder:
         self._scales = scales
         self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=options.unquantized_round)
         self._options = options
-        self.provider = usable_provider()
         use_libraries(options.operators)
+        if options.device is not None:
+            use_device(options.device, or_cpu=True)
+        self.provider = usable_provider()
         self.versions: Mapping[str, str] = {
             "onnxruntime": ort.__version__,
             "device": self.provider,

@@ -26,6 +26,7 @@ from trt_bisect.options.commands import COMMANDS, CompareOptions
 from trt_bisect.options.concerns import saved_outputs
 from trt_bisect.options.declare import Job, by_key, declared, naming_keywords
 from trt_bisect.precision import Precision
+from trt_bisect.preparation.asked_network import use_machine
 from trt_bisect.preparation.pytorch import exported
 from trt_bisect.preparation.two_networks import renamed_feeds
 from trt_bisect.report.losses import Sensitivity, WorstReport
@@ -129,6 +130,7 @@ class Analysis:
         if not network.low.needs_ranges or network.has_pairs:
             return None
         options = CompareOptions.given("Analysis", self._for(CompareOptions))
+        use_machine(options)
         data = self._renamed(self._data)
         with naming_keywords(), closing(options.progress or default_progress()) as shown:
             return ranges_of(network, data, options.calibrating(), shown)[0]

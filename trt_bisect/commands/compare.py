@@ -439,7 +439,7 @@ def _on_engine(
     shows = status.usable and version_of(status.version) >= FIRST_WITH_UNFUSED and not network.low.wide
     if options.engine not in (AUTO, TENSORRT) or not shows:
         return (), (f"{final_outputs_only(options.engine)}; 'trt-bisect run' measures the engine",)
-    build = BuildOptions(debug_tensors=True, plugins=options.libraries(onnxruntime=False))
+    build = BuildOptions(debug_tensors=True, plugins=options.libraries(onnxruntime=False), device=options.device)
     build = replace(build, sizes=samples.profile.sizes)
     shapes = {} if network.is_static else samples.profile.shapes
     writer = PlanWriter(network, planned.scales, GraphTarget.ONNXRUNTIME)

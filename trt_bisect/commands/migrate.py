@@ -46,7 +46,7 @@ from trt_bisect.model.file import Written, read_model
 from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.observe import facts_for, facts_of_shapes
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.session import make_session
+from trt_bisect.model.session import make_session, use_device
 from trt_bisect.options.commands import MigrateOptions
 from trt_bisect.options.concerns import EXPLAIN_NOTHING, NONE, RunOptions
 from trt_bisect.options.declare import asked_gpu, read_toml, takes
@@ -248,6 +248,7 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
     cache = caches.open_cache(Path(options.cache or ""))
     base = Precision(options.base or deployment.base)
     # without a base, layers in INT8 read and make float32 tensors, and the scales are float32 too, bit for bit
+    use_device(options.device)
     network = model if isinstance(model, Network) else load_network(model, options.shapes)
     if network.has_pairs:
         problem = f"'{network.source}' has Q/DQ pairs: TensorRT 11 takes it as it is."

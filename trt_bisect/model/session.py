@@ -17,7 +17,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, numpy_helper, parser
 
-from trt_bisect.errors import BadInput, TrialFailed, first_line
+from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
 from trt_bisect.model.file import Written, set_external
 from trt_bisect.support.memory import file_of, give_back_memory
 
@@ -42,12 +42,15 @@ g (float[1, {_SUMMED}] x) => (float[1, 1] y) <float one = {{1}}, int8 zero = {{0
 _WARNING, _FATAL = 2, 4
 """ONNX Runtime's levels of messages; the first is its default."""
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+CPU_DEVICE = "cpu"
 SAME_SUMS = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
 """The highest level of optimisations at which float sums are added in the order of the graph."""
 UNOPTIMISED = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 _ENTRY_POINT = b"RegisterCustomOps"
 _libraries: list[Path] = []
+_devices: list[str] = []
+"""The device that sessions are made for; none for the usual one."""
 
 
 def use_libraries(paths: Iterable[str | Path]) -> None:
@@ -68,6 +71,36 @@ def use_libraries(paths: Iterable[str | Path]) -> None:
                 f"Give a library that was built for ONNX Runtime {ort.__version__} on this kind of machine.",
             ) from error
         _libraries.append(library)
+
+
+def use_device(device: str | None, *, or_cpu: bool = False) -> None:
+    """Makes sessions for a device from now on.
+
+    Args:
+        device: ``cpu`` or ``cuda:0``; None for the usual one: CUDA's first for plans, where a session gets it, else
+            the CPU.
+        or_cpu: sessions are made for the CPU where ONNX Runtime has no such GPU.
+
+    Raises:
+        EngineUnavailable: ONNX Runtime gets no session on the device.
+    """
+    _devices.clear()
+    if device is None:
+        return
+    installed = ort.get_available_providers()
+    usable = device == CPU_DEVICE or (CUDA in installed and _gets_cuda(index_of(device)))
+    if not usable and not or_cpu:
+        remedy = "Install onnxruntime-gpu in place of onnxruntime, or give --device cpu."
+        if CUDA in installed:
+            remedy = "'nvidia-smi' must list it, with the CUDA and cuDNN of onnxruntime-gpu; or give --device cpu."
+        has = ", ".join(name.removesuffix("ExecutionProvider") for name in installed)
+        raise EngineUnavailable(f"ONNX Runtime {ort.__version__} ({has}) cannot run on {device}.", remedy)
+    _devices.append(device if usable else CPU_DEVICE)
+
+
+def index_of(device: str) -> int:
+    """Returns the number of a GPU such as ``cuda:1``."""
+    return int(device.partition(":")[2])
 
 
 def new_options() -> ort.SessionOptions:
@@ -107,7 +140,7 @@ def element_type(name: str) -> int | None:
 
 def make_session(
     written: Written,
-    provider: str = CPU,
+    provider: str = "",
     threads: int | None = None,
     *,
     one_of_many: bool = False,
@@ -118,6 +151,7 @@ def make_session(
     """Makes a session, with Q/DQ fusion off unless ``integers``; raises TrialFailed if ONNX Runtime refuses the graph.
 
     Args:
+        provider: empty for that of the device in use.
         threads: for one inference; None for ONNX Runtime's default.
         one_of_many: true to use an arena that all such sessions share.
         level: of ONNX Runtime's optimisations. Up to ``SAME_SUMS`` outputs are the same bit by bit; beyond it tensors
@@ -127,6 +161,8 @@ def make_session(
     """
     options = new_options()
     options.add_session_config_entry(*NO_SPINNING)
+    on_gpu = any(device != CPU_DEVICE for device in _devices) and not integers
+    provider = provider or (CUDA if on_gpu else CPU)
     if one_of_many and provider == CPU:
         _share_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")
@@ -138,7 +174,8 @@ def make_session(
     options.enable_cpu_mem_arena = arena
     model = _with_weights(written, options)
     try:
-        providers = [provider] if provider == CPU else [provider, CPU]
+        index = index_of(_devices[0]) if on_gpu else 0
+        providers = [CPU] if provider == CPU else [(provider, {"device_id": index}), CPU]
         off = [] if integers else list(WRONG_BEFORE_FP8)
         return ort.InferenceSession(model.SerializeToString(), options, providers=providers, disabled_optimizers=off)
     except Exception as error:
@@ -166,21 +203,27 @@ def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelPr
     return model
 
 
-@cache
 def usable_provider() -> str:
-    """Returns CUDA's execution provider if a session gets it here, else the CPU's.
+    """Returns the execution provider of plans: that of the device in use; without one CUDA's where a session gets it.
 
     ``onnxruntime-gpu`` names CUDA even where GPU, driver or libraries are missing.
     """
-    if CUDA not in ort.get_available_providers():
-        return CPU
+    if _devices:
+        return CPU if _devices[0] == CPU_DEVICE else CUDA
+    return CUDA if CUDA in ort.get_available_providers() and _gets_cuda(0) else CPU
+
+
+@cache
+def _gets_cuda(index: int) -> bool:
     ort.set_default_logger_severity(_FATAL)
     try:
         content = parser.parse_model(_IDENTITY).SerializeToString()
-        session = ort.InferenceSession(content, new_options(), providers=[CUDA, CPU])
+        session = ort.InferenceSession(content, new_options(), providers=[(CUDA, {"device_id": index}), CPU])
+    except Exception:  # ONNX Runtime refuses a GPU that is not there
+        return False
     finally:
         ort.set_default_logger_severity(_WARNING)
-    return str(session.get_providers()[0])
+    return bool(session.get_providers()[0] == CUDA)
 
 
 @cache
@@ -208,7 +251,7 @@ def give_back_arena() -> None:
 @cache
 def _shrinking() -> tuple[ort.InferenceSession, ort.IOBinding, ort.RunOptions]:
     """Returns a run after which ONNX Runtime shrinks the shared arena. Its own output is not in the arena."""
-    session = make_session(Written(parser.parse_model(_IDENTITY), {}), threads=1, one_of_many=True)
+    session = make_session(Written(parser.parse_model(_IDENTITY), {}), CPU, threads=1, one_of_many=True)
     binding, options = session.io_binding(), ort.RunOptions()
     binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32)))
     binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32)))

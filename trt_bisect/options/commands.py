@@ -19,6 +19,7 @@ from trt_bisect.options.concerns import (
     SEARCH,
     CalibrationOptions,
     DataOptions,
+    DeviceOptions,
     FixedLayerOptions,
     JudgeOptions,
     LowOptions,
@@ -240,7 +241,7 @@ class CalibrateOptions(MemoryOptions, NetworkOptions, CalibrationOptions, Pictur
 
 
 @dataclass(frozen=True, kw_only=True)
-class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions):
+class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions, DeviceOptions):
     """The options of ``migrate``.
 
     Attributes:
@@ -300,6 +301,7 @@ class LayersOptions(LowOptions, ShapeOptions):
     """The options of ``trt-bisect layers``."""
 
     base: None = field(default=None, init=False)
+    device: None = field(default=None, init=False)
 
 
 COMMANDS: dict[str, Any] = {

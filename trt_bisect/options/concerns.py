@@ -24,6 +24,7 @@ from trt_bisect.options.kinds import (
     Data,
     DataFile,
     Detail,
+    Device,
     Drop,
     Duration,
     Effort,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from trt_bisect.model.quantizer import LowPrecision
 
 AUTO: Final = "auto"
+ONNXRUNTIME: Final = "onnxruntime"
 EMULATION, EXHAUSTIVE, BISECT = "emulation", "exhaustive", "bisect"
 QUICK: Final = "quick"
 DEFAULT: Final = "default"
@@ -255,7 +257,27 @@ class JudgeOptions(ReferenceOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkOptions(Options):
+class DeviceOptions(Options):
+    """The device.
+
+    Attributes:
+        device: Run ONNX Runtime, modules of PyTorch and NVIDIA engines on this device: cpu, cuda:0. The emulation next
+            to an NVIDIA engine runs there too if ONNX Runtime has CUDA.
+    """
+
+    device: Annotated[Device | None, RESOURCES(without="a GPU where the engine has one, else cpu")] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        engine = getattr(self, "engine", ONNXRUNTIME)
+        if self.device == "cpu" and engine not in (AUTO, ONNXRUNTIME):
+            raise BadInput(f"The engine {engine} runs on a GPU, not on cpu.", "Give --device cuda:0.")
+        if self.device == "cpu" and engine == AUTO:
+            object.__setattr__(self, "engine", ONNXRUNTIME)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions(DeviceOptions):
     """The reading of a network.
 
     Attributes:
@@ -521,6 +543,7 @@ class MeasuringOptions(
             plugins=self.libraries(onnxruntime=False),
             operators=self.libraries(onnxruntime=True),
             dla=self.dla,
+            device=self.device,
             timeout=DEFAULT_TIMEOUT,
         )
 

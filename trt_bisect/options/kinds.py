@@ -37,6 +37,7 @@ Typing = Literal["auto", "weak", "weak-int8", "strong"]
 MIB = 1 << 20
 _SURELY_BYTES = 1 << 26
 """A number of MiB from which on it must be meant in bytes: no machine has 64 TiB."""
+_DEVICE = re.compile(r"cpu|(cuda)(?::(\d+))?")
 _SHAPE = re.compile(r"(.+):(\d+(?:x\d+)*)")
 _PER_CENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
 _NAME = re.compile(r"[\w.-]+")
@@ -402,6 +403,13 @@ def share_or_data(*, most: float) -> OptionKind:
     )
 
 
+def _device(value: Any, flag: str) -> str:
+    match = _DEVICE.fullmatch(str(value).lower())
+    if not match:
+        raise BadInput(f"{flag} cannot be {shown(value)}.", "Give cpu or a GPU: cuda:0.")
+    return "cpu" if match[1] is None else f"cuda:{match[2] or 0}"
+
+
 def _address(value: Any, flag: str) -> Any:
     check_address(TEXT.read(value, flag))
     return value
@@ -443,6 +451,8 @@ Detail = Annotated[Mapping[str, Any], counts(channels=256, samples=1000, plans=1
 DataByName = Annotated[Mapping[str, Any], by_name("NAME=DATA")]
 Drop = Annotated[float | str, OptionKind("SHARE", _drop)]
 """A loss of accuracy: a share of FP32's, points, or the name of a preset."""
+Device = Annotated[str, replace(TEXT, metavar="DEVICE", read=_device)]
+"""The CPU, or a GPU by its number; ``torch.device`` has the same names."""
 Duration = Annotated[float | str, OptionKind("TIME", lambda value, _flag: parse_time(value) and value)]
 """A duration, which stays as given; see ``parse_time``."""
 File = Annotated[str | Path, FILE]

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.builder.engines import ONNXRUNTIME
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.calibration.cache import is_cache_path
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import open_dataset
@@ -30,7 +30,7 @@ from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8, SMALLEST_SCALE, LowPrecision, int8_scale
-from trt_bisect.model.session import use_libraries
+from trt_bisect.model.session import use_device, use_libraries
 from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import FIXING, INT16, FixedLayerOptions, MeasuringOptions, NetworkOptions
 from trt_bisect.options.declare import read_toml, refuse_unknown
@@ -412,6 +412,19 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
     return _with_fixed_layers(network, options, plan, base)
 
 
+def use_machine(options: NetworkOptions) -> None:
+    """Makes sessions of ONNX Runtime with the operators and on the device of the options.
+
+    Raises:
+        BadInput: a library cannot be loaded.
+        EngineUnavailable: ONNX Runtime, where it is the engine, cannot run on the device.
+    """
+    use_libraries(options.libraries(onnxruntime=True))
+    engine = getattr(options, "engine", ONNXRUNTIME)
+    is_nvidias = options.device is not None and engine != ONNXRUNTIME and choose_engine(engine) != ONNXRUNTIME
+    use_device(options.device, or_cpu=is_nvidias)
+
+
 def read_network(
     options: NetworkOptions,
     model: GivenModel | Callable[..., Any],
@@ -429,7 +442,7 @@ def read_network(
     Raises:
         BadInput: a library or the file cannot be used.
     """
-    use_libraries(options.libraries(onnxruntime=True))
+    use_machine(options)
     data = [getattr(options, name, None) for name in ("calibration", "inputs", "dataset")]
     module = exported(model, data, shapes or {}, getattr(options, "output", None))
     if module is not None:

@@ -11,9 +11,9 @@ from trt_bisect.data.feeds import Spill
 from trt_bisect.data.named import load_function
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network, load_network
-from trt_bisect.model.session import use_libraries
 from trt_bisect.options.commands import PipelineOptions
 from trt_bisect.options.declare import takes
+from trt_bisect.preparation.asked_network import use_machine
 from trt_bisect.preparation.pipeline import open_samples, opened
 from trt_bisect.report.model import Report
 from trt_bisect.support.progress import default_progress
@@ -56,7 +56,7 @@ def run_pipeline(function: str | Callable[..., Any], options: PipelineOptions, c
 
 def _loaded(options: PipelineOptions) -> Mapping[str, Network]:
     """Returns the networks with the same version of the ONNX operators."""
-    use_libraries(options.libraries(onnxruntime=True))
+    use_machine(options)
     how = (None, options.low_precision, options.base_precision)
     given = {name: Path(file) if isinstance(file, str) else file for name, file in (options.networks or {}).items()}
     networks = {name: load_network(file, *how, fuse_norms=options.fuse_norms) for name, file in given.items()}
