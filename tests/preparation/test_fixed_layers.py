@@ -198,6 +198,40 @@ def test_scoped_measures_one_plan(planted, tmp_path):
         assert json.loads((tmp_path / last / "recipe" / "plan.json").read_text())["layers"] == expected
 
 
+def test_a_constant_is_a_row_with_the_boundary_before_it(tmp_path, command):
+    """Beside ONNX Runtime on the user's file, its input and the first weight rounded by NumPy."""
+    sketch = networks.Sketch(3)
+    gain = sketch.random.uniform(0.5, 2.0, (1, 8, 1, 1)).astype(np.float32)
+    sketch.nodes.append(onnx.helper.make_node("Constant", [], ["gain"], "c", value=numpy_helper.from_array(gain)))
+    scaled = sketch.node("Mul", [sketch.conv("x", "conv0", 3, 8), "gain"], "mul")
+    sketch.pooled_classes(sketch.conv(sketch.node("Relu", [scaled], "relu"), "conv1", 8, 8), 8)
+    model = sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 10]})
+    path, x = networks.save(model, tmp_path), networks.samples(model, 1)["x"]
+    rounded = onnx.load(path)
+    (tensor,) = (each for each in rounded.graph.initializer if each.name == "conv0.weight")
+    weight = numpy_helper.to_array(tensor)
+    step, steps = np.abs(x).max() / np.float32(127), np.abs(weight).max((1, 2, 3), keepdims=True) / np.float32(127)
+    tensor.CopyFrom(numpy_helper.from_array(np.rint(weight / steps) * steps, tensor.name))
+    (y,), (y_int8,) = plain_run(model, {"x": x}), plain_run(rounded, {"x": np.rint(x / step) * step})
+    cosine = np.vdot(y, y_int8) / np.linalg.norm(y) / np.linalg.norm(y_int8)
+    given = {**OPTIONS, "metric": "cosine", "threshold": 0.9}
+    report = trt_bisect.run(path, {"x": x}, **given, output=tmp_path / "curve")
+    names = ["conv0", "gain", "mul", "relu", "conv1", "pool", "flatten", "fc"]
+    assert [row.name for row in report.rows] == names
+    (row,) = report.constants
+    assert (row.op_type, row.shape, row.index, row.outcome, row.loss) == ("Constant", (1, 8, 1, 1), 1, "follows", 0.0)
+    assert row.similarity == pytest.approx(cosine, abs=1e-6)
+    lines = (tmp_path / "curve" / "layers.csv").read_text().splitlines()
+    assert [line.split(",")[1] for line in lines[1:]] == names
+    assert trt_bisect.Report.load(tmp_path / "curve").constants == report.constants
+    scoped = trt_bisect.run(path, {"x": x}, **given, scoped="gain", output=tmp_path / "scoped")
+    assert scoped.similarity.int8 == pytest.approx(cosine, abs=1e-6)
+    assert {row.name: row.fixed for row in scoped.layers if row.quantizable}["conv1"] == "fp32"
+    np.save(tmp_path / "x.npy", x)
+    _, out, _ = command("run", path, "--calibration", tmp_path / "x.npy", "--all-layers", "-o", tmp_path / "screen")
+    assert ["1", "gain", "Constant", "1x8x1x1"] in [line.split()[:4] for line in out.splitlines()]
+
+
 def test_what_is_fixed_high_takes_up_the_trials_of_the_run_before(planted, tmp_path):
     """The precision of a layer is in each plan, so that the fingerprint stays the same."""
     model, samples, _ = planted

@@ -43,6 +43,12 @@ POINTWISE = frozenset(
     "HardSwish Tanh Elu Selu Celu ThresholdedRelu Softplus Softsign Gelu Mish Swish".split()
 )
 """The operators that TensorRT computes element by element; BatchNormalization as a scale."""
+TAKES_TENSORS = frozenset(
+    "Add Sub Mul Div Pow Max Min Sum Mean PRelu Where Equal Greater Less MatMul Einsum Concat Expand Gather "
+    "GatherElements GatherND ScatterElements ScatterND".split()
+)
+"""The operators whose constant operands are Constant layers of TensorRT, not weights or attributes of a layer."""
+CONSTANT = "Constant"
 _PAIRS = ("QuantizeLinear", "DequantizeLinear")
 
 _Value = TypeVar("_Value")

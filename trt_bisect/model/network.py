@@ -27,7 +27,7 @@ from trt_bisect.model.file import (
     tensor_uses,
     weights_digest,
 )
-from trt_bisect.model.layers import POINTWISE, Layer, Rounding, Shape, TensorTypes, layers_of
+from trt_bisect.model.layers import POINTWISE, TAKES_TENSORS, Layer, Rounding, Shape, TensorTypes, layers_of
 from trt_bisect.model.modules import Place, titles_of
 from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import (
@@ -283,6 +283,17 @@ class Network:
             for slot, name in enumerate(node.input):
                 slots[name].append((index, slot))
         return dict(slots)
+
+    @cached_property
+    def operands(self) -> Mapping[str, int]:
+        """The float constants that TensorRT has as layers, with the first layer that reads each; no rounded weights."""
+        first: dict[str, int] = {}
+        for layer in self.layers:
+            weights = {rounding.tensor for rounding in layer.roundings if rounding.is_weight}
+            for name in self.skeleton.graph.node[layer.index].input if layer.op_type in TAKES_TENSORS else ():
+                if name not in weights and self.has_constant(name) and self.types.dtypes[name].kind == "f":
+                    first.setdefault(name, layer.index)
+        return first
 
     def layer_named(self, name: str) -> Layer:
         """The layer with this name; raises BadInput, with similar names, if no layer has it."""

@@ -189,14 +189,22 @@ def _fixed_network(
 
 
 def _scoped(network: Network, last: str, precision: Precision) -> Network:
-    """Returns the network with the layers up to ``last``, a name or a number, low where they can be, others high."""
+    """Returns the network with the layers up to ``last``, a name or a number, low where they can be, others high.
+
+    The name of a constant stands for the layer before the one that reads it.
+    """
     names = {layer.name for layer in network.layers}
     is_number = last not in names and last.isdecimal()
     if is_number and int(last) >= len(network.layers):
         raise BadInput(
             f"'{network.source}' has no layer number {last}.", f"Its layers have numbers 0 to {len(names) - 1}."
         )
-    last_index = int(last) if is_number else network.layer_named(last).index
+    if is_number:
+        last_index = int(last)
+    elif last in network.operands:
+        last_index = network.operands[last] - 1
+    else:
+        last_index = network.layer_named(last).index
     return network.fixing({k: network.low.precision if k <= last_index else precision for k in network.quantizable})
 
 

@@ -100,6 +100,7 @@ class Report(Shown):
         precision: the high precision.
         budget: the loss that the threshold allows.
         layers: in execution order.
+        constants: the rows of the constants that TensorRT has as layers; each has the figures of the layer before it.
         culprits: the layers that stay high, and without which the plan was measured to miss the threshold.
         similarity: the metric for the worst output on the worst of all inputs given; None where not measured.
         outputs: by output, every metric on the input where it is worst.
@@ -154,6 +155,7 @@ class Report(Shown):
     low: str = str(Precision.INT8)
     budget: float = 0.0
     layers: tuple[LayerRow, ...] = ()
+    constants: tuple[LayerRow, ...] = ()
     culprits: tuple[str, ...] = ()
     similarity: ByPlan[float | None] = field(default_factory=lambda: ByPlan(None, None))
     outputs: ByPlan[Mapping[str, Mapping[str, float | None]]] = field(default_factory=lambda: ByPlan({}, {}))
@@ -424,7 +426,12 @@ class Report(Shown):
 
     def to_csv(self) -> str:
         """Returns the rows of ``layers.csv``; of the roundings of a culprit it has the tensors."""
-        return csv_of(LayerRow, self.layers)
+        return csv_of(LayerRow, self.rows)
+
+    @property
+    def rows(self) -> tuple[LayerRow, ...]:
+        """The layers, each behind the constants that it is the first to read."""
+        return tuple(sorted((*self.constants, *self.layers), key=lambda row: row.index))
 
     @property
     def names(self) -> Mapping[str, str]:

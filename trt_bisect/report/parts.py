@@ -96,9 +96,10 @@ class RoundedTensor:
 
 @dataclass(frozen=True)
 class LayerRow:
-    """One layer in the report.
+    """One layer in the report, or a constant that TensorRT has as a layer.
 
     Attributes:
+        index: its position in execution order; for a constant, that of the first layer that reads it.
         loss: the loss that the layer added there, in the metric's units; for cosine a fraction of 1.
         culprit: the layer stays high, and was measured to miss the threshold when put back in INT8.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``, ``lost`` with

@@ -36,7 +36,7 @@ from trt_bisect.commands.run.state import Phase, RunState, RunTrials
 from trt_bisect.driver.curves import ADAPTIVE
 from trt_bisect.driver.search import Step
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
-from trt_bisect.model.layers import Layer
+from trt_bisect.model.layers import CONSTANT, Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.concerns import EXPLAIN_NOTHING, MIXED, RunOptions
@@ -129,6 +129,7 @@ def facts_of_network(network: Network, options: RunOptions) -> dict[str, Any]:
         "layers": tuple(
             blank_row(layer, str(layer.fixed or (high if layer.quantizable else base))) for layer in network.layers
         ),
+        "constants": tuple(blank_constant(network, name, str(base or high)) for name in network.operands),
         "notes": tuple(noted(NETWORK, network.notes)),
         "network": network.digest(),
     }
@@ -198,6 +199,14 @@ def blank_row(layer: Layer, precision: str) -> LayerRow:
     )
 
 
+def blank_constant(network: Network, name: str, precision: str) -> LayerRow:
+    """Returns the row of a constant that TensorRT has as a layer."""
+    layer = network.layers[network.operands[name]]
+    shape = network.types.shapes[name]
+    constant = Layer(layer.index, name, CONSTANT, (), (name,), shape, None, why_not="constant", module=layer.module)
+    return blank_row(constant, precision)
+
+
 def report_of(state: RunState, *, files: bool = True) -> Report:
     """Returns the report of a run at any moment: before it has an answer, with one, stopped, and at its end.
 
@@ -244,7 +253,7 @@ def _before_full(state: RunState, known: Report, curve: Curve) -> Report:
         similarity=ByPlan(rule.similarity(full), None),
         by_input=ByPlan(rule.by_input(full), None),
         outputs=ByPlan(figures_of(full), {}),
-        layers=layer_rows(known.layers, trials, curve, undecided),
+        **layer_rows(known, trials, curve, undecided),
     )
 
 
@@ -263,7 +272,7 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
         for k in curve.findings.suspects
         if k not in members
     }
-    rows = layer_rows(known.layers, trials, curve, reasons)
+    rows = layer_rows(known, trials, curve, reasons)
     by_engine = trials if answer.engines is None else RunTrials(experiment.store.trials, experiment)
     notes = [
         *_destroyed_notes(of_user, whole),
@@ -282,7 +291,8 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
         facts = replace(facts, given=given, not_done=tuple(_not_done(state, known)))
     report = known.changed(
         **_fingerprint(of_curve),
-        layers=_answered_rows(rows, answer, state.alone),
+        layers=_answered_rows(rows["layers"], answer, state.alone),
+        constants=rows["constants"],
         culprits=tuple(network.layers[k].name for k in members),
         similarity=ByPlan(rule.similarity(full), rule.similarity(restored)),
         by_input=ByPlan(rule.by_input(full), rule.by_input(restored)),
@@ -407,22 +417,23 @@ def figures_of(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:
 
 
 def layer_rows(
-    blank: Sequence[LayerRow], trials: RunTrials, curve: Curve, reasons: Mapping[int, str]
-) -> tuple[LayerRow, ...]:
-    """Returns the rows with what the curve measured, in execution order; ``reasons`` are those of the suspects."""
+    known: Report, trials: RunTrials, curve: Curve, reasons: Mapping[int, str]
+) -> dict[str, tuple[LayerRow, ...]]:
+    """Returns ``layers`` and ``constants`` with what the curve measured; ``reasons`` are those of the suspects."""
     rule = trials.experiment.rule
     steps = {step.layers[-1]: step for step in curve.findings.steps}
     before = None if curve.nothing.failed else curve.nothing
-    rows = []
-    for row in blank:
-        step = steps.get(row.index)
+    rows: dict[bool, list[LayerRow]] = {True: [], False: []}
+    for row in known.rows:
+        is_constant = row.op_type == CONSTANT
+        step = None if is_constant else steps.get(row.index)
         trial, outcome, loss = _judged(trials, curve, row, step, before)
         precision = str(step.plan.low) if step is not None and row.index in step.plan.lowered else row.asked
-        ran = trial.ran.get(row.index, "") if trial else ""
+        ran = trial.ran.get(row.index, "") if trial and not is_constant else ""
         judged = rule.judged(trial) if trial is not None else {}
         measured = trial.outputs if trial is not None and rule.metric is AGREEMENT else judged
         ratios = [figures.values["sqnr"] for figures in measured.values() if "sqnr" in figures.values]
-        rows.append(
+        rows[is_constant].append(
             replace(
                 row,
                 similarity=rule.similarity(trial),
@@ -439,7 +450,7 @@ def layer_rows(
         )
         if step is None or trial is None or not (step.suspect or trial.failed):
             before = trial
-    return tuple(rows)
+    return {"layers": tuple(rows[False]), "constants": tuple(rows[True])}
 
 
 def _judged(

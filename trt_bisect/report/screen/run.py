@@ -56,7 +56,7 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
         parts = [part for part in parts if part.name != "causes"]  # the advice at the end has them
     tried = [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
     if tried or every_layer:
-        table = layer_table(report, report.layers if every_layer else tried, console)
+        table = layer_table(report, report.rows if every_layer else tried, console)
         parts.append(ScreenPart(f"curve of {counted(len(tried), 'layer')}", 9, [spaced(table)]))
     head = [verdict_lines(report.lines, report.verdict), _next(report)]
     if report.choices:
