@@ -150,14 +150,45 @@ def _varint(message: memoryview, offset: int) -> tuple[int, int]:
 
 def write_with_weights(file: BinaryIO, skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
     """Writes an ONNX file; the values of initializers of external data go from ``weights`` into the file."""
-    model, graph = deepcopy(skeleton), deepcopy(skeleton.graph)
-    model.ClearField("graph")
-    graph.ClearField("initializer")
-    parts: list[bytes | memoryview] = [graph.SerializeToString()]
-    for tensor in skeleton.graph.initializer:
-        parts += _in_message(_INITIALIZER_IN_GRAPH, _tensor_parts(tensor, weights))
-    for part in (model.SerializeToString(), *_in_message(_GRAPH_IN_MODEL, parts)):
+    model = deepcopy(skeleton)
+    model.graph.ClearField("initializer")
+    _write(file, model, [_tensor_parts(tensor, weights) for tensor in skeleton.graph.initializer])
+
+
+def _write(file: BinaryIO, model: onnx.ModelProto, initializers: Iterable[list[bytes | memoryview]]) -> None:
+    """Writes a network with more initializers, of which the parts of each are given."""
+    parts: list[bytes | memoryview] = [model.graph.SerializeToString()]
+    for initializer in initializers:
+        parts += _in_message(_INITIALIZER_IN_GRAPH, initializer)
+    rest = deepcopy(model)
+    rest.ClearField("graph")
+    for part in (rest.SerializeToString(), *_in_message(_GRAPH_IN_MODEL, parts)):
         file.write(part)
+
+
+def read_but_initializers(path: Path) -> onnx.ModelProto:
+    """Reads an ONNX file without its main graph's initializers; raises as ``read_without_weights``, or OSError."""
+    model = onnx.ModelProto()
+    _read_but_initializers(model, np.memmap(path, np.uint8, "r").data)
+    return model
+
+
+def write_again(model: onnx.ModelProto, source: Path, folder: Path) -> None:
+    """Writes what ``read_but_initializers`` read, and was changed since, under the name that it has, into a folder.
+
+    The initializers of the file ``source``, and its external data, are copied byte for byte.
+    """
+    initializers = _read_but_initializers(onnx.ModelProto(), np.memmap(source, np.uint8, "r").data)
+    tensors = [*_tensors(model)]
+    for content in initializers:
+        tensors.append(TensorProto())
+        _read_but_raw_data(tensors[-1], content)
+    with (folder / source.name).open("wb") as file:
+        _write(file, model, ([content] for content in initializers))
+    external = filter(external_data_helper.uses_external_data, tensors)
+    for location in {external_data_helper.ExternalDataInfo(tensor).location for tensor in external}:
+        (folder / location).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source.parent / location, folder / location)
 
 
 def _tensor_parts(tensor: TensorProto, weights: Mapping[str, np.ndarray]) -> list[bytes | memoryview]:

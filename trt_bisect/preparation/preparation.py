@@ -41,6 +41,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.observe import facts_for
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.options.concerns import AUTO, EMULATION, HEADS, MeasuringOptions
+from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.asked_network import refuse_emulated_only
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.preparation.given_data import faint_note
@@ -86,7 +87,8 @@ def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
         store = _store(setup, open_files, key, parts)
         integers = setup.judgement.integers
         compare = Comparer(references, rule.metric, classes, slices, task, integers, inputs=feeds)
-        setup.notes[1:1] = noted(FILE, file_figure_noted(network, feeds, compare, rule, setup.build_options()))
+        plan, options = network.free_plan(network.quantizable), setup.build_options()
+        setup.notes[1:1] = noted(FILE, file_figure_noted(network, plan, feeds, compare, rule, options))
         about = replace(
             about, random=random, warnings=(*about.warnings, *_unlike_reference(setup, builder, feeds, compare, rule))
         )
@@ -367,23 +369,31 @@ def _store(setup: Setup, open_files: ExitStack, key: str, parts: dict[str, Any])
 
 
 def file_figure_noted(
-    network: Network, feeds: Sequence[Feeds], compare: Compare, rule: Rule, options: BuildOptions
+    network: Network,
+    plan: PrecisionPlan,
+    feeds: Sequence[Feeds],
+    compare: Compare,
+    rule: Rule,
+    options: BuildOptions,
 ) -> list[str]:
-    """Returns a sentence with the figure of the file, with all its pairs, in ONNX Runtime.
+    """Returns a sentence with the figure of the file, with its pairs of the low layers, in ONNX Runtime.
 
     Empty if no pair is asymmetric, or the file cannot be run.
     """
     if not network.asymmetric:
         return []
-    plan = network.free_plan(network.quantizable)
+    plan = network.free_plan(plan.lowered)
     try:
         with open_builder(ONNXRUNTIME, "strong", network.as_in_file(), {}, options).build(plan) as engine:
             figures = compare([engine.infer(sample) for sample in feeds])
     except TrialFailed:
         return []
-    value = rule.similarity(Trial(plan.key(), MEASURED).judged(figures))
+    trial = Trial(plan.key(), MEASURED).judged(figures)
+    value = rule.similarity(trial)
     figure = "no figure (not finite)" if value is None else rule.text(value)
-    return [f"the file with its asymmetric pairs measures {figure} ({rule.metric.name}) in ONNX Runtime"]
+    high = ", without those of the recipe's high layers," if len(plan.lowered) < len(network.quantizable) else ""
+    missed = " and misses the threshold" if high and not rule.meets(trial) else ""
+    return [f"the file with its asymmetric pairs{high} measures {figure} ({rule.metric.name}) in ONNX Runtime{missed}"]
 
 
 def _unlike_reference(

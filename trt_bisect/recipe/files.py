@@ -29,6 +29,7 @@ from trt_bisect.model.quantizer import FLOAT_TYPES, FP8, INT8, LOWS, SMALLEST_SC
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.recipe import trtexec
 from trt_bisect.recipe.dialects import DIALECTS, MODELOPT, Told, ToldLayer, texts_of
+from trt_bisect.recipe.given import without_pairs
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.text import listed
 
@@ -43,6 +44,8 @@ FP16_NETWORK = "network.fp16.onnx"
 PLAN = "plan.json"
 FLOAT_NETWORK = "network.onnx"
 README = "README.md"
+GIVEN = "given"
+"""The folder of the file that the user gave, if it has pairs, without those of the high layers."""
 BUILD = "build"
 """The key of ``PLAN`` that holds the facts that the engine is built with."""
 TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, *(dialect.file for dialect in DIALECTS), CACHE, README)
@@ -108,6 +111,7 @@ class RecipeFiles:
         fp16: the network in FP16, if that is the plan to ship.
         properties: the ``metadata_props`` of the user's file, from which Ultralytics and PaddleOCR read classes and
             characters.
+        given: writes the user's own file without the pairs of the high layers into a folder; None if it has none.
         parts: for a pipeline, by network the files of its recipe, in a folder of that name; the texts are for all.
     """
 
@@ -119,6 +123,7 @@ class RecipeFiles:
     notes: tuple[str, ...] = ()
     network_name: str = QDQ_NETWORK
     fp16: Written | None = None
+    given: Callable[[Path], None] | None = None
     parts: Mapping[str, RecipeFiles] = field(default_factory=dict)
 
     def with_fp16(self, network: Network) -> RecipeFiles:
@@ -164,6 +169,7 @@ class RecipeFiles:
                 self._write_networks(beside)
             for name in (PLAN, ANNOTATED):
                 (folder / name).unlink(missing_ok=True)
+            shutil.rmtree(folder / GIVEN, ignore_errors=True)
             written = {path.name for path in beside.iterdir()}
             for name in sorted(written - {PLAN}, reverse=True):
                 (beside / name).replace(folder / name)
@@ -179,6 +185,9 @@ class RecipeFiles:
         if self.measured is not None:
             floats = self._described(self.measured.for_parser.skeleton)
             save_model(floats, self.measured.weights, folder / FLOAT_NETWORK)
+        if self.given is not None:
+            (folder / GIVEN).mkdir()
+            self.given(folder / GIVEN)
 
     def _described(self, model: onnx.ModelProto) -> onnx.ModelProto:
         described = onnx.ModelProto()
@@ -274,12 +283,14 @@ def recipe_files(
         texts[POLYGRAPHY] = polygraphy_script(weak, required)
         if low.needs_ranges:
             texts[CACHE] = format_cache({**weak.scales, **scales}, build.target.header)
-    texts[README] = readme(network, weak, refused, build, texts)
+    given = without_pairs(network, kept) if network.has_pairs and kept else None
+    texts[README] = readme(network, weak, refused, build, [*texts, GIVEN] if given else texts)
     note = (
         f"trtexec cannot express this recipe, so {TRTEXEC} makes it fail ({listed(refused, 3)}): use {POLYGRAPHY} or "
     )
     measured = None if alone else with_weights_on_grid(network, lowered)
-    return RecipeFiles(texts, written, build, network.properties, measured, (note + name,) if refused else (), name)
+    notes = (note + name,) if refused else ()
+    return RecipeFiles(texts, written, build, network.properties, measured, notes, name, given=given)
 
 
 def recipe_commands(folder: str, build: trtexec.Build, network: str) -> dict[str, str]:
@@ -357,6 +368,10 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: trtexec.
     pairs = "Casts" if low.precision in FLOAT_TYPES else "Q/DQ pairs"
     alone = network.has_pairs or low is FP8
     rows = [f"| `{name}` | the network with {pairs}: its graph says what is rounded |"]
+    if GIVEN in texts:
+        use = "the file given without the pairs of the layers that stay high, all else byte for byte as it was"
+        use += "; TensorRT refuses its asymmetric pairs" if network.asymmetric else ""
+        rows.append(f"| `{GIVEN}/{Path(network.source).name}` | {use} |")
     if not alone:
         use = f"the network that was measured, in floats, made from `{_in_table(network.source)}`"
         use += f", with {network.changes}; `{PLAN}` is for this file" if network.changes else ""

@@ -123,6 +123,7 @@ class LayerRow:
         output_shape: the shape of ``output``; ``shape`` is that of the layer's own output.
         title: its name in a program of PyTorch where the file has another one; shown in place of ``name``.
         module, code: its place there, where the exporter wrote it into the file.
+        reference: its name in the network given as the reference, where it has another one there.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -171,6 +172,7 @@ class LayerRow:
     module: Annotated[str, Column("Module", "Module in PyTorch", rank=8)] = ""
     code: Annotated[str, Column("Source line", "Line of the program that PyTorch exported")] = ""
     title: str = ""
+    reference: Annotated[str, Column("In the reference", "Name in the network given as reference", rank=8)] = ""
 
     @property
     def verdict(

@@ -490,7 +490,10 @@ def _culprits(report: Report, rule: Rule, full: Trial) -> str:
 
 def _put_back(rows: Sequence[LayerRow], report: Report) -> str:
     figures = [report.put_back_text(row) if row.put_back is not None else "no figure" for row in rows[:_NAMED]]
-    return f"{listed([row.name for row in rows], _NAMED)}. {report.put_back_title}: {', '.join(figures)}"
+    named = f"{listed([row.name for row in rows], _NAMED)}. "
+    if any(row.reference for row in rows):
+        named += f"In the reference: {listed([row.reference or row.name for row in rows], _NAMED)}. "
+    return f"{named}{report.put_back_title}: {', '.join(figures)}"
 
 
 def _missed_by_weak(report: Report, rule: Rule) -> str:

@@ -15,7 +15,7 @@ from trt_bisect.report.parts import LayerRow
 
 _Tree = TypeVar("_Tree")
 _WORD = re.compile(r"[^\s'\",;()]*[^\s'\",;().:]")
-_AS_THEY_ARE = ("attached", "code", "command", "commands", "made_of", "model", "module")
+_AS_THEY_ARE = ("attached", "code", "command", "commands", "made_of", "model", "module", "reference")
 """Fields without names of layers, or with those of the file."""
 
 

@@ -138,8 +138,11 @@ def facts_of_network(network: Network, options: RunOptions) -> dict[str, Any]:
 def facts_of_experiment(setup: Setup, experiment: Experiment, options: RunOptions, engine: str) -> dict[str, Any]:
     """Returns the fields of the report that are known when an experiment is ready; ``engine`` will decide."""
     builder, rule = experiment.builder, experiment.rule
+    facts = facts_of_network(experiment.network, options)
+    if setup.judged_by is not None:
+        facts["layers"] = tuple(_with_reference(row, setup.judged_by.names) for row in facts["layers"])
     return {
-        **facts_of_network(experiment.network, options),
+        **facts,
         "metric": rule.metric.name,
         "threshold": rule.threshold,
         "share": rule.share,
@@ -205,6 +208,12 @@ def blank_constant(network: Network, name: str, precision: str) -> LayerRow:
     shape = network.types.shapes[name]
     constant = Layer(layer.index, name, CONSTANT, (), (name,), shape, None, why_not="constant", module=layer.module)
     return blank_row(constant, precision)
+
+
+def _with_reference(row: LayerRow, names: Mapping[int, str]) -> LayerRow:
+    """Returns the row of a layer with its name in the reference, of ``names`` by index, where that is another."""
+    name = names.get(row.index, row.name)
+    return row if name == row.name else replace(row, reference=name)
 
 
 def report_of(state: RunState, *, files: bool = True) -> Report:

@@ -38,7 +38,7 @@ from trt_bisect.options.kinds import parse_time
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import asked_network, logged_layers
 from trt_bisect.preparation.experiment import Experiment, Setup
-from trt_bisect.preparation.preparation import prepared
+from trt_bisect.preparation.preparation import file_figure_noted, prepared
 from trt_bisect.preparation.workspace import working_in
 from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report import summary
@@ -58,7 +58,7 @@ from trt_bisect.support.progress import (
     lifted,
     other_stages,
 )
-from trt_bisect.support.text import TENSORS, listed, noted
+from trt_bisect.support.text import FILE, TENSORS, listed, noted
 
 
 @takes(RunOptions)
@@ -325,12 +325,18 @@ class _Run:
         experiment = found.experiment
         network, emulated = experiment.network, experiment.builder.arithmetic == EMULATED
         overflows = overflows_of(network, experiment.feeds, memory)
+        measured = found.recipe.plan, experiment.feeds, experiment.compare, experiment.rule, self.setup.build_options()
+        in_file = file_figure_noted(network, *measured) if found.recipe.high else []
         self._know(
             networks=() if self.search is None else networks_alone(self.search.plans, found),
             latency=latencies_of(found),
             predicted=predicted_times(self.options, experiment, found.recipe.plan),
             overflows=overflows,
-            notes=(*self.state.known.notes, *overflow_notes(network, overflows, emulated=emulated)),
+            notes=(
+                *self.state.known.notes,
+                *noted(FILE, in_file),
+                *overflow_notes(network, overflows, emulated=emulated),
+            ),
         )
         self._measure_base()
 
