@@ -55,7 +55,7 @@ def test_filters_and_scales(command, lenet, tmp_path):
     assert quantized == {("ip1", "input"), ("ip1", "weight"), ("ip2", "input"), ("ip2", "weight")}
     with (tmp_path / "profile.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == [*columns.split(), *spread, *after]
+    assert list(rows[0]) == [*columns.split(), *spread, *after, "module", "code"]
     assert [float(row["std"]) for row in rows] == [row["spread"]["std"] for row in record["tensors"]]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.model.layers import Layer, Rounding, weight_axis
+from trt_bisect.model.layers import MODULE, SOURCE_LINE, Layer, Rounding, weight_axis
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer
 from trt_bisect.model.qdq import PlanWriter
@@ -46,6 +46,7 @@ class LayerTensor:
         kind: ``input`` or ``output`` of the network, ``activation`` inside it, ``weight`` or ``bias``.
         op_type: the operator of that layer; ``Input`` for an input.
         int8_op_type: the operator of that layer in the INT8 run.
+        module, code: the place of that layer in a program of PyTorch, where the exporter wrote it.
     """
 
     index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)] = None
@@ -56,6 +57,8 @@ class LayerTensor:
     kind: Annotated[str, Column("Kind")] = ACTIVATION
     op_type: Annotated[str, Column("Op", "Operator", rank=3)] = ""
     int8_op_type: Annotated[str, Column("Op in {low}", rank=9)] = ""
+    module: Annotated[str, Column(*MODULE, rank=15)] = ""
+    code: Annotated[str, Column(*SOURCE_LINE, rank=16)] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +141,7 @@ def activation_origins(
         origin = Origin(
             tensor=name,
             kind=kind,
-            index=layer.index if layer else None,
-            layer=layer.name if layer else "",
-            op_type=op_type,
+            **(_place_of(layer) if layer else {"op_type": op_type}),
             int8_op_type=low_op_type(network, layer, low) if layer else op_type,
             quantizers=first.quantizers,
             float_type=network.low.float_type if name in rounded else None,
@@ -176,9 +177,7 @@ def weight_origins(
                 Origin(
                     tensor=rounding.tensor,
                     kind=WEIGHT,
-                    index=layer.index,
-                    layer=layer.name,
-                    op_type=layer.op_type,
+                    **_place_of(layer),
                     int8_op_type=low_op_type(network, layer, {*int8, *sides}),
                     float_type=network.low.float_type if runs else None,
                     quantizers=writer.quantizers(layer, rounding) if runs else (),
@@ -195,15 +194,23 @@ def bias_origins(network: Network) -> list[Origin]:
         Origin(
             tensor=name,
             kind=BIAS,
-            index=layer.index,
-            layer=layer.name,
-            op_type=layer.op_type,
+            **_place_of(layer),
             int8_op_type=layer.op_type,
         )
         for layer in network.layers
         for name in bias_names(network, layer)
         if network.types.dtypes[name].kind == "f"
     ]
+
+
+def _place_of(layer: Layer) -> dict[str, Any]:
+    return {
+        "index": layer.index,
+        "layer": layer.name,
+        "op_type": layer.op_type,
+        "module": layer.module,
+        "code": layer.code,
+    }
 
 
 def bias_names(network: Network, layer: Layer) -> list[str]:

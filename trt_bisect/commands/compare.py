@@ -605,6 +605,8 @@ class _Profiling:
                 scale=float(np.max(first.scale)) if first else None,
                 zero_point=_zero_point(first),
                 shape=shape,
+                module=layer.module,
+                code=layer.code,
                 map=self._channel_map(layer, use) if is_constant else None,
                 **(figures or {"spread": None}),
             )

@@ -151,14 +151,16 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
     alone += [(k, _BOTH, trial, _difference(full, rule.loss(others))) for k, trial, others in unquantized]
     ops = []
     for k, part, trial, gain in alone:
-        share, judged = cost[k] / total, rule.judged(trial)
+        layer, share, judged = network.layers[k], cost[k] / total, rule.judged(trial)
         worst = max(judged, key=lambda name: rule.output_loss(judged[name]), default="")
         ops.append(
             SensitiveOp(
                 index=k,
-                op_name=network.layers[k].name,
+                op_name=layer.name,
                 sensitive_type=part,
-                op_type=network.layers[k].op_type,
+                op_type=layer.op_type,
+                module=layer.module,
+                code=layer.code,
                 loss=rule.loss(trial),
                 alone=gain,
                 worth=None if gain is None or not share else gain / share,

@@ -49,6 +49,9 @@ TAKES_TENSORS = frozenset(
 )
 """The operators whose constant operands are Constant layers of TensorRT, not weights or attributes of a layer."""
 CONSTANT = "Constant"
+MODULE = ("Module", "Module in PyTorch")
+SOURCE_LINE = ("Source line", "Line of the program that PyTorch exported")
+"""Titles and phrases of the columns with a layer's place there."""
 _PAIRS = ("QuantizeLinear", "DequantizeLinear")
 
 _Value = TypeVar("_Value")
@@ -251,8 +254,8 @@ class Layer:
     roundings: tuple[Rounding, ...] = ()
     why_not: str = ""
     fixed: Precision | None = None
-    module: Annotated[str, Column("Module", "Module in PyTorch", rank=1)] = ""
-    code: Annotated[str, Column("Source line", "Line of the program that PyTorch exported", rank=2)] = ""
+    module: Annotated[str, Column(*MODULE, rank=1)] = ""
+    code: Annotated[str, Column(*SOURCE_LINE, rank=2)] = ""
     title: str = ""
     refused: str = ""
 

@@ -16,6 +16,7 @@ from trt_bisect.analyzer.tensors import RoundingFigures
 from trt_bisect.builder.debug_tensors import EngineTensor
 from trt_bisect.data.statistics import Spread
 from trt_bisect.errors import BadInput
+from trt_bisect.model.layers import MODULE, SOURCE_LINE
 from trt_bisect.precision import Precision
 from trt_bisect.report.result import DISTRIBUTION, PANELS, RANGES, Plot, Result, Section, TablePage
 from trt_bisect.support.table import INDEX, NAME, Column, NestedColumns, TableColumn, columns_of, worst_first
@@ -230,6 +231,7 @@ class ProfiledTensor:
         spread: the spread of the values before the rounding; None without data.
         rounded: the spread of the values after the Q/DQ pair; None where it is not rounded, or without data.
         rounding: the error of the pair; None where there is no ``rounded``, and for FP8.
+        module, code: the place of the layer in a program of PyTorch, where the exporter wrote it.
         histogram: the histogram of the finite values before and, as ``int8``, after the rounding; None without any.
         map: the channels of a weight; None where there are none.
     """
@@ -250,6 +252,8 @@ class ProfiledTensor:
     spread: Annotated[Spread | None, NestedColumns()]
     rounded: Annotated[Spread | None, NestedColumns("rounded_", "Rounded", rank=9, shown=("min", "max"))] = None
     rounding: Annotated[RoundingFigures | None, NestedColumns("rounding_")] = None
+    module: Annotated[str, Column(*MODULE, rank=10)] = ""
+    code: Annotated[str, Column(*SOURCE_LINE, rank=11)] = ""
     histogram: TensorHistogram | None = None
     map: ChannelMap | None = None
 

@@ -12,6 +12,7 @@ from trt_bisect.analyzer.metrics import FRACTIONS, JUDGING, figure_text, loss_te
 from trt_bisect.analyzer.worst import MetricDistribution
 from trt_bisect.data.feeds import WORST, Feeds, load_samples, save_samples
 from trt_bisect.errors import BadInput
+from trt_bisect.model.layers import MODULE, SOURCE_LINE
 from trt_bisect.precision import Precision
 from trt_bisect.report.result import DISTRIBUTION, PANELS, Plot, Result, TablePage, file_in
 from trt_bisect.support.table import FIGURE, INDEX, LOSS, NAME, PERCENT, Column, NestedColumns, worst_first
@@ -37,6 +38,7 @@ class SensitiveOp:
         loss: the loss by the metric of the run; None where it could not be measured.
         share: its fraction of the network's multiply-adds.
         metrics: by name, each metric on the worst final output.
+        module, code: the place of the layer in a program of PyTorch, where the exporter wrote it.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -51,6 +53,8 @@ class SensitiveOp:
     macs: Annotated[int, Column("MACs", "Multiply-adds for one inference")]
     share: Annotated[float, Column("Cost", "Share of the network's multiply-adds", PERCENT, rank=3)]
     metrics: Annotated[Mapping[str, float | None], NestedColumns(help="On the worst final output", shares=FRACTIONS)]
+    module: Annotated[str, Column(*MODULE, rank=5)] = ""
+    code: Annotated[str, Column(*SOURCE_LINE, rank=6)] = ""
 
     def figure(self, name: str) -> float | None:
         """Returns ``loss``, ``alone``, ``worth``, ``macs``, or a metric by its name; None if there is none."""

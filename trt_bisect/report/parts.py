@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 from trt_bisect.builder.base import IN_REGION, ON_DLA
 from trt_bisect.data.statistics import Drift, FedInput
 from trt_bisect.evaluator.trial import MEASURED
+from trt_bisect.model.layers import MODULE, SOURCE_LINE
 from trt_bisect.support.table import DECIBELS, DECIDING, FIGURE, INDEX, LOSS, NAME, Column
 
 if TYPE_CHECKING:
@@ -169,8 +170,8 @@ class LayerRow:
         Shape | None, Column("Output shape", "Shape of the final output that was compared", rank=6)
     ] = None
     node: Annotated[str, Column("Node", "Name in the network's file, where the layer is called otherwise", rank=8)] = ""
-    module: Annotated[str, Column("Module", "Module in PyTorch", rank=8)] = ""
-    code: Annotated[str, Column("Source line", "Line of the program that PyTorch exported")] = ""
+    module: Annotated[str, Column(*MODULE, rank=8)] = ""
+    code: Annotated[str, Column(*SOURCE_LINE, rank=9)] = ""
     title: str = ""
     reference: Annotated[str, Column("In the reference", "Name in the network given as reference", rank=8)] = ""
 
