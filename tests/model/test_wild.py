@@ -6,12 +6,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import QuantFormat, quantize_dynamic
+from onnxruntime.quantization import quantize_dynamic
 
 import trt_bisect
 from tests.support import networks
 from tests.support.networks import Sketch
-from tests.support.quantized import quantized_by_onnxruntime, same_as_the_file
+from tests.support.quantized import same_as_the_file
 from tests.support.records import texts
 from trt_bisect import BadInput, load_network, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
@@ -143,14 +143,9 @@ def test_an_if_with_a_constant_condition_and_two_outputs(tmp_path):
     assert [layer.name for layer in network.layers] == ["conv", "if"]
 
 
-@pytest.mark.parametrize("quantize", ["dynamic", "operator"])
-def test_integer_layers_are_refused(quantize, tmp_path):
+def test_integer_layers_without_constant_scales_are_refused(tmp_path):
     path, out = networks.save(networks.transformer(1), tmp_path), tmp_path / "q.onnx"
-    if quantize == "dynamic":
-        quantize_dynamic(path, out)
-    else:
-        samples = [{"x": np.ones((1, 12, 16), np.float32)}]
-        quantized_by_onnxruntime(path, out, samples, quant_format=QuantFormat.QOperator)
+    quantize_dynamic(path, out)
     with pytest.raises(BadInput, match="quantized already"):
         load_network(out)
 

@@ -54,7 +54,7 @@ from trt_bisect.model.quantizer import LowPrecision, Quantizer, Scales
 from trt_bisect.options.commands import CompareOptions, ProfileOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.preparation.asked_network import asked_network, fixed_notes, logged_layers, read_network
+from trt_bisect.preparation.asked_network import as_emulated, asked_network, fixed_notes, logged_layers, read_network
 from trt_bisect.preparation.judgement import SavedOutputs
 from trt_bisect.preparation.two_networks import (
     AsItRuns,
@@ -64,7 +64,6 @@ from trt_bisect.preparation.two_networks import (
     matched_layers,
     refuse_with_other,
     renamed_feeds,
-    same_tensors,
     weights_as_they_are,
 )
 from trt_bisect.report.comparison import Comparison, Profile, ProfiledTensor, sort_column
@@ -170,6 +169,8 @@ class _Comparing:
         options = self.options
         as_is = [None if options.other is None else as_it_runs(network) for network in (model, options.other)]
         network = None if model is None or as_is[0] else asked_network(options, model, options.shapes)
+        if network is not None and options.recipe is None:
+            network = as_emulated(network, options.engine)
         self.board = logged_layers(self.board, network)
         saved = options.fp32 is not None or options.int8 is not None
         if network is None and not saved and not as_is[0]:
@@ -332,7 +333,8 @@ class _Comparing:
         assert first_run
         assert second_run
         samples = self._for_two(network or first, first_run.inputs or second_run.inputs)
-        return self._by_names(first_run, second_run, mine, samples, OWN_LEVELS)
+        observer = IN_FILE if theirs else OWN_LEVELS
+        return self._by_names(first_run, second_run, theirs or mine, samples, observer, of_second=bool(theirs))
 
     def _by_names(
         self,
@@ -342,35 +344,35 @@ class _Comparing:
         samples: Dataset,
         observer: str,
         notes: tuple[str, ...] = (),
+        *,
+        of_second: bool = True,
     ) -> Comparison:
         """Compares the tensors of equal names and shapes of two networks that run as they are.
 
         Args:
             layers: the one of them whose layers are known; None for neither.
+            of_second: these are the layers of the second one, with the roundings in question.
         """
         sample, every = _opened(samples)
         mine, theirs = first.tensors(sample), second.tensors(sample)
-        pairs = same_tensors(first, second, mine, theirs)
+        pairs = [name for name, values in mine.items() if name in theirs and values.shape == theirs[name].shape]
         if not pairs:
             raise BadInput(
                 f"No tensor of '{first.source}' has the name and the shape of a tensor of '{second.source}'.",
                 "Compare their outputs: give both the same output names.",
             )
         of_layers = layers.origins() if layers else {}
-        origins = {name: of_layers.get(name, Origin(tensor=name)) for name in mine if name in pairs}
-        if not isinstance(layers, _Low):
-            levels = {name: (second.levels[pair],) for name, pair in pairs.items() if pair in second.levels}
-            origins = {
-                name: replace(origin, quantizers=levels.get(name, ()), readers=()) for name, origin in origins.items()
-            }
+        origins = {name: of_layers.get(name, Origin(tensor=name)) for name in pairs}
+        if not of_second:
+            origins = {name: replace(origin, quantizers=(), readers=()) for name, origin in origins.items()}
 
         def on(feeds: Feeds, _position: int) -> _Runs:
-            of_first, of_second = first.tensors(feeds), second.tensors(feeds)
-            yield {name: of_first[name] for name in origins}, {name: of_second[pairs[name]] for name in origins}
+            ours, others = first.tensors(feeds), second.tensors(feeds)
+            yield {name: ours[name] for name in origins}, {name: others[name] for name in origins}
 
         network = layers.network if layers else None
         tensors, count = self._tensors(_runs(on, every), origins, network, samples.length)
-        if isinstance(layers, _Low):
+        if layers and of_second:
             weights = compare_weights(layers.network, layers.weights())
         else:
             both = weights_as_they_are(layers.weights(), layers.network.constant, second) if layers else ()

@@ -32,7 +32,14 @@ from trt_bisect.options.commands import SensitivityOptions, WorstOptions
 from trt_bisect.options.concerns import INT16, MIXED, FixedLayerOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision, PrecisionPlan, low_of
-from trt_bisect.preparation.asked_network import SENSITIVITY_FILE, TOP, asked_network, fixed_notes, refuse_emulated_only
+from trt_bisect.preparation.asked_network import (
+    SENSITIVITY_FILE,
+    TOP,
+    as_emulated,
+    asked_network,
+    fixed_notes,
+    refuse_emulated_only,
+)
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.preparation.judgement import Judgement, outputs_of
 from trt_bisect.preparation.preparation import (
@@ -73,7 +80,7 @@ def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
     """
     folder = None if options.output is None else Path(options.output)
     with working_in(folder, options.progress or default_progress()) as shown:
-        network = asked_network(options, model, options.shapes)
+        network = as_emulated(asked_network(options, model, options.shapes), options.engine)
         setup = Setup.of(options, network, folder, shown, judgement=_AnythingGoes)
         with prepared(setup) as experiment:
             measured = measure_alone(experiment, shown)
@@ -273,7 +280,7 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
         refuse_with_other(options)
     folder = None if options.output is None else Path(options.output)
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
-        network = asked_network(options, model, options.shapes)
+        network = as_emulated(asked_network(options, model, options.shapes), options.engine)
         setup = Setup.of(options, network, None, shown, _WorstJudgement)
         report = _search(setup, options) if options.other is None else _search_two(setup, options)
         if folder is not None:

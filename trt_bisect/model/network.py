@@ -55,6 +55,8 @@ Infer = Callable[[Feeds], Feeds]
 Slot = tuple[int, int]
 """The index of a layer and the position of one of its inputs."""
 _HEADS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "Add"})
+_REQUANTIZED = "They are requantized to symmetric INT8 of the same reach, which is measured and written as the recipe"
+_KEPT = "They are measured as in the file; 'run' requantizes them to symmetric INT8 of the same reach"
 _FUSED_READERS = frozenset({"Relu", "Clip", "BatchNormalization"})
 
 
@@ -352,7 +354,8 @@ class Network:
             )
             for layer in self.layers
         )
-        return replace(self, layers=tuple(layers), base=None)
+        notes = tuple(note.replace(_REQUANTIZED, _KEPT) for note in self.notes)
+        return replace(self, layers=tuple(layers), base=None, notes=notes)
 
     def with_one_scale_a_weight(self, chosen: Iterable[int] | None = None) -> Network:
         """Returns this network with one scale for each weight of the ``chosen`` layers (default: all).
@@ -528,8 +531,7 @@ def _notes_of(
     if asymmetric:
         yield (
             f"{len(asymmetric)} of the {len(roundings)} Q/DQ pairs in the file are asymmetric, "
-            f"'{asymmetric[0].tensor}' the first: TensorRT refuses zero points, and reads UINT8 as INT8. They are "
-            "requantized to symmetric INT8 of the same reach, which is measured and written as the recipe"
+            f"'{asymmetric[0].tensor}' the first: TensorRT refuses zero points, and reads UINT8 as INT8. {_REQUANTIZED}"
         )
     if pairs.unproven:
         yield (

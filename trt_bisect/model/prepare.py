@@ -24,6 +24,7 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.file import Weights, detached_tensor, refill, subgraphs_of_attribute
 from trt_bisect.model.modules import Place, places_of
 from trt_bisect.model.operators import Cut, add_types, cut_around
+from trt_bisect.model.qoperator import with_pairs
 
 NORM_OPSET = 17
 """The opset that has LayerNormalization."""
@@ -180,6 +181,7 @@ def prepare(
     use_default_domain(model)
     model = inline_functions(model)
     name_nodes(model.graph)
+    model = with_pairs(model, weights)
     places = places_of(model.graph)
     model, cut = cut_around(model, weights, source)
     _fix_shapes(model.graph, shapes, source)
@@ -543,7 +545,8 @@ def _scaled(weight: np.ndarray, scale: np.ndarray, layer: gs.Node) -> np.ndarray
 
 
 _ODD_TYPES = ("map_type", "optional_type", "opaque_type")
-_INTEGER_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QGemm"})
+DYNAMIC_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul"})
+"""The operators of dynamic quantization: there are no constant scales with which a pair could be written."""
 
 
 def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
@@ -569,18 +572,13 @@ def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
     return (f"outputs that are maps or optional values are left out: {', '.join(map(repr, odd))}",)
 
 
-def is_integer_layer(op_type: str) -> bool:
-    """Returns true for an operator that computes in integers."""
-    return op_type.startswith("QLinear") or op_type in _INTEGER_OPS
-
-
 def refuse_integer_layers(graph: gs.Graph, source: str) -> None:
-    """Raises BadInput if there are integer layers: no plan can make them high."""
-    ops = [node.op for node in graph.nodes if is_integer_layer(node.op)]
+    """Raises BadInput if there are integer layers of which ``with_pairs`` makes no layers in floats."""
+    ops = [node.op for node in graph.nodes if node.op in DYNAMIC_OPS or node.op.startswith(("QLinear", "QGemm"))]
     if ops:
         raise BadInput(
-            f"'{source}' is quantized already, into {len(ops)} integer layers ({', '.join(sorted(set(ops)))}): "
-            "no such layer can be put back into high precision.",
+            f"'{source}' is quantized already, into {len(ops)} integer layers ({', '.join(sorted(set(ops)))}) without "
+            "constant scales: no such layer can be put back into high precision.",
             "Give the FP32 network, or quantize it in Q/DQ format (QuantFormat.QDQ in ONNX Runtime). "
             f"'trt-bisect compare FP32.onnx {source} --input DATA' runs it as it is, next to the FP32 network.",
         )

@@ -20,6 +20,7 @@ from trt_bisect.model.observe import facts_for, groups_of
 from trt_bisect.model.pieces import Boundaries, Piece
 from trt_bisect.model.prepare import inline_functions, name_nodes, use_default_domain
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.qoperator import with_pairs
 from trt_bisect.model.session import UNOPTIMISED, make_session
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.text import percent
@@ -128,6 +129,8 @@ def _comparisons(network: Network) -> Iterator[tuple[PrecisionPlan, Written]]:
     model, apart = read_model(Path(network.source))
     use_default_domain(model)
     model = inline_functions(model)
+    name_nodes(model.graph)
+    model = with_pairs(model, apart)
     name_nodes(model.graph)
     if network.has_pairs:
         yield network.free_plan(network.quantizable), Written(model, apart)

@@ -433,6 +433,17 @@ def use_machine(options: NetworkOptions) -> None:
     use_device(options.device, or_cpu=is_nvidias)
 
 
+def as_emulated(network: Network, engine: str) -> Network:
+    """Returns a network with zero points in its pairs as its file has it, if ONNX Runtime is the engine; else itself.
+
+    An NVIDIA engine refuses zero points: there, and on a base in 16 bits, the pairs are symmetric.
+    """
+    in_floats = network.base in (None, Precision.FP32)
+    if not network.asymmetric or not in_floats or choose_engine(engine) != ONNXRUNTIME:
+        return network
+    return replace(network.as_in_file(), base=network.base)
+
+
 def read_network(
     options: NetworkOptions,
     model: GivenModel | Callable[..., Any],

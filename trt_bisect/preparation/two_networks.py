@@ -1,7 +1,6 @@
-"""Two networks that are compared as they run: floats, Q/DQ pairs, integer networks, sessions, functions.
+"""Two networks that are compared as they run: floats, Q/DQ pairs, dynamic quantization, sessions, functions.
 
-Integer networks are not taken apart: QOperator and dynamic quantization have no float layers to put back. Every tensor
-that can be read in floats is compared: floats unchanged, and integers with a constant scale.
+Dynamic quantization is not taken apart: its scales are computed. Every tensor in floats is compared.
 """
 
 from __future__ import annotations
@@ -13,31 +12,24 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import numpy_helper
 
 from trt_bisect.analyzer.origins import Origin, Tensors, activation_origins, plan_observer, sides_of, weight_origins
-from trt_bisect.analyzer.structure.graph import ACTIVATIONS
 from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.model.file import ONNX_TYPES, saved_model, tensor_uses
+from trt_bisect.model.file import ONNX_TYPES, Written, read_model, saved_model, with_outputs
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.matching import Matching, match_inputs, match_layers
 from trt_bisect.model.network import Network, spec_of
 from trt_bisect.model.observe import facts_for, groups_within
-from trt_bisect.model.prepare import is_integer_layer
+from trt_bisect.model.prepare import DYNAMIC_OPS
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
-from trt_bisect.model.session import CPU
+from trt_bisect.model.session import UNOPTIMISED, make_session
 from trt_bisect.options.concerns import FIXING, OtherOptions, UnquantizedOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.comparison import MatchedLayer
 
-_SCALE_SLOT = {"QuantizeLinear": 1, "QLinearConv": 6, "QLinearMatMul": 6, "QLinearAdd": 6, "QLinearMul": 6, "QGemm": 7}
-_OTHERS, _OF_CONCAT = 3, "QLinearConcat"
-"""The slot of the output's scale of QLinearSigmoid and the others with one input; QLinearConcat has it first."""
-_KEEPING = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "Slice", "Gather", "Identity")
-"""Operators that leave levels as they are."""
 _TYPES = {
     f"tensor({name})": np.dtype(name) for name in ("float16", "double", "int64", "int32", "int8", "uint8", "bool")
 }
@@ -54,16 +46,12 @@ class AsItRuns:
         source: its name in messages.
         inputs: its inputs; empty if not known.
         run: from feeds to tensors by name.
-        activated: by tensor that an activation alone reads, the activation's output.
-        levels: by tensor of integers, the quantizer of its levels.
         weights: by name in floats, the levels of a weight, and their quantizer.
     """
 
     source: str
     inputs: tuple[TensorSpec, ...]
     run: Callable[[Feeds], Mapping[str, np.ndarray]]
-    activated: Mapping[str, str] = field(default_factory=dict)
-    levels: Mapping[str, Quantizer] = field(default_factory=dict)
     weights: Mapping[str, tuple[np.ndarray, Quantizer]] = field(default_factory=dict)
 
     def tensors(self, feeds: Feeds) -> dict[str, np.ndarray]:
@@ -82,47 +70,10 @@ class AsItRuns:
             raise BadInput(problem, "It takes arrays by input name, and returns arrays by output name.") from error
 
 
-def same_tensors(
-    first: AsItRuns, second: AsItRuns, ours: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
-) -> dict[str, str]:
-    """Returns by tensor of a network that of the same name and shape in another one.
-
-    An activation's output is, in an integer network without that activation, under the name of its input: the kernel
-    before clips.
-
-    Args:
-        ours: the tensors of ``first`` on a sample.
-        others: those of ``second``.
-    """
-    shared = {name: name for name, values in ours.items() if name in others and values.shape == others[name].shape}
-    for read, made in first.activated.items():
-        if read in shared and made in ours and _is_absorbed(second, read, made, others):
-            shared[made] = shared.pop(read)
-    for read, made in second.activated.items():
-        if shared.get(read) == read and made in others and _is_absorbed(first, read, made, ours):
-            shared[read] = made
-    return shared
-
-
-def _is_absorbed(network: AsItRuns, read: str, made: str, tensors: Mapping[str, np.ndarray]) -> bool:
-    clipped = read in network.levels and network.levels[read].begins_at_zero
-    return read not in network.activated and (clipped or made not in tensors)
-
-
-def activated_in(graph: onnx.GraphProto) -> dict[str, str]:
-    """Returns by tensor that an activation alone reads the activation's output."""
-    uses = tensor_uses(graph)
-    return {
-        node.input[0]: node.output[0]
-        for node in graph.node
-        if node.op_type in ACTIVATIONS and node.input and uses[node.input[0]] == 1
-    }
-
-
 def weights_as_they_are(
     origins: Iterable[Origin], constant: Callable[[str], np.ndarray], given: AsItRuns
 ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-    """Yields each weight of a float network, and as the integer network ``given`` has it under the same name.
+    """Yields each weight of a float network, and as the network ``given`` has it in levels under the same name.
 
     Integer layers of a matrix product may have the weight transposed.
 
@@ -164,7 +115,7 @@ def refuse_with_other(options: OtherOptions) -> None:
 
 
 def as_it_runs(given: Any) -> AsItRuns | None:
-    """Returns a network that is run as it is: an integer network, a session, a function; None for any other one."""
+    """Returns a network that is run as it is: dynamic quantization, a session, a function; None for any other one."""
     if given is None or isinstance(given, Network):
         return None
     if isinstance(given, ONNX_TYPES):
@@ -173,7 +124,7 @@ def as_it_runs(given: Any) -> AsItRuns | None:
             nodes = onnx.load(str(path), load_external_data=False).graph.node if path.is_file() else ()
         except Exception:  # whatever protobuf raises: reading the network as one with floats says what is wrong
             return None
-        return _integer_network(path) if any(is_integer_layer(node.op_type) for node in nodes) else None
+        return _dynamic_network(path) if any(node.op_type in DYNAMIC_OPS for node in nodes) else None
     if hasattr(given, "run") and hasattr(given, "get_inputs"):
         return _session(given)
     if callable(given):
@@ -195,56 +146,26 @@ def _session(session: Any) -> AsItRuns:
     return AsItRuns("the session given", tuple(inputs), run)
 
 
-def _integer_network(path: Path) -> AsItRuns:
-    model = onnx.load(str(path))
-    levels, activated, graph = _levels(model.graph), activated_in(model.graph), model.graph
-    output_names = {value.name for value in graph.output}
-    names = [name for node in graph.node for name in node.output if name]
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in output_names)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=[CPU])
-    except Exception as error:
-        raise BadInput(f"ONNX Runtime refuses '{path}': {first_line(error)}", "Run it alone to see why.") from error
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    inputs = tuple(spec_of(value) for value in graph.input if value.name not in constants)
+def _dynamic_network(path: Path) -> AsItRuns:
+    model, apart = read_model(path)
+    made = [name for node in model.graph.node for name in node.output if name]
+    session = make_session(Written(with_outputs(model, made), apart), level=UNOPTIMISED, integers=True)
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    inputs = tuple(spec_of(value) for value in model.graph.input if value.name not in constants)
 
     def run(feeds: Feeds) -> dict[str, np.ndarray]:
-        tensors: dict[str, np.ndarray] = {}
-        for name, values in zip(names, session.run(names, feeds), strict=True):
-            if name in levels:
-                tensors.setdefault(name.removesuffix(_ENDING), dequantized(values, levels[name]))
-            else:
-                tensors[name] = values
-        return tensors
+        return dict(zip(made, session.run(made, feeds), strict=True))
 
     weights = {}
     for name in constants:
         weight = name.removesuffix(_ENDING)
         names_of = (name, f"{weight}{_SCALE}", f"{weight}{_ZERO}")
         if weight != name and all(part in constants for part in names_of):
-            values, scale, zero = (numpy_helper.to_array(constants[part]) for part in names_of)
+            values, scale, zero = (
+                apart[part] if part in apart else numpy_helper.to_array(constants[part]) for part in names_of
+            )
             weights[weight] = (values, Quantizer(scale.astype(np.float32), zero))
-    floats = {name.removesuffix(_ENDING): quantizer for name, quantizer in levels.items()}
-    return AsItRuns(str(path), inputs, run, activated, floats, weights)
-
-
-def _levels(graph: onnx.GraphProto) -> dict[str, Quantizer]:
-    """By tensor of integers its scale and zero point, where both are constants for the whole tensor."""
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    levels: dict[str, Quantizer] = {}
-    for node in graph.node:
-        op, read = node.op_type, node.input
-        if op in _KEEPING and read and read[0] in levels:
-            levels[node.output[0]] = levels[read[0]]
-        elif op in _SCALE_SLOT or op.startswith("QLinear"):
-            slot = 0 if op == _OF_CONCAT else _SCALE_SLOT.get(op, _OTHERS)
-            pair = [numpy_helper.to_array(constants[name]) for name in read[slot : slot + 2] if name in constants]
-            if len(pair) == 2 and pair[0].size == 1:
-                scale, zero = (array.reshape(()) for array in pair)
-                levels[node.output[0]] = Quantizer(scale.astype(np.float32), zero)
-    return levels
+    return AsItRuns(str(path), inputs, run, weights)
 
 
 @dataclass(frozen=True)
@@ -277,8 +198,7 @@ class Planned:
     def as_it_runs(self) -> AsItRuns:
         """Returns it as a network that gives all of its tensors."""
         observe = plan_observer(self.writer, self.plan, self.origins())
-        activated = activated_in(self.network.skeleton.graph)
-        return AsItRuns(self.network.source, self.network.inputs, lambda feeds: next(observe(feeds, 0)), activated)
+        return AsItRuns(self.network.source, self.network.inputs, lambda feeds: next(observe(feeds, 0)))
 
 
 class TwoNetworks:

@@ -1,0 +1,190 @@
+"""Networks of integer layers (ONNX Runtime's QOperator format) as networks with Q/DQ pairs, of the same levels.
+
+An integer layer adds up exact products of levels and rounds the sum once. So does the same layer in floats between its
+dequantizers and its quantizer, but for float noise. Source: ONNX Runtime's ``ContribOperators.md``, and ONNX's
+``QLinearConv`` and ``QLinearMatMul``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from trt_bisect.model.file import refill
+
+_QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+_TWO = ("QLinearAdd", "QLinearMul", "QLinearMatMul")
+_ONE = "QLinearSigmoid QLinearLeakyRelu QLinearAveragePool QLinearGlobalAveragePool QLinearSoftmax".split()
+_KEEPING = frozenset(
+    "Reshape Flatten Transpose Squeeze Unsqueeze MaxPool Slice Gather Identity Resize Expand Tile DepthToSpace "
+    "SpaceToDepth".split()
+)
+"""Operators that take levels as they take floats, and make no new ones."""
+_ENDING = "_quantized"
+"""The text that ONNX Runtime's quantizer appends to the name of a tensor that it rounds."""
+
+_Levels = tuple[str, str, str]
+"""The names of a tensor of integers, its scale and its zero point; the last may be empty."""
+
+
+@dataclass(frozen=True)
+class _Integer:
+    """An integer layer.
+
+    Attributes:
+        op_type: the layer in floats.
+        read: its inputs in order: levels, or the name of another tensor.
+        made: the levels that it makes; of an empty scale for floats.
+        bias: the levels of the bias, which have the scale of the product of the first two inputs; empty for none.
+    """
+
+    op_type: str
+    read: tuple[_Levels | str, ...]
+    made: _Levels
+    bias: str = ""
+
+
+def with_pairs(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """Returns ``model`` with its integer layers in floats, between dequantizers and a quantizer.
+
+    Tensors in floats have the names that ONNX Runtime's quantizer took off, where these are free. Layers that are given
+    scales that are no constants, or that have another layout of channels, stay.
+
+    Args:
+        model: changed; its nodes are named.
+        weights: those that are detached from it.
+    """
+    layers = [_integer(node) for node in model.graph.node]
+    if not any(layers):
+        return model
+    writing = _Writing(model, weights)
+    for node, layer in zip(model.graph.node, layers, strict=True):
+        writing.write(node, layer)
+    refill(model.graph.node, writing.nodes)
+    return model
+
+
+def _integer(node: onnx.NodeProto) -> _Integer | None:
+    op, read = node.op_type, [*node.input, *[""] * 3]
+
+    def made(slot: int) -> _Levels:
+        return node.output[0], read[slot], read[slot + 1]
+
+    if any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute):
+        return None
+    float_op = op.removeprefix("QLinear")
+    if op in _TWO:
+        return _Integer(float_op, (_levels(read, 0), _levels(read, 3)), made(6))
+    if op in _ONE:
+        return _Integer(float_op, (_levels(read, 0),), made(3))
+    if op == "QLinearConv":
+        bias = read[8] if len(node.input) > 8 else ""
+        return _Integer("Conv", (_levels(read, 0), _levels(read, 3)), made(6), bias)
+    if op == "QGemm":
+        return _Integer("Gemm", (_levels(read, 0), _levels(read, 3)), made(7), read[6])
+    if op == "QLinearConcat":
+        parts = [_levels(read, slot) for slot in range(2, len(node.input), 3)]
+        return _Integer("Concat", tuple(parts), made(0))
+    if op == "QLinearWhere":
+        return _Integer("Where", (read[0], _levels(read, 1), _levels(read, 4)), made(7))
+    return None
+
+
+def _levels(names: Sequence[str], slot: int) -> _Levels:
+    return names[slot], names[slot + 1], names[slot + 2]
+
+
+class _Writing:
+    """The nodes written so far.
+
+    Args:
+        model: the network that is rewritten.
+    """
+
+    def __init__(self, model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self._graph, self._weights = model.graph, weights
+        self._small = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in weights}
+        results = {value.name for value in model.graph.output}
+        made = {name for node in model.graph.node for name in node.output}
+        self._taken = made | self._small.keys() | {value.name for value in model.graph.input} | {*weights}
+        self._renamed: dict[str, str] = {}
+        self._known: dict[str, _Levels] = {}
+        for node in model.graph.node:
+            if node.op_type == _DEQUANTIZE and node.output[0] not in results:
+                # The layer that makes the levels gets this name; who reads the floats reads them under another one.
+                self._renamed[node.output[0]] = self._free(f"{node.output[0]}_dequantized")
+                self._taken.discard(node.output[0])
+
+    def write(self, node: onnx.NodeProto, layer: _Integer | None) -> None:
+        """Writes a node; ``layer`` if it is one of integers."""
+        levels = self._known.get(node.input[0]) if node.input else None
+        if layer is None and levels is not None and node.op_type in _KEEPING:
+            layer = _Integer(node.op_type, (levels, *node.input[1:]), (node.output[0], levels[1], levels[2]))
+        if node.op_type == _QUANTIZE:
+            self._known[node.output[0]] = _levels([node.output[0], *node.input[1:], ""], 0)
+        if layer is None or not self._has_constants(layer):
+            self._keep(node)
+            return
+        names = [part if isinstance(part, str) else self._dequantized(part, node, layer) for part in layer.read]
+        if layer.bias:
+            names.append(self._bias(node, layer))
+        while names and not names[-1]:
+            names.pop()
+        output = node.output[0]
+        if layer.made[1]:
+            output = self._free(output.removesuffix(_ENDING))
+            self._known[layer.made[0]] = layer.made
+        plain = helper.make_node(layer.op_type, names, [output], node.name)
+        plain.attribute.extend(each for each in node.attribute if each.name not in ("channels_last", "opset"))
+        plain.metadata_props.extend(node.metadata_props)
+        self.nodes.append(plain)
+        if layer.made[1]:
+            self.nodes.append(helper.make_node(_QUANTIZE, [output, *filter(None, layer.made[1:])], [layer.made[0]]))
+
+    def _keep(self, node: onnx.NodeProto) -> None:
+        for names in (node.input, node.output):
+            names[:] = [self._renamed.get(name, name) for name in names]
+        self.nodes.append(node)
+
+    def _has_constants(self, layer: _Integer) -> bool:
+        parts = [part for part in (*layer.read, layer.made) if isinstance(part, tuple)]
+        scales = [name for part in parts for name in part[1:] if name]
+        return all(name in self._weights or name in self._small for name in scales)
+
+    def _constant(self, name: str) -> np.ndarray:
+        return self._weights[name] if name in self._weights else numpy_helper.to_array(self._small[name])
+
+    def _free(self, name: str) -> str:
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+    def _dequantized(self, part: _Levels, node: onnx.NodeProto, layer: _Integer) -> str:
+        """Writes a dequantizer; returns its output. A weight of several scales has them along its output channels."""
+        name = self._free(f"{part[0]}_of_{node.name}")
+        dequantize = helper.make_node(_DEQUANTIZE, list(filter(None, part)), [name])
+        if self._constant(part[1]).size > 1:
+            is_turned = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
+            axis = 0 if layer.op_type == "Conv" or is_turned else -1
+            dequantize.attribute.append(helper.make_attribute("axis", axis))
+        self.nodes.append(dequantize)
+        return name
+
+    def _bias(self, node: onnx.NodeProto, layer: _Integer) -> str:
+        """Writes the floats of a bias; returns their name."""
+        first, second = (self._constant(part[1]) for part in layer.read[:2])
+        alpha = next((attribute.f for attribute in node.attribute if attribute.name == "alpha"), 1.0)
+        scale = np.asarray(first.astype(np.float64) * second * alpha, np.float32)
+        name, floats = self._free(f"{layer.bias}_scale"), self._free(f"{layer.bias}_of_{node.name}")
+        self._graph.initializer.append(numpy_helper.from_array(scale.reshape(-1) if scale.size > 1 else scale, name))
+        dequantize = helper.make_node(_DEQUANTIZE, [layer.bias, name], [floats])
+        if scale.size > 1:
+            dequantize.attribute.append(helper.make_attribute("axis", 0))
+        self.nodes.append(dequantize)
+        return floats
