@@ -3,12 +3,13 @@
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 from onnxruntime.quantization import QuantType
 
 import trt_bisect
 from tests.model.test_quantizer_files import A_FEW_FLIPS, FILES, KINDS, SAMPLES
 from tests.support import networks
-from tests.support.quantized import in_plan, plain_run, quantized_by_onnxruntime
+from tests.support.quantized import in_plan, plain_run, plain_tensors, quantized_by_onnxruntime
 from trt_bisect.model.network import load_network
 from trt_bisect.recipe.given import without_pairs
 
@@ -164,3 +165,28 @@ def test_without_the_file_there_is_none(tmp_path):
     assert without_pairs(network, high)
     path.unlink()
     assert without_pairs(network, high) is None
+
+
+def edges(graph):
+    """The inputs of nodes that a pair makes."""
+    rounded = {name for node in graph.node if node.op_type == PAIR[1] for name in node.output}
+    readers = [node for node in graph.node if node.op_type not in PAIR]
+    return {(node.name, slot) for node in readers for slot, name in enumerate(node.input) if name in rounded}
+
+
+def test_a_placement_without_scales_is_calibrated_where_it_is(tmp_path):
+    """ModelOpt 0.47's autotune placed the pairs, with a benchmark that counts pairs in place of TensorRT's times."""
+    path, data = FILES / "modelopt-autotune.onnx", {"x": np.concatenate([sample["x"] for sample in SAMPLES])}
+    how = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.9999995, "explain": "none"}
+    report = trt_bisect.run(path, data, reference=FILES / "fp32.onnx", output=tmp_path, **how)
+    assert report.recipe.high
+    given, written = onnx.load(path).graph, onnx.load(tmp_path / "recipe/network.qdq.onnx").graph
+    wanted = {(name, slot) for name, slot in edges(given) if name not in report.recipe.high}
+    assert edges(written) == wanted
+    assert ("node_Sigmoid_14", 0) in edges(given)
+    values = plain_tensors(FILES / "fp32.onnx", ["getitem"], SAMPLES)["getitem"]
+    makers = {name: node for node in written.node for name in node.output}
+    read = {node.name: node.input for node in written.node}
+    pair = makers[read["node_Sigmoid_14"][0]]
+    (scale,) = [numpy_helper.to_array(each) for each in written.initializer if each.name == pair.input[1]]
+    assert float(scale) == pytest.approx(np.abs(values).max() / 127, rel=1e-5)

@@ -27,7 +27,16 @@ from trt_bisect.model.file import (
     tensor_uses,
     weights_digest,
 )
-from trt_bisect.model.layers import POINTWISE, TAKES_TENSORS, Layer, Rounding, Shape, TensorTypes, layers_of
+from trt_bisect.model.layers import (
+    POINTWISE,
+    TAKES_TENSORS,
+    Layer,
+    Rounding,
+    Shape,
+    TensorTypes,
+    layers_of,
+    weight_axis,
+)
 from trt_bisect.model.modules import Place, titles_of
 from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import (
@@ -88,7 +97,7 @@ class Network:
         source: the path of its file.
         skeleton: the prepared graph; its large weights are detached (see ``model.file``).
         layers: in execution order.
-        has_pairs: true if the file has Q/DQ pairs; their scales are in the layers' roundings.
+        has_pairs: true if the file has Q/DQ pairs; their scales are in the layers' roundings, see ``without_scales``.
         base: the precision of unquantized layers. In FP16 or BF16 the float tensors that INT8 and FP8 layers read and
             make have that type too. None: the high precision of each plan, and float32 at low layers.
         notes: remarks for the user, one sentence each.
@@ -356,6 +365,32 @@ class Network:
         )
         notes = tuple(note.replace(_REQUANTIZED, _KEPT) for note in self.notes)
         return replace(self, layers=tuple(layers), base=None, notes=notes)
+
+    @property
+    def has_scales(self) -> bool:
+        """True if the scales are those of the file's pairs."""
+        return self.has_pairs and not self.rounded_activations
+
+    @property
+    def stand_in(self) -> float | None:
+        """The scale that the file's pairs on activations share, a stand-in; None if two have different ones.
+
+        ModelOpt's autotune writes such files: it searches the places of pairs, and leaves the scales to calibration.
+        """
+        rounded = [rounding for layer in self.layers for rounding in layer.roundings if not rounding.is_weight]
+        scales = {float(np.max(quantizer.scale)) for rounding in rounded for quantizer in rounding.fixed}
+        return scales.pop() if len(scales) == 1 and len({rounding.tensor for rounding in rounded}) > 1 else None
+
+    def without_scales(self) -> Network:
+        """Returns this network with its pairs at their places, whose scales are then to come from ranges."""
+        layers = list[Layer]()
+        for layer, node in zip(self.layers, self.skeleton.graph.node, strict=True):
+            roundings = list[Rounding]()
+            for rounding in layer.roundings:
+                axis = weight_axis(node, rounding.slot, self.types) if rounding.is_weight else None
+                roundings.append(replace(rounding, axis=axis, fixed=(), asymmetric=()))
+            layers.append(replace(layer, roundings=tuple(roundings)))
+        return replace(self, layers=tuple(layers))
 
     def with_one_scale_a_weight(self, chosen: Iterable[int] | None = None) -> Network:
         """Returns this network with one scale for each weight of the ``chosen`` layers (default: all).

@@ -132,7 +132,7 @@ def _comparisons(network: Network) -> Iterator[tuple[PrecisionPlan, Written]]:
     name_nodes(model.graph)
     model = with_pairs(model, apart)
     name_nodes(model.graph)
-    if network.has_pairs:
+    if network.has_scales:
         yield network.free_plan(network.quantizable), Written(model, apart)
     kept = {layer.name for layer in network.layers}
     floats = without_pairs(model, kept) if network.has_pairs else model

@@ -40,7 +40,7 @@ from trt_bisect.preparation.workspace import TIMING_CACHE, refuse_another_networ
 from trt_bisect.report.parts import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint
 from trt_bisect.support.progress import Forecast, Progress
-from trt_bisect.support.text import JUDGED_BY, NETWORK, Note, noted
+from trt_bisect.support.text import JUDGED_BY, NETWORK, RANGES, Note, noted
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,15 @@ class Setup:
             BadInput: the folder has the run of another network, or another reference cannot be used.
         """
         refuse_another_network(folder, network)
-        notes = noted(NETWORK, network.notes)
+        notes, calibration, scale = noted(NETWORK, network.notes), options.calibration, network.stand_in
+        if scale is not None:
+            text = f"the Q/DQ pairs on activations share the scale {scale:.4g}, as in files of ModelOpt's autotune"
+            if calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration):
+                text += ": with --calibration data they keep their places and get scales from the data"
+            else:
+                network = network.without_scales()
+                text += ": they keep their places, and get scales from the calibration data"
+            notes += noted(RANGES, [text])
         reference = other_reference(
             options, network, options.saved_for, lambda texts: notes.extend(noted(JUDGED_BY, texts))
         )

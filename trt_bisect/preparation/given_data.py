@@ -69,7 +69,7 @@ class GivenData:
 
     def _ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
         no_data = calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration)
-        if self._network.has_pairs:
+        if self._network.has_scales:
             if calibration is not None:
                 text = "trt-bisect uses their scales, and the calibration data only as inputs"
                 self._notes.append(Note(RANGES, f"the network has Q/DQ pairs: {text}"))
