@@ -90,6 +90,12 @@ def test_a_run_for_a_gpu(tmp_path, command):
     assert report.answer.cost == pytest.approx(prices.price(plan))
     assert report.predicted.plans["recipe"] == prices.predicted(plan)
     assert report.predicted.reformats == prices.added_reformats(plan)
+    fp32 = prices.predicted(network.all_in(Precision.FP32)).ms
+    for name, shown in (("recipe", plan), ("FP16", network.all_in(Precision.FP16))):
+        ms = prices.predicted(shown).ms
+        rows = (line.split() for line in out.partition("\nplan ")[2].splitlines())
+        row = next(row for row in rows if row[:1] == [name])
+        assert row[-2:] == [f"{ms:.3g}", f"{fp32 / ms:.2f}"]
     assert report.predicted.plans["int8"].ms < report.predicted.plans["recipe"].ms
 
 

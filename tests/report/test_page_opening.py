@@ -10,6 +10,8 @@ from tests.support import pages
 from tests.support.answering import answering
 from tests.support.browser import asked_others
 from tests.support.page_parts import hovered, in_order, names_in_table, row_of, selected
+from trt_bisect.report.answer import PredictedTimes
+from trt_bisect.report.choices import Choice
 from trt_bisect.report.page import page_data
 
 
@@ -70,6 +72,16 @@ def test_what_a_gpu_measured(tab, strange_run, report, tmp_path):
         assert "int8, unproven" in details
         assert "unproven" in row_of(page, culprit).inner_text()
         assert page.locator("#table-head").get_by_text("ms INT8").count() == 1
+
+
+def test_what_is_predicted_for_a_gpu_is_called_so(tab, strange_run, report, tmp_path):
+    times = {"fp32": 8.0, "fp16": 4.0, "int8": 2.0, "recipe": 2.5}
+    choices = tuple(Choice(plan, True, None, None, ms, None) for plan, ms in times.items())
+    predicted = replace(report, choices=choices, predicted=PredictedTimes("A100", {}))
+    with tab.shown(pages.written(pages.copied(strange_run, tmp_path), predicted)) as page:
+        speeds = [page.locator(f'[data-plan="{plan}"] .speed').inner_text() for plan in times]
+        after = {"fp16": " · 2.00× FP32", "int8": " · 4.00× FP32", "recipe": " · 3.20× FP32"}
+        assert speeds == [f"{ms:g} ms predicted on A100{after.get(plan, '')}" for plan, ms in times.items()]
 
 
 def test_it_opens_on_what_matters_and_nothing_can_go_out(tab, strange_run, report):

@@ -132,15 +132,21 @@ function speed(report, plan) {
   if (!latency) return foreseen(report, plan);
   const timed = latency[plan];
   if (!timed) return "latency not measured";
-  const ratio = plan !== "fp32" && latency.fp32 ? latency.fp32.mean_ms / timed.mean_ms : null;
-  const against = isNumber(ratio) ? ` · ${ratio.toFixed(2)}× FP32` : "";
+  const against = timesFp32(plan, latency.fp32?.mean_ms, timed.mean_ms);
   return `${number(timed.mean_ms)} ms (p99 ${number(timed.p99_ms)})${against}`;
+}
+
+function timesFp32(plan, fp32, ms) {
+  return plan !== "fp32" && isNumber(fp32) ? ` · ${(fp32 / ms).toFixed(2)}× FP32` : "";
 }
 
 function foreseen(report, plan) {
   const choice = choiceOf(report, plan);
   if (!choice) return "";
-  if (isNumber(choice.ms)) return `${number(choice.ms, 3)} ms predicted on ${report.predicted.gpu}`;
+  if (isNumber(choice.ms)) {
+    const against = timesFp32(plan, choiceOf(report, "fp32")?.ms, choice.ms);
+    return `${number(choice.ms, 3)} ms predicted on ${report.predicted.gpu}${against}`;
+  }
   if (plan !== "recipe") return "";
   if (choice.gives_up >= 1) return `${choice.gives_up > 1 ? "slower than" : "as fast as"} ${OTHER}`;
   return `keeps ${percent(1 - choice.gives_up)} of ${LOW}'s speedup over ${OTHER}`;

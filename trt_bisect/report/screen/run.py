@@ -20,7 +20,7 @@ from trt_bisect.data.statistics import FedInput
 from trt_bisect.precision import Precision
 from trt_bisect.report.advice import NO_SINGLE_CAUSE
 from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move
-from trt_bisect.report.choices import FP32, INT8, RECIPE as RECIPE_PLAN, kept_speed, priced_by, timed_by
+from trt_bisect.report.choices import FP32, INT8, RECIPE as RECIPE_PLAN, choice_of, kept_speed, priced_by, timed_by
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.parts import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow, NetworkRow
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
@@ -108,7 +108,9 @@ def choices_table(report: Report) -> Table:
         "all inputs>" if together else "worst input>",
         *(["accuracy>"] if labelled else []),
         f"{speed}>",
+        *(["speed, FP32 = 1>"] if timed else []),
     )
+    of_fp32 = choice_of(FP32, report.choices)
     verdicts = {INT8: report.verdicts.int8, RECIPE_PLAN: report.verdicts.recipe}
     for choice in report.choices:
         name = {INT8: f"full {report.low.upper()}", RECIPE_PLAN: "recipe"}.get(choice.plan, choice.plan.upper())
@@ -121,10 +123,11 @@ def choices_table(report: Report) -> Table:
         cells = [name, passes, worst]
         if labelled:
             cells.append("-" if choice.accuracy is None else percent(choice.accuracy))
-        kept = "-" if choice.gives_up is None else percent(max(1.0 - choice.gives_up, 0.0))
         if timed:
-            kept = "-" if choice.ms is None else f"{choice.ms:.3g}"
-        cells.append(kept)
+            times = "-" if of_fp32 is None or not of_fp32.ms or not choice.ms else f"{of_fp32.ms / choice.ms:.2f}"
+            cells += ["-" if choice.ms is None else f"{choice.ms:.3g}", times]
+        else:
+            cells.append("-" if choice.gives_up is None else percent(max(1.0 - choice.gives_up, 0.0)))
         table.add_row(*map(Text, cells), style="yellow" if choice.meets is False else "")
     return table
 
