@@ -6,10 +6,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from onnxruntime.quantization import QuantFormat
 
 import trt_bisect
 from tests.support import networks
-from tests.support.quantized import plain_tensors, round_trip
+from tests.support.quantized import plain_tensors, quantized_by_onnxruntime, round_trip
 
 PAIRS = {"int8": (np.int8(0), (0.01, 0.004, 0.02)), "uint8": (np.uint8(100), (0.015, 0.008, 0.02))}
 """By the type of the levels a zero point, and the scales before the three convolutions, so small that values clip."""
@@ -89,6 +90,29 @@ def test_both_sides_of_each_pair(quantized, tmp_path):
     first = next(row for row in record["tensors"] if row["layer"] == "conv0" and row["role"] == "input")
     assert first["rounded"]["max"] == rows["conv0"].rounded.max
     assert first["rounding"]["clipped"] == rows["conv0"].rounding.clipped
+
+
+def test_an_integer_file_has_the_values_of_its_levels(tmp_path):
+    """QOperator: the levels that ONNX Runtime's integer kernels give, times the file's scales."""
+    model = networks.chain(2)
+    path, integers = networks.save(model, tmp_path), tmp_path / "integers.onnx"
+    samples = [{"x": sample[None]} for sample in networks.samples(model, 3)["x"]]
+    quantized_by_onnxruntime(path, integers, samples, quant_format=QuantFormat.QOperator)
+    graph, expected = onnx.load(integers).graph, []
+    constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
+    places = {"QuantizeLinear": 1, "QLinearConv": 6, "QGemm": 7, "QLinearGlobalAveragePool": 3}
+    made = {node.output[0]: node.input[places[node.op_type] :][:2] for node in graph.node if node.op_type in places}
+    assert len(made) == len(places) + 1
+    for name, levels in plain_tensors(integers, made, samples).items():
+        scale, zero_point = (constants[part].astype(np.float64) for part in made[name])
+        values = (levels - zero_point) * scale
+        expected.append((values.min(), values.max(), values.mean(), values.std()))
+    found = trt_bisect.profile(integers, inputs={"x": np.concatenate([sample["x"] for sample in samples])})
+    rows = [row for row in found.tensors if row.rounded is not None and row.role != "weight"]
+    assert {row.layer.removesuffix("_quant") for row in rows} >= {"conv0", "conv1", "pool", "fc"}
+    for row in rows:
+        seen = (row.rounded.min, row.rounded.max, row.rounded.mean, row.rounded.std)
+        assert any(seen == pytest.approx(figures, rel=1e-5, abs=1e-6) for figures in expected), row.tensor
 
 
 def test_a_layer_kept_high_has_one_side_only(quantized):
