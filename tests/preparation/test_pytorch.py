@@ -11,7 +11,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.preparation import pytorch
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -187,6 +187,69 @@ def test_check_counts_the_calls_of_modules():
     said = {each.what for each in found if each.kind.startswith("module")}
     calls = {"tower": 3, "act": 2, "aux": 0}
     assert said == {f"module '{name}' is called {count} times" for name, count in calls.items()}
+
+
+@needs_torch
+@pytest.mark.parametrize("exporter", ["dynamo", "TorchScript"])
+def test_every_module_is_compared_beside_the_file_that_is_its_export(tmp_path, monkeypatch, exporter):
+    """One weight of the file is half of the module's: what is before it is equal, what is behind it is not."""
+    import torch
+
+    module = small().eval()
+    statistics = module[1].norm.running_mean, module[1].norm.running_var
+    for values in statistics:
+        values.copy_(torch.rand(8) + 0.5)
+    monkeypatch.setattr(pytorch, "_EXPORTERS", {exporter: exporter == "dynamo"})
+    path = pytorch.exported(module, [batches()], {}, tmp_path).path
+    pictures = np.random.default_rng(0).standard_normal((4, 3, 12, 12)).astype(np.float32)
+    samples = [(torch.as_tensor(picture[None]),) for picture in pictures]
+    rows = trt_bisect.compare(module, other=path, inputs=samples).tensors
+    assert [row.origin.tensor for row in rows] == ["0", "1.norm", "1", "2.0", "2.1", "2.2"]
+    assert min(row.figures.cosine for row in rows) == pytest.approx(1.0, abs=1e-6)
+    changed = onnx.load(path)
+    (weight,) = [t for t in changed.graph.initializer if list(t.dims) == [5, 8] or list(t.dims) == [8, 5]]
+    weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight) / 2, weight.name))
+    onnx.save(changed, path)
+    by_module = {row.origin.tensor: row for row in trt_bisect.compare(module, other=path, inputs=samples).tensors}
+    by_file = trt_bisect.compare(path, other=module, inputs={"input": pictures}).tensors
+    with torch.no_grad():
+        before = module[2][:2](module[1](module[0](torch.as_tensor(pictures))))
+        halved = (before @ module[2][2].weight.T / 2).numpy()
+    assert by_module["2.2"].figures.mse == pytest.approx(np.mean(halved**2), rel=1e-4)
+    assert by_module["2.1"].figures.cosine == pytest.approx(1.0, abs=1e-6)
+    assert [row.figures.mse for row in by_file] == pytest.approx([row.figures.mse for row in by_module.values()])
+    assert by_file[-1].origin.layer == "2.2"
+    found = trt_bisect.worst(path, other=module, dataset={"input": pictures}, metric="mse")
+    wanted = (halved.reshape(4, -1) ** 2).mean(axis=1)
+    assert found.values == pytest.approx(wanted, rel=1e-4)
+
+
+@needs_torch
+def test_a_network_is_judged_by_a_module_that_a_function_returns(tmp_path, monkeypatch):
+    (tmp_path / "nets.py").write_text("from tests.preparation.test_pytorch import small\n")
+    path = pytorch.exported(small(), [batches()], {}, tmp_path).path
+    pictures = {"input": np.random.default_rng(0).standard_normal((4, 3, 12, 12)).astype(np.float32)}
+    asked = {**MINMAX, "reference": f"{tmp_path}/nets.py:small"}
+    report, own = trt_bisect.run(path, pictures, **asked), trt_bisect.run(path, pictures, **MINMAX)
+    assert report.similarity.int8 == pytest.approx(own.similarity.int8, abs=1e-6)
+    again = small()
+    again[2][2].weight.data[0] += 1
+    first, second = (trt_bisect.run(path, pictures, **{**MINMAX, "reference": each}) for each in (small(), again))
+    assert first.made_of["judged_by"] == report.made_of["judged_by"] != second.made_of["judged_by"]
+    assert second.similarity.int8 < 0.999 < first.similarity.int8
+
+
+@needs_torch
+def test_an_exported_program_is_compared_node_by_node_with_its_module(tmp_path):
+    import torch
+
+    module, picture = small().eval(), torch.randn(1, 3, 12, 12)
+    program = torch.export.export(module, (picture,))
+    rows = trt_bisect.compare(module, other=program, inputs=[picture]).tensors
+    assert min(row.figures.cosine for row in rows) == pytest.approx(1.0, abs=1e-6)
+    assert [row.origin.tensor for row in rows][:4] == ["0", "1.conv", "1.norm", "1"]
+    with pytest.raises(EngineUnavailable, match="cuda:7"):
+        trt_bisect.compare(module, other=program, inputs=[picture], device="cuda:7")
 
 
 @needs_torch

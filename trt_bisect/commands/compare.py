@@ -64,6 +64,7 @@ from trt_bisect.preparation.two_networks import (
     matched_layers,
     refuse_with_other,
     renamed_feeds,
+    same_tensors,
     weights_as_they_are,
 )
 from trt_bisect.report.comparison import Comparison, Profile, ProfiledTensor, sort_column
@@ -167,7 +168,7 @@ class _Comparing:
     def compared(self, model: GivenModel | Any | None) -> tuple[Comparison, _Low | None]:
         """Returns the comparison that the options ask for, and the plan of a network whose scales are known."""
         options = self.options
-        as_is = [None if options.other is None else as_it_runs(network) for network in (model, options.other)]
+        as_is = [None if options.other is None else as_it_runs(network, options) for network in (model, options.other)]
         network = None if model is None or as_is[0] else asked_network(options, model, options.shapes)
         if network is not None and options.recipe is None:
             network = as_emulated(network, options.engine)
@@ -279,7 +280,7 @@ class _Comparing:
         if samples is None:
             raise BadInput("No data was given to run.", "Give --input with one or more samples.")
         saved = options.saved_outputs
-        runs = as_it_runs(options.reference) if saved is None else None
+        runs = as_it_runs(options.reference, options) if saved is None else None
         if saved is not None:
             runs = AsItRuns(str(saved), network.inputs, SavedOutputs(network, samples, saved).infer)
         if runs is not None:
@@ -347,7 +348,7 @@ class _Comparing:
         *,
         of_second: bool = True,
     ) -> Comparison:
-        """Compares the tensors of equal names and shapes of two networks that run as they are.
+        """Compares the tensors of the same modules or names, and shapes, of two networks that run as they are.
 
         Args:
             layers: the one of them whose layers are known; None for neither.
@@ -355,20 +356,22 @@ class _Comparing:
         """
         sample, every = _opened(samples)
         mine, theirs = first.tensors(sample), second.tensors(sample)
-        pairs = [name for name, values in mine.items() if name in theirs and values.shape == theirs[name].shape]
+        pairs = same_tensors(first, second, mine, theirs)
         if not pairs:
             raise BadInput(
                 f"No tensor of '{first.source}' has the name and the shape of a tensor of '{second.source}'.",
                 "Compare their outputs: give both the same output names.",
             )
         of_layers = layers.origins() if layers else {}
-        origins = {name: of_layers.get(name, Origin(tensor=name)) for name in pairs}
-        if not of_second:
-            origins = {name: replace(origin, quantizers=(), readers=()) for name, origin in origins.items()}
+        origins = {}
+        for name, other in pairs.items():
+            origin = of_layers.get(other if of_second else name, Origin(tensor=name))
+            as_read = replace(origin, quantizers=(), readers=())
+            origins[name] = replace(origin if of_second else as_read, tensor=name)
 
         def on(feeds: Feeds, _position: int) -> _Runs:
             ours, others = first.tensors(feeds), second.tensors(feeds)
-            yield {name: ours[name] for name in origins}, {name: others[name] for name in origins}
+            yield {name: ours[name] for name in pairs}, {name: others[other] for name, other in pairs.items()}
 
         network = layers.network if layers else None
         tensors, count = self._tensors(_runs(on, every), origins, network, samples.length)
@@ -377,7 +380,7 @@ class _Comparing:
         else:
             both = weights_as_they_are(layers.weights(), layers.network.constant, second) if layers else ()
             weights = self._weight_pairs(both)
-        alone = f"{len(mine) - len(pairs)} in the first one only, {len(theirs) - len(pairs)} in the other"
+        alone = f"{len(mine) - len(pairs)} in the first one only, {len(theirs) - len({*pairs.values()})} in the other"
         return self._result(
             tensors,
             layers.network.low if isinstance(layers, _Low) else self.options.low_precision,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import onnx
 
@@ -76,6 +77,66 @@ def places_of(graph: onnx.GraphProto) -> dict[str, Place]:
         if place != Place():
             places[node.name] = place
     return places
+
+
+@dataclass(frozen=True)
+class ModuleTensor:
+    """What one call of a module gives.
+
+    Attributes:
+        path: see ``Place.path``; empty for an output of the network.
+        kind: the class of the module; empty if it is not known.
+        tensor: the name of the tensor.
+    """
+
+    path: str
+    kind: str
+    tensor: str
+
+
+def module_tensors(made: Iterable[tuple[Place, str]]) -> list[ModuleTensor]:
+    """Returns what calls of modules give, in the order of their ends; inner calls first.
+
+    Args:
+        made: the place and the tensor of each operation, in execution order. Operations in a row are one call.
+    """
+    ended, running = list[ModuleTensor](), dict[str, ModuleTensor]()
+    for place, tensor in made:
+        inside = [place.path[:end] for end, letter in enumerate(f"{place.path}.") if letter == "." and place.path]
+        ended += [call for path, call in reversed(running.items()) if path not in inside]
+        running = {path: ModuleTensor(path, place.kind * (path == place.path), tensor) for path in inside}
+    return [*ended, *reversed(running.values())]
+
+
+def matched_modules(first: Sequence[ModuleTensor], second: Sequence[ModuleTensor]) -> dict[str, str]:
+    """Returns by tensor of calls of modules that of the same call in another network.
+
+    A module that is not called equally often in both has none. A normalization that one of the networks lacks is fused
+    there into the module before it.
+    """
+    ours, theirs = _by_call(first, second), _by_call(second, first)
+    pairs = dict[str, str]()
+    for call, tensor in ours.items():
+        # A module that gives what the last one in it gives has no row of its own.
+        if call in theirs and tensor not in pairs and theirs[call] not in pairs.values():
+            pairs[tensor] = theirs[call]
+    return pairs
+
+
+def _by_call(tensors: Sequence[ModuleTensor], others: Sequence[ModuleTensor]) -> dict[tuple[str, int, int], str]:
+    """Returns the tensors by module, number of the call, and the number of its calls."""
+    here, there = ({each.path for each in side} for side in (tensors, others))
+    moved = {
+        before.path: norm.path
+        for before, norm in pairwise(others)
+        if "BatchNorm" in norm.kind and norm.path not in here and before.path in here
+    }
+    calls: dict[str, list[str]] = {}
+    for each in tensors:
+        again = _AGAIN.sub("", each.path)
+        path = again if each.path not in there and again in there else each.path
+        calls.setdefault(moved.get(path, path), []).append(each.tensor)
+    return {(path, k, len(made)): tensor for path, made in calls.items() for k, tensor in enumerate(made)}
 
 
 def calls_of(graph: onnx.GraphProto) -> dict[str, int]:

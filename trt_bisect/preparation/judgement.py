@@ -131,7 +131,7 @@ def outputs_of(
     Raises:
         BadInput: the other network cannot be read, or its inputs cannot be matched.
     """
-    runs = as_it_runs(other)
+    runs = as_it_runs(other, options)
     if runs is not None:
         return ReferenceAsItRuns(network, runs, other)
     return ReferenceNetwork(network, read_network(options, other, None), on_notes)
@@ -145,12 +145,18 @@ class ReferenceAsItRuns(Reference):
 
     def __init__(self, network: Network, runs: AsItRuns, given: Any) -> None:
         self._names, self._runs, self.source = [spec.name for spec in network.outputs], runs, runs.source
-        is_file = isinstance(given, ONNX_TYPES)
-        self.digest = hashlib.sha256(saved_model(given).read_bytes()).hexdigest() if is_file else code_digest(given)
+        self.digest = runs.digest
+        if not self.digest:
+            is_file = isinstance(given, ONNX_TYPES)
+            self.digest = hashlib.sha256(saved_model(given).read_bytes()).hexdigest() if is_file else code_digest(given)
 
     def infer(self, feeds: Feeds) -> Outputs:
         """Returns the outputs for a sample; raises BadInput if it cannot be run, or has none of the outputs."""
-        return _under_their_names(self._names, self._runs.tensors(feeds), self._runs.source, _SAME)
+        tensors = self._runs.tensors(feeds)
+        results = [each.tensor for each in self._runs.modules() if not each.path and each.tensor in tensors]
+        if len(results) == len(self._names) and not match_names(self._names, tensors):
+            tensors = {name: tensors[result] for name, result in zip(self._names, results, strict=True)}
+        return _under_their_names(self._names, tensors, self._runs.source, _SAME)
 
 
 def _under_their_names(names: Sequence[str], tensors: Outputs, source: str, remedy: str) -> Outputs:

@@ -6,13 +6,14 @@ PyTorch is imported only where a module is given: the package needs none.
 from __future__ import annotations
 
 import atexit
+import hashlib
 import inspect
 import re
 import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -26,10 +27,20 @@ import onnxruntime as ort
 
 from trt_bisect.calibration.cache import is_cache_path
 from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.data.named import load_function
 from trt_bisect.data.samples import as_array
-from trt_bisect.errors import BadInput, first_line, install
-from trt_bisect.model.modules import METADATA_IR_VERSION, WEIGHTED, places_of, titles_of, write_place
+from trt_bisect.errors import BadInput, EngineUnavailable, first_line, install
+from trt_bisect.model.modules import (
+    METADATA_IR_VERSION,
+    WEIGHTED,
+    ModuleTensor,
+    Place,
+    module_tensors,
+    places_of,
+    titles_of,
+    write_place,
+)
 from trt_bisect.model.session import new_options
 from trt_bisect.support.files import make_folder
 
@@ -72,9 +83,8 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
     Raises:
         BadInput: there is no sample, the module does not take it, or neither exporter can export the module.
     """
-    module = _named_module(model) if isinstance(model, (str, Path)) else model
-    library = sys.modules.get("torch")
-    if library is None or not isinstance(module, library.nn.Module):
+    module = given_module(model)
+    if module is None:
         return None
     args, kwargs = _example(module, data, shapes)
     folder = _own_folder() if output is None else make_folder(Path(output))
@@ -98,6 +108,115 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
             return Exported(path, f"the module {type(module).__name__} was exported {how}; {difference_text}", calls)
     remedy = "Export it yourself, and give the file." if "onnxscript" not in failures[0] else install("torch")
     raise BadInput(f"{type(module).__name__} cannot be exported as ONNX. {'. '.join(failures)}", remedy)
+
+
+class Hooked:
+    """A module that gives the tensors of all of its modules, by forward hooks; those of an exported program by node.
+
+    Args:
+        module: a module; that of an exported program, such as PT2E's, is run node by node.
+        device: where it runs; it is moved there. None for the device that it is on.
+
+    Attributes:
+        modules: what the calls of the last inference gave.
+
+    Raises:
+        EngineUnavailable: PyTorch has no such device.
+    """
+
+    def __init__(self, module: torch.nn.Module, device: str | None) -> None:
+        try:
+            self.module = module if device is None else module.to(device)
+        except (AssertionError, RuntimeError) as error:
+            problem = f"PyTorch cannot run on {device}: {first_line(error)}"
+            raise EngineUnavailable(problem, "Give --device cpu, or leave it out.") from error
+        self.modules: list[ModuleTensor] = []
+        self._device = _device_of(self.module)
+        self._names = [*inspect.signature(module.forward).parameters]
+
+    def digest(self) -> str:
+        """Returns the digest of the module as PyTorch prints it, and of its parameters and buffers."""
+        sha = hashlib.sha256(str(self.module).encode())
+        for name, values in self.module.state_dict().items():
+            sha.update(name.encode())
+            for array in _tensors(values):
+                sha.update(array.tobytes())
+        return sha.hexdigest()
+
+    def inputs(self, data: Iterable[Any]) -> tuple[TensorSpec, ...]:
+        """Returns the inputs that the first sample of the data fits; empty if no data have any."""
+        try:
+            args, kwargs = _example(self.module, data, {})
+        except BadInput:
+            return ()
+        named = {**dict(zip(self._names, args, strict=False)), **kwargs}
+        arrays = {name: tensor.cpu().numpy() for name, tensor in named.items()}
+        return tuple(TensorSpec(name, array.dtype, (1, *array.shape[1:])) for name, array in arrays.items())
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the tensors by module, those of further calls with their number (``act@2``), and the outputs."""
+        import torch
+
+        fed = {name: torch.as_tensor(values).to(self._device) for name, values in feeds.items()}
+        tensors: dict[str, np.ndarray] = {}
+        self.modules, is_exported = [], isinstance(self.module, torch.fx.GraphModule)
+        outputs = self._node_by_node(fed, tensors) if is_exported else self._hooked(fed, tensors)
+        names = list(outputs) if isinstance(outputs, Mapping) else []
+        for number, values in enumerate(_tensors(outputs)):
+            name = names[number] if len(names) > number else f"output{number or ''}"
+            tensors[name] = values
+            self.modules.append(ModuleTensor("", "", name))
+        return tensors
+
+    def _hooked(self, fed: dict[str, torch.Tensor], tensors: dict[str, np.ndarray]) -> Any:
+        def keeping(path: str) -> Any:
+            def keep(module: torch.nn.Module, _given: Any, made: Any) -> None:
+                self._keep(path, type(module).__name__, _tensors(made), tensors)
+
+            return keep
+
+        with _in_evaluation(self.module), _hooks(self.module, keeping):
+            return self.module(**fed) if fed.keys() <= {*self._names} else self.module(*fed.values())
+
+    def _node_by_node(self, fed: dict[str, torch.Tensor], tensors: dict[str, np.ndarray]) -> Any:
+        import torch
+
+        seen: dict[str, np.ndarray] = {}
+        made: list[tuple[Place, str]] = []
+
+        class Nodes(torch.fx.Interpreter):  # type: ignore[misc]
+            def run_node(self, n: torch.fx.Node) -> Any:
+                values, stack = super().run_node(n), n.meta.get("nn_module_stack")
+                if stack and isinstance(values, torch.Tensor):
+                    path, kind = [*stack.values()][-1]
+                    (seen[n.name],) = _tensors(values)
+                    made.append((Place(path, str(kind).rpartition(".")[2]), n.name))
+                return values
+
+        with torch.no_grad():
+            outputs = Nodes(self.module).run(*fed.values())
+        for call in module_tensors(made):
+            self._keep(call.path, call.kind, [seen[call.tensor]], tensors)
+        return outputs
+
+    def _keep(self, path: str, kind: str, kept: list[np.ndarray], tensors: dict[str, np.ndarray]) -> None:
+        """Adds a call of a module; one that gives several tensors has a place, and none of them."""
+        number = 1 + sum(each.path == path for each in self.modules)
+        name = path if number == 1 else f"{path}@{number}"
+        self.modules.append(ModuleTensor(path, kind, name))
+        if len(kept) == 1:
+            tensors[name] = kept[0]
+
+
+def given_module(given: Any) -> torch.nn.Module | None:
+    """Returns a module of PyTorch, also of an exported program or ``module:function``; None for something else."""
+    module = _named_module(given) if isinstance(given, (str, Path)) else given
+    library = sys.modules.get("torch")
+    if library is None:
+        return None
+    if isinstance(module, library.export.ExportedProgram):
+        module = module.module()
+    return module if isinstance(module, library.nn.Module) else None
 
 
 def _named_module(text: str | Path) -> Any:
@@ -141,8 +260,7 @@ def _in_evaluation(module: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _calls_counted(module: torch.nn.Module) -> Iterator[dict[str, int]]:
-    children = {name: child for name, child in module.named_modules() if name}
-    calls = dict.fromkeys(children, 0)
+    calls = {name: 0 for name, _ in module.named_modules() if name}
 
     def counting(name: str) -> Any:
         def count(*_: Any) -> None:
@@ -150,9 +268,17 @@ def _calls_counted(module: torch.nn.Module) -> Iterator[dict[str, int]]:
 
         return count
 
-    hooks = [child.register_forward_hook(counting(name)) for name, child in children.items()]
-    try:
+    with _hooks(module, counting):
         yield calls
+
+
+@contextmanager
+def _hooks(module: torch.nn.Module, making: Callable[[str], Any]) -> Iterator[None]:
+    """Calls what ``making`` returns for the name of each module in a module after its calls."""
+    children = [(name, child) for name, child in module.named_modules() if name]
+    hooks = [child.register_forward_hook(making(name)) for name, child in children]
+    try:
+        yield
     finally:
         for hook in hooks:
             hook.remove()
@@ -166,7 +292,7 @@ def _example(module: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, .
     """Returns the first sample of the data, as the module takes it; one of the shapes where no data have any."""
     import torch
 
-    device = next((tensor.device for tensor in chain(module.parameters(), module.buffers())), torch.device("cpu"))
+    device = _device_of(module)
     for source in data:
         sample = _first_of(source)
         if sample is not None:
@@ -180,6 +306,12 @@ def _example(module: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, .
     is_batch = len(sizes) == 1 and min(sizes) > 1
     alone = [(tensor[:1] if is_batch else tensor).to(device) for tensor in (*args, *kwargs.values())]
     return alone[: len(args)], dict(zip(kwargs, alone[len(args) :], strict=True))
+
+
+def _device_of(module: torch.nn.Module) -> torch.device:
+    import torch
+
+    return next((tensor.device for tensor in chain(module.parameters(), module.buffers())), torch.device("cpu"))
 
 
 def _first_of(source: Any) -> Any:
@@ -250,7 +382,8 @@ def _tensors(outputs: Any) -> list[np.ndarray]:
     from torch.utils import _pytree
 
     leaves = _pytree.tree_leaves(dict(outputs) if isinstance(outputs, Mapping) else outputs)
-    return [leaf.detach().float().cpu().numpy() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    plain = [leaf.dequantize() if leaf.is_quantized else leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return [leaf.detach().float().cpu().numpy().copy() for leaf in plain]
 
 
 def _export(module: Any, args: list[Any], kwargs: dict[str, Any], path: Path, *, dynamo: bool) -> None:

@@ -1,12 +1,13 @@
-"""Two networks that are compared as they run: floats, Q/DQ pairs, dynamic quantization, sessions, functions.
+"""Two networks that are compared as they run: floats, Q/DQ pairs, dynamic quantization, sessions, functions, modules.
 
 Dynamic quantization is not taken apart: its scales are computed. Every tensor in floats is compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,22 @@ import onnx
 from onnx import numpy_helper
 
 from trt_bisect.analyzer.origins import Origin, Tensors, activation_origins, plan_observer, sides_of, weight_origins
+from trt_bisect.analyzer.structure.graph import PAIR
 from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.file import ONNX_TYPES, Written, read_model, saved_model, with_outputs
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.matching import Matching, match_inputs, match_layers
+from trt_bisect.model.modules import ModuleTensor, Place, matched_modules, module_tensors, places_of
 from trt_bisect.model.network import Network, spec_of
 from trt_bisect.model.observe import facts_for, groups_within
-from trt_bisect.model.prepare import DYNAMIC_OPS
+from trt_bisect.model.prepare import DYNAMIC_OPS, inline_functions, name_nodes, use_default_domain
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.model.session import UNOPTIMISED, make_session
-from trt_bisect.options.concerns import FIXING, OtherOptions, UnquantizedOptions
+from trt_bisect.options.concerns import FIXING, DeviceOptions, OtherOptions, UnquantizedOptions
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.preparation.pytorch import Hooked, given_module
 from trt_bisect.report.comparison import MatchedLayer
 
 _TYPES = {
@@ -47,12 +51,17 @@ class AsItRuns:
         inputs: its inputs; empty if not known.
         run: from feeds to tensors by name.
         weights: by name in floats, the levels of a weight, and their quantizer.
+        modules: returns what calls of modules of PyTorch give, as far as that is known after an inference; and the
+            outputs.
+        digest: that of a module; empty for others.
     """
 
     source: str
     inputs: tuple[TensorSpec, ...]
     run: Callable[[Feeds], Mapping[str, np.ndarray]]
     weights: Mapping[str, tuple[np.ndarray, Quantizer]] = field(default_factory=dict)
+    modules: Callable[[], Sequence[ModuleTensor]] = tuple
+    digest: str = ""
 
     def tensors(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Returns its tensors in floats on a sample, whose inputs are matched by name, else by their order.
@@ -114,10 +123,39 @@ def refuse_with_other(options: OtherOptions) -> None:
         )
 
 
-def as_it_runs(given: Any) -> AsItRuns | None:
-    """Returns a network that is run as it is: dynamic quantization, a session, a function; None for any other one."""
+def same_tensors(
+    first: AsItRuns, second: AsItRuns, ours: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
+) -> dict[str, str]:
+    """Returns by tensor of a network that of the same module, or of the same name, and shape in another one.
+
+    Args:
+        ours: the tensors of ``first`` on a sample, after which its modules are known.
+        others: those of ``second``.
+    """
+    modules = first.modules(), second.modules()
+    of_modules = set.intersection(*({each.tensor for each in side} for side in modules))
+    names = {name: name for name in ours if name not in of_modules} | matched_modules(*modules)
+    return {
+        name: names[name]
+        for name, values in ours.items()
+        if names.get(name) in others and values.shape == others[names[name]].shape
+    }
+
+
+def as_it_runs(given: Any, options: DeviceOptions) -> AsItRuns | None:
+    """Returns a network that is run as it is: dynamic quantization, a session, a function, a module; else None.
+
+    Args:
+        options: where a module runs, and the data that tell its inputs.
+    """
     if given is None or isinstance(given, Network):
         return None
+    module = given_module(given)
+    if module is not None:
+        hooked = Hooked(module, options.device)
+        data = [getattr(options, name, None) for name in ("calibration", "inputs", "dataset")]
+        name, inputs = type(module).__name__, hooked.inputs(data)
+        return AsItRuns(name, inputs, hooked.run, modules=lambda: hooked.modules, digest=hooked.digest())
     if isinstance(given, ONNX_TYPES):
         path = saved_model(given)
         try:
@@ -198,7 +236,23 @@ class Planned:
     def as_it_runs(self) -> AsItRuns:
         """Returns it as a network that gives all of its tensors."""
         observe = plan_observer(self.writer, self.plan, self.origins())
-        return AsItRuns(self.network.source, self.network.inputs, lambda feeds: next(observe(feeds, 0)))
+        return AsItRuns(
+            self.network.source,
+            self.network.inputs,
+            lambda feeds: next(observe(feeds, 0)),
+            modules=partial(_modules_in, self.network),
+        )
+
+
+def _modules_in(network: Network) -> list[ModuleTensor]:
+    model, _ = read_model(Path(network.source))
+    use_default_domain(model)
+    model = inline_functions(model)
+    name_nodes(model.graph)
+    places = places_of(model.graph)
+    nodes = [node for node in model.graph.node if node.op_type not in ("Constant", *PAIR)]
+    made = module_tensors((places.get(node.name, Place()), node.output[0]) for node in nodes)
+    return [*made, *(ModuleTensor("", "", spec.name) for spec in network.outputs)]
 
 
 class TwoNetworks:
