@@ -27,7 +27,7 @@ from trt_bisect.precision import int8_set
 from trt_bisect.support.text import number, percent
 
 COLUMNS = (
-    "index layer tensor kind op_type int8_op_type shape dtype quantized_dtype scale "
+    "index layer tensor kind op_type int8_op_type module code shape dtype quantized_dtype scale "
     "cosine mse l1 kl sqnr max_abs max_rel "
     "fp32_count fp32_nonfinite fp32_min fp32_max fp32_mean fp32_std fp32_variance "
     "int8_count int8_nonfinite int8_min int8_max int8_mean int8_std int8_variance"

@@ -81,7 +81,7 @@ def places_of(graph: onnx.GraphProto) -> dict[str, Place]:
 
 @dataclass(frozen=True)
 class ModuleTensor:
-    """What one call of a module gives.
+    """A tensor that one call of a module gives.
 
     Attributes:
         path: see ``Place.path``; empty for an output of the network.
