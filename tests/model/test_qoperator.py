@@ -81,6 +81,8 @@ def test_the_levels_are_those_of_the_integer_kernels(make, per_channel, tmp_path
         assert np.mean(ours != levels) < 5e-3, name
         assert np.abs(ours - levels).max() <= 2
     assert {layer.op_type for layer in network.layers}.isdisjoint({"QuantizeLinear", "DequantizeLinear"})
+    count = sum(node.op_type.startswith("QLinear") or node.op_type == "QGemm" for node in onnx.load(path).graph.node)
+    assert network.notes[0].startswith(f"the file has {count} integer layers")
 
 
 def test_an_old_opset_is_converted_and_a_scale_that_is_no_constant_is_refused(tmp_path):

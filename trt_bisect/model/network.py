@@ -47,6 +47,7 @@ from trt_bisect.model.prepare import (
     detached_in,
     drop_odd_outputs,
     infer_shapes,
+    is_integer_layer,
     names_for_parser,
     opset_of,
     prepare,
@@ -484,6 +485,7 @@ def _prepared(
     properties = {entry.key: entry.value for entry in model.metadata_props}
     existing.refuse_other_pairs(model.graph, source)
     oldest = max(low.oldest_opset(base), NORM_OPSET if fuse_norms else 0, asked_opset)
+    integers = sum(is_integer_layer(node.op_type) for node in model.graph.node)
     graph, cut, places = prepare(model, weights, shapes, source, oldest, fuse_norms=fuse_norms)
     refuse_integer_layers(graph, source)
     pairs = existing.take_out_pairs(graph, unseen)
@@ -509,6 +511,8 @@ def _prepared(
     part, notes = (cut[0], [cut[1]]) if cut else ("", [])
     if opset < UNNOTED_OPSET:
         notes.append(f"the file has opset {opset}: ONNX's own converter made opset {opset_of(skeleton)} of it")
+    if integers:
+        notes.append(f"the file has {integers} integer layers, read as the same layers in floats between Q/DQ pairs")
     notes += [*_notes_of(layers, pairs, low, in_type, in_base), *dropped, *_switch_notes(layers)]
     return Network(
         source=source,

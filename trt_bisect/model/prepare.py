@@ -572,9 +572,14 @@ def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
     return (f"outputs that are maps or optional values are left out: {', '.join(map(repr, odd))}",)
 
 
+def is_integer_layer(op_type: str) -> bool:
+    """Returns true for an operator of the QOperator format."""
+    return op_type.startswith("QLinear") or op_type == "QGemm"
+
+
 def refuse_integer_layers(graph: gs.Graph, source: str) -> None:
     """Raises BadInput if there are integer layers of which ``with_pairs`` makes no layers in floats."""
-    ops = [node.op for node in graph.nodes if node.op in DYNAMIC_OPS or node.op.startswith(("QLinear", "QGemm"))]
+    ops = [node.op for node in graph.nodes if node.op in DYNAMIC_OPS or is_integer_layer(node.op)]
     if ops:
         raise BadInput(
             f"'{source}' is quantized already, into {len(ops)} integer layers ({', '.join(sorted(set(ops)))}) without "

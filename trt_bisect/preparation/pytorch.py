@@ -161,9 +161,11 @@ class Hooked:
         tensors: dict[str, np.ndarray] = {}
         self.modules, is_exported = [], isinstance(self.module, torch.fx.GraphModule)
         outputs = self._node_by_node(fed, tensors) if is_exported else self._hooked(fed, tensors)
+        results = _tensors(outputs)
         names = list(outputs) if isinstance(outputs, Mapping) else []
-        for number, values in enumerate(_tensors(outputs)):
-            name = names[number] if len(names) > number else f"output{number or ''}"
+        if len(names) != len(results):
+            names = [f"output{number or ''}" for number in range(len(results))]
+        for name, values in zip(names, results, strict=True):
             tensors[name] = values
             self.modules.append(ModuleTensor("", "", name))
         return tensors
