@@ -216,9 +216,9 @@ def test_a_constant_is_a_row_with_the_boundary_before_it(tmp_path, command):
     cosine = np.vdot(y, y_int8) / np.linalg.norm(y) / np.linalg.norm(y_int8)
     given = {**OPTIONS, "metric": "cosine", "threshold": 0.9}
     report = trt_bisect.run(path, {"x": x}, **given, output=tmp_path / "curve")
-    names = ["conv0", "gain", "mul", "relu", "conv1", "pool", "flatten", "fc"]
+    names = ["conv0", "gain", "mul", "relu", "conv1", "pool", "flatten", "fc.weight", "fc"]
     assert [row.name for row in report.rows] == names
-    (row,) = report.constants
+    row, _ = report.constants
     assert (row.op_type, row.shape, row.index, row.outcome, row.loss) == ("Constant", (1, 8, 1, 1), 1, "follows", 0.0)
     assert row.similarity == pytest.approx(cosine, abs=1e-6)
     lines = (tmp_path / "curve" / "layers.csv").read_text().splitlines()

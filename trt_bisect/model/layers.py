@@ -44,7 +44,7 @@ POINTWISE = frozenset(
 )
 """The operators that TensorRT computes element by element; BatchNormalization as a scale."""
 TAKES_TENSORS = frozenset(
-    "Add Sub Mul Div Pow Max Min Sum Mean PRelu Where Equal Greater Less MatMul Einsum Concat Expand Gather "
+    "Add Sub Mul Div Pow Max Min Sum Mean PRelu Where Equal Greater Less MatMul Gemm Einsum Concat Expand Gather "
     "GatherElements GatherND ScatterElements ScatterND".split()
 )
 """The operators whose constant operands are Constant layers of TensorRT, not weights or attributes of a layer."""

@@ -298,12 +298,11 @@ class Network:
 
     @cached_property
     def operands(self) -> Mapping[str, int]:
-        """The float constants that TensorRT has as layers, with the first layer that reads each; no rounded weights."""
+        """The float constants that TensorRT has as layers, with the first layer that reads each."""
         first: dict[str, int] = {}
         for layer in self.layers:
-            weights = {rounding.tensor for rounding in layer.roundings if rounding.is_weight}
             for name in self.skeleton.graph.node[layer.index].input if layer.op_type in TAKES_TENSORS else ():
-                if name not in weights and self.has_constant(name) and self.types.dtypes[name].kind == "f":
+                if self.has_constant(name) and self.types.dtypes[name].kind == "f":
                     first.setdefault(name, layer.index)
         return first
 
