@@ -22,7 +22,9 @@ def branches():
     """Every operator that ONNX Runtime's quantizer has an integer kernel for, and some that keep levels."""
     sketch = networks.Sketch(3)
     conv = sketch.node("Conv", ["x", sketch.constant("w", sketch.weight("w", 4, 3, 3, 3))], "conv", pads=[1] * 4)
-    pooled = sketch.node("MaxPool", [conv], "maxpool", kernel_shape=[2, 2], strides=[2, 2])
+    sketch.nodes.append(helper.make_node("Split", [conv], ["left", "right"], "split", axis=1))
+    joined = sketch.node("Concat", ["right", "left"], "joined", axis=1)
+    pooled = sketch.node("MaxPool", [joined], "maxpool", kernel_shape=[2, 2], strides=[2, 2])
     mean = sketch.node("AveragePool", [conv], "mean", kernel_shape=[2, 2], strides=[2, 2])
     leaky, gate = sketch.node("LeakyRelu", [pooled], "leaky", alpha=0.2), sketch.node("Sigmoid", [mean], "gate")
     both = sketch.node("Concat", [sketch.node("Mul", [leaky, gate], "mul"), mean, "x2"], "concat", axis=1)

@@ -20,7 +20,7 @@ _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 _TWO = ("QLinearAdd", "QLinearMul", "QLinearMatMul")
 _ONE = "QLinearSigmoid QLinearLeakyRelu QLinearAveragePool QLinearGlobalAveragePool QLinearSoftmax".split()
 _KEEPING = frozenset(
-    "Reshape Flatten Transpose Squeeze Unsqueeze MaxPool Slice Gather Identity Resize Expand Tile DepthToSpace "
+    "Reshape Flatten Transpose Squeeze Unsqueeze MaxPool Slice Split Gather Identity Resize Expand Tile DepthToSpace "
     "SpaceToDepth".split()
 )
 """Operators that take levels as they take floats, and make no new ones."""
@@ -38,13 +38,13 @@ class _Integer:
     Attributes:
         op_type: the layer in floats.
         read: its inputs in order: levels, or the name of another tensor.
-        made: the levels that it makes; of an empty scale for floats.
+        made: the scale and the zero point of the levels that it makes; empty for floats.
         bias: the levels of the bias, which have the scale of the product of the first two inputs; empty for none.
     """
 
     op_type: str
     read: tuple[_Levels | str, ...]
-    made: _Levels
+    made: tuple[str, str]
     bias: str = ""
 
 
@@ -71,8 +71,8 @@ def with_pairs(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onn
 def _integer(node: onnx.NodeProto) -> _Integer | None:
     op, read = node.op_type, [*node.input, *[""] * 3]
 
-    def made(slot: int) -> _Levels:
-        return node.output[0], read[slot], read[slot + 1]
+    def made(slot: int) -> tuple[str, str]:
+        return read[slot], read[slot + 1]
 
     if any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute):
         return None
@@ -123,8 +123,9 @@ class _Writing:
     def write(self, node: onnx.NodeProto, layer: _Integer | None) -> None:
         """Writes a node; ``layer`` if it is one of integers."""
         levels = self._known.get(node.input[0]) if node.input else None
-        if layer is None and levels is not None and node.op_type in _KEEPING:
-            layer = _Integer(node.op_type, (levels, *node.input[1:]), (node.output[0], levels[1], levels[2]))
+        all_levels = len(node.output) == 1 or node.op_type == "Split"  # MaxPool may give indices too
+        if layer is None and levels is not None and node.op_type in _KEEPING and all_levels:
+            layer = _Integer(node.op_type, (levels, *node.input[1:]), levels[1:])
         if node.op_type == _QUANTIZE:
             self._known[node.output[0]] = _levels([node.output[0], *node.input[1:], ""], 0)
         if layer is None or not self._has_constants(layer):
@@ -135,16 +136,17 @@ class _Writing:
             names.append(self._bias(node, layer))
         while names and not names[-1]:
             names.pop()
-        output = node.output[0]
-        if layer.made[1]:
-            output = self._free(output.removesuffix(_ENDING))
-            self._known[layer.made[0]] = layer.made
-        plain = helper.make_node(layer.op_type, names, [output], node.name)
+        outputs, quantizers = [], []
+        for output in node.output:
+            scale, zero = layer.made
+            outputs.append(self._free(output.removesuffix(_ENDING)) if scale else output)
+            if scale:
+                self._known[output] = output, scale, zero
+                quantizers.append(helper.make_node(_QUANTIZE, [outputs[-1], *filter(None, layer.made)], [output]))
+        plain = helper.make_node(layer.op_type, names, outputs, node.name)
         plain.attribute.extend(each for each in node.attribute if each.name not in ("channels_last", "opset"))
         plain.metadata_props.extend(node.metadata_props)
-        self.nodes.append(plain)
-        if layer.made[1]:
-            self.nodes.append(helper.make_node(_QUANTIZE, [output, *filter(None, layer.made[1:])], [layer.made[0]]))
+        self.nodes += [plain, *quantizers]
 
     def _keep(self, node: onnx.NodeProto) -> None:
         for names in (node.input, node.output):
@@ -152,8 +154,8 @@ class _Writing:
         self.nodes.append(node)
 
     def _has_constants(self, layer: _Integer) -> bool:
-        parts = [part for part in (*layer.read, layer.made) if isinstance(part, tuple)]
-        scales = [name for part in parts for name in part[1:] if name]
+        parts = [part[1:] for part in layer.read if isinstance(part, tuple)]
+        scales = [name for part in (*parts, layer.made) for name in part if name]
         return all(name in self._weights or name in self._small for name in scales)
 
     def _constant(self, name: str) -> np.ndarray:
