@@ -43,33 +43,39 @@ _NOTHING: dict[str, float] = {}
 class _PreparedReference:
     """The FP32 output for one input, and everything that depends on its values alone.
 
-    It is whole if all values are finite, and empty if none is. Its rows are the finite values, see ``rows_of``.
-    ``least`` is the least divisor of relative errors.
+    It is whole if all values are finite, and empty if none is. Its rows are the finite values, see ``rows_of``;
+    ``finite`` marks them where it is not whole. ``least`` is the least divisor of relative errors.
     """
 
-    def __init__(self, values: np.ndarray, classes: Classes, *, least: float = 0.0, keeps: bool = False) -> None:
+    def __init__(
+        self, values: np.ndarray, metrics: Sequence[Metric], classes: Classes, *, least: float, keeps: bool
+    ) -> None:
         self.values = values
-        self.finite = np.isfinite(self.values)
-        self.whole = bool(self.finite.all())
-        self.empty = not self.finite.any()
-        self.rows = rows_of(self.values, self.finite)
+        self._metrics = metrics
+        finite = np.isfinite(values)
+        self.whole = bool(finite.all())
+        self.empty = not finite.any()
+        self.finite = None if self.whole else finite
+        self.rows = rows_of(values, self.finite)
         self._classes = classes
+        self.divergence: Divergence | None = None
         if self.empty:
             return
         mean = sum(float(np.sum(part)) for (part,) in float_parts(self.rows)) / self.rows.size
         self._centered = sum(float(np.sum((part - mean) ** 2)) for (part,) in float_parts(self.rows))
         self._least_signal = least**2
         self._least = max(least, float(least_divisor(largest_magnitude(self.rows))))
-        self._divergence = Divergence(values, self.finite, classes, keeps=keeps) if classes.serves("kl") else None
+        if any(metric.name == "kl" for metric in metrics):
+            self.divergence = Divergence(values, finite, classes, keeps=keeps)
 
-    def values_of(self, metrics: Iterable[Metric], output: np.ndarray) -> dict[str, float]:
+    def values_of(self, output: np.ndarray) -> dict[str, float]:
         """Returns each metric's value for an output of the same shape, finite where the reference is, and not empty."""
         rows, sums = rows_of(output, self.finite), RunningSums()
         for r, o in float_parts(self.rows, rows):
             sums.add(r[np.newaxis], o[np.newaxis], self._least)
         totals = sums.of(centered=self._centered)
         totals = replace(totals, signal=max(totals.signal, self._least_signal))
-        return {metric.name: self._value(metric, output, rows, totals) for metric in metrics}
+        return {metric.name: self._value(metric, output, rows, totals) for metric in self._metrics}
 
     def _value(self, metric: Metric, output: np.ndarray, rows: np.ndarray, sums: Sums) -> float:
         if metric.function is not None:
@@ -78,8 +84,8 @@ class _PreparedReference:
             return metric.of_sums(sums)
         if metric.name == "top1":
             return top1(self.values, output, self._classes)
-        assert self._divergence is not None
-        return self._divergence.of(output)
+        assert self.divergence is not None
+        return self.divergence.of(output)
 
 
 class OutputJudge:
@@ -169,24 +175,26 @@ class OutputJudge:
             r, output = common_region(self._reference[index], output)
             if not r.size:
                 return _NOTHING
-            reference = _PreparedReference(r, self._classes, least=self._least)
+            reference = self._prepare(r, keeps=False)
         finite = np.isfinite(output)
-        if not (finite if reference.whole else finite | ~reference.finite).all():
+        if reference.finite is not None:
+            finite |= ~reference.finite
+        if not finite.all():
             return None
         if reference.empty:
             if reference.values.size and index not in self._unusable:
                 notes["no values to compare"] = None
             return {m.name: m.perfect for m in self._metrics if m.perfect is not None} if same else {}
-        return reference.values_of(self._metrics, output)
+        return reference.values_of(output)
 
     def _prepared(self, index: int) -> _PreparedReference:
-        prepared = self._kept.get(index)
-        prepared = prepared or _PreparedReference(
-            self._reference[index], self._classes, least=self._least, keeps=self._keeps
-        )
-        if self._keeps:
+        prepared = self._kept.get(index) or self._prepare(self._reference[index], keeps=self._keeps)
+        if self._keeps or prepared.divergence is None:
             self._kept[index] = prepared
         return prepared
+
+    def _prepare(self, values: np.ndarray, *, keeps: bool) -> _PreparedReference:
+        return _PreparedReference(values, self._metrics, self._classes, least=self._least, keeps=keeps)
 
 
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -273,12 +281,13 @@ def octave(norm: float) -> int:
 def finite_rows(array: np.ndarray) -> np.ndarray:
     """Returns the finite values of an output as a user's metric gets them; see ``rows_of``."""
     values = np.asarray(array, np.float64)
-    return rows_of(values, np.isfinite(values))
+    finite = np.isfinite(values)
+    return rows_of(values, None if finite.all() else finite)
 
 
-def rows_of(array: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Returns an array as ``[rows, last axis]``, or its ``kept`` values as ``[n, 1]`` if some are not kept."""
-    if not kept.all():
+def rows_of(array: np.ndarray, kept: np.ndarray | None) -> np.ndarray:
+    """Returns an array as ``[rows, last axis]``, or its ``kept`` values as ``[n, 1]``; None keeps all."""
+    if kept is not None:
         return np.asarray(array[kept]).reshape(-1, 1)
     return array.reshape(-1, max(array.shape[-1] if array.ndim else 1, 1))
 
