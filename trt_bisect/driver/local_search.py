@@ -1,4 +1,4 @@
-"""Local search: improves a set of units kept high, for the least cost or for the least loss within a cost.
+"""Local search: the set of units kept high that loses least within a cost.
 
 The losses of all sets of some units are estimated from the sets measured so far, and the most promising sets are
 measured; further units stay as they are. An estimate decides nothing.
@@ -11,9 +11,7 @@ up and errors that cancel.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
 
 import numpy as np
 
@@ -74,58 +72,41 @@ def fit(
     return surrogate
 
 
-@dataclass(frozen=True)
-class BetterSet:
-    """The conditions for a set to be better than the current one.
-
-    Attributes:
-        most: the largest cost of an allowed set.
-        allowed: returns true for a set that is better if its loss is small enough.
-        enough: the largest loss of an allowed set that makes it better.
-        hopeful: the largest estimated loss of a set that is worth measuring.
-        key: the order of better sets: the one with the smallest key is taken.
-    """
-
-    most: float
-    allowed: Callable[[Kept], bool]
-    enough: float
-    hopeful: float
-    key: Callable[[Kept], Any]
-
-
-def improved(measured: MeasuredSets, kept: Kept, alone: Sensitivities, goal: BetterSet) -> Batches[Kept | None]:
-    """Returns a better set, which was measured; None if none was found.
+def _better(measured: MeasuredSets, best: Kept, alone: Sensitivities, most: float) -> Batches[Kept | None]:
+    """Returns a set that was measured to lose less than the best one and costs no more than ``most``; None without any.
 
     Args:
         measured: the measurements, and the number of plans that may still be measured.
         alone: the sensitivities; they choose the units to change where there are many.
     """
     few = len(measured.space.units) <= FEW_UNITS
-    units = sorted(measured.space.all) if few else _candidates(measured, kept, alone)
+    units = sorted(measured.space.all) if few else _candidates(measured, best, alone)
     patience = measured.plans_left if few else _PATIENCE
+    enough = measured.losses[best] * (1.0 - _LESS)
     while measured.plans_left and patience:
-        waiting = _worth_measuring(measured, units, kept, goal)[: measured.plans_left]
+        waiting = _worth_measuring(measured, units, best, most)[: measured.plans_left]
         if not waiting:
             return None
         measured.plans_left -= len(waiting)
         losses = yield from measured.ask(waiting)
-        better = [tried for tried, loss in zip(waiting, losses, strict=True) if loss <= goal.enough]
+        better = [kept for kept, loss in zip(waiting, losses, strict=True) if loss <= enough]
         if better:
-            return min(better, key=goal.key)
+            return min(better, key=measured.order)
         patience -= 1
     return None
 
 
-def _worth_measuring(measured: MeasuredSets, units: Sequence[int], current: Kept, goal: BetterSet) -> list[Kept]:
-    """Returns the sets to measure next, which differ from the current one in ``units``, by estimated loss."""
-    high, space, fixed = all_sets(len(units)), measured.space, current.difference(units)
-    near, inside = space.costs_near(current), [unit in current for unit in units]
-    costs = space.cost(current) + (high.astype(float) - np.array(inside)) @ np.array([near[unit] for unit in units])
+def _worth_measuring(measured: MeasuredSets, units: Sequence[int], best: Kept, most: float) -> list[Kept]:
+    """Returns the sets to measure next, which differ from the best one in ``units``, by estimated loss."""
+    high, space, fixed = all_sets(len(units)), measured.space, best.difference(units)
+    near, inside = space.costs_near(best), [unit in best for unit in units]
+    costs = space.cost(best) + (high.astype(float) - np.array(inside)) @ np.array([near[unit] for unit in units])
     losses = fit(measured.losses, units, fixed, space.budget)(~high)
-    places = np.flatnonzero((losses <= goal.hopeful) & (costs <= goal.most + _ROUNDED))
+    places = np.flatnonzero((losses <= _HOPE * measured.losses[best]) & (costs <= most))
     rows = places[np.argsort(losses[places], kind="stable")]
     sets = (fixed.union(units[column] for column in np.flatnonzero(high[row]).tolist()) for row in rows)
-    return list(islice((kept for kept in sets if kept not in measured.losses and goal.allowed(kept)), _AT_ONCE))
+    new = (kept for kept in sets if kept not in measured.losses and space.cost(kept) <= most)
+    return list(islice(new, _AT_ONCE))
 
 
 def _candidates(measured: MeasuredSets, kept: Kept, alone: Sensitivities) -> list[int]:
@@ -157,17 +138,9 @@ def within(space: Space, most: float, limit: int) -> Batches[Kept]:
     for per_cost in (True, False):
         yield from _grown(measured, alone, most, per_cost=per_cost)
 
-    def payable(kept: Kept) -> bool:
-        return space.cost(kept) <= most
-
-    def order(kept: Kept) -> tuple[float, tuple[float, int]]:
-        return measured.losses[kept], space.price(kept)
-
-    best = min(filter(payable, measured.losses), key=order)
+    best = min((kept for kept in measured.losses if space.cost(kept) <= most), key=measured.order)
     while measured.losses[best] > 0.0:
-        loss = measured.losses[best]
-        goal = BetterSet(most, payable, loss * (1.0 - _LESS), _HOPE * loss, order)
-        better = yield from improved(measured, best, alone, goal)
+        better = yield from _better(measured, best, alone, most)
         if better is None:
             break
         best = better

@@ -112,6 +112,10 @@ class MeasuredSets:
         """Returns true if the measured loss with these units kept high is within the budget."""
         return self.losses[kept] <= self.space.budget
 
+    def order(self, kept: Kept) -> tuple[float, tuple[float, int]]:
+        """The order of measured sets: by loss, and for equal losses by price."""
+        return self.losses[kept], self.space.price(kept)
+
     def ask(self, sets: Iterable[Kept]) -> Batches[list[float]]:
         """Measures the sets that are not known yet, all at once; returns the loss of each."""
         kept_sets = list(sets)
