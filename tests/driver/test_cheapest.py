@@ -9,9 +9,9 @@ from hypothesis import given, settings, strategies as st
 
 from tests.support.editions import edition
 from trt_bisect.driver.cheapest import least_cost
-from trt_bisect.driver.local_search import all_sets, fit, within
+from trt_bisect.driver.local_search import fit, within
 from trt_bisect.driver.search import drive
-from trt_bisect.driver.search_space import Point, Space, knee, pareto, path
+from trt_bisect.driver.search_space import Point, Space, all_sets, knee, pareto, path
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
 

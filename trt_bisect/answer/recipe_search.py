@@ -50,7 +50,7 @@ from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.steps_back import with_faster
 from trt_bisect.answer.validation import PutBack, Recipe, SimilarityTarget, Target
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.estimated import Estimates, Measured, NoiseEstimates, SetSearch, even_limits
+from trt_bisect.driver.estimated import TOGETHER, Estimates, Measured, NoiseEstimates, SetSearch, even_limits
 from trt_bisect.driver.search_space import MANY_UNITS, Kept, Space
 from trt_bisect.model.cost import Costs
 from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
@@ -337,7 +337,10 @@ class RecipeSearch:
                 moved, losses = plans.nudged(plan, ranges)
                 loss = max(loss, moved)
         plans.join(plans.exceeding(losses, self.sets.limit))
-        return Measured(loss, {place: losses[place] for place in plans.judged if place in losses}, mean)
+        on_judged = {place: losses[place] for place in plans.judged if place in losses}
+        if max(losses.values(), default=math.inf) < loss and not self._jumps:
+            on_judged[TOGETHER] = loss
+        return Measured(loss, on_judged, mean)
 
     def _loss(self, plan: PrecisionPlan, ranges: Ranges) -> float:
         (loss,) = self.target.losses([plan], ranges)

@@ -36,16 +36,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 
-from trt_bisect.driver.search_space import Kept, Space
+from trt_bisect.driver.search_space import Kept, Space, all_sets
 
-APART, ELSEWHERE, TOGETHER, NOISE = 0.7, 1.5, 0.5, 0.2
+APART, ELSEWHERE, IN_STEP, NOISE = 0.7, 1.5, 0.5, 0.2
 """Relative standard deviations: of a unit's loss among other low units on an input where it was measured alone, and on
 another input; of all units together; and of a plan's loss around the sum.
 """
+SURPRISE = 3.0
+"""The standard deviations beyond which a loss shows that the estimates of an input are too sure."""
 LEAST, MOST = 0.02, 10.0
 """Losses outside these shares of the limit are clipped: they tell nothing more."""
 FEW = 13
@@ -63,6 +66,8 @@ LEAST_CHANCE = 0.01
 SMALL = 5
 SWAPS = 2000
 """The most pairs of units of which all one-for-one exchanges are candidates."""
+TOGETHER = -1
+"""The place of a loss that no input alone has, such as that of the outputs' variation over the inputs."""
 EACH = 3e-3
 """The part of the price that each high unit costs: it changes types twice, and a short list names the culprits."""
 
@@ -73,7 +78,7 @@ class Measured:
 
     Attributes:
         loss: the largest loss, of all inputs and settings that it was run on; infinite if it cannot be run.
-        losses: by the place of the input, the loss on those that the search judges on.
+        losses: by the place of the input, the loss on those that the search judges on; by ``TOGETHER`` that over all.
         mean: the mean loss over all inputs given; infinite if it was not run on all.
     """
 
@@ -113,10 +118,15 @@ class Estimates:
         for place, measured_loss in measured.losses.items():
             mean, covariance = self._row(place)
             loss = min(measured_loss, MOST * self.limit)
-            spread = covariance @ inside
             noise = (NOISE * loss) ** 2 + (LEAST * self.limit) ** 2
+            error = loss - inside @ mean
+            variance = inside @ covariance @ inside
+            if error**2 > SURPRISE**2 * (variance + noise):
+                # The estimates are too sure: full INT8 may lose little on an input because errors cancel.
+                covariance = covariance * (error**2 / variance)
+            spread = covariance @ inside
             gain = spread / (inside @ spread + noise)
-            self._rows[place] = mean + gain * (loss - inside @ mean), covariance - np.outer(gain, spread)
+            self._rows[place] = mean + gain * error, covariance - np.outer(gain, spread)
 
     def chances(self, low: np.ndarray, places: Sequence[int], limit: float) -> np.ndarray:
         """Returns the chance of each set to stay within a limit on its worst input, float64 ``[sets]``.
@@ -150,7 +160,7 @@ class Estimates:
                 mean = self._alone.mean(axis=1) * ratio
             mean = np.minimum(mean, most)
             own = np.diag((apart * mean) ** 2 + (LEAST * self.limit) ** 2)
-            self._rows[place] = mean, own + np.outer(mean, mean) * TOGETHER**2
+            self._rows[place] = mean, own + np.outer(mean, mean) * IN_STEP**2
         return self._rows[place]
 
 
@@ -199,16 +209,23 @@ def _normal_below(z: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Offers:
-    """Sets of a calibrator that were not measured; float64 ``[sets]`` each: prices, chances, and the least chances.
+    """Sets of a calibrator, with the chances that they hold at the first ``judged`` places, float64 ``[sets]``."""
 
-    ``judged`` is the number of inputs that the chances are for.
+    sets: _Sets
+    chances: np.ndarray
+    judged: int
+
+
+@dataclass(frozen=True)
+class _Sets:
+    """Sets of units, a row each: bool ``[sets, units]``, true for the low units; float64 ``[sets]``, their prices and
+    least chances.
     """
 
-    sets: Sequence[Kept]
+    kept: Sequence[Kept]
+    low: np.ndarray
     prices: np.ndarray
-    chances: np.ndarray
     least: np.ndarray
-    judged: int
 
 
 @dataclass
@@ -239,6 +256,7 @@ class SetSearch:
     _prices: dict[Kept, float] = field(default_factory=dict)
     _expected: float = 1.0
     _held: float = 1.0
+    _judges_together: bool = False
     _random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
 
     def price(self, kept: Kept) -> float:
@@ -261,6 +279,11 @@ class SetSearch:
                 self.best = choice
                 break
 
+    @property
+    def _places(self) -> list[int]:
+        """The places that chances are for."""
+        return [*self.judged, TOGETHER] if self._judges_together else self.judged
+
     def holding(self) -> list[tuple[int, Kept]]:
         """Returns the calibrators and sets measured to hold on all inputs that are judged now."""
         judged = set(self.judged)
@@ -273,6 +296,7 @@ class SetSearch:
     def take(self, number: int, kept: Kept) -> bool:
         """Measures a set with a calibrator, learns from it, and returns true if it holds."""
         measured = self.tried[number, kept] = self.measure(number, kept)
+        self._judges_together |= TOGETHER in measured.losses
         low = np.ones(len(self.space.units), bool)
         low[sorted(kept)] = False
         self.estimates[number].learn(low, measured, self.limit)
@@ -304,22 +328,39 @@ class SetSearch:
         """Yields for each calibrator the best candidate: its expected saving, its chance, the calibrator, the set."""
         for number, estimates in enumerate(self.estimates):
             offers = self._offered.get(number)
-            if offers is None or offers.judged != len(self.judged):
-                sets = [kept for kept in self._candidates(number) if (number, kept) not in self.tried]
-                low = np.ones((len(sets), len(self.space.units)), bool)
-                for row, kept in enumerate(sets):
-                    low[row, sorted(kept)] = False
-                chances = estimates.chances(low, self.judged, self.limit)
-                prices = np.array([self.price(kept) for kept in sets])
-                least = np.array([LEAST_CHANCE if self._may_mislead(kept) else 0.0 for kept in sets])
-                offers = self._offered[number] = _Offers(sets, prices, chances, least, len(self.judged))
-            if not offers.sets:
+            if offers is None or offers.judged != len(self._places):
+                sets = self._cheaper(number, best_price)
+                chances = estimates.chances(sets.low, self._places, self.limit)
+                offers = self._offered[number] = _Offers(sets, chances, len(self._places))
+            sets = offers.sets
+            if not sets.kept:
                 continue
             expected = offers.chances * min(1.0, self._held / self._expected)
-            savings = np.maximum(expected, offers.least) * (best_price - offers.prices)
+            savings = np.maximum(expected, sets.least) * (best_price - sets.prices)
             first = int(savings.argmax())
-            if offers.prices[first] < best_price:
-                yield float(savings[first]), float(offers.chances[first]), number, offers.sets[first]
+            yield float(savings[first]), float(offers.chances[first]), number, sets.kept[first]
+
+    def _cheaper(self, number: int, price: float) -> _Sets:
+        """Returns the candidates of a calibrator below a price that were not measured with it."""
+        few = len(self.space.units) <= FEW
+        sets = self._all_sets if few else self._with_prices(self._candidates(number))
+        new = sets.prices < price
+        new[new] = [(number, sets.kept[place]) not in self.tried for place in np.flatnonzero(new).tolist()]
+        kept = [sets.kept[place] for place in np.flatnonzero(new).tolist()]
+        return _Sets(kept, sets.low[new], sets.prices[new], sets.least[new])
+
+    @cached_property
+    def _all_sets(self) -> _Sets:
+        """All sets, of few units."""
+        return self._with_prices([frozenset(np.flatnonzero(row).tolist()) for row in all_sets(len(self.space.units))])
+
+    def _with_prices(self, sets: Sequence[Kept]) -> _Sets:
+        low = np.ones((len(sets), len(self.space.units)), bool)
+        for row, kept in enumerate(sets):
+            low[row, sorted(kept)] = False
+        prices = np.array([self.price(kept) for kept in sets])
+        least = np.array([LEAST_CHANCE if self._may_mislead(kept) else 0.0 for kept in sets])
+        return _Sets(sets, low, prices, least)
 
     def _may_mislead(self, kept: Kept) -> bool:
         """Returns true for sets of few units, and parts of a small best set: errors that cancel look bad alone, and no
@@ -332,13 +373,10 @@ class SetSearch:
         """Returns sets that may be cheaper: covers by the estimates, and the best set less a unit or with one
         exchanged.
         """
-        units = range(len(self.space.units))
-        if len(units) <= FEW:
-            return [frozenset(unit for unit in units if bits >> unit & 1) for bits in range(2 ** len(units))]
         estimates = self.estimates[number]
         best = None if self.best is None else self.best[1]
         costs = np.array(self.space.costs_near(best or frozenset())) + EACH
-        rows = estimates.sums(self.judged) + 1e-12
+        rows = estimates.sums(self._places) + 1e-12
         usual = estimates.usual(self.limit)
         sets: dict[Kept, None] = {}
         for factor in FACTORS:

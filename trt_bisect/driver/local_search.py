@@ -15,7 +15,16 @@ from itertools import chain, islice
 
 import numpy as np
 
-from trt_bisect.driver.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved, sensitivities
+from trt_bisect.driver.search_space import (
+    Batches,
+    Kept,
+    MeasuredSets,
+    Sensitivities,
+    Space,
+    all_sets,
+    saved,
+    sensitivities,
+)
 
 _RIDGE = 1e-6
 FEW_UNITS = 16
@@ -29,12 +38,6 @@ _HOPE = 2.0
 """The most that a set's estimated loss may be, as a multiple of the current set's, for it to be measured."""
 _TRIED = 24
 """The number of units tried as the next one to keep high: those that gained most when last tried."""
-
-
-def all_sets(units: int) -> np.ndarray:
-    """Every set of units, a row each, bool ``[2 ** units, units]``."""
-    numbers = np.arange(1 << units, dtype=np.int64)
-    return (numbers[:, None] >> np.arange(units) & 1).astype(bool)
 
 
 def fit(

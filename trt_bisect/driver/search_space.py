@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from trt_bisect.driver.search import Loss, Result
 from trt_bisect.precision import Precision, PrecisionPlan
 
@@ -21,6 +23,12 @@ _LEAST_COST = 1e-6
 Kept = frozenset[int]
 """The numbers of the units that are kept in the higher precision."""
 Batches = Generator[Sequence[PrecisionPlan], Sequence[Loss], Result]
+
+
+def all_sets(units: int) -> np.ndarray:
+    """Every set of units, a row each, bool ``[2 ** units, units]``."""
+    numbers = np.arange(1 << units, dtype=np.int64)
+    return (numbers[:, None] >> np.arange(units) & 1).astype(bool)
 
 
 def are_many(units: int) -> bool:

@@ -73,11 +73,11 @@ def advice_on(
             *_range_remedies(evidence, setting, best.get(CALIBRATOR)),
             *_weight_remedies(evidence, setting, per_tensor),
             *_move_remedies(evidence, setting, best),
-            *_high_remedies(evidence, setting, reach, share),
+            *_high_remedies(evidence, setting, reach, share, best),
             Remedy(QAT, _WHY_QAT, "none; it takes training", TRAINING),
         ]
     else:
-        remedies = list(_high_remedies(evidence, setting, reach, share))
+        remedies = list(_high_remedies(evidence, setting, reach, share, best))
 
     def measured_first(remedy: Remedy) -> tuple[int, float]:
         result = remedy.tried
@@ -203,13 +203,20 @@ def _move_remedies(evidence: blame.Evidence, setting: Setting, best: Mapping[str
             yield Remedy(remedy, why, commands=(*run, *with_moved(setting, tried.network, tried.cache)))
 
 
-def _high_remedies(evidence: blame.Evidence, setting: Setting, reach: float, share: float) -> Iterator[Remedy]:
-    in_fp16 = setting.low not in FLOAT_TYPES and reach <= _FP16_LARGEST
+def _high_remedies(
+    evidence: blame.Evidence, setting: Setting, reach: float, share: float, best: Mapping[str, Tried]
+) -> Iterator[Remedy]:
+    fits, measured = reach <= _FP16_LARGEST, best.get(HIGH[Precision.FP16])
+    in_fp16 = setting.low not in FLOAT_TYPES and (fits or (measured is not None and measured.own))
     reasons: dict[Precision, str] = {}
     if in_fp16:
         bits = f"{setting.low.upper()} has {_BITS.get(setting.low, 'fewer')}"
         reasons[Precision.FP16] = f"FP16 has eleven significant bits, {bits}. FP16 needs no range."
-    if setting.low not in FLOAT_TYPES and not in_fp16:
+    if in_fp16 and not fits:
+        reasons[Precision.FP16] = (
+            f"The recipe has it in FP16, and meets the threshold although values of {number(reach)} become infinite."
+        )
+    if setting.low not in FLOAT_TYPES and not fits:
         reasons[Precision.FP32] = f"Its values reach {number(reach)}, too large for FP16."
     elif not (in_fp16 and evidence.layer.dtype == "float16"):
         reasons[Precision.FP32] = "FP32 has no rounding that matters."
