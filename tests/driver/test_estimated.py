@@ -6,7 +6,16 @@ import pytest
 from tests.driver.test_cheapest import best_of_all, drawn, space_of
 from tests.support.editions import edition
 from trt_bisect.driver.cheapest import least_cost
-from trt_bisect.driver.estimated import EACH, Estimates, Measured, NoiseEstimates, SetSearch, cover, even_limits
+from trt_bisect.driver.estimated import (
+    EACH,
+    TOGETHER,
+    Estimates,
+    Measured,
+    NoiseEstimates,
+    SetSearch,
+    cover,
+    even_limits,
+)
 from trt_bisect.driver.search import drive
 
 WORTH = 2e-5
@@ -113,7 +122,7 @@ def test_a_measured_plan_corrects_the_estimates_as_bayes_rule_does():
     covariance = np.diag((0.7 * prior) ** 2 + (0.02 * limit) ** 2) + np.outer(prior, prior) * 0.5**2
     precision = np.linalg.inv(covariance)
     weighted = precision @ prior
-    for loss in (0.02, 0.3, 0.11):
+    for loss in (0.1, 0.2, 0.11):
         low = random.random(6) < 0.6
         estimates.learn(low, Measured(loss, {0: loss}), limit)
         noise = (0.2 * loss) ** 2 + (0.02 * limit) ** 2
@@ -121,6 +130,36 @@ def test_a_measured_plan_corrects_the_estimates_as_bayes_rule_does():
         weighted = weighted + low * loss / noise
     expected = np.linalg.solve(precision, weighted)
     assert estimates.sums([0])[:, 0] == pytest.approx(np.maximum(expected, 0.0), rel=1e-6)
+
+
+def test_a_loss_that_no_unit_alone_shows_is_believed():
+    """Errors cancel alone and with all units low, so an input promises a loss of about 0; with two units high, it loses
+    ten times the limit.
+    """
+    estimates = Estimates([0], np.full((13, 1), 1e-6), {0: 1e-5}, 0.01)
+    low = np.arange(13) >= 2
+    assert estimates.chances(low[None], [0], 0.01) > 0.9
+    estimates.learn(low, Measured(0.1, {0: 0.1}), 0.01)
+    assert estimates.sums([0])[low].sum() == pytest.approx(0.1, rel=0.1)
+    assert estimates.chances(low[None], [0], 0.01) < 1e-3
+
+
+def test_the_loss_over_all_inputs_together_is_learned_too():
+    """Twenty units; on each input all is well, and over the inputs together units 3 and 4 lose twice the limit."""
+    costs = tuple(np.linspace(0.02, 0.08, 20))
+    space = space_of(20, 1.0, costs)
+
+    def measure(_number, kept):
+        is_bad = not kept & {3, 4}
+        return Measured(2.0, {0: 0.3, TOGETHER: 2.0}) if is_bad else Measured(0.3, {0: 0.3})
+
+    alone = np.full((20, 1), 0.01)
+    alone[[3, 4]] = 0.1
+    search = SetSearch(space, [Estimates([0], alone, {0: 0.3}, 1.0)], measure, [0], 1.0)
+    while search.step(lambda price: max(2e-4 * price, WORTH)):
+        pass
+    assert kept_by(search) == {3}
+    assert len(search.tried) < 40
 
 
 def test_an_input_that_was_not_measured_alone_has_the_others_losses_in_its_own_scale():
