@@ -47,7 +47,7 @@ APART, ELSEWHERE, IN_STEP, NOISE = 0.7, 1.5, 0.5, 0.2
 """Relative standard deviations: of a unit's loss among other low units on an input where it was measured alone, and on
 another input; of all units together; and of a plan's loss around the sum.
 """
-SURPRISE = 3.0
+SURPRISE = 4.0
 """The standard deviations beyond which a loss shows that the estimates of an input are too sure."""
 LEAST, MOST = 0.02, 10.0
 """Losses outside these shares of the limit are clipped: they tell nothing more."""
