@@ -36,13 +36,13 @@ def checked(folder):
     return report
 
 
-def random_score():
-    """Three layers and one score near 0 on all inputs: each layer alone is too much for the cosine."""
+def random_score(offset=0.0):
+    """Three layers and one score, which no input raises with an offset far below zero."""
     sketch, x = networks.Sketch(4), "x"
-    for k in range(3):
-        x = sketch.dense(x, f"fc{k}", 16, 16 if k < 2 else 1)
-        x = sketch.node("Relu" if k < 2 else "Sigmoid", [x], f"act{k}")
-    return sketch.model({"x": ["n", 16]}, {x: ["n", 1]})
+    for k in range(2):
+        x = sketch.node("Relu", [sketch.dense(x, f"fc{k}", 16, 16)], f"act{k}")
+    moved = sketch.node("Add", [sketch.dense(x, "fc2", 16, 1), sketch.constant("offset", np.float32(offset))], "moved")
+    return sketch.model({"x": ["n", 16]}, {sketch.node("Sigmoid", [moved], "score"): ["n", 1]})
 
 
 DRAWN = {
@@ -62,7 +62,8 @@ KINDS = {
     "within a budget": (lambda: networks.planted(networks.chain(), ("conv0", "conv1")), {"budget": "20%"}),
     "no recipe in a budget": (lambda: networks.planted(networks.chain(), ("conv0", "conv1")), {"budget": "0%"}),
     "by SQNR": (lambda: networks.planted(networks.chain(), ("conv0", "conv1")), {"metric": "sqnr", "threshold": 30}),
-    "one near zero": (random_score, {}),
+    "one score": (random_score, {}),
+    "no score is raised": (lambda: random_score(-8.0), {"threshold": 0.9999}),
     "fixed": (networks.chain, {"high": ["conv1"], "threshold": 0.9999}),
     "few": (networks.chain, {"samples": 1, "threshold": 0.9999, "count": 1}),
     "held out": (networks.residual, {"threshold": 0.9999, "count": 24}),

@@ -211,14 +211,15 @@ def unsure(report, text):
     """The clauses on what would reverse the verdict on the recipe: noise, and each setting in which it misses."""
     answer = report["answer"]
     assert ("noise" in text) == answer["close"]
-    missing = [value for value in answer["settings"].values() if value is None or value < report["threshold"]]
-    assert text.count("misses the threshold") == len(missing)
+    if is_share(report):
+        missing = [value for value in answer["settings"].values() if value is None or value < report["threshold"]]
+        assert text.count("misses the threshold") == len(missing)
 
 
 def price(report, text):
     expensive = {layer["name"]: layer for layer in report["answer"]["expensive"]}
     assert set(names(text)) <= set(expensive)
-    if "misses the threshold even" in text:
+    if "misses the threshold even" in text and is_share(report):
         said = percents(text.partition("high precision (")[2])
         alone = [layer["alone"] for layer in expensive.values() if layer["alone"] < report["threshold"]]
         assert all(tells(written, value) for written, value in zip(said, alone, strict=True))
@@ -417,6 +418,17 @@ def counted(report, text):
             assert any(tells(written, share) for share in shares)
 
 
+def scores(report, text):
+    """The error of a score that no input raises, and FP32's largest, of the plan that is named."""
+    for plan, key in (("full INT8", "int8"), ("the recipe", "recipe")):
+        for name, error, largest in re.findall(
+            rf"In {plan} the score '(.*?)' is off by at most (\S+), .*? is (\S+) ", text
+        ):
+            figures = report["outputs"][key][name]
+            assert float(error) == float(f"{figures['max_abs']:.1g}")
+            assert float(largest) == float(f"{figures['largest_score']:.2g}") < 0.05
+
+
 def data(report, text):
     assert text.removeprefix("DATA: ") in report["inputs"]["warnings"]
 
@@ -461,7 +473,7 @@ CHECKS = {
     "engine loses more": loses_more, "other scales": other_scales, "not needed on the engine": not_needed,
     "base misses": base_misses, "no kernel": no_kernel,
     "few inputs": few_inputs, "faster": stays("faster"), "for fp16": stays("for_fp16"),
-    **dict.fromkeys(("integers", "rows", "variation"), counted),
+    **dict.fromkeys(("integers", "rows", "variation"), counted), "scores": scores,
     **dict.fromkeys(("task", "fixed", "experiment", "part", "base", "not judged", "infinite scale",
                      "scale not positive"), unsaid),
 }  # fmt: skip

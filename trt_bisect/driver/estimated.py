@@ -121,7 +121,7 @@ class Estimates:
             noise = (NOISE * loss) ** 2 + (LEAST * self.limit) ** 2
             error = loss - inside @ mean
             variance = inside @ covariance @ inside
-            if error**2 > SURPRISE**2 * (variance + noise):
+            if variance > 0.0 and error**2 > SURPRISE**2 * (variance + noise):
                 # The estimates are too sure: full INT8 may lose little on an input because errors cancel.
                 covariance = covariance * (error**2 / variance)
             spread = covariance @ inside
