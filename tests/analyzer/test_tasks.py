@@ -325,6 +325,14 @@ def test_what_outputs_look_like(random):
         assert (f"--task {task} " in said) if task else not said
 
 
+def test_sigmoids_of_many_columns_are_no_detections(random):
+    """As basic-pitch's notes, 88 keys in 172 steps: shares of which no two columns reach over an image."""
+    keys = random.uniform(0.07, 0.25, (1, 172, 88))
+    assert not suggestion([{"y": keys}])
+    keys[..., :2] = random.uniform(0, 1, (1, 172, 2))
+    assert "--task detect " in suggestion([{"y": keys}])
+
+
 def test_masks_of_queries_are_classes_of_pixels_and_not_classes_themselves(random):
     """As MaskFormer: a pixel's score of a class is the sum over queries of its share and the mask's; by hand.
 

@@ -416,6 +416,14 @@ def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings
     assert UNTESTED not in kinds(report.lines)
 
 
+def test_few_inputs_leave_inferences_for_the_search_itself(tmp_path):
+    """130 layers and two inputs: each layer alone with four calibrators would take all that --effort allows."""
+    model = networks.planted(networks.chain(130, width=4, size=8), ("conv128", "conv129"))
+    how = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
+    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model, 2), **how)
+    assert report.recipe.high == ("conv129",)
+
+
 @pytest.mark.parametrize("refused", [False, True])
 def test_groups_and_then_their_layers_lead_to_the_recipe_of_all_layers(long_chain, many, monkeypatch, refused):
     """Of 24 convolutions one is planted; ``refused``: each plan takes a session of its own."""

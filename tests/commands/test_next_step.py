@@ -12,7 +12,7 @@ from tests.model.test_unknown_ops import saved, with_unknown
 from tests.support import networks
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.report.parts import FAILS, PASSES, WITH_DOUBTS
-from trt_bisect.report.summary import BUILD, CHEAPER, DATA, DOUBT, FP16_INSTEAD, OTHER_LAYERS, WHOLE
+from trt_bisect.report.summary import BUILD, CHEAPER, DATA, DOUBT, FP16_INSTEAD, OTHER_LAYERS, SEARCH, WHOLE
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "lenet"
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
@@ -49,6 +49,25 @@ def test_inputs_that_held_out_ones_contradict_are_added_to(tmp_path):
     report = trt_bisect.run(path, data, validation={"x": 1000 * data["x"][:2]}, **how)
     assert (report.verdict, report.next.kind) == (WITH_DOUBTS, DATA)
     assert trt_bisect.run(tmp_path / "network.onnx", data, **how).next.kind == BUILD
+
+
+def test_no_search_is_named_where_every_recipe_must_keep_more_than_half(tmp_path):
+    """FP16 overflows in ``conv2``. ``conv1`` alone in INT8 misses, and takes most of the speedup: no plan at half
+    passes, and FP16 with few layers in FP32 is worth a look.
+    """
+    model = networks.planted(networks.chain(4), ("conv0", "conv1"))
+    for name in ("conv2.weight", "conv2.bias"):
+        networks.scale_constant(model, name, lambda values: 1e6 * values)
+    networks.scale_constant(model, "conv3.weight", lambda values: 1e-6 * values)
+    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model, 4), output=tmp_path / "run", **HOW)
+    fp16 = next(choice for choice in report.choices if choice.plan == "fp16")
+    assert fp16.meets is False
+    assert 0.5 < report.answer.cost < 1.0
+    assert report.recipe.high == ("conv1",)
+    assert (report.next.kind, "--low fp16" in report.next.command) == (SEARCH, True)
+    assert not any("--budget" in line.text for line in report.lines)
+    within = trt_bisect.run(tmp_path / "network.onnx", networks.samples(model, 4), budget=0.5, **HOW)
+    assert not within.recipe.meets
 
 
 def test_free_ranges_come_before_a_recipe(command, tmp_path, monkeypatch):

@@ -592,7 +592,7 @@ def held_out_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) 
         if digest not in seen and digest not in new:
             new[digest] = position, inputs.spill.kept(sample)
     if copies:
-        text = f"{copies} held-out samples of {held_out.source} equal other samples, and do not count"
+        text = f"{counted(copies, 'held-out sample')} of {held_out.source} not counted, equal to others"
         setup.notes.append(Note(DATA, text))
     if not new:
         return None

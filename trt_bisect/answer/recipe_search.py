@@ -263,7 +263,11 @@ class RecipeSearch:
         everything = self._checked(0, self.space.all)
         if not everything.holds:
             return replace(everything, meets=False)
-        self.sets.estimates += [self._estimates(ranges) for ranges in self.ranges]
+        for ranges in self.ranges:
+            # With few inputs the estimates of all calibrators would leave no inference for a set.
+            if self.sets.estimates and self.plans.left(RESERVED) < 2 * ALONE * len(self.space.units):
+                break
+            self.sets.estimates.append(self._estimates(ranges))
         self.plans.setup.progress.stage("Searching for the cheapest recipe", None)
         return self._cheapest(everything)
 

@@ -448,7 +448,7 @@ class Holdout:
             return []
         count = self.kept.length + self.held_out.length
         copies = len(self.whole.digests) - count
-        equal = f"{copies} samples of {self.whole.source} are equal to others and left out; " if copies else ""
+        equal = f"{counted(copies, 'sample')} of {self.whole.source} left out, equal to others; " if copies else ""
         return [
             f"{equal}{self.held_out.length} of {count} samples of {self.whole.source} are held out: neither "
             "calibration nor the search sees them (--validation)"

@@ -592,7 +592,7 @@ class RunOptions(MeasuringOptions):
         history: Record the run in the history next to the run folder, not at all (none), or in this file.
     """
 
-    precision: Annotated[HighOfRun | None, PRECISION(without="mixed if that saves 1 %, else as --base")] = None  # type: ignore[assignment]  # one choice more than other commands have
+    precision: Annotated[HighOfRun | None, PRECISION(without="mixed if that saves 3 %, else as --base")] = None  # type: ignore[assignment]  # one choice more than other commands have
     trt_version: Annotated[Version, PRECISION(without="the installed TensorRT, else the newest", expert=True)] = ""
     labels: Annotated[DataFile, JUDGEMENT()] = None
     accuracy: Annotated[Function | None, JUDGEMENT()] = None

@@ -335,8 +335,9 @@ def description(report: WorstReport) -> Mapping[str, str]:
     """Returns the data, the network in low precision and the metric of a search, as text by title."""
     high = ", ".join(report.high)
     low = {report.low.upper(): f"{report.engine} ({report.arithmetic})" + (f", high: {high}" if high else "")}
+    least = "" if report.threshold is None else f"; threshold {threshold_text(report.metric, report.threshold)}"
     return {
         "Data": f"{report.source}, {len(report.values)} samples{', stopped there' if report.stopped else ''}",
         **({"Second network": report.other} if report.other else low),
-        "Metric": f"{report.metric}, worst first: {report.order}",
+        "Metric": f"{report.metric}, worst first: {report.order}{least}",
     }

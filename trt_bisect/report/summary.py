@@ -237,7 +237,7 @@ def _on_plans(
         yield _best_within(report, restored, low)
         return
     yield from _expensive(report, answer, rule, low)
-    yield from _too_expensive(report, answer, low)
+    yield from _too_expensive(report, answer, rule, low)
 
 
 def _measure(report: Report, rule: Rule, full: Trial) -> str:
@@ -584,16 +584,21 @@ def _expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Ite
         part = "nearly all" if share == price else share
         cause = "causes" if len(expensive) == 1 else "cause"
         sentences.append(f"{listed([layer.name for layer in expensive])} {cause} {part} of the {price} given up.")
-    figures = {layer.name: layer.alone for layer in expensive if layer.alone is not None}
-    needed = {name: rule.text(value) for name, value in figures.items() if rule.metric.loss(value) > rule.budget}
+    needed = _needed(answer, rule)
     if needed:
         which, pronoun = ("either layer", "both layers") if len(needed) > 1 else (listed([*needed]), "it")
         sentences.append(
             f"With {which} in {low} the network misses the threshold even if every other layer is in high precision "
-            f"({', '.join(needed.values())}): with these scales every recipe must keep {pronoun}."
+            f"({', '.join(map(rule.text, needed.values()))}): with these scales every recipe must keep {pronoun}."
         )
     if sentences:
         yield _line(PRICE, " ".join(sentences), [layer.name for layer in expensive])
+
+
+def _needed(answer: AnswerFacts, rule: Rule) -> dict[str, float]:
+    """Returns the similarity with an expensive layer alone in the low precision, by layer, where that misses."""
+    figures = {layer.name: layer.alone for layer in answer.expensive if layer.alone is not None}
+    return {name: value for name, value in figures.items() if rule.metric.loss(value) > rule.budget}
 
 
 def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
@@ -631,10 +636,10 @@ def bound_line(bound: Bound) -> Line:
     return _line(HELD_OUT, f"{text}.")
 
 
-def _too_expensive(report: Report, answer: AnswerFacts, low: str) -> Iterator[Line]:
+def _too_expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
     """Yields a line on free calibrators, or on the remedy if the recipe keeps less than half of the speedup.
 
-    Where FP16 passes, the first line of all says that.
+    Where FP16 passes, the first line of all says that. Layers that every recipe must keep leave no plan at half.
     """
     text, fp16, precision = report.text, choice_of(FP16, report.choices), Precision(report.low)
     for row in answer.free_ranges[:1]:
@@ -647,11 +652,11 @@ def _too_expensive(report: Report, answer: AnswerFacts, low: str) -> Iterator[Li
     if fp16 is not None and fp16.meets is False:
         fp16_misses = "FP16 misses too ('--low fp16' names its layers), and "
     less = ", less than half" if answer.cost < 1.0 else ""
-    yield _line(
-        TOO_EXPENSIVE,
-        f"{fp16_misses}the recipe {kept_speed(answer.cost, precision)}{less}. '--budget "
-        f"{percent(MOST_GIVEN_UP)}' searches for the most accurate plan at that price.",
-    )
+    half = f" '--budget {percent(MOST_GIVEN_UP)}' searches for the most accurate plan at half of it."
+    needed = _needed(answer, rule)
+    if sum(layer.cost for layer in answer.expensive if layer.name in needed) > MOST_GIVEN_UP:
+        half = ""
+    yield _line(TOO_EXPENSIVE, f"{fp16_misses}the recipe {kept_speed(answer.cost, precision)}{less}.{half}")
 
 
 def layers_high(report: Report) -> str:
@@ -837,15 +842,16 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         what = f"keep the layers in FP16: the recipe then {kept_speed(mixed.cost, Precision(report.low))}"
         folder = {"--output": (f"{setting.folder}-mixed",)} if setting.folder else {}
         return NextStep(CHEAPER, what, running(setting, {**folder, "--precision": ("mixed",)}).text)
+    fastest = ""
     if answer is not None and answer.cost > MOST_GIVEN_UP and goal.most is None:
-        fp16 = choice_of(FP16, report.choices)
-        is_slower = answer.cost >= 1.0 and fp16 is not None
-        return _in_fp16(report, setting) if is_slower else _for_half(report, setting)
+        if choice_of(FP16, report.choices) is not None:
+            return _in_fp16(report, answer, setting)
+        fastest = ", the fastest plan found that passes"
     command = using_recipe(setting, report.typing).text
     if not report.has_recipe:
         return NextStep(BUILD, f"build full {report.low.upper()}", command)
     doubts = "check the doubts above, then " if answer is not None and answer.doubts else ""
-    return NextStep(RECIPE, f"{doubts}build the recipe: {means(report)}", command)
+    return NextStep(RECIPE, f"{doubts}build the recipe: {means(report)}{fastest}", command)
 
 
 def _without_recipe(report: Report, setting: Setting) -> NextStep:
@@ -883,13 +889,14 @@ def _without_recipe(report: Report, setting: Setting) -> NextStep:
     return _for_half(report, setting)
 
 
-def _in_fp16(report: Report, setting: Setting) -> NextStep:
-    """Returns the search in FP16, where FP16 misses too and no recipe is faster than it."""
+def _in_fp16(report: Report, answer: AnswerFacts, setting: Setting) -> NextStep:
+    """Returns the search in FP16, where FP16 misses too and the recipe is little faster than it, or slower."""
     other = _other(report).lower()
     kept = {name: values for name, values in setting.options.items() if name not in _OF_INT8}
     folder = {"--output": (f"{setting.folder}-{other}",)} if setting.folder else {}
     command = running(replace(setting, options=kept), {"--low": (other,), **folder})
-    what = f"find the layers that {other.upper()} cannot hold: no recipe in {report.low.upper()} is faster than it"
+    price = f"the recipe in {report.low.upper()} {kept_speed(answer.cost, Precision(report.low))}"
+    what = f"find the layers that {other.upper()} cannot hold, as {price}"
     return NextStep(SEARCH, what, command.text)
 
 

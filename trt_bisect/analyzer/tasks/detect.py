@@ -331,6 +331,10 @@ _TO_SHARES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 # Candidates as rows or columns of one output.
 
 
+_REACH = 0.5
+"""The centres of a grid of candidates, as shares of the image, lie at least this far apart on both axes."""
+
+
 def _yolo(reference: Sequence[Outputs]) -> Head | None:
     masks = [value.shape[1] for value in reference[0].values() if value.ndim == 4]
     for name, last, many, rows in rows_either_way(reference):
@@ -362,6 +366,9 @@ def _yolo_head(name: str, rows: np.ndarray, last: bool, many: int, extra: int) -
         return None
     if not are_spread(rows[:, :2]) or (last and width > 5 and are_integral(rows[:, 5])):
         return None
+    centres = rows[:, :2]
+    if are_shares(centres) and (np.ptp(centres, axis=0) < _REACH).any():
+        return None  # shares that stay together are scores
     queries = _are_queries(rows[:, :4], many)
     objectness = last and width > 5 and not queries
     classes = width - 4 - objectness

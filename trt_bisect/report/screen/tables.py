@@ -15,7 +15,7 @@ from rich.text import Text
 
 from trt_bisect.analyzer.blame import LEAST_COSINE, LOW_SIMILARITY
 from trt_bisect.analyzer.compared import ComparedChannel, ComparedTensor
-from trt_bisect.analyzer.metrics import figure_text
+from trt_bisect.analyzer.metrics import figure_text, loss_text
 from trt_bisect.analyzer.structure.findings import ERROR, NOTE, WARNING, Finding
 from trt_bisect.analyzer.structure.graph import DroppedNode
 from trt_bisect.analyzer.structure.qdq import TensorRounding
@@ -261,7 +261,7 @@ def print_sensitivity(
     """Prints ``top`` rows, all for 0; the column ``sort`` is among the last to be left out."""
     shown = rows[: top or None]
     console.print(fitted(SensitiveOp, shown, console, names=sensitivity.names, raised=(sensitivity.metric, sort)))
-    full = "not measured" if sensitivity.full is None else f"{sensitivity.full:.6g}"
+    full = "not measured" if sensitivity.full is None else loss_text(sensitivity.metric, sensitivity.full)
     loss = f"Loss of full {sensitivity.low.upper()}: {full} ({sensitivity.metric}, {sensitivity.arithmetic})."
     console.print(Text(f"\n{len(shown)} of {len(rows)} rows. {loss}"))
 
