@@ -1,6 +1,7 @@
 """Recipes by predicted time: ``--gpu``, and layers that stay high because the engine is faster so."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import pytest
 
 import trt_bisect
 from tests.support.goal_cases import planted
+from trt_bisect.answer.search import foreseen_times
 from trt_bisect.answer.steps_back import with_faster
 from trt_bisect.answer.validation import Recipe
 from trt_bisect.builder.inspector import kernels_of
@@ -18,12 +20,13 @@ from trt_bisect.errors import BadInput
 from trt_bisect.model.cost import TimePrices
 from trt_bisect.model.gpu_time import GPUS, gpu_of
 from trt_bisect.model.network import load_network
-from trt_bisect.model.observe import facts_for
+from trt_bisect.model.observe import facts_for, facts_of_shapes
 from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import Precision, prefix
 
 RUNS = 4
-LENET = Path(__file__).parents[2] / "samples" / "lenet"
+SAMPLES = Path(__file__).parents[2] / "samples"
+LENET = SAMPLES / "lenet"
 
 
 def space_with(changes):
@@ -179,3 +182,28 @@ def test_scales_of_another_calibrator_take_no_layer_away_whose_neighbour_then_co
     high = [network.layer_named(name).index for name in ("ip1", "ip2")]
     in_fp32 = 1e3 * prices.seconds(prices.full.keeping(high, Precision.FP32))
     assert f"it takes {in_fp32:.3g} ms" in next(line.text for line in report.lines if line.kind == "recipe")
+
+
+def test_why_int8_is_no_faster_is_told_by_kernel_before_the_search_and_in_the_verdict():
+    """By hand on an A100, where a launch takes 7.3 us: Q/DQ pairs make three kernels of each of two attentions. The
+    network is so small that launches are nearly all of its time.
+    """
+    folder = SAMPLES / "transformer"
+    network = load_network(folder / "encoder.onnx")
+    said = foreseen_times(TimePrices(network, facts_of_shapes(network, {}), GPUS["A100"]))
+    reason = said.partition("INT8 is not predicted to be faster than FP16: ")[2]
+    added = float(re.search(r"divide attention into kernels, which adds ([0-9.]+) ms", reason)[1])
+    assert added == pytest.approx(2 * 2 * 7.3e-3, rel=0.01)
+    how = {"gpu": "A100", "engine": "onnxruntime", "explain": "none", "threshold": 0.9}
+    report = trt_bisect.run(network, folder / "calibration.npz", **how)
+    assert report.predicted.no_gain.endswith(reason)
+    [line] = [line.text for line in report.lines if line.kind == "ship fp16"]
+    assert line.endswith(f"{report.predicted.no_gain}.")
+
+
+def test_a_network_that_int8_makes_faster_has_no_reason_against_it():
+    network = load_network(LENET / "lenet.onnx")
+    shape = {"data": np.zeros((4096, 1, 28, 28), np.float32)}
+    prices = TimePrices(network, facts_for(network, shape), GPUS["T4"])
+    assert prices.seconds(prices.full) < 0.9 * prices.seconds(prices.in_all(Precision.FP16))
+    assert "not predicted" not in foreseen_times(prices)

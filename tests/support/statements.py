@@ -241,7 +241,19 @@ def too_expensive(report, text):
     assert cost > 0.5
     assert fp16_of(report) is None or not fp16_of(report)["meets"]
     assert ("FP16 misses too" in text) == (fp16_of(report) is not None and fp16_of(report)["meets"] is False)
-    keeps(report, text, cost)
+    if reason := no_gain(report):
+        assert text.endswith(f"{reason}.")
+    else:
+        keeps(report, text, cost)
+
+
+def no_gain(report):
+    """Returns that INT8 saves no time, as predicted; that is so if it saves less than 5 % of FP16's."""
+    predicted = report["predicted"]
+    if predicted is None or report["latency"] or not predicted["no_gain"]:
+        return ""
+    assert predicted["plans"]["int8"]["ms"] > 0.95 * predicted["plans"]["fp16"]["ms"]
+    return predicted["no_gain"]
 
 
 def fp16_of(report):
@@ -267,6 +279,9 @@ def ship_fp16(report, text):
         assert figure >= least
         assert tells(percents(text)[0], figure)
     reason = text.partition(", and ")[2]
+    if told := no_gain(report):
+        assert reason.endswith(f" {told}.")
+        reason = reason.removesuffix(f" {told}.")
     if reason.startswith("no plan in"):
         assert report["verdict"] == "fails"
         assert not report["recipe"]["meets"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from trt_bisect.answer.accuracy import TIE
 from trt_bisect.answer.result import Answer, cost_of
+from trt_bisect.model.cost import instead_of
+from trt_bisect.precision import Precision
 from trt_bisect.report.choices import FP16, FP32, INT8, RECIPE, Choice
 from trt_bisect.report.model import Report
 from trt_bisect.report.parts import PASSES, WITH_DOUBTS
@@ -38,6 +40,8 @@ def choices_of(report: Report, answer: Answer) -> tuple[Choice, ...]:
         held_out = None if answer.fp16_held_out is None else rule.meets(answer.fp16_held_out)
         figures = rule.similarity(fp16), accurate(FP16), milliseconds(FP16)
         choices.append(Choice(FP16, meets, *figures, 1.0, held_out))
+    elif instead_of(network.low.precision) is Precision.FP16 and milliseconds(FP16) is not None:
+        choices.append(Choice(FP16, None, None, None, milliseconds(FP16), 1.0))
     similarity = report.similarity
     passes = report.verdict in (PASSES, WITH_DOUBTS)
     held_out = None if answer.held_out is None or answer.by_accuracy else not answer.misses_held_out

@@ -178,7 +178,8 @@ def predicted_times(options: RunOptions, experiment: Experiment, recipe: Precisi
         return None
     plans = {"fp32": prices.in_all(Precision.FP32), "fp16": prices.in_all(Precision.FP16), "int8": prices.full}
     times = {name: prices.predicted(plan) for name, plan in {**plans, "recipe": recipe}.items()}
-    return PredictedTimes(prices.gpu.name, times, prices.slowest(recipe, _SLOWEST), prices.added_reformats(recipe))
+    slowest, added = prices.slowest(recipe, _SLOWEST), prices.added_reformats(recipe)
+    return PredictedTimes(prices.gpu.name, times, slowest, added, _no_gain(prices))
 
 
 def foreseen_times(prices: TimePrices | None) -> str:
@@ -187,18 +188,32 @@ def foreseen_times(prices: TimePrices | None) -> str:
         return ""
     low = prices.network.low
     other = instead_of(low.precision)
+    slow, fast = prices.predicted(prices.in_all(other)).ms, prices.predicted(prices.full).ms
+    text = f"Predicted on {prices.gpu.name}: {other.upper()} {slow:.3g} ms, full {low.title} {fast:.3g} ms"
+    why = _no_gain(prices)
+    return f"{text}. {why}" if why else text
+
+
+def _no_gain(prices: TimePrices) -> str:
+    """Returns a clause that the low precision is no faster, with the largest reasons; empty where it is faster."""
+    low = prices.network.low
+    other = instead_of(low.precision)
     floats, full = prices.in_all(other), prices.full
     slow, fast = prices.predicted(floats).ms, prices.predicted(full).ms
-    text = f"Predicted on {prices.gpu.name}: {other.upper()} {slow:.3g} ms, full {low.title} {fast:.3g} ms"
     if fast <= (1.0 - LEAST_GAIN) * slow:
-        return text
+        return ""
     reformats = math.fsum(kernel.ms for kernel in prices.added_reformats(full, floats))
-    starts = prices.starts(full)
-    reasons = [f"changes of type and layout add {reformats:.3g} ms"] if reformats > _TELLING * fast else []
-    if starts > _MOSTLY * fast:
-        reasons.append(f"starting kernels takes {starts:.3g} ms of it")
-    why = f": {' and '.join(reasons)}" if reasons else ""
-    return f"{text}. {low.title} is not predicted to be faster than {other.upper()}{why}"
+    attention = prices.in_attentions(full) - prices.in_attentions(floats)
+    starts, alike = prices.starts(full), prices.no_faster(full, floats)
+    reasons = {
+        f"changes of type and layout add {reformats:.3g} ms": (reformats, _TELLING),
+        f"Q/DQ pairs divide attention into kernels, which adds {attention:.3g} ms": (attention, _TELLING),
+        f"starting kernels takes {starts:.3g} ms of it, which a larger batch shares": (starts, _MOSTLY),
+        f"kernels that are no faster in {low.title} take {alike:.3g} ms of it": (alike, _MOSTLY),
+    }
+    told = [text for text, (ms, share) in reasons.items() if ms > share * fast][:2]
+    why = f": {' and '.join(told)}" if told else ""
+    return f"{low.title} is not predicted to be faster than {other.upper()}{why}"
 
 
 def make_space(plans: AnswerPlans) -> Space:

@@ -643,6 +643,22 @@ class TimePrices:
         """The milliseconds in which a plan's kernels start."""
         return math.fsum(1e3 * start_of(kernel, self.gpu) for kernel in self.engine.kernels(plan))
 
+    def in_attentions(self, plan: PrecisionPlan) -> float:
+        """The milliseconds of a plan's kernels inside attention."""
+        inside = {k for attention, _ in self.engine.attentions for k in attention.layers}
+        kernels = [kernel for kernel in self.engine.kernels(plan) if kernel.layers and inside.issuperset(kernel.layers)]
+        return 1e3 * math.fsum(map(self._seconds_of, kernels))
+
+    def no_faster(self, plan: PrecisionPlan, than: PrecisionPlan) -> float:
+        """The milliseconds of a plan's kernels, starts aside, that take no less than the same layers' in ``than``."""
+        before = {kernel.layers: self._seconds_of(kernel) for kernel in self.engine.kernels(than) if kernel.layers}
+        taken = 0.0
+        for kernel in self.engine.kernels(plan):
+            now = self._seconds_of(kernel)
+            if now >= before.get(kernel.layers, math.inf):
+                taken += now - start_of(kernel, self.gpu)
+        return 1e3 * taken
+
     def added_reformats(self, plan: PrecisionPlan, than: PrecisionPlan | None = None) -> tuple[TimedKernel, ...]:
         """The reformats of a plan that ``than`` (by default the plan with all layers low) does not have."""
         before, after = (

@@ -33,6 +33,7 @@ from trt_bisect.report.answer import DECIDING, DIFFUSE, Accuracies, AnswerFacts,
 from trt_bisect.report.choices import (
     FP16,
     INT8,
+    LEAST_GAIN,
     MOST_GIVEN_UP,
     RECIPE as RECIPE_PLAN,
     choice_of,
@@ -163,7 +164,13 @@ def _fp16_line(report: Report, why: str) -> Line:
     if not report.goal.drop and by_input is not None:
         where = " over all inputs pooled" if by_input.together else " on the worst input"
     figure = "" if value is None else f" ({report.text(value)}{where})"
-    return _line(FP16_INSTEAD, f"FP16 meets the {_asked(report)}{figure}, and {why}{_times_from(report, why)}.")
+    more = f" {reason}." if (reason := _no_gain(report)) else ""
+    return _line(FP16_INSTEAD, f"FP16 meets the {_asked(report)}{figure}, and {why}{_times_from(report, why)}.{more}")
+
+
+def _no_gain(report: Report) -> str:
+    """Returns that the low precision saves no time and why, where times are predicted; else an empty text."""
+    return "" if report.latency or report.predicted is None else report.predicted.no_gain
 
 
 def _times_from(report: Report, text: str) -> str:
@@ -577,7 +584,7 @@ def _other_figure(figures: PlanFigures, rule: Rule, low: str = "fp16") -> str:
 def _expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
     """Yields a line on the one or two layers that make most of the price and are in every set that helps."""
     expensive, sentences = answer.expensive, []
-    if 0 < len(expensive) < len(report.recipe.high):
+    if not _no_gain(report) and 0 < len(expensive) < len(report.recipe.high):
         share, price = (
             percent(cost) for cost in (min(sum(layer.cost for layer in expensive), answer.cost), answer.cost)
         )
@@ -651,8 +658,11 @@ def _too_expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) ->
     fp16_misses = ""
     if fp16 is not None and fp16.meets is False:
         fp16_misses = "FP16 misses too ('--low fp16' names its layers), and "
+    if reason := _no_gain(report):
+        yield _line(TOO_EXPENSIVE, f"{fp16_misses}{reason}.")
+        return
     less = ", less than half" if answer.cost < 1.0 else ""
-    half = f" '--budget {percent(MOST_GIVEN_UP)}' searches for the most accurate plan at half of it."
+    half = f" '--budget {percent(MOST_GIVEN_UP)}' searches for the most accurate plan that keeps half."
     needed = _needed(answer, rule)
     if sum(layer.cost for layer in answer.expensive if layer.name in needed) > MOST_GIVEN_UP:
         half = ""
@@ -836,6 +846,9 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         return NextStep(FP16_INSTEAD, f"build FP16{also}", using_fp16(setting, report.typing).text)
     if report.stopped and not report.recipe.meets:
         return NextStep(GO_ON, "continue with the same command", report.command)
+    if report.stopped and _may_be_slower(report):
+        what = "continue with the same command: FP16 may be faster, and was not measured yet"
+        return NextStep(GO_ON, what, report.command)
     if not report.recipe.meets:
         return _without_recipe(report, setting)
     if mixed := _pays_in_fp16(report):
@@ -844,14 +857,27 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         return NextStep(CHEAPER, what, running(setting, {**folder, "--precision": ("mixed",)}).text)
     fastest = ""
     if answer is not None and answer.cost > MOST_GIVEN_UP and goal.most is None:
-        if choice_of(FP16, report.choices) is not None:
+        fp16 = choice_of(FP16, report.choices)
+        if fp16 is not None and fp16.meets is False:
             return _in_fp16(report, answer, setting)
+        if answer.cost >= 1.0:
+            return _for_half(report, setting)
         fastest = ", the fastest plan found that passes"
     command = using_recipe(setting, report.typing).text
     if not report.has_recipe:
         return NextStep(BUILD, f"build full {report.low.upper()}", command)
     doubts = "check the doubts above, then " if answer is not None and answer.doubts else ""
     return NextStep(RECIPE, f"{doubts}build the recipe: {means(report)}{fastest}", command)
+
+
+def _may_be_slower(report: Report) -> bool:
+    """Returns true if FP16 was not measured, and the best plan in the low precision is no faster by time or price."""
+    fp16, best = choice_of(FP16, report.choices), report.choices[-1] if report.choices else None
+    if best is None or report.goal.most is not None or (fp16 is not None and fp16.meets is not None):
+        return False
+    if fp16 is not None and fp16.ms is not None and best.ms is not None:
+        return best.ms > (1.0 - LEAST_GAIN) * fp16.ms
+    return instead_of(Precision(report.low)) is Precision.FP16 and (best.gives_up or 0.0) > MOST_GIVEN_UP
 
 
 def _without_recipe(report: Report, setting: Setting) -> NextStep:
@@ -896,6 +922,8 @@ def _in_fp16(report: Report, answer: AnswerFacts, setting: Setting) -> NextStep:
     folder = {"--output": (f"{setting.folder}-{other}",)} if setting.folder else {}
     command = running(replace(setting, options=kept), {"--low": (other,), **folder})
     price = f"the recipe in {report.low.upper()} {kept_speed(answer.cost, Precision(report.low))}"
+    if _no_gain(report):
+        price = f"{report.low.upper()} is not predicted to be faster"
     what = f"find the layers that {other.upper()} cannot hold, as {price}"
     return NextStep(SEARCH, what, command.text)
 

@@ -20,7 +20,16 @@ from trt_bisect.data.statistics import FedInput
 from trt_bisect.precision import Precision
 from trt_bisect.report.advice import NO_SINGLE_CAUSE
 from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move
-from trt_bisect.report.choices import FP32, INT8, RECIPE as RECIPE_PLAN, choice_of, kept_speed, priced_by, timed_by
+from trt_bisect.report.choices import (
+    FP16,
+    FP32,
+    INT8,
+    RECIPE as RECIPE_PLAN,
+    choice_of,
+    kept_speed,
+    priced_by,
+    timed_by,
+)
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.parts import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow, NetworkRow
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
@@ -99,6 +108,8 @@ def choices_table(report: Report) -> Table:
     timed = any(choice.ms is not None for choice in report.choices)
     gpu = "" if report.latency or report.predicted is None else report.predicted.gpu
     speed = timed_by(gpu) if timed else f"speedup kept {priced_by(report.goal.costs)}"
+    if not timed and report.goal.costs == "macs":
+        speed = "speedup kept (by multiply-adds; time: --gpu)"
     labelled = report.accuracy is not None
     by_input = report.by_input.int8
     together = by_input is not None and by_input.together
@@ -118,6 +129,8 @@ def choices_table(report: Report) -> Table:
         if verdicts.get(choice.plan) == WITH_DOUBTS:
             passes = "doubtful"
         worst = "reference" if choice.plan == FP32 else "no figure"
+        if choice.plan == FP16 and choice.meets is None:
+            worst = "not measured"
         if choice.similarity is not None:
             worst = figure_text(report.metric, choice.similarity, report.threshold)
         cells = [name, passes, worst]
