@@ -11,8 +11,9 @@ import io
 import math
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,7 +25,19 @@ from trt_bisect.analyzer.metrics import metric_texts
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support import codec
 from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.table import INDEX, PAPER, TableColumn, cell_text, columns_of, csv_of, table_of, text_of
+from trt_bisect.support.table import (
+    FLAG,
+    INDEX,
+    NAME,
+    PAPER,
+    SHAPE,
+    TEXT,
+    TableColumn,
+    cell_text,
+    columns_of,
+    csv_of,
+    table_of,
+)
 from trt_bisect.support.voices import in_python
 
 if TYPE_CHECKING:
@@ -223,6 +236,8 @@ def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, .
 
 
 SCHEMA = 3
+_WORDS = (NAME, TEXT, SHAPE, FLAG)
+"""The kinds of columns that stand at the left."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -303,7 +318,7 @@ class Result(Shown, ABC):
         page = self.page()
         facts = " · ".join([page.model, *(f"{title} {text}" for title, text in page.facts.items() if text)])
         methods = {".table()": "all rows as a pandas table", ".save(folder)": f"the page, {self.COMMAND}.html"}
-        section, texts = self.in_short(page), metric_texts(page.metric)
+        section = self.in_short(page)
         if section is None:
             return Overview(page.headline, facts, notes=page.notes, methods=methods)
         shown = [k for k, column in enumerate(section.columns) if column.phone]
@@ -313,10 +328,8 @@ class Result(Shown, ABC):
             measured = [row for row in rows if row[by] is not None and row[by] == row[by]]
             rows = sorted(measured, key=lambda row: row[by], reverse=section.descending)
 
-        def text(column: PageColumn, value: Any) -> str:
-            return texts[column.kind](value) if column.kind in texts else cell_text(column.kind, value)
-
-        cells = [tuple(text(section.columns[k], row[k]) for k in shown) for row in rows]
+        texts = _texts(section, page.metric)
+        cells = [tuple(texts[k](row[k]) for k in shown) for row in rows]
         titles = [section.columns[k].title for k in shown]
         return Overview(page.headline, facts, titles=titles, rows=cells, notes=page.notes, methods=methods)
 
@@ -353,11 +366,17 @@ class Result(Shown, ABC):
         return path
 
     def _text(self, page: TablePage) -> str:
-        """Returns the headline, the facts, the notes and all tables as plain text."""
+        """Returns the headline, the facts, the notes and the tables of the page as plain text."""
         parts = [page.headline, *(f"{title}: {text}" for title, text in page.facts.items() if text), *page.notes]
-        for name, (kind, rows) in self.tables().items():
-            if rows:
-                parts.append(f"\n{name}\n{text_of(kind, rows, **self.names)}")
+        for section in page.sections:
+            lines = [""] * (len(section.rows) + 1)
+            for place, text in enumerate(_texts(section, page.metric)):
+                column = section.columns[place]
+                cells = [column.title, *(text(row[place]) for row in section.rows)]
+                width = max(map(len, cells))
+                for k, cell in enumerate(cells):
+                    lines[k] += f"{cell.ljust(width) if column.kind in _WORDS else cell.rjust(width)}  "
+            parts += ["", f"{section.title}:", *map(str.rstrip, lines)]
         return "\n".join((*parts, ""))
 
     @classmethod
@@ -371,6 +390,12 @@ class Result(Shown, ABC):
             BadInput: the folder holds no such result, or one of another version.
         """
         return loaded(cls, file_in(folder, f"{cls.COMMAND}.json"), SCHEMA, cls.COMMAND)
+
+
+def _texts(section: Section, metric: str) -> list[Callable[[Any], str]]:
+    """Returns by column of a section the function that writes its cells."""
+    texts = metric_texts(metric)
+    return [texts.get(column.kind) or partial(cell_text, column.kind) for column in section.columns]
 
 
 def loaded(kind: type[codec.Kind], path: Path, schema: int, command: str) -> codec.Kind:

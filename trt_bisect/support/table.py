@@ -243,20 +243,6 @@ def csv_of(kind: type, rows: Sequence[Any], **names: str) -> str:
     return text.getvalue()
 
 
-def text_of(kind: type, rows: Sequence[Any], **names: str) -> str:
-    """Returns rows as aligned text with a header: those with a title and a value."""
-    lines = [""] * (len(rows) + 1)
-    for column in columns_of(kind, rows, **names):
-        cells = [column.text(row) for row in rows]
-        if not column.title or not any(cells):
-            continue
-        cells.insert(0, column.header)
-        width = max(map(len, cells))
-        for k, cell in enumerate(cells):
-            lines[k] += f"{cell.rjust(width) if column.is_number else cell.ljust(width)}  "
-    return "\n".join(map(str.rstrip, lines))
-
-
 def _csv_cell(column: TableColumn, value: Any) -> Any:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
