@@ -248,6 +248,10 @@ def test_an_exported_program_is_compared_node_by_node_with_its_module(tmp_path):
     rows = trt_bisect.compare(module, other=program, inputs=[picture]).tensors
     assert min(row.figures.cosine for row in rows) == pytest.approx(1.0, abs=1e-6)
     assert [row.origin.tensor for row in rows][:4] == ["0", "1.conv", "1.norm", "1"]
+    assert not trt_bisect.check(program, shapes={"input": (1, 3, 12, 12)}).findings
+    made = {"of program": program, "of module": module}
+    reports = [trt_bisect.run(net, [picture], output=tmp_path / name, **MINMAX) for name, net in made.items()]
+    assert reports[0].similarity.int8 == pytest.approx(reports[1].similarity.int8, abs=1e-6)
     with pytest.raises(EngineUnavailable, match="cuda:7"):
         trt_bisect.compare(module, other=program, inputs=[picture], device="cuda:7")
 

@@ -74,7 +74,7 @@ def check(
     model = model if module is None else module.path
     path = Path(model.source) if isinstance(model, Network) else saved_model(model)
     with refusing_invalid(path):
-        calls = None if module is None else module.calls
+        calls = module.calls or None if module else None
         report = _report_on(*read_model(path), str(path), engine, shapes or {}, gpu, calls)
     if output is not None:
         report.save(output)

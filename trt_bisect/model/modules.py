@@ -24,6 +24,8 @@ _NOT_OWN = re.compile(r"[/\\](site|dist)-packages[/\\]torch[/\\]|^<")
 _LONGEST = 300
 _AGAIN = re.compile(r"_\d+$")
 """The end that TorchScript gives the scope of a module at its second and later calls."""
+_BESIDE = ("Constant", "QuantizeLinear", "DequantizeLinear")
+"""Operators that are no operations of a module."""
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """The operators whose weight is a parameter of the module that they come from."""
 METADATA_IR_VERSION = 10
@@ -149,8 +151,10 @@ def calls_of(graph: onnx.GraphProto) -> dict[str, int]:
     reads, owners = Counter[str](), dict[str, set[str]]()
     for node in graph.node:
         path = places[node.name].path if node.name in places else ""
+        if node.op_type in _BESIDE:
+            continue
         if not path:
-            open_before = open_before if node.op_type == "Constant" else set()
+            open_before = set()
             continue
         inside = {path[:end] for end, letter in enumerate(f"{path}.") if letter == "."}
         calls.update(inside - open_before)

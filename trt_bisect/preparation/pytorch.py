@@ -14,7 +14,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from io import StringIO
 from itertools import chain
@@ -61,7 +61,8 @@ _HOW = "Give a DataLoader or a list of samples as calibration, or the sizes of t
 class Exported:
     """A module as a file: its path, and a note on how far its outputs are from those of the module.
 
-    ``calls`` has by name the number of calls of each module in it, for one call of the module.
+    ``calls`` has by name the number of calls of each module in it, for one call of the module; nothing of an exported
+    program, whose modules are never called.
     """
 
     path: Path
@@ -105,6 +106,7 @@ def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ..
             _name_layers(module, path)
             how = f"by torch.onnx.export ({exporter}) as {path}"
             difference_text = f"its outputs differ from the module's by at most {difference:.1e}, of {largest:.1e}"
+            calls = {} if _is_exported(module) else calls
             return Exported(path, f"the module {type(module).__name__} was exported {how}; {difference_text}", calls)
     remedy = "Export it yourself, and give the file." if "onnxscript" not in failures[0] else install("torch")
     raise BadInput(f"{type(module).__name__} cannot be exported as ONNX. {'. '.join(failures)}", remedy)
@@ -159,8 +161,8 @@ class Hooked:
 
         fed = {name: torch.as_tensor(values).to(self._device) for name, values in feeds.items()}
         tensors: dict[str, np.ndarray] = {}
-        self.modules, is_exported = [], isinstance(self.module, torch.fx.GraphModule)
-        outputs = self._node_by_node(fed, tensors) if is_exported else self._hooked(fed, tensors)
+        self.modules = []
+        outputs = (self._node_by_node if _is_exported(self.module) else self._hooked)(fed, tensors)
         results = _tensors(outputs)
         names = list(outputs) if isinstance(outputs, Mapping) else []
         if len(names) != len(results):
@@ -210,6 +212,12 @@ class Hooked:
             tensors[name] = kept[0]
 
 
+def _is_exported(module: torch.nn.Module) -> bool:
+    import torch
+
+    return isinstance(module, torch.fx.GraphModule)
+
+
 def given_module(given: Any) -> torch.nn.Module | None:
     """Returns a module of PyTorch, also of an exported program or ``module:function``; None for something else."""
     module = _named_module(given) if isinstance(given, (str, Path)) else given
@@ -250,7 +258,8 @@ def _in_evaluation(module: torch.nn.Module) -> Iterator[None]:
     import torch
 
     training = {child: child.training for child in module.modules()}
-    module.eval()
+    with suppress(NotImplementedError):  # an exported program has its mode in its graph
+        module.eval()
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -307,6 +316,8 @@ def _example(module: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, .
     sizes = {len(tensor) if tensor.ndim else 0 for tensor in (*args, *kwargs.values())}
     is_batch = len(sizes) == 1 and min(sizes) > 1
     alone = [(tensor[:1] if is_batch else tensor).to(device) for tensor in (*args, *kwargs.values())]
+    if _is_exported(module):  # it takes its arguments as it was exported: by position
+        return alone, {}
     return alone[: len(args)], dict(zip(kwargs, alone[len(args) :], strict=True))
 
 
