@@ -211,7 +211,7 @@ def rows() -> Iterator[Row]:
     yield Row("tokens of the package", total["tokens"], 439_290, 300_000)
     yield Row("tokens of answer, driver, evaluator, commands/run", search, 80_172, 60_000)
     yield Row("tokens of options and cli", tokens_in("trt_bisect/options", "trt_bisect/cli"), 19_631, 14_000)
-    yield Row("tokens of tests", tokens_in("tests"), 472_269, 330_000)
+    yield Row("tokens of tests", tokens_in("tests"), 472_272, 330_000)
     yield Row("tokens of benchmarks and tools", tokens_in("benchmarks", "tools"), 83_225, 50_000)
     yield Row("words of docstrings", total["words"], 108_064, 70_000)
     yield Row("ternaries in 1,000 statements", round(total["ternaries"] / thousands), 69, 30)

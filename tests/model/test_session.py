@@ -59,6 +59,7 @@ def test_a_provider_that_is_installed_and_gets_no_session_is_not_the_one_that_ra
 @pytest.fixture
 def two_gpus(monkeypatch):
     """Two GPUs, as ONNX Runtime shows them; returns the providers that sessions ask for. They compute on the CPU."""
+    give_back_arena()  # it has a session of its own
     asked, make = [], onnxruntime.InferenceSession
 
     def session(content, options, providers, **others):

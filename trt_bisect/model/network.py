@@ -428,7 +428,7 @@ class Network:
         return sha.hexdigest()
 
 
-GivenModel: TypeAlias = "str | Path | onnx.ModelProto | Network | torch.nn.Module"
+GivenModel: TypeAlias = "str | Path | onnx.ModelProto | Network | torch.nn.Module | torch.export.ExportedProgram"
 """A network as Python takes it: a file, what ``onnx.load`` returns, a module, or one that is read already."""
 
 
