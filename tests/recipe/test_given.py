@@ -9,53 +9,14 @@ from onnxruntime.quantization import QuantType
 import trt_bisect
 from tests.model.test_quantizer_files import A_FEW_FLIPS, FILES, KINDS, SAMPLES
 from tests.support import networks
+from tests.support.given_files import PAIR, same_but_for_pairs
 from tests.support.quantized import in_plan, plain_run, plain_tensors, quantized_by_onnxruntime
 from trt_bisect.model.network import load_network
 from trt_bisect.recipe.given import without_pairs
 
 CULPRIT = "block1.conv2"
-PAIR = ("QuantizeLinear", "DequantizeLinear")
 SYMMETRIC = {"activation_type": QuantType.QInt8, "extra_options": {"ActivationSymmetric": True}}
 ASYMMETRIC = {"activation_type": QuantType.QUInt8}
-
-
-def same_but_for_pairs(before, after):
-    """Asserts that two files differ in pairs alone; returns the nodes of the first that the second lacks."""
-    first, second = onnx.ModelProto.FromString(before.read_bytes()), onnx.ModelProto.FromString(after.read_bytes())
-    makers = {name: node for node in first.graph.node for name in node.output}
-    outputs, missing = {value.name for value in first.graph.output}, []
-    kept = iter([*second.graph.node, onnx.NodeProto()])
-    node = next(kept)
-    for old in first.graph.node:
-        if old.output != node.output:
-            missing.append(old)
-            continue
-        if node.op_type != old.op_type:
-            assert node.op_type == "Identity"
-            assert old.op_type == "DequantizeLinear"
-            assert old.output[0] in outputs
-            assert node.input[0] in before_pairs(old.output[0], makers)
-        else:
-            moved = [(name, new) for name, new in zip(old.input, node.input, strict=True) if name != new]
-            assert all(new in before_pairs(name, makers) for name, new in moved)
-            old.input[:] = node.input
-            assert old == node
-        node = next(kept)
-    assert node == onnx.NodeProto()
-    for model in (first, second):
-        model.graph.ClearField("node")
-    assert first == second
-    return missing
-
-
-def before_pairs(name, makers):
-    """The tensors that the Q nodes before a tensor read."""
-    read = set()
-    while name in makers and makers[name].op_type in (*PAIR, "Identity"):
-        is_read = makers[name].op_type == "QuantizeLinear"
-        name = makers[name].input[0]
-        read |= {name} if is_read else set()
-    return read
 
 
 def edited(network, path, high, folder):
@@ -114,36 +75,48 @@ def test_the_recipe_has_the_users_file_whose_outputs_are_as_told(judged):
     assert worst >= report.threshold
     row = "given/theirs.onnx` | the file given without the pairs of the layers that stay high"
     assert row in (recipe / "README.md").read_text()
+    assert same_but_for_pairs(quantized, given)
     if report.notes[0].text.endswith("written as the recipe"):
         (note,) = [note.text for note in report.notes if "recipe's high layers" in note.text]
         assert f"measures {100 * worst:.4f}% (cosine)" in note
         assert "Clip" in {node.op_type for node in onnx.load(given).graph.node}
     else:
         assert worst == pytest.approx(report.similarity.recipe, abs=1e-6)
-        assert same_but_for_pairs(quantized, given)
+
+
+CONVOLUTIONS = {
+    "/0/0.0/Conv": "node_Conv_57",
+    "/1/first/first.0/Conv": "node_Conv_59",
+    "/1/second/second.0/Conv": "node_Conv_61",
+    "/1/mix/mix.0/Conv": "node_conv2d_3",
+}
+"""By the node of Brevitas's file that of the float file whose weight is of the same module."""
+
+
+def named_by(kind, reference):
+    """A report on a tool's file, and the names of its convolutions in the reference."""
+    samples = {"x": np.concatenate([sample["x"] for sample in SAMPLES])}
+    how = {"engine": "onnxruntime", "threshold": 0.99999, "explain": "none"}
+    report = trt_bisect.run(FILES / f"{kind}.onnx", inputs=samples, reference=reference, **how)
+    return report, {row.name: row.reference for row in report.layers if row.op_type == "Conv"}
 
 
 def test_layers_have_both_names():
-    """Those of Brevitas's file, and those of the float file; by the modules whose weights they read."""
-    report = trt_bisect.run(
-        FILES / "brevitas-layers.onnx",
-        inputs={name: np.concatenate([sample[name] for sample in SAMPLES]) for name in SAMPLES[0]},
-        reference=FILES / "fp32.onnx",
-        engine="onnxruntime",
-        threshold=0.99999,
-        explain="none",
-    )
-    named = {row.name: row.reference for row in report.layers if row.op_type in ("Conv", "Gemm")}
-    assert named == {
-        "/0/0.0/Conv": "node_Conv_57",
-        "/1/first/first.0/Conv": "node_Conv_59",
-        "/1/second/second.0/Conv": "node_Conv_61",
-        "/1/mix/mix.0/Conv": "node_conv2d_3",
-        "/4/Gemm": "node_linear",
-    }
+    report, names = named_by("brevitas-layers", FILES / "fp32.onnx")
+    assert names == CONVOLUTIONS
     (line,) = [line.text for line in report.lines if line.kind == "culprits"]
-    assert all(f"'{named[name]}'" in line for name in report.culprits)
-    assert report.culprits
+    assert report.culprits == ("/4/Gemm",)
+    assert "In the reference: 'node_linear'." in line
+
+
+def test_modules_that_the_tool_dropped_come_from_the_reference(tmp_path):
+    """The float file is named as TorchScript names it, the tool's file is not."""
+    model = onnx.load(FILES / "fp32.onnx")
+    for node in model.graph.node:
+        node.name = {name: path for path, name in CONVOLUTIONS.items()}.get(node.name, node.name)
+    _, names = named_by("nncf-mixed", networks.save(model, tmp_path))
+    modules = ["0.0", "1.first.0", "1.second.0", "1.mix.0"]
+    assert names == dict(zip(CONVOLUTIONS.values(), modules, strict=True))
 
 
 def test_external_data_come_with_the_file(tmp_path):

@@ -49,7 +49,7 @@ class Reference(ABC):
 
     Attributes:
         digest: the digest of the reference, and of the samples where it has saved outputs for them.
-        names: by the index of a layer of the judged network its name in the reference, as far as it is known.
+        names: by the index of a layer of the judged network its title or name in the reference, as far as it is known.
     """
 
     digest: str
@@ -191,7 +191,7 @@ class ReferenceNetwork(Reference):
         shapes, other_shapes = facts_for(network, feeds).shapes, facts_for(reference, theirs).shapes
         matching = match_layers(network.with_shapes(shapes), reference.with_shapes(other_shapes))
         pairs = [(match.first, match.second) for match in matching.pairs.values()]
-        self.names = {mine.index: theirs.name for mine, theirs in pairs if mine and theirs}
+        self.names = {mine.index: theirs.title or theirs.name for mine, theirs in pairs if mine and theirs}
         for spec in network.outputs:
             other = matching.tensors.get(spec.name, "")
             if other and shapes.get(spec.name) == other_shapes.get(other):

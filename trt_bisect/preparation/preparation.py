@@ -413,7 +413,8 @@ def _unlike_reference(
     return [
         f"even without its Q/DQ pairs, in FP32, '{setup.read.source}' measures {rule.text(value)} against the "
         "reference: its layers or stored weights are others, and no precision restores that. Give the network that it "
-        "was quantized from as the reference."
+        "was quantized from as the reference. If that is given, quantize it again: a scale for each channel of a "
+        "weight, and no integers for the weights of normalizations, lose less."
     ]
 
 

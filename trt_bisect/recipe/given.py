@@ -82,8 +82,9 @@ def _source(network: Network, tensor: str, quantize: onnx.NodeProto, graph: onnx
     if activation is None or all(restored.layer != activation.name for restored in network.restored):
         return quantize.input[0]
     if all(node.name != activation.name for node in graph.node):
+        place = next(k for k, node in enumerate(graph.node) if quantize.input[0] in node.output)
         clip = network.skeleton.graph.node[activation.index]
-        graph.node.insert(list(graph.node).index(quantize), clip)
+        graph.node.insert(place + 1, clip)
         graph.initializer.extend(numpy_helper.from_array(network.constant(name), name) for name in clip.input[1:])
     return tensor
 

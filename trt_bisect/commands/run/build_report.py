@@ -213,7 +213,7 @@ def blank_constant(network: Network, name: str, precision: str) -> LayerRow:
 def _with_reference(row: LayerRow, names: Mapping[int, str]) -> LayerRow:
     """Returns the row of a layer with its name in the reference, of ``names`` by index, where that is another."""
     name = names.get(row.index, row.name)
-    return row if name == row.name else replace(row, reference=name)
+    return row if name in (row.name, row.title) else replace(row, reference=name)
 
 
 def report_of(state: RunState, *, files: bool = True) -> Report:
