@@ -109,10 +109,12 @@ class AnswerSearch:
         candidates = plans.setup.data.candidates if space.units else ()
         others = [ranges for ranges in candidates if ranges.calibrator != current.calibrator]
         is_usual = self._by_similarity and self.most is None
-        if not is_usual or (self.effort == DEFAULT and len(space.units) <= FEW_UNITS):
+        if not is_usual:
             self.effort = THOROUGH
         if plans.switches:
             plans.allowed = allowed(self.effort, len(space.units), len(plans.inputs.counting))
+        if self.effort == DEFAULT and len(space.units) <= FEW_UNITS:
+            self.effort = THOROUGH
         ranges, self.tried = choose_ranges(plans, space, [current, *others], self.named)
         self._take_ranges(ranges)
         if not self._by_similarity:

@@ -51,6 +51,7 @@ from trt_bisect.answer.steps_back import with_faster
 from trt_bisect.answer.validation import PutBack, Recipe, SimilarityTarget, Target
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.estimated import TOGETHER, Estimates, Measured, NoiseEstimates, SetSearch, even_limits
+from trt_bisect.driver.local_search import FEW_UNITS
 from trt_bisect.driver.search_space import MANY_UNITS, Kept, Space
 from trt_bisect.model.cost import Costs
 from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
@@ -70,8 +71,8 @@ WORTH_AT_LEAST = 6e-4
 """The same, as a share of INT8's speedup over FP16, times the ratio of the effort to the default."""
 SWEEPS = {QUICK: 1.0, DEFAULT: 2.0, THOROUGH: math.inf}
 """By effort, the single inferences that a search may take, as a multiple of the units and the inputs given."""
-LEAST_ALLOWED = 400
-"""The single inferences that a search may always take."""
+LEAST_ALLOWED, OF_FEW = 400, 3000
+"""The single inferences that a search may always take; the second with at most ``FEW_UNITS`` units."""
 RESERVED = 0.3
 """The share of the inferences that is left for putting units back."""
 LITTLE_MORE = 1.25
@@ -90,7 +91,8 @@ FP16_LOSES = 0.25
 
 def allowed(effort: str, units: int, inputs: int) -> float:
     """Returns the number of single inferences that a search may take; each unit's gain takes one more."""
-    return max((SWEEPS[effort] * inputs - 1.0) * units, LEAST_ALLOWED)
+    least = OF_FEW if units <= FEW_UNITS and effort == DEFAULT else LEAST_ALLOWED
+    return max((SWEEPS[effort] * inputs - 1.0) * units, least)
 
 
 def searched(

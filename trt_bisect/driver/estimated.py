@@ -140,7 +140,8 @@ class Estimates:
         for k, place in enumerate(places):
             mean, covariance = self._row(place)
             total = np.maximum(inside @ mean.clip(min=0.0), least)
-            variance = ((inside @ covariance) * inside).sum(axis=1).clip(min=0.0) + (NOISE * total) ** 2 + least**2
+            variance = np.einsum("su,su->s", inside @ covariance, inside).clip(min=0.0)
+            variance += (NOISE * total) ** 2 + least**2
             deviation = np.sqrt(np.log1p(variance / total**2))
             by_place[:, k] = _normal_below(np.log(limit / total) / deviation)
         worst: np.ndarray = by_place.min(axis=1)
