@@ -32,7 +32,7 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
     facts = SimpleNamespace(**{**SURE, **changed})
     names = list(facts.culprits)
     layers, low = [SimpleNamespace(name=name) for name in names], SimpleNamespace(title="INT8")
-    network = SimpleNamespace(layers=layers, low=low, has_pairs=False)
+    network = SimpleNamespace(layers=layers, low=low, has_pairs=False, changes="")
     engine = {"engine": "onnxruntime", "versions": {"onnxruntime": "1.2.3"}, "typing": "strong"}
     builder = SimpleNamespace(arithmetic=facts.arithmetic, **engine)
     rule = make_rule(find_metric(metric), threshold, 0.5)

@@ -410,7 +410,7 @@ def _culprits(answer: Answer) -> Iterator[Line]:
     why = "for new inputs or within the noise" if recipe.cheapest is not None else "within the noise"
     count, are = len(main) + len(weak), "is" if len(weak) == 1 else "are"
     # On a changed network the culprits are those of the user's network: these layers are not all among them.
-    who = "of the recipe's layers" if recipe.experiment.network.changes else "culprits"
+    who = "layers of the recipe" if answer.experiment.network.changes else "culprits"
     short = f"{len(weak)} of {count} {who} {are} weak" if count > 1 else "The culprit is weak"
     text = (
         f"needed only {why}: the largest loss is {'; '.join(figures)}{more}, of {rule.loss_text(space.budget)} allowed"
