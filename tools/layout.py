@@ -211,7 +211,7 @@ def rows() -> Iterator[Row]:
     yield Row("tokens of the package", total["tokens"], 439_360, 300_000)
     yield Row("tokens of answer, driver, evaluator, commands/run", search, 80_217, 60_000)
     yield Row("tokens of options and cli", tokens_in("trt_bisect/options", "trt_bisect/cli"), 19_631, 14_000)
-    yield Row("tokens of tests", tokens_in("tests"), 472_588, 330_000)
+    yield Row("tokens of tests", tokens_in("tests"), 472_592, 330_000)
     yield Row("tokens of benchmarks and tools", tokens_in("benchmarks", "tools"), 84_609, 50_000)
     yield Row("words of docstrings", total["words"], 108_073, 70_000)
     yield Row("ternaries in 1,000 statements", round(total["ternaries"] / thousands), 69, 30)
