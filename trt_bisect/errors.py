@@ -40,6 +40,12 @@ class TrtBisectError(Exception):
     def __str__(self) -> str:
         return f"{self.problem}\n{self.remedy}" if self.remedy else self.problem
 
+    @property
+    def line(self) -> str:
+        """Problem and remedy as sentences in one line."""
+        problem = self.problem if self.problem.endswith((".", ":", "?")) else f"{self.problem}."
+        return f"{problem} {self.remedy}".strip().replace("\n", " ")
+
 
 class BadInput(TrtBisectError):
     """A file, a name, a shape or an option that cannot be used."""

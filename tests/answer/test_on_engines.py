@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import trt_bisect
 from benchmarks.builds.standin import Difference, StandIn
 from tests.conftest import SAMPLES
 from tests.support.editions import edition
+from trt_bisect.answer.on_engines import OnEngines
 from trt_bisect.evaluator import workers
 from trt_bisect.support.progress import Silent
 
@@ -85,6 +87,22 @@ def test_a_wrong_kernel_is_named_apart_from_the_culprits(decided):
     assert (line.kind, line.layers) == ("wrong kernel", ("conv2",))
     assert (report.culprits, report.recipe.high) == (("ip2",), ("conv2", "ip2"))
     assert len(standin.builds) == standin.distinct <= 8
+
+
+@pytest.mark.parametrize("grows", [0.0, 0.043, 0.3], ids=["at once", "roundings add up", "later layers enlarge it"])
+def test_the_place_of_a_difference_is_where_it_jumps(grows):
+    """Unit 50 of 80 is computed otherwise; the loss allowed is 0.05. By hand: the distances of ocr and of a ResNet."""
+
+    def apart(kept, _):
+        low = 80 - len(kept)
+        if grows == 0.043:
+            return grows * min(low, 40) / 40 + 0.07 * (low > 50)
+        return (low > 50) * (0.045 + grows * (low - 50) / 30)
+
+    engines = SimpleNamespace(
+        space=SimpleNamespace(all=frozenset(range(80))), kept=frozenset(), budget=0.05, _apart=apart
+    )
+    assert OnEngines._leaves_the_emulation(engines) == 50
 
 
 @pytest.mark.parametrize(("names_it", "builds"), [(True, 5), (False, 7)])

@@ -208,7 +208,9 @@ def test_a_network_that_fails_does_not_cost_the_others(suite):
     night = regress(suite)
     assert [result.status for result in night.networks] == ["error", "passed"]
     assert night.exit_code == 3
-    assert "broken.onnx" in night.networks[0].message
+    problem, _, remedy = night.networks[0].message.partition(" Check that ")
+    assert "broken.onnx" in problem
+    assert (problem[-1], bool(remedy)) == (".", True), "two sentences, in one line"
     assert [path.name for path in (night.folder / "baseline").iterdir()] == ["chain.json"]
     again = regress(suite)
     assert again.exit_code == 3

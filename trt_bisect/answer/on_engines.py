@@ -14,7 +14,9 @@ pass in the emulation.
 
 Mend. Where a recipe misses, the engine computes something otherwise than its file says; the distance between engine and
 emulation for the *same* plan shows where. With the recipe high, the first n other units in INT8 and the rest high,
-bisection finds the n at which the distance arises. That unit stays high. If the distance does not at least halve, the
+bisection finds the n at which the distance arises: at each step it lies nearer, by its logarithm, to that of the one
+end or of the other, so that roundings that add up are not taken for the place, and neither is a layer that only
+enlarges the difference. That unit stays high. If the distance does not at least halve, the
 difference has no single place: the recipe then grows by the units that lose most alone in the emulation for their cost,
 twice as many each time, and bisection finds the smallest number that holds. If half of all units are not enough, the
 engine does not compute with these scales, and the search ends.
@@ -449,16 +451,21 @@ class OnEngines:
 
     def _leaves_the_emulation(self) -> int | None:
         """Returns the unit at which the engine's outputs leave the emulation's; None if they agree (see "Mend")."""
-        others, limit = sorted(self.space.all - self.kept), APART * self.budget
-        if self._apart(self.kept, "the recipe") <= limit:
+        others, near, far = (
+            sorted(self.space.all - self.kept),
+            APART * self.budget,
+            self._apart(self.kept, "the recipe"),
+        )
+        if far <= near:
             return None
         without, enough = 0, len(others)
         while enough - without > 1:
             middle = (without + enough) // 2
-            if self._apart(self.kept.union(others[middle:]), "a part of the recipe") > limit:
-                enough = middle
+            apart = self._apart(self.kept.union(others[middle:]), "a part of the recipe")
+            if apart > math.sqrt(near * far):
+                enough, far = middle, apart
             else:
-                without = middle
+                without, near = middle, max(near, apart)
         return others[enough - 1]
 
     def _grown(self) -> bool:

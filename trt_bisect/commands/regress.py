@@ -336,8 +336,8 @@ class _Night:
             result = self._compared(blank, baseline, runs)
             renewed = self._next_baseline(result, baseline, runs)
         except Exception as error:
-            message = str(error) if isinstance(error, TrtBisectError) else own_fault(error)
-            result, renewed = replace(blank, message=message.replace("\n", " ")), baseline
+            message = error.line if isinstance(error, TrtBisectError) else own_fault(error).replace("\n", " ")
+            result, renewed = replace(blank, message=message), baseline
         return replace(result, seconds=max(perf_counter() - began, runs.seconds)), renewed
 
     def _compared(

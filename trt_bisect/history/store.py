@@ -350,7 +350,7 @@ def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None
             try:
                 History(file).record(folder, label)
             except TrtBisectError as error:
-                say(f"Not recorded in the history: {error.problem} {error.remedy}".rstrip())
+                say(f"Not recorded in the history: {error.line}")
             except Exception as error:
                 logging.getLogger(__name__).debug("not recorded", exc_info=True)
                 say(f"Not recorded in the history '{file}': {type(error).__name__}: {first_line(error)}")
