@@ -12,7 +12,7 @@ import trt_bisect
 from benchmarks.builds.standin import Difference, StandIn
 from tests.conftest import SAMPLES
 from tests.support.networks import Sketch, chain, planted
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, NothingMeasured
 
 QUICK = {"engine": "onnxruntime", "calibrator": "entropy", "effort": "quick", "explain": "none", "as_is": True}
 
@@ -257,6 +257,45 @@ def test_other_samples_test_the_recipe(tmp_path):
     )
     assert (report.answer.given.inputs, report.answer.held_out.inputs, report.answer.held_out.holds) == (4, 3, 3)
     assert report.answer.held_out.worst_input.startswith(str(tmp_path / "other"))
+
+
+def test_given_data_and_caches_win_over_what_a_network_is_fed(tmp_path):
+    """Data ten times as large as what the detector is fed; a cache of other scales for the reader, without one."""
+    networks, samples = {"detector": chain(depth=2), "reader": chain(depth=2)}, pictures(3)
+    scales = {"x": 0.5, "relu1_out": 0.25, "flatten_out": 2.0}
+    lines = [f"{tensor}: {np.float32(scale).view(np.uint32):08x}" for tensor, scale in scales.items()]
+    (tmp_path / "reader.cache").write_text("\n".join(["TRT-8501-EntropyCalibration2", *lines]) + "\n")
+    np.savez(tmp_path / "large.npz", x=10 * np.concatenate(samples))
+    how = {**QUICK, "calibrator": "minmax", "output": tmp_path / "run"}
+    how["calibration"] = {"detector": tmp_path / "large.npz", "reader": str(tmp_path / "reader.cache")}
+    report = trt_bisect.run_pipeline(detected, networks=networks, inputs=samples, **how)
+    detector, reader = (
+        json.loads((tmp_path / "run" / "recipe" / name / "plan.json").read_text())["scales"] for name in networks
+    )
+    assert detector["x"] == pytest.approx(10 * np.abs(samples).max() / 127, rel=1e-6)
+    assert {tensor: reader[tensor] for tensor in scales} == scales
+    unscaled = [layer.name for layer in report.layers if "'conv1_out' has no usable range" in layer.why_not]
+    assert unscaled == ["reader/pool"]
+    assert any("reader: " in note.text and "reader.cache" in note.text for note in report.notes)
+
+
+def test_the_pass_in_fp32_counts_within_the_time_limit(monkeypatch):
+    """Each sample takes a minute of a clock that only the function moves."""
+    now, called = [0.0], []
+
+    def function(nets, picture):
+        now[0] += 60.0
+        called.append(0)
+        return nets["net"]({"x": picture})
+
+    for module in ("commands.run.run", "commands.run.pipeline", "support.progress"):
+        monkeypatch.setattr(f"trt_bisect.{module}.perf_counter", lambda: now[0])
+    how = {**QUICK, "networks": {"net": chain(depth=2)}, "inputs": pictures(4)}
+    for limit, calls in (("90s", 2), ("230s", 4)):
+        called.clear()
+        with pytest.raises(NothingMeasured, match=limit):
+            trt_bisect.run_pipeline(function, time_limit=limit, **how)
+        assert len(called) == calls, "the second limit ends during the last call of the pass"
 
 
 def fails(nets, sample):

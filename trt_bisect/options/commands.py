@@ -80,8 +80,8 @@ class PipelineOptions(RunOptions):
 
     Attributes:
         networks: Run this network in the pipeline, under a name: detector=det.onnx. Repeatable.
-        calibration: Calibrate a network with this data instead of what the pipeline feeds it: detector=data.npz.
-            Repeatable.
+        calibration: Calibrate a network with this data or TensorRT calibration cache instead of what the pipeline feeds
+            it: detector=data.npz. Repeatable.
         inputs: Run the pipeline on these samples: .npz, .npy, a folder of files, or module:function.
         most_calls: Count a sample as a miss if a plan calls the networks more often than this.
         high: Keep this layer in high precision: detector/conv1, a pattern with * and ?, re:PATTERN, op:Softmax,

@@ -18,6 +18,8 @@ import numpy as np
 
 from trt_bisect.builder.base import BuildOptions, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.calibration.cache import is_cache_path, ranges_of_cache
+from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, check_feeds, digest_of_feeds, open_dataset
 from trt_bisect.data.feeds import Feeds, Spill, TensorSpec, read_archive, read_array
 from trt_bisect.data.named import code_digest, is_reusable, load_function, samples_from
@@ -280,13 +282,19 @@ def opened(
 
     Args:
         given: the sets.
-        calibration: by network, data that it is calibrated with instead of what it is fed.
+        calibration: by network, data, a calibration cache or ranges, used instead of what it is fed.
         most: the most calls of networks for a sample; None for ten times as many as in FP32.
         spill: keeps what the networks are fed.
 
     Raises:
-        BadInput: the function fails on a sample.
+        BadInput: the function fails on a sample, or a network's data or cache cannot be used.
     """
+    given_feeds = {}
+    for name, data in calibration.items():
+        if isinstance(data, Ranges) or is_cache_path(data):
+            networks = {**networks, name: _with_ranges(networks[name], data)}
+        else:
+            given_feeds[name] = [spill.kept(feeds) for feeds in open_dataset(data, networks[name].inputs)]
     values = [value for samples in given for value in samples.values]
     program = Program(function, networks, values, [label for samples in given for label in samples.labels], most)
     builders = {name: OnnxRuntimeBuilder(network, {}, BuildOptions()) for name, network in networks.items()}
@@ -306,7 +314,6 @@ def opened(
     if not is_reusable(code):
         text = "the function is a closure, or not from a source file: another run measures it again"
         network = replace(network, notes=(*network.notes, text))
-    given_feeds = {name: list(open_dataset(data, networks[name].inputs)) for name, data in calibration.items()}
     never = {name: _fallback(fed, name, own) for name, own in networks.items()}
     feeds = iter([_first(place, digests[place], by_name, never) for place, by_name in enumerate(fed)])
     rows = partial(_rows_of, fed, never, given_feeds)
@@ -316,6 +323,17 @@ def opened(
         of_own = partial(iter, own)
         sets.append(Dataset(samples.source, network.inputs, of_own, len(own), names=samples.names, fed=rows))
     return network, sets
+
+
+def _with_ranges(network: Network, given: Any) -> Network:
+    """Returns a network with the scales of a cache or of ranges, and high where these have none for it."""
+    if network.has_scales or not network.low.needs_ranges:
+        return replace(network, notes=(*network.notes, "the ranges given for it are not needed"))
+    ranges = given if isinstance(given, Ranges) else ranges_of_cache(Path(given), network)
+    usable, notes = keeping_unusable_high(network, ranges)
+    own = {tensor: ranges.scales[tensor] for tensor in network.activations if tensor in ranges.scales}
+    notes = [f"its ranges are those of {ranges.origin or 'the user'}", *notes]
+    return replace(usable, scales={**own, **network.scales}, notes=(*network.notes, *notes))
 
 
 def _keep(infer: Infer, calls: list[Feeds], spill: Spill, feeds: Feeds) -> Outputs:

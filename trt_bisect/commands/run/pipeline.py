@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
-from trt_bisect.commands.run.run import run
+from trt_bisect.commands.run.run import run, time_limited
 from trt_bisect.data.feeds import Spill
 from trt_bisect.data.named import load_function
 from trt_bisect.errors import BadInput
@@ -39,7 +40,7 @@ def run_pipeline(function: str | Callable[..., Any], options: PipelineOptions, c
         StoppedRun: the user interrupted it, and a report says what is known.
     """
     # ``command`` is for the report
-    calibration = options.calibration or {}
+    calibration, began = options.calibration or {}, perf_counter()
     if not options.networks:
         raise BadInput("The pipeline has no networks.", "Give --network NAME=FILE for each.")
     progress = options.progress or default_progress()
@@ -50,8 +51,9 @@ def run_pipeline(function: str | Callable[..., Any], options: PipelineOptions, c
             raise BadInput(f"There is no network '{name}' to calibrate.", f"Its name is one of {', '.join(networks)}.")
     with Spill(options.memory_bytes // _SHARE_FED) as spill:
         sets = [open_samples(data) for data in (options.inputs, *options.validation_data)]
-        network, data = opened(called, networks, sets, calibration, options.most_calls, spill, progress)
-        return run.job(network, options.for_run(*data, progress=progress), command)
+        with time_limited(options, progress, began) as shown:
+            network, data = opened(called, networks, sets, calibration, options.most_calls, spill, shown)
+        return run.job(network, options.for_run(*data, progress=progress), command, began)
 
 
 def _loaded(options: PipelineOptions) -> Mapping[str, Network]:

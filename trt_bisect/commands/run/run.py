@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -62,7 +62,7 @@ from trt_bisect.support.text import FILE, TENSORS, listed, noted
 
 
 @takes(RunOptions)
-def run(model: GivenModel, options: RunOptions, command: str = "") -> Report:
+def run(model: GivenModel, options: RunOptions, command: str = "", began: float | None = None) -> Report:
     """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
 
     Args:
@@ -75,7 +75,7 @@ def run(model: GivenModel, options: RunOptions, command: str = "") -> Report:
         NothingMeasured: the FP32 network itself could not be run.
         StoppedRun: the user interrupted it, and a report says what is known.
     """
-    # ``command`` is for the report
+    # ``command`` is for the report, and the time limit counts from ``began``
     metric, low = find_metric(options.metric), options.low_precision.precision
     threshold = None if options.threshold is None else float(options.threshold)
     rule = make_rule(metric, threshold, low=low)
@@ -86,16 +86,26 @@ def run(model: GivenModel, options: RunOptions, command: str = "") -> Report:
     progress = options.progress or default_progress()
     source = model.source if isinstance(model, Network) else name_of(model) or type(model).__name__
     with working_in(folder, progress, options.history) as display, under_way.Live(folder) as live:
-        limit = options.time_limit
-        shown = display if limit is None else TimeLimited(display, parse_time(limit))
         asked = reporting.asked_report(options, rule, source, command, time())
-        try:
+        with time_limited(options, display, began) as shown:
             return _Run(options, folder, live, board, shown, RunState(asked, options)).report(model)
-        except TimeUp as end:
-            raise NothingMeasured(
-                f"--time-limit {options.time_limit} ended the run before full {low.upper()} was measured.",
-                "Give a longer one: the same command goes on from what was measured.",
-            ) from end
+
+
+@contextmanager
+def time_limited(options: RunOptions, display: Progress, began: float | None = None) -> Iterator[Progress]:
+    """A display that ends with ``--time-limit``, counted from ``began``; raises NothingMeasured then."""
+    limit, low = options.time_limit, options.low_precision.precision
+    try:
+        if limit is None:
+            yield display
+        else:
+            spent = 0.0 if began is None else perf_counter() - began
+            yield TimeLimited(display, parse_time(limit) - spent)
+    except TimeUp as end:
+        raise NothingMeasured(
+            f"--time-limit {limit} ended the run before full {low.upper()} was measured.",
+            "Give a longer one: the same command goes on from what was measured.",
+        ) from end
 
 
 @dataclass
