@@ -77,6 +77,17 @@ def test_validation_samples_that_the_calibration_saw_do_not_count(planted):
     assert any("7 held-out samples" in note for note in texts(report.notes))
 
 
+def test_held_out_inputs_that_overflow_miss(planted):
+    """In FP16 a sample a million times as large overflows, and its output is no number: it misses, and counts."""
+    path, data = planted
+    validation = {"x": np.concatenate([data["x"][:5] * 1.001, data["x"][5:7] * 1e6])}
+    report = trt_bisect.run(path, {"x": data["x"][:12]}, validation=validation, low="fp16", **HOW)
+    held_out = report.answer.held_out
+    assert (held_out.inputs, held_out.holds, held_out.worst) == (7, 5, None)
+    assert (report.bound.inputs, report.bound.missed) == (7, 2)
+    assert report.verdict == "passes with doubts"
+
+
 def test_without_held_out_inputs_there_is_no_bound(planted):
     path, data = planted
     report = trt_bisect.run(path, data, validation=0.0, **HOW)

@@ -148,7 +148,8 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, ow
 def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:
     """Returns the loss of a trial on each input that counts, by its place; empty if the trial failed.
 
-    With a task, an input on which there is nothing to compare does not count.
+    It is infinite where the figure is not finite. With a task, an input on which there is nothing to compare does not
+    count.
     """
     if trial.failed:
         return {}
@@ -156,9 +157,9 @@ def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict
     if by_input is None:
         return {input_index: _or_infinite(rule.loss(trial)) for input_index in counting}
     return {
-        input_index: math.inf if math.isnan(value) else rule.metric.loss(value)
+        input_index: math.inf if value is None else rule.metric.loss(value)
         for input_index, value in enumerate(by_input.values)
-        if input_index in counting and value is not None
+        if input_index in counting and input_index not in by_input.faint
     }
 
 
