@@ -227,25 +227,6 @@ def test_calibrators_are_compared_and_one_that_suffices_is_the_recipe(tmp_path):
     assert report.exit_code == (0 if any(row.meets for row in rows.values()) else 1)
 
 
-def test_a_calibrators_name_stands_for_its_own_scales_alone(tmp_path):
-    """A tensor of the recipe has another calibrator's scale: then the row, the verdict and the ranges all say so."""
-    model, random = networks.chain(depth=4), np.random.default_rng(0)
-    data = networks.samples(model, 5)
-    data["x"][:, :, random.integers(0, 4), random.integers(0, 4)] *= random.uniform(5, 60)
-    path = networks.save(model, tmp_path)
-    report = trt_bisect.run(path, data, threshold=0.99995, output=tmp_path / "run", effort="quick", **HOW)
-    assert ", 1 tensor by " in report.ranges.origin
-    (row,) = [row for row in report.answer.calibrators if row.chosen]
-    assert (row.calibrator, row.similarity) == (report.ranges.origin, report.similarity.int8)
-    assert f"calibrator {report.ranges.origin}" in report.summary
-    assert not row.meets
-    by = row.by
-    own = trt_bisect.run(path, data, calibrator=str(by).replace(" ", "="), output=tmp_path / "own", **HOW)
-    assert own.ranges.origin == str(by)
-    written = tmp_path / "own/recipe/network.qdq.onnx"
-    assert min(cosines(path, written, data["x"], OFF)) != pytest.approx(row.similarity, abs=1e-6)
-
-
 @pytest.mark.parametrize(("threshold", "chosen"), [(0.9, "entropy"), (1.0 - 1e-4, "percentile 99.99")])
 def test_of_calibrators_that_suffice_the_best_replaces_one_without_a_margin(threshold, chosen, tmp_path):
     """Alone, full INT8 loses 9.1e-5 with entropy and 8.8e-5, the least, with percentile 99.99."""

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 import trt_bisect
@@ -13,11 +12,9 @@ from tests.support import networks
 from tests.support.goal_cases import WISHES, figures_on, planted
 from tests.support.progress_doubles import StopsAt
 from tests.support.records import kinds
-from trt_bisect.calibration.collect import CANDIDATES
 from trt_bisect.commands.run.live import StoppedRun
-from trt_bisect.model.network import load_network
 from trt_bisect.report.parts import SO_FAR
-from trt_bisect.report.summary import NO_RECIPE, RECIPE
+from trt_bisect.report.summary import NO_RECIPE
 from trt_bisect.runs.progress_file import RUNNING
 from trt_bisect.support.codec import write
 
@@ -87,7 +84,6 @@ def killed(tmp_path_factory):
     (place / "times.csv").write_text("\n".join(["layer,int8,fp16,fp32", *(f"{name},1,2,3" for name in layers)]))
     write(place / "run" / SO_FAR, replace(report, state=RUNNING))
     (place / "run" / "report.json").unlink()
-    assert report.moves == (), "the ranges are of one calibrator"
     return place, path, data, bad
 
 
@@ -112,32 +108,3 @@ def test_a_recipe_of_another_goal_does_not_keep_the_report_so_far(killed, tmp_pa
         trt_bisect.run(path, data, output="run", progress=Looks("Full INT8 with each calibrator"), **{**WISHES, **goal})
     assert plans[-1] is is_kept
     assert (set(stop.value.report.recipe.high) == bad) is is_kept
-
-
-def test_scales_of_single_tensors_are_told_as_moves(tmp_path):
-    """Each is the scale of the calibrator that it names, by a calibration of its own, and that of the recipe's file."""
-    model, random = networks.chain(depth=4), np.random.default_rng(0)
-    data = networks.samples(model, 5)
-    data["x"][:, :, random.integers(0, 4), random.integers(0, 4)] *= random.uniform(5, 60)
-    path = networks.save(model, tmp_path)
-    how = {"engine": "onnxruntime", "effort": "quick", "precision": "fp32", "explain": "none"}
-    report = trt_bisect.run(path, data, threshold=0.99995, output=tmp_path / "run", **how)
-    (move,) = report.moves
-    own, network = report.ranges.origin.split(",")[0], load_network(path)
-    feeds = [{"x": sample[None]} for sample in data["x"]]
-    scales = {
-        str(each): trt_bisect.calibrate(network, feeds, each.method, percentile=each.percentile).scales[move.tensor]
-        for each in CANDIDATES
-    }
-    assert (move.scale_before, move.scale) == pytest.approx((scales[own], scales[move.calibrator]), rel=1e-6)
-    assert move.scale != move.scale_before
-    written = onnx.load(tmp_path / "run/recipe/network.qdq.onnx").graph
-    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in written.initializer}
-    (used,) = {
-        float(values[node.input[1]])
-        for node in written.node
-        if node.op_type == "QuantizeLinear" and node.input[0] == move.tensor
-    }
-    assert used == pytest.approx(move.scale, rel=1e-6)
-    assert f"'{move.tensor}'" in next(line.text for line in report.lines if line.kind == RECIPE)
-    assert trt_bisect.Report.load(tmp_path / "run").moves == report.moves

@@ -1,8 +1,7 @@
-"""Thorough runs: the least set that is planted, or found by trying every plan; the front, moves and exports."""
+"""Thorough runs: the least set that is planted, or found by trying every plan; the front and exports."""
 
 import json
 import shutil
-from dataclasses import replace
 from itertools import combinations, product
 from types import SimpleNamespace
 
@@ -17,11 +16,8 @@ from tests.support.editions import edition
 from tests.support.goal_cases import WISHES, costs_of, engines_of, figures_on, kept_high, named_points, planted
 from tests.support.networks import plant_between
 from tests.support.records import record_of
-from trt_bisect.answer.result import moves_of
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.model.network import load_network
-from trt_bisect.report.answer import Move
 
 FACTORS = edition([("residual", 40.0), ("chain", 1.0)], list(product(goal_cases.SMALL, (40.0, 1.0))))
 
@@ -93,15 +89,6 @@ def test_points_of_the_front_on_engines_of_their_own(measured):
             pairs = [(exact.infer({"x": x[None]})["y"], engine.infer({"x": x[None]})["y"]) for x in measured.data["x"]]
         worst = min(trt_bisect.similarity(one, other, "sqnr") for one, other in pairs)
         assert point.figure == pytest.approx(worst, abs=0.05), point.names
-
-
-def test_a_scale_is_told_as_another_one_only_if_it_is():
-    entropy = Ranges({"same": np.float32(1.0), "moved": np.float32(2.0)}, {}, "entropy")
-    minmax = Ranges({"same": np.float32(1.0), "moved": np.float32(3.0)}, {}, "minmax")
-    mixed = replace(entropy, scales={"same": np.float32(1.0), "moved": np.float32(3.0)})
-    tried = [SimpleNamespace(ranges=entropy), SimpleNamespace(ranges=minmax)]
-    answer = SimpleNamespace(experiment=SimpleNamespace(ranges=mixed), tried=tried)
-    assert moves_of(answer) == (Move("moved", "minmax", 2.0, 3.0),)
 
 
 def test_it_goes_on_from_what_was_measured(measured, tmp_path):

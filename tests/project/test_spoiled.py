@@ -213,7 +213,6 @@ def test_a_report_without_its_figures_is_none(lenet, tmp_path):
         ("accuracy", {}),
         ("front", [{**found["front"][0], "figure": "much"}]),
         ("front", [{}]),
-        ("moves", [{}]),
     ):
         file.write_text(json.dumps({**found, part: spoiled}))
         assert read_report(file) is None

@@ -14,7 +14,7 @@ from tests.support import pages
 from tests.support.pages import data_of, percent
 from tests.support.recorded import ASKED_FRONT
 from trt_bisect import BadInput, Report
-from trt_bisect.report.answer import ALL_HIGH, Accuracies, FrontPoint, Goal, Move
+from trt_bisect.report.answer import ALL_HIGH, Accuracies, FrontPoint, Goal
 from trt_bisect.report.page import PAGE
 from trt_bisect.report.parts import FRONT
 from trt_bisect.report.summary import headline
@@ -37,7 +37,7 @@ def found(fronted) -> Report:
 
 @pytest.fixture
 def by_accuracy(found) -> Report:
-    """A report whose figure is an accuracy, with two high precisions, a moved scale, and figures that are not known."""
+    """A report whose figure is an accuracy, with two high precisions, and figures that are not known."""
 
     def changed(row):
         recipe = "fp16" if row.name == found.recipe.high[0] else row.recipe
@@ -49,8 +49,7 @@ def by_accuracy(found) -> Report:
         FrontPoint(1.0, 0.95, 0.0, (ALL_HIGH,), {row.name: "fp32" for row in found.layers}),
     )
     figures = {"goal": Goal(drop="5%"), "accuracy": Accuracies(0.95, None, 0.92, least=0.9025)}
-    moves = (Move(STRANGE, "minmax", 0.5, 0.25),)
-    return replace(found, layers=tuple(map(changed, found.layers)), moves=moves, front=front, **figures)
+    return replace(found, layers=tuple(map(changed, found.layers)), front=front, **figures)
 
 
 # The files.
@@ -205,15 +204,7 @@ def test_no_front_no_section(opened):
     assert opened.locator('nav a[href="#front"]').is_hidden()
 
 
-def test_scales_of_other_calibrators_are_listed_without_a_front(tab, found, by_accuracy, tmp_path):
-    replace(found, moves=by_accuracy.moves, front=()).save(tmp_path)
-    with tab.shown(tmp_path / PAGE, ready="plots") as page:
-        assert page.locator("#front-moves td").all_inner_texts() == [STRANGE, "minmax", "0.5", "0.25"]
-        assert page.locator("#front-plot").is_hidden()
-        assert page.locator("#front-plans").count() == 0
-
-
-def test_nulls_moves_strange_names_and_accuracy(tab, fronted, by_accuracy, tmp_path):
+def test_nulls_strange_names_and_accuracy(tab, fronted, by_accuracy, tmp_path):
     """A figure that is not known has no point; a hover has the name as text."""
     folder = shutil.copytree(fronted, tmp_path / "odd")
     by_accuracy.save(folder)
@@ -233,7 +224,6 @@ def test_nulls_moves_strange_names_and_accuracy(tab, fronted, by_accuracy, tmp_p
         assert price == f"keeps {percent(1 - by_accuracy.answer.cost, 0.5)} of INT8's speedup over FP16"
         backs = page.locator("#culprits tbody td:nth-child(2)").all_inner_texts()
         assert backs == ["50%"] * len(by_accuracy.culprits)
-        assert page.locator("#front-moves td").all_inner_texts() == [STRANGE, "minmax", "0.5", "0.25"]
         hover = page.evaluate("document.querySelector('#front-plot').data[1].text[0]")
         assert "&lt;img" in hover
         assert "<img" not in hover

@@ -19,7 +19,6 @@ from trt_bisect.answer.search import (
     answer_plans,
     choose_ranges,
     make_space,
-    retuned,
     with_confirmed,
     with_recipe,
 )
@@ -215,7 +214,6 @@ class AnswerSearch:
             self._go_on_with(recipe.experiment)
         if not recipe.holds:
             return recipe
-        recipe = self._with_single_scales(recipe)
         self._know(recipe)
         low = recipe.experiment.network.low.title
         plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(recipe.kept))
@@ -350,16 +348,6 @@ class AnswerSearch:
             yield f"the recipe was not checked with {' and '.join(missing)}"
         if self.plans.setup.data.held_out is not None:
             yield "held-out inputs were not measured"
-
-    def _with_single_scales(self, recipe: Recipe) -> Recipe:
-        if not recipe.kept or not self._by_similarity or self.named:
-            return recipe
-        kept, ranges = retuned(self.plans, recipe, [row.ranges for row in self.tried])
-        if kept == recipe.kept:
-            return recipe
-        experiment = self.plans.setup.with_ranges(recipe.experiment, ranges)
-        changed = replace(recipe, kept=kept, experiment=experiment, equals=(), cheapest=None).checked_by(self.target)
-        return changed if changed.holds else recipe
 
     @property
     def _by_similarity(self) -> bool:

@@ -57,7 +57,6 @@ from trt_bisect.report.answer import (
     EngineFacts,
     ExpensiveLayer,
     Held,
-    Move,
     PlanFigures,
 )
 from trt_bisect.report.choices import LEAST_GAIN
@@ -680,20 +679,4 @@ def _held(rule: Rule, trial: Trial, given: GivenInputs, counting: tuple[int, ...
         mean=float(np.mean(finite)) if finite else None,
         fifth=float(np.percentile(finite, towards_worse)) if finite else None,
         figures=figures,
-    )
-
-
-def moves_of(answer: Answer) -> tuple[Move, ...]:
-    """Returns the tensors to which a recipe gives the scale of another calibrator than its ranges'."""
-    ranges, tried = answer.experiment.ranges, [row.ranges for row in answer.tried]
-    before = next((candidate.scales for candidate in tried if candidate.calibrator == ranges.calibrator), ranges.scales)
-    return tuple(
-        Move(
-            tensor,
-            next(candidate.origin for candidate in tried if candidate.scales.get(tensor) == scale),
-            float(before[tensor]),
-            float(scale),
-        )
-        for tensor, scale in ranges.scales.items()
-        if scale != before[tensor]
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -13,11 +13,11 @@ from time import perf_counter
 from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.tasks.task import NEARBY
 from trt_bisect.answer.plans import AnswerInputs, AnswerPlans, noise_losses
-from trt_bisect.answer.validation import Recipe, check
+from trt_bisect.answer.validation import check
 from trt_bisect.builder.engines import choose_engine
 from trt_bisect.builder.inspector import kernels_of
 from trt_bisect.calibration.histogram import Calibrator
-from trt_bisect.calibration.ranges import Ranges, with_scales_of
+from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.errors import BadInput
@@ -40,13 +40,11 @@ EXPENSIVE_RECIPE = 0.3
 PROMISING = (Calibrator("entropy"), Calibrator("mse"), Calibrator("percentile", 99.99))
 """The number of calibrators with which a recipe is searched after the first: one of them is usually cheapest."""
 CHEAP_RECIPE = 0.15
-"""A recipe that costs no more is not made cheaper by other scales or a changed network."""
+"""A recipe that costs no more is not made cheaper by a changed network."""
 FEW_LAYERS = 4
 """A recipe of at most this many layers stands, whatever it costs: it names culprits that can be mended at their
 cause.
 """
-_RETUNED = 64
-"""Of many units only the most expensive ones get other scales."""
 _SWEEPS, _MOST_JUDGED = (2.0, 15.0), 16
 """The inferences that a search takes for each layer and each input given, of which it judges at most ``_MOST_JUDGED``:
 see "How long a search takes" in ``docs/benchmarks.md``.
@@ -65,8 +63,6 @@ _SLOWEST = 3
 """The number of slowest kernels that a report names."""
 _TELLING, _MOSTLY = 0.05, 0.5
 """The shares of full INT8's time from which changes of type, and the starts of kernels, are a reason."""
-_SAME_SCALE = 1e-3
-"""Scales that are no further apart, relatively, are the same."""
 
 
 @dataclass(frozen=True)
@@ -350,65 +346,3 @@ def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
     meets = loss is not None and loss <= plans.experiment.rule.budget
     inputs = plans.each(ranges).by_place(plans.full).keys() - plans.inputs.given.empty
     return CalibratorTried(ranges, loss, len(inputs), meets)
-
-
-def retuned(plans: AnswerPlans, recipe: Recipe, candidates: Sequence[Ranges]) -> tuple[Kept, Ranges]:
-    """Lowers units of a recipe by giving their tensors the scales of another calibrator, which costs no speed.
-
-    Scales that only just suffice for the inputs at hand fail on others: a scale is taken only if the mean loss over the
-    judged inputs does not grow, and cheap recipes stay.
-
-    Args:
-        candidates: the ranges whose scales are tried for single tensors.
-
-    Returns:
-        The units that stay high, and the ranges.
-    """
-    space, kept, moved = recipe.space, recipe.kept, recipe.experiment.ranges
-    if recipe.cost <= CHEAP_RECIPE:
-        return kept, moved
-    mean, without = fmean(plans.on_judged(recipe.plan, moved)), plans.each(moved)
-    most = _RETUNED if space.has_many else None
-    plans.setup.progress.stage("Other scales for single tensors", len(kept) * len(candidates))
-    for unit in sorted(kept, key=lambda unit: -space.costs[unit])[:most]:
-        plan = space.plan(kept - {unit})
-        if plans.left() <= 0:
-            break
-        if space.cost(kept - {unit}) >= space.cost(kept):
-            continue
-        now, put_back = plans.each(moved).by_place(space.plan(kept)), without.by_place(space.plan(recipe.kept - {unit}))
-        if put_back.keys() >= set(plans.judged) and max(put_back.values()) <= recipe.aim:
-            continue
-        worst_first = sorted(plans.judged, key=lambda place: -max(now.get(place, 0.0), put_back.get(place, 0.0)))
-        for others in _other_scales(plans, space.units[unit], moved, candidates):
-            changed = with_scales_of(moved, others)
-            (loss,) = plans.losses([plan], changed, worst_first)
-            if loss is None or loss > recipe.aim:
-                continue
-            changed_mean = fmean(plans.on_judged(plan, changed))
-            if changed_mean <= mean:
-                kept, moved, mean = kept - {unit}, changed, changed_mean
-                break
-    return kept, moved
-
-
-def _other_scales(
-    plans: AnswerPlans, layers: Sequence[int], ranges: Ranges, candidates: Sequence[Ranges]
-) -> Iterator[Mapping[str, Ranges]]:
-    """The scales of other calibrators for the activations that layers round, one calibrator after another."""
-    network = plans.experiment.network
-    tensors = dict.fromkeys(
-        rounding.tensor
-        for k in layers
-        for rounding in network.layers[k].roundings
-        if not rounding.is_weight and not rounding.fixed and rounding.tensor in ranges.scales
-    )
-    for candidate in candidates:
-        changed = {
-            tensor: candidate
-            for tensor in tensors
-            if tensor in candidate.scales
-            and abs(float(candidate.scales[tensor]) / float(ranges.scales[tensor]) - 1.0) > _SAME_SCALE
-        }
-        if changed:
-            yield changed

@@ -338,13 +338,3 @@ class FrontPoint:
     def layers(self) -> Annotated[int, Column("Layers high", "Number of layers that are not low", rank=0)]:
         """The number of layers that are not low."""
         return len(self.high)
-
-
-@dataclass(frozen=True)
-class Move:
-    """A tensor that has another calibrator's scale, which costs no speed."""
-
-    tensor: Annotated[str, Column("Scale of another calibrator", "Tensor", rank=0)]
-    calibrator: Annotated[str, Column("by", "Calibrator that gives the scale", rank=0)]
-    scale_before: Annotated[float, Column("scale before", "Scale of the calibrator of the other tensors", rank=1)]
-    scale: Annotated[float, Column("scale", "Scale in the recipe", rank=0)]

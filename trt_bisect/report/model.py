@@ -19,16 +19,7 @@ from trt_bisect.builder.base import Latency
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
-from trt_bisect.report.answer import (
-    NUDGED,
-    Accuracies,
-    AnswerFacts,
-    FrontPoint,
-    Goal,
-    Move,
-    PredictedTimes,
-    RecipeLayers,
-)
+from trt_bisect.report.answer import NUDGED, Accuracies, AnswerFacts, FrontPoint, Goal, PredictedTimes, RecipeLayers
 from trt_bisect.report.choices import Choice
 from trt_bisect.report.explanation import (
     DIGITS,
@@ -110,7 +101,6 @@ class Report(Shown):
         bound: the bound on similar inputs that miss with the recipe; None without held-out inputs.
         accuracy: the accuracy on labelled data; None without labels or an accuracy function.
         goal: the goal of the recipe, next to the threshold.
-        moves: the tensors that have another calibrator's scale.
         networks: the networks of a pipeline, each alone in the low precision; empty for a single network.
         front: the plans that no measured plan beats in both cost and figure, and those with a name; empty without
             ``--front``.
@@ -168,7 +158,6 @@ class Report(Shown):
     bound: Bound | None = None
     accuracy: Accuracies | None = None
     goal: Goal = field(default_factory=Goal)
-    moves: tuple[Move, ...] = ()
     networks: tuple[NetworkRow, ...] = ()
     front: tuple[FrontPoint, ...] = ()
     choices: tuple[Choice, ...] = ()

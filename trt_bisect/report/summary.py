@@ -237,9 +237,7 @@ def _on_plans(
     holds = [*holds_on(answer, text, with_layers)] if answer.given else [f"{with_layers} measures {restored}."]
     if answer.given and answer.held_out is None:
         holds += ["No held-out input tested it." if answer.has_held_out else "No input was held out to test it."]
-    moved = listed([move.tensor for move in report.moves], _NAMED)
-    scales = [f"Scales of another calibrator for {moved} cost no speed."] if report.moves else []
-    yield _line(RECIPE, " ".join([*holds, _price(report, answer, rule), *scales]), recipe.high)
+    yield _line(RECIPE, " ".join([*holds, _price(report, answer, rule)]), recipe.high)
     if report.goal.most is not None:
         yield _best_within(report, restored, low)
         return

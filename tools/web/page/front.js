@@ -1,14 +1,12 @@
-// The front of accuracy against cost as a plot and a list, a plan of it that was clicked, and the scales of other
-// calibrators.
+// The front of accuracy against cost as a plot and a list, and a plan of it that was clicked.
 
 import { byId, h, offerSection, show } from "./dom.js";
-import { LOW, OTHER, count, isNumber, number, percent, plural } from "./format.js";
+import { LOW, OTHER, count, isNumber, percent, plural } from "./format.js";
 import { facts, folded, layerLink, plainTable } from "./parts.js";
 import { axis, draw, label, plain, points, targetLine } from "./plot.js";
 import { scaleOf } from "./scale.js";
 import { colour } from "./theme.js";
 
-const LISTED = 200;
 const NAMED = 60;
 const HOVERED = 5;
 const COSTS = { macs: "multiply-adds", measured: "the times measured" };
@@ -24,16 +22,15 @@ export function startFront(store) {
 
 function showFront(view) {
   const { report, figure } = view.store.model;
-  const { front, moves, goal, engine, arithmetic } = report;
-  offerSection("front", front.length + moves.length > 0);
-  byId("front-plot").hidden = front.length === 0;
+  const { front, goal, engine, arithmetic } = report;
+  offerSection("front", front.length > 0);
+  if (!front.length) return;
   const basis = [
     ["Cost by", COSTS[goal.costs] ?? goal.costs],
     ["Measured with", `${engine} ${arithmetic && `(${arithmetic})`}`.trim()],
   ];
   show(byId("front-words"), facts(basis));
-  show(byId("front-body"), [movesTable(moves), front.length ? plans(front, figure, view) : null]);
-  if (!front.length) return;
+  show(byId("front-body"), plans(front, figure, view));
   const recipe = front.findIndex(({ names }) => names.includes("recipe"));
   choose(view, front[view.chosen] ? view.chosen : Math.max(0, recipe));
 }
@@ -74,13 +71,6 @@ function markSelected({ selected }) {
   for (const button of document.querySelectorAll("#front [data-layer]")) {
     button.closest("li, tr").classList.toggle("chosen", button.dataset.layer === selected);
   }
-}
-
-function movesTable(moves) {
-  if (!moves.length) return null;
-  const line = (move) => [h("code", move.tensor), move.calibrator, number(move.scale_before), number(move.scale)];
-  const titles = ["Scale of another calibrator", "by", "scale before", "scale"];
-  return plainTable("front-moves", titles, 2, moves.slice(0, LISTED).map(line), moves.length - LISTED);
 }
 
 // What the plot shows, for the keyboard and for print.

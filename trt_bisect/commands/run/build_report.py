@@ -22,7 +22,6 @@ from trt_bisect.answer.result import (
     Answer,
     answer_facts,
     bound_on_held_out,
-    moves_of,
     put_back_fields,
     reason_for,
     recipe_of,
@@ -312,7 +311,6 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
         answer=facts,
         bound=bound_on_held_out(answer),
         notes=tuple(dict.fromkeys(notes)),
-        moves=moves_of(answer),
     )
     report = report.changed(verdict=_verdict(report, answer, trials), **_engine_facts(answer))
     report = report.changed(choices=choices_of(report, answer))

@@ -19,7 +19,7 @@ from trt_bisect.analyzer.metrics import AGREEMENT, EQUAL, KAPPA, figure_text, lo
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.precision import Precision
 from trt_bisect.report.advice import NO_SINGLE_CAUSE
-from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move
+from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held
 from trt_bisect.report.choices import (
     FP16,
     FP32,
@@ -198,9 +198,6 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
     if report.front:
         named = [point for point in report.front if point.names]
         yield ScreenPart("front", 1, [spaced(front_table(report, points, console)) for points in (report.front, named)])
-    if report.moves:
-        moves = [fitted(Move, report.moves[:most], console) for most in (len(report.moves), _FEW_ROWS)]
-        yield ScreenPart("scales of other calibrators", 4, [spaced(table) for table in moves])
     if sets := sets_of_inputs(answer):
         table = titled("Recipe on", "passes>", "mean>", "5th perc.>", "worst>", "which")
         for name, held in sets:
