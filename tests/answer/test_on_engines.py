@@ -105,6 +105,18 @@ def test_the_place_of_a_difference_is_where_it_jumps(grows):
     assert OnEngines._leaves_the_emulation(engines) == 50
 
 
+def test_the_place_of_a_small_difference_is_where_engine_and_emulation_cease_to_agree():
+    """LeNet with other scales: of 0.01 allowed, half is agreement, and half of the whole distance is less."""
+    distances = [0.0, 0.004, 0.0056, 0.0061, 0.0044, 0.006, 0.0075]
+    engines = SimpleNamespace(
+        space=SimpleNamespace(all=frozenset(range(6))),
+        kept=frozenset(),
+        budget=0.01,
+        _apart=lambda kept, _: distances[6 - len(kept)],
+    )
+    assert OnEngines._leaves_the_emulation(engines) == 1
+
+
 @pytest.mark.parametrize(("names_it", "builds"), [(True, 5), (False, 7)])
 def test_a_layer_without_a_kernel_stays_high_with_the_reason(decided, names_it, builds):
     """The message names the layer, or bisection on failed builds finds it."""

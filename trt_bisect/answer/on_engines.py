@@ -459,10 +459,11 @@ class OnEngines:
         if far <= near:
             return None
         without, enough = 0, len(others)
+        is_small = HALVES * far <= near  # half of it is agreement: the place is where the limit is crossed
         while enough - without > 1:
             middle = (without + enough) // 2
             apart = self._apart(self.kept.union(others[middle:]), "a part of the recipe")
-            if apart > math.sqrt(near * far):
+            if apart > (APART * self.budget if is_small else math.sqrt(near * far)):
                 enough, far = middle, apart
             else:
                 without, near = middle, max(near, apart)
