@@ -5,6 +5,7 @@ import threading
 from dataclasses import replace
 from functools import cache
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -26,7 +27,7 @@ from trt_bisect.driver import search_space
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session
-from trt_bisect.precision import Precision
+from trt_bisect.precision import Precision, int8_set
 from trt_bisect.report.answer import DECIDING, NUDGED, OFF as OPTIMISATIONS_OFF, OWN, PLAIN
 from trt_bisect.report.summary import NO_RECIPE, UNTESTED
 
@@ -419,3 +420,20 @@ def test_groups_and_then_their_layers_lead_to_the_recipe_of_all_layers(long_chai
     assert in_groups.recipe.high == one_by_one.recipe.high == ("conv7",)
     assert in_groups.culprits == one_by_one.culprits
     assert in_groups.answer.cost == one_by_one.answer.cost
+
+
+def test_a_set_that_units_in_fp16_made_more_expensive_is_not_called_cheaper(monkeypatch):
+    """In FP32 a set of one unit is cheaper than two; with both in FP16, these cost half of it."""
+    in_fp32 = search_space.Space(int8_set(3, ()), ((0,), (1,), (2,)), (0.6, 0.5, 0.3), 0.1)
+    in_fp16 = replace(in_fp32, costs=(0.6, 0.2, 0.1), others={1: Precision.FP16, 2: Precision.FP16})
+    found = recipe_search.Recipe(in_fp16, frozenset({1, 2}), None, 0.1)
+    plans = SimpleNamespace(switches=True, costs={})
+
+    def search(cheapest):
+        recipe = replace(found, cheapest=replace(found, space=in_fp32, kept=cheapest))
+        monkeypatch.setattr(recipe_search, "_searched", lambda *_: (recipe, {}))
+        return recipe_search.searched(plans, None, in_fp32, (), "default", lambda _: None)[0].cheapest
+
+    assert search(frozenset({0})) is None
+    assert search(frozenset({1})) is None
+    assert search(frozenset()).kept == frozenset()

@@ -127,7 +127,11 @@ def searched(
         size = min(math.ceil(len(kept) / most), size // 2)
         groups = in_groups(space, kept, max(size, 1))
     by_digest = {digest: _same_layers(groups, kept, space) for digest, kept in sets.items()}
-    return _by_layer(recipe, space, plans.costs), by_digest
+    recipe = _by_layer(recipe, space, plans.costs)
+    # With units in FP16 the recipe may cost less than the set that was cheaper in FP32.
+    if recipe.cheapest is not None and recipe.cheapest.cost >= recipe.cost:
+        recipe = replace(recipe, cheapest=None)
+    return recipe, by_digest
 
 
 def in_groups(space: Space, units: Kept, size: int) -> Space:
