@@ -348,7 +348,10 @@ def fixed_lines(network: Network) -> Iterator[Line]:
     others = f"'Full {low}' means all other layers in {low}."
     if fixed:
         layers = [layer.name for layer in network.layers if layer.fixed is not None and not layer.refused]
-        yield _line(FIXED, f"you fixed {fixed}. {others}", layers)
+        text = f"you fixed {fixed}."
+        if layers:
+            text += f" {others}"
+        yield _line(FIXED, text, layers)
     refused = [layer for layer in network.layers if layer.refused]
     if refused:
         names = [layer.name for layer in refused]
