@@ -100,7 +100,6 @@ def subjects() -> Iterator[Subject]:
         yield Subject(f"loop of {_STEPS} steps, {factor:g}", looped, networks, "second/b")
     lenet = {name: onnx.load(ROOT / "samples" / "lenet" / f"{name}.onnx") for name in ("lenet", "lenet_planted")}
     yield Subject("LeNet twice", twice, lenet, "lenet_planted/ip2", samples=digits)
-    yield from published.subjects()
 
 
 def digits() -> list[np.ndarray]:
@@ -161,8 +160,10 @@ def measure(*, only: str = "", json: bool = False) -> int:
         only: Run the pipelines whose name begins so.
         json: Print the rows as JSON.
     """
-    rows = []
-    for subject in subjects():
+    rows, pipelines = [], [*subjects()]
+    if not only or only.startswith(published.NAME):
+        pipelines += published.subjects()
+    for subject in pipelines:
         if subject.name.startswith(only):
             with tempfile.TemporaryDirectory() as folder:
                 rows.append(row_of(subject, Path(folder)))

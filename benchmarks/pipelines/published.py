@@ -20,6 +20,8 @@ from benchmarks.answer.published import make_networks
 from benchmarks.measure import ROOT, WORK
 from benchmarks.pipelines.subject import Nets, Outputs, Subject
 
+NAME = "published"
+"""The names of these pipelines begin so."""
 FACTOR = 3000.0
 _WINDOW, _HOP, _EMBEDDINGS = 76, 8, 34
 _FRAMES, _CHUNK, _CONTEXT = 8, 512, 64
@@ -143,7 +145,7 @@ def _planted(subject: Subject, culprit: str, made: tuple[str, ...], read: str, c
             values[channel] *= FACTOR
         constants[name].CopyFrom(numpy_helper.from_array(values, name))
     networks = {**subject.networks, at: model}
-    return replace(subject, name=f"published, {subject.name}, {at}", networks=networks, culprit=culprit)
+    return replace(subject, name=f"{NAME}, {subject.name}, {at}", networks=networks, culprit=culprit)
 
 
 @cache
