@@ -217,7 +217,7 @@ def _bad_input(error: CycloptsError, words: Sequence[str], options: Mapping[str,
         if flag in ("--model", "--network", "--onnx"):
             kept = shlex.join(word for word in words if word != flag)
             remedy = f"Write the network without a flag: trt-bisect {kept}"
-        elif any(flag in option.flags for option in declared(function_of("run"))):
+        elif words[0] == "pipeline" and any(flag in option.flags for option in declared(function_of("run"))):
             remedy = "Leave it out: it is an option of 'trt-bisect run', which takes one network."
         elif near:
             remedy = f"Did you mean {near}?"
