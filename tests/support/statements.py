@@ -472,6 +472,7 @@ def stays(kind):
 
     def check(report, text):
         listed = report["recipe"][kind]
+        assert (" with them " in text) <= (len(listed) > 1)
         assert set(names(text)) - {"--base fp32"} <= set(listed) or "more" in text
         assert not set(listed) & set(report["culprits"])
 

@@ -456,7 +456,8 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings, fu
         also = f"the run did not test if {listed(recipe.untested, _NAMED)} must stay in high precision too"
         yield _line(UNTESTED, f"{also}: {_why_untested(report)}.", recipe.untested)
     if recipe.faster:
-        why = f"the engine is predicted to be slower with them in {low}, as the types of tensors change more often"
+        them = "them" if len(recipe.faster) > 1 else "it"
+        why = f"the engine is predicted to be slower with {them} in {low}, as the types of tensors change more often"
         yield _line(FASTER, f"{listed(recipe.faster, _NAMED)} also in high precision: {why}.", recipe.faster)
     judged = {row.name for row in report.layers if row.put_back is not None}
     unbuilt = [name for name in recipe.added if name not in recipe.untested and name not in judged]
