@@ -427,14 +427,16 @@ class _Planned:
         return [self._kernel(group, pool, {name: self._stored(pool, name) for name in pool.writes}), *after]
 
     def _parts(self, group: Group) -> list[Group]:
-        """A group, or two kernels where a layer after the product is kept in a wider type than the network's floats."""
+        """A group, or its kernels where a layer beside the product is kept in a type wider than the network's."""
         if group.head is None or len(group.layers) == 1 or self._widest == BYTES[Precision.FP32]:
             return [group]
-        wide = [k for k in group.layers if k != group.head and BYTES[self._float(k)] > self._widest]
-        if not wide or BYTES[self._float(group.head)] > self._widest:
+        wide = [k for k in group.layers if BYTES[self._float(k)] > self._widest]
+        if not wide or group.head in wide:
             return [group]
-        before = tuple(k for k in group.layers if k < min(wide))
-        return [self._model.group_of(before), self._model.group_of(group.layers[len(before) :])]
+        cut = max(min(wide), group.head)  # what comes before the product, in another branch of the sum, is a kernel
+        before = tuple(k for k in group.layers if k < cut)
+        after = self._model.group_of(group.layers[len(before) :])
+        return [self._model.group_of(before), *self._parts(after)]
 
     def _root(self, tensor: str) -> str:
         return self._model.aliases.get(tensor, tensor)
