@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper, numpy_helper
 
 from benchmarks.networks import encoder
 from tests.support import networks
@@ -239,23 +238,3 @@ def test_sigmoids_kept_in_fp32_break_the_kernels_of_an_fp16_network():
     assert "/model.0/act/Sigmoid /model.0/act/Mul" in broken
     inside = [k for one in model.kernels(full.keeping(sigmoids, FP32)) for k in one.layers]
     assert sorted(inside) == list(range(len(layers)))
-
-
-def test_a_layer_kept_in_fp32_before_the_product_of_its_sum_is_a_kernel(tmp_path):
-    """The other branch of a sum: a Mul that the kernel of Conv and Add makes too, unless it stays in FP32."""
-    nodes = [
-        helper.make_node("Mul", ["image", "two"], ["doubled"], name="mul"),
-        helper.make_node("Conv", ["image", "weight"], ["features"], name="conv"),
-        helper.make_node("Add", ["doubled", "features"], ["sum"], name="add"),
-    ]
-    constants = [
-        numpy_helper.from_array(np.ones((8, 8, 1, 1), np.float32), "weight"),
-        numpy_helper.from_array(np.float32(2), "two"),
-    ]
-    shape = (1, 8, 4, 4)
-    model = model_of(save(networks.model_of(nodes, {"image": shape}, {"sum": shape}, constants), tmp_path))
-    model = EngineModel(replace(model.network, base=FP16), model.facts)
-    full = model.network.full(FP16)
-    fused, parts = (names(model, model.kernels(plan)) for plan in (full, full.keeping([0], FP32)))
-    assert [name for name in fused if ":" not in name] == ["mul conv add"]
-    assert [name for name in parts if ":" not in name] == ["mul", "conv add"]

@@ -1,1 +1,1 @@
-"""The network: read from a file, made ready, seen as an ordered tuple of layers, written with a precision plan."""
+"""The network: read from a file, prepared, split into layers, written with a precision plan."""

@@ -1,20 +1,16 @@
 """The cost of layers and plans: in multiply-adds, in measured times, or as a price in predicted time.
 
-A price is the share of INT8's speedup over FP16 that a plan gives up: full INT8 costs 0, an FP16 engine 1, a slower one
-more. Where FP16 or BF16 is the low precision, the speedup is that over FP32 (``instead_of``). A layer's price is that
-of the plan in which it alone is high, reformats included. A plan's price is that of its own engine: neighbours share
-reformats, so a plan can cost less than its layers together. In networks over ``MOST_LAYERS`` an engine for each layer
-takes too long to model: a layer then costs the extra time of its own kernel, and a plan the sum.
+A price is the share of INT8's speedup over FP16 that a plan gives up (see ``instead_of``): full INT8 costs 0, an FP16
+engine 1. A layer's price is that of the plan in which it alone is high, with its reformats. A plan's price is that of
+its own engine: neighbours share reformats, so a plan can cost less than the sum of its layers. Above ``MOST_LAYERS``
+layers, a layer costs the extra time of its kernel, and a plan the sum.
 
-**A profile** of an engine of the network corrects the model: a kernel takes its predicted time, times the ratio of
-measured to predicted time of the engine's kernels with the same layers. In another precision than the engine's it is
-the root of that ratio: half of an error belongs to the layer's shape, half to the kernel. Reformats have the ratio of
-the engine's reformats, and layers that the engine does not name that of the whole engine.
+**A profile** of an engine of the network corrects the model: a kernel's predicted time is multiplied by the ratio of
+measured to predicted time of the engine's kernels with the same layers; in another precision than the engine's by the
+root of this ratio, because half of an error belongs to the layer's shape, half to the kernel. Reformats have the ratio
+of the engine's reformats, layers that the engine does not name that of the whole engine.
 
 # The kernels
-
-``EngineModel`` finds the fusions; ``EngineModel.kernels`` says which kernels a plan makes of them, in which precision
-tensors are stored between them, and which kernels only change that. ``model.gpu_time`` has the time of each.
 
 **Fusions** ("Types of Fusions" of the TensorRT developer guide; seen in the engines of docs/evidence/engines, and
 checked against engines that TensorRT-RTX builds, tests/model/test_plan_kernels.py):
@@ -22,14 +18,15 @@ checked against engines that TensorRT-RTX builds, tests/model/test_plan_kernels.
 - A convolution or matrix product with a weight, and the elementwise layers after it (bias, BatchNormalization,
   activation, SiLU), if no other layer reads the values between, and none spreads the result over a larger tensor.
 - A layer after a product that the plan keeps in FP32, in a network of FP16 or BF16, begins a kernel of its own.
-- The sum of a residual block, with the branch that has no Q/DQ pair: its convolution reads the other branch. Of two
-  branches from convolutions it is the later one.
+- The sum of a residual block, with the branch that has no Q/DQ pair. Of two branches from convolutions it is the later
+  one.
 - Elementwise layers that follow each other, also before a softmax or a normalization.
 - An INT8 convolution of a picture with the MaxPool after it.
-- Attention in FP16 or BF16: product of two activations, scale and mask, softmax, second product. The scores are never
-  written. With FP32 or a pair inside, these are three kernels.
+- Attention in FP16 or BF16: product of two activations, scale and mask, softmax, second product. With FP32 or a pair
+  inside, these are three kernels.
 - A change of shape alone (Reshape, Flatten, Squeeze) is no kernel. All other layers (pooling, Concat, Resize,
-  Transpose) are kernels of their own that only move bytes.
+  Transpose) are kernels of their own that only move bytes. An unknown operator is a region: its bytes are counted, and
+  the range of the prediction widens.
 
 **Tensors between kernels.** A reader wants INT8 where the plan rounds the tensor at it, else the precision in which it
 computes. INT8 kernels and generated kernels (pointwise, softmax, normalization) write INT8 or floats. A float
@@ -39,10 +36,6 @@ convolution, a pooling and the network's inputs give their own precision only. H
 - Otherwise the tensor is stored in floats, and one *reformat* makes each other precision that a reader wants.
 - Layers that only move values (MaxPool, Resize, Transpose, Slice) stay in INT8 between such kernels and readers.
 - An INT8 convolution stores floats 32 channels wide, a float convolution reads 8 (FP16) or 4 (FP32): one more reformat.
-
-So a plan's time is no sum over layers: a high layer between INT8 layers brings a reformat before and after it, which
-its neighbour may share. An operator that this module does not know is a region: its bytes are counted, and the range of
-the prediction widens.
 """
 
 from __future__ import annotations
@@ -77,10 +70,10 @@ _COLUMNS = "CSV with the columns layer, int8, fp32 and, where layers may be in F
 
 
 def macs(network: Network, facts: TensorFacts) -> dict[int, int]:
-    """The multiply-adds of each layer by index, for the shapes in ``facts``; 0 for layers that multiply nothing.
+    """The multiply-adds of each layer by index; 0 for layers that multiply nothing.
 
-    Convolution: output values times the size of a filter, weight.shape[1:]. Transposed convolution: input values times
-    weight.shape[1:]. Gemm and MatMul: output values times the length of the sums.
+    Convolution: output values times weight.shape[1:]. Transposed convolution: input values times weight.shape[1:]. Gemm
+    and MatMul: output values times the length of the sums.
     """
     engine = EngineModel(network, facts)
     products = [engine.product(layer.index, Precision.FP32) for layer in network.layers]
@@ -97,16 +90,14 @@ def times_by_macs(network: Network, facts: TensorFacts) -> Times:
 
 
 def instead_of(low: Precision) -> Precision:
-    """Returns the precision that users would ship instead of a low one: FP16, and FP32 instead of FP16 and BF16."""
+    """Returns the precision that users would ship instead: FP32 instead of FP16 and BF16, FP16 instead of others."""
     return Precision.FP32 if low in FLOAT_TYPES else Precision.FP16
 
 
 def shares(times: Times, low: Precision = Precision.INT8) -> dict[int, dict[Precision, float]]:
-    """Returns the share of the low precision's speedup over ``instead_of(low)`` that is lost, by layer and higher
-    precision.
+    """Returns the lost share of the low precision's speedup over ``instead_of(low)``, by layer and higher precision.
 
-    All layers in FP32 instead of INT8 lose 3, by multiply-adds. A layer that is no faster in ``low`` loses
-    ``NEARLY_FREE``.
+    A layer that is no faster in ``low`` loses ``NEARLY_FREE``.
     """
     other = instead_of(low)
     gain = sum(max(by[other] - by[low], 0.0) for by in times.values()) or 1.0
@@ -167,9 +158,9 @@ _STREAMS = frozenset(
 _WIDTHS = {Precision.INT8: 32, Precision.FP8: 16, Precision.FP16: 8, Precision.BF16: 8, Precision.FP32: 4}
 """The channels that tensor cores' formats store together."""
 _CARRIES = frozenset("Transpose Resize Upsample Slice Split DepthToSpace SpaceToDepth Pad Tile Expand MaxPool".split())
-"""The operators across which a pair can be moved: they write INT8 where they read INT8."""
+"""The operators that write INT8 where they read INT8: a pair can be moved across them."""
 _FEW = 4
-"""The most channels of a tensor, such as a picture, that is not padded."""
+"""The most channels of a tensor that is not padded, such as a picture."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +169,7 @@ class Group:
 
     Attributes:
         layers: their indices, in order.
-        head: the index of the product among them; None without.
+        head: the index of the product among them.
         kind: of the kernel, if no precision changes it.
         reads: the tensors from outside, in order.
         writes: the tensors that other kernels read.
@@ -219,7 +210,7 @@ class EngineModel:
 
     @cached_property
     def attentions(self) -> tuple[tuple[Group, tuple[Group, ...]], ...]:
-        """Each attention as one kernel, and as the three kernels that replace it: product, softmax, product."""
+        """Each attention as one kernel, and the three kernels that replace it: product, softmax, product."""
         writers = {group.writes[0]: group for group in self.groups if len(group.writes) == 1}
         attentions = []
         for last in self.groups:
@@ -295,7 +286,7 @@ class EngineModel:
 
     @cached_property
     def aliases(self) -> Mapping[str, str]:
-        """By tensor, the tensor of which it is another shape."""
+        """The tensors that are reshaped from another one, with that one."""
         same: dict[str, str] = {}
         for layer in self.network.layers:
             if layer.op_type in _SHAPES and layer.inputs and layer.outputs:
@@ -303,7 +294,7 @@ class EngineModel:
         return same
 
     def size(self, tensor: str, precision: Precision) -> int:
-        """The bytes of a tensor of floats stored in a precision, with padded channels in tensors of pictures."""
+        """The bytes of a tensor stored in a precision; the channels of float tensors of pictures are padded."""
         shape, dtype = self.facts.shapes.get(tensor), self.facts.dtypes.get(tensor)
         if shape is None or dtype is None or dtype.kind != "f":
             return self.facts.size(tensor)
@@ -339,17 +330,13 @@ class EngineModel:
 
 
 _Made = tuple[tuple[Kernel, ...], tuple[tuple[str, Precision], ...], bool]
-"""A group in a plan: its kernel and reformats; the tensors that it reads, each with the wanted precision; and true for
-a product in floats.
+"""A group in a plan: its kernel and reformats; the tensors that it reads, each with the wanted precision; true for a
+float product.
 """
 
 
 class _Planned:
-    """The kernels of one plan.
-
-    Groups are taken from last to first, because a group's kernel depends on what the groups after it read. The model
-    caches each case: plans of a search differ little.
-    """
+    """The kernels of one plan. The model caches each case: plans of a search differ little."""
 
     def __init__(self, model: EngineModel, plan: PrecisionPlan) -> None:
         self._model, self._plan = model, plan
@@ -365,6 +352,7 @@ class _Planned:
         for spec in model.network.outputs:
             self._wanted[self._root(spec.name)].add(Precision.FP32)
 
+    # Groups are taken from last to first: a group's kernel depends on what the groups after it read.
     def kernels(self) -> tuple[Kernel, ...]:
         by_group: list[list[Kernel]] = []
         for fused in reversed(self._groups()):
@@ -415,7 +403,7 @@ class _Planned:
         return tuple(kernels), reads, group.head is not None and not is_low_product
 
     def _with_pool(self, group: Group, kernels: list[Kernel]) -> list[Kernel]:
-        """The kernels of a group; an INT8 convolution of a picture is one kernel with the MaxPool after it."""
+        """The kernels of a group; an INT8 convolution of a picture is fused with the MaxPool after it."""
         if group.head is None or len(group.writes) != 1 or group.writes[0] not in self._pools:
             return kernels
         pool, kernels_of_pool = self._pools[group.writes[0]]
@@ -427,16 +415,14 @@ class _Planned:
         return [self._kernel(group, pool, {name: self._stored(pool, name) for name in pool.writes}), *after]
 
     def _parts(self, group: Group) -> list[Group]:
-        """A group, or its kernels where a layer beside the product is kept in a type wider than the network's."""
+        """A group, or two kernels where a layer after the product is kept in a wider type than the network's floats."""
         if group.head is None or len(group.layers) == 1 or self._widest == BYTES[Precision.FP32]:
             return [group]
-        wide = [k for k in group.layers if BYTES[self._float(k)] > self._widest]
-        if not wide or group.head in wide:
+        wide = [k for k in group.layers if k != group.head and BYTES[self._float(k)] > self._widest]
+        if not wide or BYTES[self._float(group.head)] > self._widest:
             return [group]
-        cut = max(min(wide), group.head)  # what comes before the product, in another branch of the sum, is a kernel
-        before = tuple(k for k in group.layers if k < cut)
-        after = self._model.group_of(group.layers[len(before) :])
-        return [self._model.group_of(before), *self._parts(after)]
+        before = tuple(k for k in group.layers if k < min(wide))
+        return [self._model.group_of(before), self._model.group_of(group.layers[len(before) :])]
 
     def _root(self, tensor: str) -> str:
         return self._model.aliases.get(tensor, tensor)
@@ -467,7 +453,7 @@ class _Planned:
         return self._float(readers[0])
 
     def _adds_floats(self, group: Group) -> bool:
-        """True for an INT8 product with a sum of a residual block that reads its other branch in floats."""
+        """True for an INT8 product with a residual sum whose other branch it reads in floats."""
         if group.head is None:
             return False
         own = self._layers[group.head].inputs
@@ -475,7 +461,6 @@ class _Planned:
         return any(not self._reads_in(group, name).needs_scale for name in branches)
 
     def _stored(self, group: Group, tensor: str) -> Precision:
-        """The precision in which a kernel writes a tensor."""
         readers_want, computed = self._wanted[self._root(tensor)], self._computes_in(group)
         can_write_low = all(self._layers[k].op_type in _GENERATED for k in group.layers)
         can_write_low = can_write_low or (computed.needs_scale and not self._adds_floats(group))
@@ -502,7 +487,6 @@ class _Planned:
     def _reformats(
         self, tensor: str, stored: Precision, readers_want: Collection[Precision], *, relaid: bool = False
     ) -> list[Kernel]:
-        """The kernels that make the other precisions, and the other layout, that readers of a tensor want."""
         shape, dtype = self._model.facts.shapes.get(tensor, ()), self._model.facts.dtypes.get(tensor)
         if dtype is None or dtype.kind != "f":
             return []
@@ -525,8 +509,8 @@ class TimedKernel:
     """A kernel and its predicted time.
 
     Attributes:
-        name: of the layers in it, or of the tensor that it changes.
-        ms: its predicted milliseconds.
+        name: of its layers, or of the tensor that it changes.
+        ms: predicted milliseconds.
     """
 
     name: str
@@ -537,9 +521,9 @@ class TimePrices:
     """The prices of plans of a network on a GPU.
 
     Args:
-        gpu: the GPU; the engines of a recipe are built with TF32 off.
-        profile: the kernels of an engine of the network measured on the GPU, and the seconds of each.
-        user: the prices of the user's network, if this is a changed one: its speedup counts.
+        gpu: the GPU; TF32 is off.
+        profile: the kernels of a measured engine of the network, and the seconds of each.
+        user: the prices of the user's network if this is a changed one: its speedup counts.
     """
 
     def __init__(
@@ -561,7 +545,7 @@ class TimePrices:
         self._timed: dict[Kernel, float] = {}
 
     def seconds(self, plan: PrecisionPlan) -> float:
-        """The predicted time of a plan."""
+        """The predicted seconds of a plan."""
         if plan not in self._known:
             self._known[plan] = math.fsum(map(self._seconds_of, self.engine.kernels(plan)))
         return self._known[plan]
@@ -595,9 +579,6 @@ class TimePrices:
         return max(self.seconds(self.in_all(instead_of(self.network.low.precision))) - least, NO_GAIN * least)
 
     def _over(self, plan: PrecisionPlan, other: TimePrices) -> float:
-        """The time of a plan beyond that of ``other``'s full low precision, in shares of the user's gain; at least
-        0.
-        """
         return max((self.seconds(plan) - other.seconds(other.full)) / self._user._gain, 0.0)
 
     def price(self, plan: PrecisionPlan) -> float:
@@ -606,7 +587,7 @@ class TimePrices:
 
     @property
     def prices_plans(self) -> bool:
-        """True if the price of a plan is that of its own engine."""
+        """True if the price of a plan is that of its own engine, not the sum of its layers'."""
         return len(self.network.layers) <= MOST_LAYERS
 
     def layers(self, precisions: Iterable[Precision]) -> dict[int, dict[Precision, float]]:
@@ -642,7 +623,7 @@ class TimePrices:
         return tuple(sorted(timed, key=lambda kernel: -kernel.ms)[:count])
 
     def starts(self, plan: PrecisionPlan) -> float:
-        """The milliseconds in which a plan's kernels start."""
+        """The milliseconds that the starts of a plan's kernels take."""
         return math.fsum(1e3 * start_of(kernel, self.gpu) for kernel in self.engine.kernels(plan))
 
     def in_attentions(self, plan: PrecisionPlan) -> float:
@@ -652,7 +633,7 @@ class TimePrices:
         return 1e3 * math.fsum(map(self._seconds_of, kernels))
 
     def no_faster(self, plan: PrecisionPlan, than: PrecisionPlan) -> float:
-        """The milliseconds of a plan's kernels, starts aside, that take no less than the same layers' in ``than``."""
+        """The milliseconds of a plan's kernels, starts aside, that are no faster than the same layers in ``than``."""
         before = {kernel.layers: self._seconds_of(kernel) for kernel in self.engine.kernels(than) if kernel.layers}
         taken = 0.0
         for kernel in self.engine.kernels(plan):
@@ -662,7 +643,7 @@ class TimePrices:
         return 1e3 * taken
 
     def added_reformats(self, plan: PrecisionPlan, than: PrecisionPlan | None = None) -> tuple[TimedKernel, ...]:
-        """The reformats of a plan that ``than`` (by default the plan with all layers low) does not have."""
+        """The reformats that a plan has and ``than`` (default: all layers low) has not."""
         before, after = (
             {kernel.name: kernel for kernel in self.engine.kernels(compared) if kernel.kind is Kind.REFORMAT}
             for compared in (than or self.full, plan)

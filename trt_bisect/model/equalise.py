@@ -1,9 +1,9 @@
 """Cross-layer equalisation: factors moved between two layers, so that the channels between them are alike.
 
 Source: Nagel, van Baalen, Blankevoort, Welling, "Data-Free Quantization Through Weight Equalization and Bias
-Correction", ICCV 2019, section 4.1. A layer's output channel i is divided by s_i, the next layer's weights for that
-channel are multiplied by s_i = sqrt(r1_i r2_i) / r2_i, where r1_i and r2_i are the largest magnitudes of the weights
-that make and that read the channel. What is between the two must commute with positive factors.
+Correction", ICCV 2019, section 4.1: output channel i is divided by s_i = sqrt(r1_i r2_i) / r2_i and the next layer's
+weights for it are multiplied by s_i; r1_i and r2_i are the largest magnitudes of the weights that make and that read
+the channel.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ BIAS_SLOT = 2
 
 
 def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Network:
-    """Returns a network in which some layers read other constants, given by layer and input.
+    """Returns a network in which some layers read other constants, given by layer and input slot.
 
-    A constant that only the changed input reads keeps its name; otherwise the new constant is named after its layer. An
-    input right after a layer's last one can be added.
+    A constant that only the changed input reads keeps its name. An input right after a layer's last one can be added.
     """
     skeleton = deepcopy(network.skeleton)
     graph = skeleton.graph
@@ -71,19 +70,18 @@ _WORTH = 1e-3
 
 
 def equalise(network: Network) -> tuple[Network, dict[tuple[str, str], np.ndarray]]:
-    """Returns a network with equalised channels that computes the same in FP32, up to float noise; and the factors.
+    """Returns a network with equalised channels, equal in FP32 up to float noise, and the factors.
 
     A pair is a Conv, ConvTranspose or Gemm and the next such layer, with only operators between that commute with
     positive factors (Relu, LeakyRelu, PRelu, pooling, zero padding, flattening; not Clip), and a single reader of each
-    tensor. Layers with a computed, shared, not finite or not float32 weight are in no pair. As a layer can be in two
-    pairs, factors are computed again until they settle. The network must have no Q/DQ pairs: their scales would not
-    fit.
-
-    The factors are positive, float64, one for each channel, by the names of the two layers, in execution order.
+    tensor. Layers with a computed, shared, not finite or not float32 weight are in no pair. The network has no Q/DQ
+    pairs: their scales would not fit. The factors are positive, float64, by channel, under the names of the two layers,
+    in execution order.
     """
     pairs = dict(_Finder(network).pairs())
     channels_before = {second: channels for (_, second), channels in pairs.items()}
     layers = {k: _Weighted(network, k, channels_before.get(k, 0)) for pair in pairs for k in pair}
+    # A layer can be in two pairs: factors are computed until they settle.
     factors = _settle(pairs, {k: layer.magnitudes() for k, layer in layers.items()})
     changed = {pair: s for pair, s in factors.items() if np.max(np.abs(np.log(s))) > _WORTH}
     if not changed:
@@ -120,9 +118,9 @@ def _settle(pairs: Mapping[_Pair, int], magnitudes: Mapping[int, np.ndarray]) ->
 
 
 class _Weighted:
-    """A layer with a constant weight, seen as [groups, output channels of a group, input channels of a group, rest].
+    """A layer with a constant weight, seen as [groups, outputs of a group, inputs of a group, rest].
 
-    ``inputs`` and ``outputs`` are numbers of channels. A Gemm may read several inputs of each of the ``channels``.
+    A Gemm after a flattening reads several inputs of each of the ``channels``.
     """
 
     def __init__(self, network: Network, index: int, channels: int = 0) -> None:
@@ -139,7 +137,7 @@ class _Weighted:
         return np.asarray(np.abs(self._grid()).max(axis=3), np.float64)
 
     def scaled(self, before: np.ndarray | None, after: np.ndarray | None) -> dict[Slot, np.ndarray]:
-        """The constants of the layer with its inputs times ``before`` and its outputs over ``after``; None for ones."""
+        """The layer's constants with its inputs times ``before`` and its outputs divided by ``after``."""
         grid = self._grid().astype(np.float64)
         if before is not None:
             grid = grid * before.reshape(grid.shape[0], 1, -1, 1)
@@ -188,11 +186,10 @@ class _Finder:
         return weight.dtype == np.float32 and weight.size > 0 and bool(np.isfinite(weight).all())
 
     def _reads_computed(self, node: onnx.NodeProto) -> bool:
-        """Returns true if an input of a node after the first one is no constant."""
         return any(name and not self._network.has_constant(name) for name in node.input[1:])
 
     def _next(self, tensor: str, channels: int) -> int | None:
-        """The layer that reads a tensor with this number of channels and can be the second of a pair, or None."""
+        """The layer that reads a tensor of so many channels and can be the second of a pair, or None."""
         is_flat = False
         while True:
             reads = self._network.readers.get(tensor, ())
@@ -218,7 +215,7 @@ class _Finder:
         return node.op_type in BY_CHANNEL or (node.op_type == "Pad" and self._pads_with_zeros(node))
 
     def _pads_with_zeros(self, node: onnx.NodeProto) -> bool:
-        """Returns true for a Pad that adds zeros, or copies of values, and adds no channels."""
+        """True for a Pad that adds zeros, or copies of values, and no channels."""
         mode = attribute(node, "mode", b"constant")
         pads, value, axes = (node.input[slot] if slot < len(node.input) else "" for slot in (1, 2, 3))
         if axes or (mode == b"constant" and value and np.any(self._network.constant(value))):
@@ -227,7 +224,7 @@ class _Finder:
         return by_axis.shape[1] > 1 and not by_axis[:, 1].any()
 
     def _flattens(self, index: int, channels: int) -> bool:
-        """Returns true for a node that turns [batch, channels, ...] into [batch, channels x the rest]."""
+        """True for a node that turns [batch, channels, ...] into [batch, channels x the rest]."""
         node, layer = self._nodes[index], self._network.layers[index]
         if node.op_type == "Flatten":
             return attribute(node, "axis", 1) == 1

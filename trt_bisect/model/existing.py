@@ -1,8 +1,6 @@
 """Networks that are quantized, or in FP16 or BF16, in their file: pairs and types are removed, and noted by layer.
 
-The result is the float network, and the quantizers of the inputs of each node; a plan writes the pairs of its INT8
-layers. A file in FP16 or BF16 becomes a float32 network with the file's weights; a plan writes the Casts of the low
-layers, and with all layers low it is the file's network again.
+With all layers low, a plan writes the file's network again.
 
 ONNX Runtime's quantizer removes a Relu or Clip before an asymmetric pair whose range begins at zero
 (``QDQRemovableActivation`` in ``onnxruntime.quantization``). Without the pair, or with a symmetric one, the network
@@ -11,13 +9,12 @@ GELU and SiLU reach only -0.17 and -0.28, which a coarse scale rounds to zero. T
 
 1. The pair has one scale, and its zero point is the lowest level.
 2. Its values come from a layer whose results have no lower bound (a convolution, a matrix product, a normalization),
-and
-   are only moved, pooled, scaled by constants or added since: only an activation can have cut them at zero.
+   and are only moved, pooled, scaled by constants or added since.
 3. The tensor is not named after its producer (``/conv1/Conv_output_0`` after ``/conv1/Conv``): the quantizer gives the
    output of the removed activation, name included, to the layer before it.
 
-Values that are positive by themselves, as after a Relu and a small shift, pass the proof too. Data tell: a pair that
-saturates nothing at zero replaced no activation (``RestoredActivation.is_seen``).
+Values that are positive by themselves pass the proof too. Data tell: a pair that saturates nothing at zero replaced no
+activation (``RestoredActivation.is_seen``).
 """
 
 from __future__ import annotations
@@ -55,7 +52,7 @@ class RestoredActivation:
 
     Attributes:
         layer: the name of the Clip that stands for it.
-        tensor: the name of the tensor that the Clip reads.
+        tensor: the tensor that the Clip reads.
         scale: that of the pair.
     """
 
@@ -64,10 +61,9 @@ class RestoredActivation:
     scale: float
 
     def is_seen(self, values: np.ndarray) -> bool:
-        """Returns true if the pair cuts off more of ``values`` at zero than its rounding loses anyway.
+        """Returns true if the pair cuts off more of ``values`` at zero than its rounding loses.
 
-        Values down to half a step below zero are rounded, not cut off. Rounding loses a twelfth of the squared step for
-        each value.
+        Rounding loses a twelfth of the squared step for each value.
         """
         steps = values.astype(np.float64) / self.scale
         cut = np.where(steps < -0.5, steps, 0.0)
@@ -81,7 +77,7 @@ class ExistingPairs:
     Attributes:
         inputs: by node name and input slot.
         outputs: by node name and output slot, those right before an output of the network.
-        unproven: the layers after which an activation may have been removed, without proof.
+        unproven: the layers after which an activation may have been removed.
         restored: the activations that were restored.
     """
 
@@ -121,8 +117,7 @@ def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
 def take_out_pairs(graph: gs.Graph, unseen: Collection[str] = ()) -> ExistingPairs:
     """Removes the eight-bit Q/DQ pairs of ``graph``, in place, and returns their quantizers.
 
-    Args:
-        unseen: the layers of activations that are not restored, because data do not show them.
+    The activations of the layers ``unseen`` are not restored: data do not show them.
     """
     pairs, taken, made = ExistingPairs(), tensor_names(graph), dict[tuple[object, ...], gs.Constant]()
     for dequantize in [node for node in graph.nodes if node.op == "DequantizeLinear"]:
@@ -139,15 +134,13 @@ def take_out_pairs(graph: gs.Graph, unseen: Collection[str] = ()) -> ExistingPai
 
 
 _Chain = tuple[gs.Tensor, tuple[Quantizer, ...]]
-"""Q/DQ pairs in a row: the float tensor that the first pair reads, and the quantizers, first applied first (none for a
-bias).
-"""
+"""The tensor that pairs in a row read, and the quantizers, first applied first; none for a bias."""
 
 
 def _chain_before(dequantize: gs.Node, taken: set[str], made: dict[tuple[object, ...], gs.Constant]) -> _Chain | None:
-    """The chain of pairs that ends with ``dequantize``; None if one of them cannot be removed.
+    """The pairs that end with ``dequantize``; None if they cannot be removed.
 
-    ``made`` has the float constants so far, by the stored tensor's name and how it is dequantized.
+    ``made`` caches float constants, by the stored tensor's name and its quantizer.
     """
     stored = dequantize.inputs[0]
     if isinstance(stored, gs.Constant):
@@ -181,10 +174,7 @@ def _dequantized_constant(
 
 
 def _pair(quantize: gs.Node, dequantize: gs.Node) -> Quantizer | None:
-    """The quantizer of a Q node and its DQ node; None if the pair cannot be removed.
-
-    Both must have the same scale and zero point, and the output must have the input's float type.
-    """
+    """The quantizer of equal Q and DQ nodes; None if the pair cannot be removed."""
     levels = _levels(quantize, dequantize)
     q, dq = _parameters(quantize, levels), _parameters(dequantize, levels)
     if q is None or dq is None or levels not in _EIGHT_BITS or quantize.attrs.get("precision", 0):
@@ -196,14 +186,14 @@ def _pair(quantize: gs.Node, dequantize: gs.Node) -> Quantizer | None:
 
 
 def _measured_in(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
-    """The type in which pairs are emulated: float32 for BF16, which ONNX Runtime has no kernels for."""
+    # ONNX Runtime has no BF16 kernels: pairs in BF16 are emulated in float32.
     return np.dtype(np.float32) if dtype == _BF16 else dtype
 
 
 def _levels(quantize: gs.Node, dequantize: gs.Node) -> np.dtype[np.generic]:
     """The type of a pair's integers.
 
-    Source: ONNX operator QuantizeLinear: that of its zero point, else ``output_dtype`` (opset 21), else uint8. As in
+    Source: ONNX operator QuantizeLinear: the zero point's, else ``output_dtype`` (opset 21), else uint8. As in
     TensorRT's parser, the zero point of the DQ node counts if the Q node has neither.
     """
     named = quantize.attrs.get("output_dtype", 0)
@@ -224,8 +214,7 @@ def _has_zero_point(node: gs.Node) -> bool:
 def _parameters(node: gs.Node, levels: np.dtype[np.generic]) -> Quantizer | None:
     """The quantizer of a Q or DQ node; None if its parameters are not constant or do not fit its input.
 
-    Args:
-        levels: the type of the zero point, 0, that a node without any has.
+    ``levels`` is the type of the zero point if the node has none.
     """
     parameters = node.inputs[1:3] if _has_zero_point(node) else node.inputs[1:2]
     if node.attrs.get("block_size", 0) or not all(isinstance(tensor, gs.Constant) for tensor in parameters):
@@ -244,7 +233,7 @@ def _parameters(node: gs.Node, levels: np.dtype[np.generic]) -> Quantizer | None
 
 
 def _axis(node: gs.Node, scale: np.ndarray) -> int | None:
-    """The channel axis of a Q or DQ node with several scales; None if they do not fit its input."""
+    """The channel axis of several scales; None if they do not fit the node's input."""
     shape = node.inputs[0].shape
     axis = int(node.attrs.get("axis", 1))
     if shape is None:
@@ -274,10 +263,7 @@ def _move_past_transposes(dequantize: gs.Node) -> None:
 def _rewire(
     dequantize: gs.Node, source: gs.Tensor, quantizers: tuple[Quantizer, ...], pairs: ExistingPairs, graph: gs.Graph
 ) -> None:
-    """Connects the readers of a chain's output to its source, except nodes inside control flow.
-
-    An output of the network that the chain made is made by the node before it.
-    """
+    """Connects the readers of a chain's output to its source, except nodes inside control flow."""
     in_main_graph, out = {id(node) for node in graph.nodes}, dequantize.outputs[0]
     for consumer in list(out.outputs):
         if consumer.op == "QuantizeLinear" or id(consumer) not in in_main_graph:
@@ -287,6 +273,7 @@ def _rewire(
                 consumer.inputs[slot] = source
                 if quantizers:
                     pairs.inputs[consumer.name, slot] = quantizers
+    # The node before the chain makes the network output that the chain made.
     producer = source.inputs[0] if source.inputs else None
     if any(out is output for output in graph.outputs) and producer is not None and source not in graph.outputs:
         dequantize.outputs.clear()
@@ -315,10 +302,7 @@ _RELU6 = 6.0
 def _with_absorbed_activation(
     source: gs.Tensor, quantizers: tuple[Quantizer, ...], graph: gs.Graph, pairs: ExistingPairs, unseen: Collection[str]
 ) -> gs.Tensor:
-    """Restores the activation that a chain replaced, if proven; returns its output, else the chain's source.
-
-    ``pairs`` gets the activation, or the layer before the chain if an activation is possible but unproven.
-    """
+    """Restores the activation that a chain replaced, if proven; returns its output, else the chain's source."""
     producer = source.inputs[0] if source.inputs else None
     if producer is None or not quantizers or not quantizers[0].begins_at_zero:
         return source
@@ -353,7 +337,7 @@ def _origins(tensor: gs.Tensor) -> set[str]:
 
 
 def _passed(node: gs.Node) -> list[gs.Tensor]:
-    """The inputs of a node that only moves, pools, scales or adds values; empty for other nodes."""
+    """The inputs of a node that only moves, pools, scales or adds values."""
     if node.op in _ALL_PASS:
         return list(node.inputs)
     if node.op in _FIRST_PASSES:
@@ -373,7 +357,9 @@ def _restore(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, 
 
 
 def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPrecision:
-    """Returns the low precision of the pairs in a file, ``low`` if it has none; BadInput if ``low`` is another one."""
+    """Returns the low precision of the pairs in a file, ``low`` without pairs; raises BadInput if ``low`` is another
+    one.
+    """
     every = [quantizer for chain in (*pairs.inputs.values(), *pairs.outputs.values()) for quantizer in chain]
     if not every:
         return low
@@ -397,10 +383,10 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
     outputs of the network keep their type; BF16 ones become float32, as ONNX Runtime's Python has no BF16 arrays.
 
     Returns:
-        The names of the nodes that the file has in the type; None if there are none.
+        The names of the nodes that have the type in the file; None if there are none.
 
     Raises:
-        BadInput: the file has another 16-bit type than ``low``, or one inside the body of a control-flow node.
+        BadInput: the file has another 16-bit type than ``low``, or has the type inside control flow.
     """
     kind = low.float_type
     assert kind is not None
@@ -441,12 +427,12 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
 
 
 def has_type(graph: gs.Graph, kind: FloatType) -> bool:
-    """Returns true if a graph has tensors of a float type."""
+    """Returns true if a tensor of the graph has the float type."""
     return any(tensor.dtype == kind.dtype for tensor in graph.tensors().values())
 
 
 def _own_roundings(graph: gs.Graph, kind: FloatType) -> set[int]:
-    """The ids of Casts from float32 to the type and back between which nothing else reads the typed tensor."""
+    """The ids of the Casts of roundings that are the network's own."""
     cast_ids: set[int] = set()
     for node in graph.nodes:
         out = node.outputs[0]
@@ -460,7 +446,7 @@ def _own_roundings(graph: gs.Graph, kind: FloatType) -> set[int]:
 
 
 def _keep_interface(graph: gs.Graph, kind: FloatType) -> None:
-    """Adds Casts after inputs of the network that are of the type, and before such outputs."""
+    """Adds Casts after inputs of the network that have the type, and before such outputs."""
     taken = tensor_names(graph)
     for value in [value for value in graph.inputs if value.dtype == kind.dtype]:
         inside = gs.Variable(unused_name(f"{value.name}_float32", taken), _FLOAT32, value.shape)
@@ -497,7 +483,7 @@ def _remove_cast(graph: gs.Graph, node: gs.Node, kind: FloatType) -> None:
 
 
 def _give_name(graph: gs.Graph, node: gs.Node) -> None:
-    """Lets the layer before a Cast make the network output that the Cast makes, if that is float32."""
+    """Lets the layer before a Cast to float32 make the network output that the Cast makes."""
     read, out = node.inputs[0], node.outputs[0]
     if node.attrs["to"] != TensorProto.FLOAT:
         return

@@ -1,11 +1,11 @@
 """Reads and writes ONNX files with external data; large weights are kept apart from protobuf messages.
 
-The graph stays small enough to copy and serialise quickly, and networks over protobuf's 2 GB need no special case. A
-detached weight remains in the graph as a tensor with external data in a file named ``MEMORY``, which does not exist.
+So the graph is quick to copy and serialise, and networks over protobuf's 2 GB need no special case. A detached weight
+remains in the graph as a tensor with external data in a file named ``MEMORY``, which does not exist.
 
-Protobuf copies a weight when a file is parsed, when its bytes are read from or put into a message, and when that is
-serialised. Here the message fields that lead to a weight are read and written directly (source: "Encoding" in the
-protobuf documentation; field numbers of ``onnx.proto``). Only weights in ``raw_data`` of the main graph are treated so.
+Protobuf copies a weight when it parses a file, reads or sets bytes of a message, and serialises it. So the fields that
+lead to a weight's ``raw_data`` in the main graph are read and written directly (source: "Encoding" in the protobuf
+documentation; field numbers of ``onnx.proto``).
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class _Field(NamedTuple):
 def read_without_weights(
     path: Path, least: int, types: frozenset[int]
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """Reads an ONNX file; the weights are copied once, from the file into the arrays.
+    """Reads an ONNX file; weights are copied once, from the file into the arrays.
 
     Args:
         least: smaller weights, in bytes, stay in the graph.
-        types: the ``TensorProto.DataType`` of the weights that are taken out.
+        types: the ``TensorProto.DataType`` of weights that are taken out.
 
     Returns:
-        The network, and by name the weights whose ``raw_data`` was left out of it.
+        The network, and by name the weights that were taken out.
 
     Raises:
-        ValueError, DecodeError: the file is no such protobuf message. ``onnx.load`` says more about it.
+        ValueError, DecodeError: the file is no such protobuf message.
     """
     if sys.byteorder != "little":
         raise ValueError("raw_data is little-endian")
@@ -79,7 +79,7 @@ def read_without_weights(
 
 
 def places_of_weights(path: Path) -> dict[str, tuple[int, int]]:
-    """Returns by name the offset and the size in ``path``, in bytes, of each weight in ``raw_data``."""
+    """Returns by name the offset and the size in the file, in bytes, of each weight in ``raw_data``."""
     content = np.memmap(path, np.uint8, "r")
     places = dict[str, tuple[int, int]]()
     for initializer in _read_but_initializers(onnx.ModelProto(), content.data):
@@ -116,7 +116,7 @@ def _read_but_raw_data(tensor: TensorProto, content: memoryview) -> memoryview:
 
 
 def _fields(message: memoryview) -> Iterator[_Field]:
-    """Yields the fields of a message; raises ValueError if it is none."""
+    """Yields the fields of a message; raises ValueError if the bytes are none."""
     start, end = 0, len(message)
     while start < end:
         key, offset = _varint(message, start)
@@ -138,7 +138,7 @@ def _fields(message: memoryview) -> Iterator[_Field]:
 
 
 def _varint(message: memoryview, offset: int) -> tuple[int, int]:
-    """Returns the number at ``offset``, seven bits a byte, the lowest first; and the offset after it."""
+    """Returns the number at ``offset`` (seven bits a byte, lowest first), and the offset after it."""
     value = shift = 0
     while shift < 64 and offset < len(message):
         byte = message[offset]
@@ -149,14 +149,13 @@ def _varint(message: memoryview, offset: int) -> tuple[int, int]:
 
 
 def write_with_weights(file: BinaryIO, skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
-    """Writes an ONNX file; the values of initializers of external data go from ``weights`` into the file."""
+    """Writes an ONNX file; ``weights`` has the values of initializers with external data."""
     model = deepcopy(skeleton)
     model.graph.ClearField("initializer")
     _write(file, model, [_tensor_parts(tensor, weights) for tensor in skeleton.graph.initializer])
 
 
 def _write(file: BinaryIO, model: onnx.ModelProto, initializers: Iterable[list[bytes | memoryview]]) -> None:
-    """Writes a network with more initializers, of which the parts of each are given."""
     parts: list[bytes | memoryview] = [model.graph.SerializeToString()]
     for initializer in initializers:
         parts += _in_message(_INITIALIZER_IN_GRAPH, initializer)
@@ -174,9 +173,9 @@ def read_but_initializers(path: Path) -> onnx.ModelProto:
 
 
 def write_again(model: onnx.ModelProto, source: Path, folder: Path) -> None:
-    """Writes what ``read_but_initializers`` read, and was changed since, under the name that it has, into a folder.
+    """Writes a changed result of ``read_but_initializers`` into a folder, under the name of ``source``.
 
-    The initializers of the file ``source``, and its external data, are copied byte for byte.
+    The initializers of ``source`` and its external data are copied byte for byte.
     """
     initializers = _read_but_initializers(onnx.ModelProto(), np.memmap(source, np.uint8, "r").data)
     tensors = [*_tensors(model)]
@@ -204,7 +203,7 @@ def _tensor_parts(tensor: TensorProto, weights: Mapping[str, np.ndarray]) -> lis
 
 
 def _in_message(number: int, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
-    """The parts of a message or of bytes as a field of another message."""
+    """Returns the parts as a field of another message."""
     size = sum(memoryview(part).nbytes for part in parts)
     return [_as_varint(number << 3 | _LENGTH) + _as_varint(size), *parts]
 
@@ -238,8 +237,8 @@ class Written:
     """A graph without its weights, and the weights.
 
     Attributes:
-        weights: those that the graph uses, and the rounded weights.
-        pairs: by layer index, the tensors that are rounded for the layer.
+        weights: those that the graph uses, rounded weights included.
+        pairs: by layer index, the tensors that are rounded for it.
     """
 
     model: onnx.ModelProto
@@ -248,7 +247,7 @@ class Written:
 
 
 def saved_model(model: str | Path | onnx.ModelProto) -> Path:
-    """Returns the path of a network; a network in memory is written to a file that lasts as long as the process.
+    """Returns the path of a network; a network in memory is saved until the process ends.
 
     Raises BadInput if a network is in memory and its weights are not.
     """
@@ -271,9 +270,7 @@ def saved_model(model: str | Path | onnx.ModelProto) -> Path:
 
 
 def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
-    """Reads a network and its external data; returns it and its large weights, which are detached.
-
-    Weights that are large together are mapped from the file.
+    """Reads a network and its external data; returns it and its large weights, detached.
 
     Raises:
         BadInput: the file does not exist or is not an ONNX network, or external data is missing or outside its folder.
@@ -311,19 +308,17 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
 
 
 def _external_weight(tensor: TensorProto, path: Path) -> np.ndarray | None:
-    """Returns an initializer's values from the file ``path``; None if they are in the message, or too small to detach.
-
-    A copy of the tensor reads them: protobuf frees a field's memory only with the whole model.
-    """
+    """Returns the values of an initializer with external data; None without such data, or if too small to detach."""
     if not external_data_helper.uses_external_data(tensor):
         return None
+    # Protobuf frees a field's memory only with the whole model.
     loaded = deepcopy(tensor)
     _load_external(loaded, path)
     return numpy_helper.to_array(loaded) if _bytes_to_detach(loaded) else None
 
 
 def _load_external(tensor: TensorProto, path: Path) -> None:
-    """Reads the external data of a tensor of the file ``path`` into it, if it has any."""
+    """Reads the external data of a tensor into it."""
     if external_data_helper.uses_external_data(tensor):
         location = external_data_helper.ExternalDataInfo(tensor).location
         folder = path.parent.resolve()
@@ -340,7 +335,7 @@ def _load_external(tensor: TensorProto, path: Path) -> None:
 
 
 def _parsed(path: Path) -> tuple[onnx.ModelProto, Weights]:
-    """The network in a file, and its large weights as far as they could be left out of it."""
+    # Large weights never enter the message, as far as they can be left out.
     if path.suffix == ".onnx":
         with suppress(DecodeError, ValueError, OSError):
             return read_without_weights(path, DETACH_FROM_BYTES, _DETACHABLE)
@@ -370,11 +365,11 @@ _TENSOR_FIELDS = frozenset(
     "graph functions training_info initialization algorithm node attribute attribute_proto g graphs t tensors "
     "sparse_tensor sparse_tensors initializer sparse_initializer values indices".split()
 )
-"""The fields of messages that hold constants, or messages with constants in them."""
+"""The fields that hold constants, or messages with constants."""
 
 
 def _tensors(message: Message) -> Iterator[TensorProto]:
-    """Every constant in a file: of the graph, of the bodies of its nodes, of functions and of training graphs."""
+    """Every constant in a file: of the graph, of bodies, functions and training graphs."""
     for descriptor, value in message.ListFields():
         if descriptor.name in _TENSOR_FIELDS:
             for inner in [value] if isinstance(value, Message) else value:
@@ -382,21 +377,21 @@ def _tensors(message: Message) -> Iterator[TensorProto]:
 
 
 def refill(field: Any, messages: Iterable[Message]) -> None:
-    """Replaces the messages of a repeated field by copies of others, which may be some of its own."""
+    """Replaces the messages of a repeated field by copies of ``messages``, which may be some of its own."""
     copies = [type(message).FromString(message.SerializeToString()) for message in messages]
     del field[:]
     field.extend(copies)
 
 
 def subgraphs_of_attribute(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs that an attribute holds (an If's branches, a Loop's body)."""
+    """The graphs of an attribute: an If's branch, a Loop's body."""
     if attribute.HasField("g"):
         yield attribute.g
     yield from attribute.graphs
 
 
 def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
-    """The tensors that a node reads, including those that its bodies read from outside."""
+    """The tensors that a node reads, with those that its bodies read from outside."""
     yield from node.input
     for attribute in node.attribute:
         for body in subgraphs_of_attribute(attribute):
@@ -408,7 +403,7 @@ def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def tensor_uses(graph: onnx.GraphProto) -> Counter[str]:
-    """Returns the number of inputs that read each tensor, bodies included; an output of the graph counts as one."""
+    """Returns by tensor the number of its readers, in bodies too; an output of the graph counts as one."""
     uses = Counter(name for node in graph.node for name in tensors_read(node) if name)
     uses.update(value.name for value in graph.output)
     return uses
@@ -423,7 +418,7 @@ def with_outputs(skeleton: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelP
 
 
 def detach_weights(model: onnx.ModelProto) -> Weights:
-    """Removes the large weights of the main graph from ``model``, in place, and returns them by name."""
+    """Removes the large weights of the main graph, in place, and returns them by name."""
     weights: Weights = {}
     for tensor in model.graph.initializer:
         size = _bytes_to_detach(tensor)
@@ -443,7 +438,7 @@ def weights_digest(weights: Weights) -> str:
 
 
 def _bytes_to_detach(tensor: TensorProto) -> int:
-    """The size of an initializer that is detached; 0 for one that stays in the graph."""
+    """The size of an initializer; 0 if it stays in the graph."""
     if tensor.data_type not in _DETACHABLE or tensor.data_location == TensorProto.EXTERNAL:
         return 0
     size = math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
@@ -477,7 +472,7 @@ def constant_tensor(name: str, values: np.ndarray, weights: Weights) -> TensorPr
 
 
 def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
-    """Makes the detached weights of ``model`` references to a file of ``save_model``, so that they need no copy."""
+    """Makes the detached weights of ``model`` references to a file of ``save_model``."""
     detached = [tensor for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
     inside = places_of_weights(path)
     if all(tensor.name in inside for tensor in detached):
@@ -491,9 +486,8 @@ def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
 
 
 def save_model(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray], path: Path) -> list[Path]:
-    """Writes the network to ``path``, and its weights to ``<name>.data`` next to it if one file cannot hold them.
-
-    Returns the files written.
+    """Writes the network to ``path``, large weights to ``<name>.data`` next to it if a file cannot hold them; returns
+    the files written.
     """
     inline_bytes = sum(weights[t.name].nbytes for t in skeleton.graph.initializer if t.name in weights)
     if inline_bytes < INLINE_UNTIL_BYTES:

@@ -1,19 +1,19 @@
-"""The time of a kernel on a GPU, predicted without one: the peaks of data sheets, and a few constants.
+"""The time of a kernel on a GPU, predicted without a GPU: the peaks of data sheets, and a few constants.
 
-**The model.** An engine is a list of kernels that run one after another. A kernel takes a launch, and the root of the
-sum of the squares of its arithmetic and its bytes, which overlap, but not quite. A launch is a number of cycles.
+**The model.** The kernels of an engine run one after another. A kernel takes a launch, a number of cycles, and the root
+of the sum of squares of the times of its arithmetic and its bytes: they overlap, but not quite.
 
-**Bytes** are those of the tensors as stored, channels padded to the width of the format (24 to 32 in INT8). From memory
-they come at a share ``memory`` of the data sheet's bandwidth, from the second-level cache at ``_FLOW`` a cycle and SM,
-and from memory no faster. The cache holds the share of a kernel's bytes by which these are fewer than its size.
+**Bytes** are those of the tensors as stored, channels padded to the width of the format (24 to 32 in INT8). A kernel
+that moves b bytes reads a share 1 - b / size from the second-level cache, at ``_FLOW`` a cycle and SM; the rest from
+memory, at a share ``memory`` of the data sheet's bandwidth and no faster than the cache.
 
 **Products.** A convolution is a matrix product (implicit GEMM): batch x height x width of the output are the rows,
-filters the columns, filter size x channels the depth. Its arithmetic depends on the shape in three ways:
+filters the columns, filter size x channels the depth.
 
 - *Tiles.* A kernel computes tiles of 64 x 32 to 256 x 128, each on one multiprocessor (SM), in waves of as many tiles
-  as there are SMs. The last wave and the tiles at the edges are paid in full. A tile of a x b reads a + b values for a
-  x b multiply-adds, so small tiles are slower by 1 + ``tile`` (1/a + 1/b). As TensorRT takes the fastest of many
-  kernels, the model takes the best tile.
+  as there are SMs. The last wave and the tiles at the edges take as long as full ones. A tile of a x b reads a + b
+  values for a x b multiply-adds, so small tiles are slower by 1 + ``tile`` (1/a + 1/b). TensorRT takes the fastest of
+  many kernels, the model the best tile.
 - *Depth.* A tensor core takes 32 bytes of channels at a time: 32 in INT8, 16 in FP16, 8 in FP32 (TF32).
 - *Images.* With four channels or fewer, tensor cores reach a share ``image`` of their peak. FP32 kernels, and INT8
   kernels that read a format four channels wide, use a share ``scalar`` of the CUDA cores' peak there (INT8 four times
@@ -24,16 +24,15 @@ INT8 reaches a share ``integer`` of its peak, as its results are scaled and roun
 128 FP32 multiply-adds, so it runs at 1/4 of the CUDA cores' rate in FP32, 1/2 in FP16 and all of it in INT8, times
 ``scalar``.
 
-**The rest** (pooling, pointwise layers, softmax, quantization, changes of format) only moves bytes. A change of format
-of a picture (four channels or fewer) reaches a share ``narrow`` of ``memory``: its accesses are scattered.
+**The rest** only moves bytes. A change of format of a picture (four channels or fewer) reaches a share ``narrow`` of
+``memory``: its accesses are scattered.
 
 **The constants** (``FIT``) were fitted on four engines alone: ResNet-18, batch 32, on an A100, in FP32, FP16 and two
 placements of Q/DQ, published by NVIDIA with the TensorRT Engine Explorer (NVIDIA/TensorRT, Apache-2.0).
-``benchmarks.time`` measures each of the four with constants from the other three, and other engines. ``_FLOW`` was
-chosen by the H200's engines, ``Gpu.integer`` by the published pairs of INT8 and FP16 times that are ``tuned``.
 
-**Not modelled**: the kernel that TensorRT really takes; sparse weights; lower clocks; kernels of
-fused regions (attention), of which only the bytes at the ends count. A prediction is thus a range: see ``Predicted``.
+**Not modelled**: the kernel that TensorRT really takes; sparse weights; lower clocks; inside fused regions (attention)
+only the bytes at the ends count. A prediction is thus a range: see ``Predicted``. How good it is:
+docs/concepts/time.md.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 
 BYTES = {Precision.INT8: 1, Precision.FP8: 1, Precision.FP16: 2, Precision.BF16: 2, Precision.FP32: 4}
-"""The size of a value."""
+"""The bytes of a value."""
 
 _TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (128, 64), (64, 128), (64, 64), (128, 32), (64, 32))
 _STEP = 32
@@ -67,13 +66,13 @@ class Gpu:
         processors: the number of SMs.
         clock: the boost clock, in MHz.
         tera: by precision, the dense peak of the tensor cores in tera operations a second, two for a multiply-add; FP32
-            is TF32. A precision that the tensor cores lack is absent.
+            is TF32. Only precisions that they have.
         scalar: the peak of the CUDA cores in FP32, in the same unit.
-        bandwidth: of the memory, in GB a second.
-        cache: the second-level cache in MB.
+        bandwidth: of the memory, in GB/s.
+        cache: the second-level cache, in MB.
         source: of these figures.
         measured: true if the model was compared with engines on this GPU.
-        integer: the share of the INT8 peak that TensorRT's kernels reach, as a factor of ``Fit.integer``.
+        integer: a factor of ``Fit.integer``.
     """
 
     name: str
@@ -96,7 +95,7 @@ class Gpu:
 def _tera(
     int8: float, fp16: float, tf32: float | None, *, bf16: bool = True, fp8: bool = False
 ) -> dict[Precision, float]:
-    """The peaks of tensor cores; BF16 is as fast as FP16, and FP8 as INT8."""
+    """The peaks of tensor cores; BF16 has that of FP16, FP8 that of INT8."""
     peaks = {Precision.INT8: int8, Precision.FP16: fp16, Precision.FP32: tf32}
     peaks |= {Precision.BF16: fp16 if bf16 else None, Precision.FP8: int8 if fp8 else None}
     return {precision: peak for precision, peak in peaks.items() if peak}
@@ -164,7 +163,7 @@ GPUS = {
 }  # fmt: skip
 """The GPUs of the model, by name. tests/model/test_gpu_time.py has the peaks as SMs x clock x multiply-adds a cycle."""
 _VARIANTS = frozenset({"ti", "super", "laptop", "mobile", "d"})
-"""Words in the names of GPUs that have other peaks than the GPU of the same number."""
+"""Words that mark GPUs with other peaks than the GPU of the same number."""
 
 
 def gpu_named(name: str) -> Gpu:
@@ -194,7 +193,7 @@ GPU_KEYS = ("name", *_NEEDED, "clock", "cache", *_PEAKS)
 
 
 def gpu_of(described: Mapping[str, Any], name: str) -> Gpu:
-    """Returns the GPU that a file describes by ``GPU_KEYS``; ``name`` is its name if the file has none.
+    """Returns the GPU that a file describes by ``GPU_KEYS``; ``name`` is for a file without a name.
 
     Raises BadInput if a figure is missing, or is no number above 0.
     """
@@ -221,12 +220,12 @@ class Product:
 
     Attributes:
         rows: of the result, for each group.
-        columns: likewise.
+        columns: of the result, for each group.
         channels: the length of the sums, without ``taps``.
-        taps: the size of the filter: 1 for a matrix product.
+        taps: the size of the filter; 1 for a matrix product.
         precision: of what it reads.
-        groups: the number of such products: of a grouped convolution or a batched matrix product.
-        by_fours: true if it reads a format four channels wide.
+        groups: the products of a grouped convolution or a batched matrix product.
+        by_fours: it reads a format four channels wide.
     """
 
     rows: int
@@ -249,7 +248,7 @@ class Product:
 
     @property
     def reads_picture(self) -> bool:
-        """True for a convolution of so few channels that tensor cores cannot be filled."""
+        """True for a convolution of too few channels to fill tensor cores."""
         return self.groups == 1 and self.channels <= _FEW < self.columns and self.taps > 1
 
 
@@ -269,11 +268,10 @@ class Kernel:
 
     Attributes:
         name: of the layers in it.
-        kind: ``NOTHING`` for a kernel that takes no time: a change of shape, or of a format's name.
-        moved: the bytes that it reads and writes, weights included.
-        product: its multiplication, if it has one.
-        is_narrow: true for a change of format of a tensor with few channels.
-        layers: the indices of the network's layers in it; empty if only the engine's file is known.
+        kind: ``NOTHING`` for a change of shape, or of a format's name.
+        moved: the bytes read and written, weights included.
+        is_narrow: it changes the format of a tensor with few channels.
+        layers: the indices of its layers; empty if only the engine's file is known.
     """
 
     name: str
@@ -286,7 +284,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Fit:
-    """The constants of the model; the module's docstring defines them. ``launch`` is in microseconds on an A100."""
+    """The constants of the model, defined in the module's docstring; ``launch`` in microseconds on an A100."""
 
     launch: float
     tile: float
@@ -300,11 +298,13 @@ class Fit:
 FIT = Fit(launch=7.3, tile=25.5, integer=0.87, memory=0.93, scalar=0.75, image=0.298, narrow=0.247)
 """Fitted on the four engines named above: ``python -m benchmarks.time --fit``."""
 _FLOW = 10
-"""Bytes that an SM gets a cycle. Chosen among 7, 10, 14 and 16 by the engines of docs/evidence/engines."""
+"""Bytes a cycle that an SM gets from the cache. Chosen among 7, 10, 14 and 16 by the engines of
+docs/evidence/engines.
+"""
 
 
 def seconds(kernel: Kernel, gpu: Gpu, fit: Fit = FIT) -> float:
-    """Returns the predicted time of a kernel on a GPU."""
+    """Returns the predicted seconds of a kernel."""
     if kernel.kind is Kind.NOTHING:
         return 0.0
     computing = _computing(kernel.product, gpu, fit) if kernel.product else 0.0
@@ -352,19 +352,19 @@ def _computing(product: Product, gpu: Gpu, fit: Fit) -> float:
 
 
 _SURE, _UNSURE, _REGION = 1.2, 1.5, 5.0
-"""Factors of the range: of an engine on a GPU that the model was compared with, on another GPU, and of a region.
+"""Factors of the range: on a GPU that the model was compared with, on another GPU, and of a region.
+
 Source: ``benchmarks.time``; docs/concepts/time.md has the errors.
 """
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """The predicted time of an engine, in milliseconds.
+    """The predicted time of an engine.
 
     Attributes:
-        ms: the prediction.
-        least: the lower end of its range.
-        most: the upper end.
+        ms: milliseconds.
+        least, most: the ends of their range.
     """
 
     ms: float
@@ -376,15 +376,12 @@ class Predicted:
 
 
 def predicted(kernels: Iterable[Kernel], gpu: Gpu, fit: Fit = FIT) -> Predicted:
-    """Returns the predicted time of an engine with these kernels; see ``ranged``."""
+    """Returns the predicted time of an engine of these kernels; see ``ranged``."""
     return ranged(((kernel.kind, seconds(kernel, gpu, fit)) for kernel in kernels), gpu)
 
 
 def ranged(timed: Iterable[tuple[Kind, float]], gpu: Gpu) -> Predicted:
-    """Returns the time of an engine whose kernels take these seconds, with its range.
-
-    The range widens for a GPU that no engine was compared on, and for regions.
-    """
+    """Returns the time of an engine whose kernels take these seconds, with its range."""
     times = [(kind, taken * 1e3) for kind, taken in timed]
     total = math.fsum(ms for _, ms in times)
     regions = math.fsum(ms for kind, ms in times if kind is Kind.REGION)

@@ -9,10 +9,10 @@ Facts about TensorRT's fusions, and their sources:
 - Model-Optimizer does the same (``build_non_residual_input_map``, pull requests 425 and 450): no pair on the branch
   from a convolution; of two such branches, none on the longer one from the fork, or the second if equally long.
   NVIDIA's TensorFlow toolkit also leaves one without (``ResidualConnectionQDQCase``).
-- An unquantized layer (Sigmoid, Mul, Resize, Transpose) between two INT8 layers has no constraint, so weak typing may
-  give it INT8 inputs and outputs wherever a tensor has a scale (the constraints that
-  ``builder.tensorrt_walk.constraints`` sets). A tensor is free if its maker is in INT8 or free, and an INT8 layer reads
-  it, directly or through unquantized layers. All readers of such a tensor get the rounded values.
+- An unquantized layer (Sigmoid, Mul, Resize, Transpose) has no constraint under weak typing
+  (``builder.tensorrt_weak``): TensorRT may give it INT8 inputs and outputs wherever a tensor has a scale. A tensor is
+  free if its maker is in INT8 or free, and an INT8 layer reads it, directly or through unquantized layers. All readers
+  of such a tensor get the rounded values.
 - Tensors inside a fused kernel are never written, so never rounded: between a convolution and its residual sum; between
   a convolution, a matrix product or a sum and its only reader if that is a Relu, a Clip or the sum with a bias; and
   between two pointwise layers (TensorRT developer guide, "Types of Fusions").
@@ -47,7 +47,7 @@ TAKES_TENSORS = frozenset(
     "Add Sub Mul Div Pow Max Min Sum Mean PRelu Where Equal Greater Less MatMul Gemm Einsum Concat Expand Gather "
     "GatherElements GatherND ScatterElements ScatterND".split()
 )
-"""The operators whose constant operands are Constant layers of TensorRT, not weights or attributes of a layer."""
+"""The operators whose constant operands are Constant layers of TensorRT, not parts of their own layer."""
 CONSTANT = "Constant"
 MODULE = ("Module", "Module in PyTorch")
 SOURCE_LINE = ("Source line", "Line of the program that PyTorch exported")
@@ -62,12 +62,11 @@ class Wiring:
     """The producers and readers of the tensors of a graph.
 
     Args:
-        constants: the tensors that do not depend on the network's inputs.
-        shapes: the known shapes.
+        constants: tensors that do not depend on the network's inputs.
 
     Attributes:
         makers: the node that computes each tensor.
-        uses: the number of inputs that read each tensor, bodies included; a network output counts as one.
+        uses: the readers of each tensor, see ``model.file.tensor_uses``.
     """
 
     def __init__(self, graph: onnx.GraphProto, constants: Collection[str], shapes: Mapping[str, Shape]) -> None:
@@ -77,8 +76,8 @@ class Wiring:
     def fused_with(self, tensor: str, heads: Collection[str] = CONVOLUTIONS) -> onnx.NodeProto | None:
         """Returns the convolution (of the operators ``heads``) that can be fused with the only reader of a tensor.
 
-        Only pointwise nodes with single readers may stand between. A Mul of the output by its own Sigmoid is allowed; a
-        Mul by the output of another layer, and an Add of two activations, which has pairs of its own, are not.
+        Only pointwise nodes with single readers may stand between: a Mul of the output by its own Sigmoid too, but no
+        Mul by another layer's output, and no Add of two activations, which has pairs of its own.
         """
         reads, waiting = Counter([tensor]), [tensor]
         head: onnx.NodeProto | None = None
@@ -99,7 +98,7 @@ class Wiring:
         return head if all(self.uses[name] == count for name, count in reads.items()) else None
 
     def before(self, tensor: str) -> set[str]:
-        """The names of all layers that a tensor depends on, without Q/DQ nodes."""
+        """The names of all layers that a tensor depends on; Q/DQ nodes are left out."""
         names, waiting, seen = set[str](), [tensor], {tensor}
         while waiting:
             node = self.makers.get(waiting.pop())
@@ -113,7 +112,7 @@ class Wiring:
         return names
 
     def _broadcasts(self, sides: tuple[str, str]) -> bool:
-        """Returns true if an Add of two tensors repeats one along another axis than the batch; false if unknown."""
+        """True if an Add of two tensors repeats one along another axis than the batch; false if unknown."""
         first, second = map(self.shapes.get, sides)
         if first is None or second is None:
             return False
@@ -121,7 +120,7 @@ class Wiring:
         return len(first) != len(second) or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes)
 
     def bare_side(self, sides: tuple[str, str]) -> int | None:
-        """Returns the input of an Add that gets no pair: 0 or 1, or None if both get one.
+        """Returns the input of an Add that gets no pair: 0 or 1; None if both get a pair.
 
         Of two convolutions it is the one with more layers of its own, or the second: the other is the skip connection.
         """
@@ -151,12 +150,10 @@ class TypedSlots:
 
 
 def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) -> TypedSlots | None:
-    """Returns the slots of a node that can have a type; None if it has bodies or a float32 output that must stay
-    float32.
+    """Returns the slots of a node that can have a type; None if it has bodies or a float32 output that must stay.
 
-    By the operator's schema, inputs and outputs whose type variable allows float16 can be float16 together. The
-    newest schema counts: TensorRT takes bfloat16 for operators of any opset, ONNX for Conv and others from opset 22
-    on.
+    Inputs and outputs can have the type together if their type variable allows it in the operator's schema. The newest
+    schema counts: TensorRT takes bfloat16 for operators of any opset, ONNX for Conv and others from opset 22 on.
     """
     schema = _newest_schema(node.op_type) if not node.domain else None
     if schema is None or any(True for attribute in node.attribute for _ in subgraphs_of_attribute(attribute)):
@@ -174,13 +171,13 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
 def carries(node: onnx.NodeProto, slots: TypedSlots, exact: Callable[[str], bool]) -> bool:
     """Returns true if a node rounds nothing where its inputs have a type already.
 
-    ``exact`` returns true for an input that is not a constant, or that the type holds exactly.
+    ``exact``: the input is no constant, or the type holds its values.
     """
     return node.op_type in CARRIES and all(exact(node.input[slot]) for slot in slots.inputs)
 
 
 def _variables(names: Sequence[str], formal: Sequence[defs.OpSchema.FormalParameter]) -> Iterator[tuple[int, str]]:
-    """Yields the position and the type variable of each tensor that is there; the last parameter may be repeated."""
+    """Yields the position and the type variable of each tensor; the last parameter may be repeated."""
     for slot, name in enumerate(names):
         if name and formal:
             yield slot, formal[min(slot, len(formal) - 1)].type_str
@@ -196,16 +193,15 @@ def _newest_schema(op_type: str) -> defs.OpSchema | None:
 
 @dataclass(frozen=True)
 class Rounding:
-    """One tensor that is rounded to the low precision for one layer.
+    """A tensor that is rounded to the low precision for a layer.
 
     Attributes:
-        slot: the tensor's position in the layer's inputs (in its outputs if ``at_output``).
-        tensor: its name.
-        is_weight: true for a constant of the network.
+        slot: its position in the layer's inputs (in its outputs if ``at_output``).
+        is_weight: it is a constant.
         axis: the channel axis of a weight's scales; None for one scale.
         fixed: the quantizers from the network's file, first applied first; empty if the ranges give the scale.
-        at_output: true for a pair right before an output of the network.
-        asymmetric: the file's quantizers if TensorRT refuses them; ``fixed`` then has symmetric ones instead.
+        at_output: the pair is right before an output of the network.
+        asymmetric: the file's quantizers if TensorRT refuses them; ``fixed`` then has symmetric ones.
     """
 
     slot: int
@@ -228,19 +224,18 @@ class Rounding:
 
 @dataclass(frozen=True)
 class Layer:
-    """One step of the network.
+    """A step of the network.
 
     Attributes:
-        index: its position in execution order.
-        inputs: the tensors that it reads, including those that its bodies read, without constants.
+        inputs: the tensors that it reads, with those that its bodies read, without constants.
         shape: the shape of its first output; a text is a named dynamic axis, None an unknown size.
-        dtype: the dtype of its first output; None if unknown.
-        roundings: the tensors that the low precision rounds at it; empty for an unquantized layer. FP16 and BF16 round
+        dtype: the dtype of its first output.
+        roundings: the tensors that the low precision rounds at it; none for an unquantized layer. FP16 and BF16 round
             its float outputs too.
-        why_not: the reason in words if the layer is not quantizable, else empty.
-        fixed: the precision that the user gave the layer, None for a layer left to the search.
-        refused: the reason in words if the layer is fixed because an engine does not run it in the low precision.
-        title: its name in a program of PyTorch, see ``model.modules.titles_of``; empty if it is not known.
+        why_not: the reason, if the layer is not quantizable.
+        fixed: the precision that the user gave it; None for a layer left to the search.
+        refused: the reason, if it is fixed because an engine does not run it in the low precision.
+        title: its name in a program of PyTorch, see ``model.modules.titles_of``.
         module, code: its place there, see ``model.modules.Place``.
     """
 
@@ -261,7 +256,7 @@ class Layer:
 
     @property
     def follows(self) -> bool:
-        """True if the layer is not quantizable and may have the precision of the layers around it."""
+        """True if the layer is not quantizable and may have the precision of its neighbours."""
         return not self.quantizable and self.fixed is None
 
     @property
@@ -280,14 +275,14 @@ class Layer:
         return any(rounding.is_weight for rounding in self.roundings)
 
     def kept_high(self, why: str) -> Layer:
-        """Returns this layer as not quantizable, nor fixed low; an earlier reason is kept."""
+        """Returns this layer as not quantizable, nor fixed low; an earlier reason stays."""
         fixed = None if self.fixed is not None and self.fixed.needs_scale else self.fixed
         return replace(self, why_not=self.why_not or why, fixed=fixed)
 
 
 @dataclass(frozen=True)
 class TensorTypes:
-    """Dtypes and shapes of tensors by name, as far as ONNX shape inference knows them."""
+    """Dtypes and shapes of tensors, as far as ONNX shape inference knows them."""
 
     dtypes: Mapping[str, np.dtype[np.generic]]
     shapes: Mapping[str, Shape]
@@ -310,7 +305,7 @@ class TensorTypes:
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """Shapes and dtypes of tensors by name for one sample. Sequences and optional values are left out."""
+    """Shapes and dtypes of tensors for one sample, without sequences and optional values."""
 
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, np.dtype[np.generic]]
@@ -330,7 +325,9 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
 def layers_of(
     graph: onnx.GraphProto, weights: Weights, pairs: ExistingPairs, low: LowPrecision = INT8
 ) -> tuple[Layer, ...]:
-    """The layers of a prepared graph in execution order; with ``pairs``, only layers that have some are quantizable."""
+    """The layers of a prepared graph in execution order; if there are ``pairs``, only layers with some are
+    quantizable.
+    """
     types = TensorTypes.of(graph)
     constants = {tensor.name for tensor in graph.initializer} | set(weights)
     small = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in weights}
@@ -425,7 +422,7 @@ def _low_roundings(
 
 
 def weight_axis(node: onnx.NodeProto, slot: int, types: TensorTypes) -> int | None:
-    """The output-channel axis of a weight; None for one scale for the whole tensor."""
+    """The output-channel axis of a weight; None for one scale."""
     rank = len(types.shapes.get(node.input[slot], ()))
     of_gemm = 0 if attribute(node, "transB", 0) else 1
     axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": of_gemm, "MatMul": rank - 1}
@@ -433,5 +430,5 @@ def weight_axis(node: onnx.NodeProto, slot: int, types: TensorTypes) -> int | No
 
 
 def attribute(node: onnx.NodeProto, name: str, default: _Value) -> _Value:
-    """Returns the attribute ``name`` of a node, a text as bytes, or ``default`` if the node does not have it."""
+    """Returns an attribute of a node, a text as bytes, or ``default`` if the node does not have it."""
     return next((helper.get_attribute_value(entry) for entry in node.attribute if entry.name == name), default)

@@ -13,15 +13,12 @@ from trt_bisect.model.network import Network
 
 BY_NAME, BY_OUTPUT, BY_STRUCTURE = "name", "output", "structure"
 _Kind = tuple[object, ...]
-"""The operator of a layer, the shapes of its weights, and the shape of its output."""
+"""Operator, shapes of the weights, shape of the output."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """A layer of the first network and its partner in the second; None without.
-
-    ``by`` is ``name``, ``output`` or ``structure``; empty without a partner.
-    """
+    """A layer of the first network and its partner in the second; ``by`` is ``name``, ``output`` or ``structure``."""
 
     first: Layer | None
     second: Layer | None
@@ -33,8 +30,8 @@ class Matching:
     """Two networks, layer by layer.
 
     Attributes:
-        tensors: by the name of a tensor or input in the first network, its name in the second.
-        pairs: by the index of a layer in the second network, the match.
+        tensors: by tensor or input of the first network, its name in the second.
+        pairs: by the index of a layer in the second network, its match.
         alone: the layers without a partner, those of the first network first.
     """
 
@@ -44,11 +41,13 @@ class Matching:
 
     @property
     def matches(self) -> tuple[Match, ...]:
-        """All layers of both networks, in the execution order of the second; those without a partner last."""
+        """All layers of both networks, in the second's execution order; those without a partner last."""
         return (*(self.pairs[index] for index in sorted(self.pairs)), *self.alone)
 
     def notes(self, first: str, second: str) -> list[str]:
-        """Returns sentences on how many layers were matched, and on those that were not, by the networks' files."""
+        """Returns sentences on the layers that were matched, and on those that were not; ``first`` and ``second`` are
+        files.
+        """
         ways = [match.by for match in self.pairs.values()]
         counts = ", ".join(f"{ways.count(way)} by {way}" for way in (BY_NAME, BY_OUTPUT, BY_STRUCTURE) if way in ways)
         sentences = [f"layers of '{first}' that are in '{second}': {counts or 'none'}"]
@@ -62,14 +61,12 @@ class Matching:
 
 
 def match_layers(first: Network, second: Network) -> Matching:
-    """Finds the layers of two networks that are the same; both have the shapes of one sample (``Network.with_shapes``).
+    """Finds the layers that two networks have in common; both have the shapes of one sample (``Network.with_shapes``).
 
     Partners have the same operator, and weights and outputs of the same shapes. Layers of the same name are matched
     first, then layers whose output has the same name, without case and punctuation. The rest is aligned in execution
-    order by ``difflib`` until that finds no more; a pair whose inputs come from layers that are matched otherwise is no
-    pair. Where matched layers read tensors of which one has no partner (a convolution's output, and that of an unfolded
-    BatchNormalization), these are the same tensor. Outputs are matched by name, else in order. Raises BadInput if the
-    inputs cannot be matched.
+    order by ``difflib``; a pair whose inputs come from layers that are matched otherwise is no pair. Outputs are
+    matched by name, else in order. Raises BadInput if the inputs cannot be matched.
     """
     kinds = {**_kinds(first), **_kinds(second)}
     results = match_names(*([spec.name for spec in network.outputs] for network in (first, second)))
@@ -95,6 +92,7 @@ def match_layers(first: Network, second: Network) -> Matching:
             if pairing.agrees(layer, partner, supported=supported):
                 pairing.add(layer, partner, BY_STRUCTURE)
     shapes = {layer.outputs[0]: layer.shape for layer in (*first.layers, *second.layers) if layer.outputs}
+    # Of a convolution's output and that of an unfolded BatchNormalization only one has a partner.
     pairing.follow_readers(shapes)
     for result, partner_of_result in match_specs(first.outputs, second.outputs).items():
         pairing.add_tensor(result, partner_of_result)
@@ -104,7 +102,7 @@ def match_layers(first: Network, second: Network) -> Matching:
 
 
 def match_inputs(first: Network, second: Network) -> dict[str, str]:
-    """Maps the names of the inputs of one network to those of another: by name, else by their place.
+    """Maps the inputs of one network to those of another: by name, else by place.
 
     Raises BadInput if an input of the second network has no counterpart, or one of another size.
     """
@@ -127,13 +125,13 @@ def match_inputs(first: Network, second: Network) -> dict[str, str]:
 
 
 def _differ(first: tuple[int | None, ...], second: tuple[int | None, ...]) -> bool:
-    """Returns true if no array has both shapes; None is a size that may be any."""
+    """True if no array has both shapes; None is any size."""
     pairs = zip(first, second, strict=False)
     return len(first) != len(second) or any(None not in pair and pair[0] != pair[1] for pair in pairs)
 
 
 def match_specs(first: Iterable[TensorSpec], second: Iterable[TensorSpec]) -> dict[str, str]:
-    """Maps names of inputs, or of outputs, to those of another network: by name, else in order, of equal ranks."""
+    """Maps inputs, or outputs, to those of another network: by name, else in order, of equal ranks."""
     ours, theirs = list(first), list(second)
     names = match_names((spec.name for spec in ours), (spec.name for spec in theirs))
     partners = set(names.values())
@@ -144,7 +142,7 @@ def match_specs(first: Iterable[TensorSpec], second: Iterable[TensorSpec]) -> di
 
 
 def _kinds(network: Network) -> dict[int, _Kind]:
-    """Returns by ``id`` of a layer the facts that its partner must share."""
+    """Returns by ``id`` of a layer what its partner must share."""
     graph = network.skeleton.graph
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer if len(tensor.dims) > 1}
     read = [tuple(sorted(shapes[name] for name in node.input if name in shapes)) for node in graph.node]
@@ -152,7 +150,7 @@ def _kinds(network: Network) -> dict[int, _Kind]:
 
 
 class _Pairing:
-    """The pairs so far; ``tensors`` are those of ``Matching``."""
+    """The pairs so far, and the tensors of ``Matching``."""
 
     def __init__(self, tensors: dict[str, str]) -> None:
         self.tensors = tensors
@@ -164,8 +162,8 @@ class _Pairing:
         return id(layer) in self._taken
 
     def agrees(self, layer: Layer, partner: Layer, *, supported: bool) -> bool:
-        """False if the layers read matched tensors, but not each other's, or read none and the pair has to be
-        ``supported``.
+        """False if each layer reads a matched tensor that the other does not, or if a ``supported`` pair shares
+        none.
         """
         here = [name for name in layer.inputs if name in self.tensors]
         there = [name for name in partner.inputs if name in self._back]
@@ -186,7 +184,7 @@ class _Pairing:
             self.tensors[name], self._back[partner] = partner, name
 
     def follow_readers(self, shapes: Mapping[str, object]) -> None:
-        """Matches tensors of equal shapes that matched layers read in the same place, if at most one has a partner."""
+        """Matches tensors of equal shapes that matched layers read at the same place, if at most one has a partner."""
         read = {
             pair
             for match in self.matches

@@ -1,7 +1,6 @@
 """Several networks as one: a graph without edges between them, which can be split again.
 
-Names of layers, tensors and inputs begin with the name of their network and a slash: ``detector/conv1``. So layers,
-roundings, ranges, plans and costs of a pipeline are those of one network.
+Names of layers, tensors and inputs begin with the name of their network and a slash: ``detector/conv1``.
 """
 
 from __future__ import annotations
@@ -22,18 +21,16 @@ from trt_bisect.model.quantizer import RoundedWeights
 from trt_bisect.precision import PrecisionPlan
 
 SAMPLE = "sample"
-"""The further input of a merged network, which no layer reads: two integers, by which the pipeline finds the sample."""
+"""The input of a merged network that no layer reads: two integers, by which the pipeline finds the sample."""
 _FIELDS = ("node", "initializer", "sparse_initializer", "value_info", "input", "output")
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A network of a merged one.
+    """A network of a merged one, with the names of its own file.
 
     Attributes:
-        name: its name.
-        network: the network, with the names of its own file.
         layers: by layer the index in the merged network.
     """
 
@@ -42,7 +39,7 @@ class Part:
     layers: tuple[int, ...]
 
     def of(self, values: Mapping[str, _Value]) -> dict[str, _Value]:
-        """Returns the values that belong to this network, by the names of its own file."""
+        """Returns the values of this network, by the names of its own file."""
         prefix = prefix_of(self.name)
         return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
@@ -52,7 +49,7 @@ class Part:
 
 
 def prefix_of(name: str) -> str:
-    """Returns the beginning of all names of a network's layers and tensors in the merged network."""
+    """Returns the beginning of a network's names in the merged network."""
     return f"{name}/"
 
 
@@ -60,7 +57,7 @@ def merged(pipeline: Pipeline) -> Network:
     """Returns the networks of a pipeline as one.
 
     Raises:
-        BadInput: some have Q/DQ pairs and others none, or their versions of the ONNX operators differ.
+        BadInput: some have Q/DQ pairs and others none, or their opsets differ.
     """
     networks = pipeline.networks
     if len({network.has_pairs for network in networks.values()}) > 1:
@@ -170,7 +167,7 @@ def _renamed(layer: Layer, index: int, rename: Callable[[str], str]) -> Layer:
 
 
 def _rename(graph: onnx.GraphProto, rename: Callable[[str], str]) -> None:
-    """Renames nodes, tensors and the sizes of dynamic axes in a graph and in its bodies, in place."""
+    """Renames nodes, tensors and dynamic axes in a graph and its bodies, in place."""
     for node in graph.node:
         node.name = rename(node.name)
         for names in (node.input, node.output):

@@ -1,8 +1,8 @@
 """The modules of PyTorch that nodes come from, as both of its exporters write them into an ONNX file.
 
 ``torch.onnx.export(dynamo=True)`` writes scopes, classes and the stack into the metadata of each node. The older
-exporter, by TorchScript, makes the node's name of the scopes, ``/body/body.1/conv/Conv`` of ``body.1.conv``, and with
-``verbose=True`` the ``doc_string`` of the stack.
+exporter, TorchScript's, names nodes by their scopes, ``/body/body.1/conv/Conv`` for ``body.1.conv``, and with
+``verbose=True`` writes the stack into ``doc_string``.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _NOT_OWN = re.compile(r"[/\\](site|dist)-packages[/\\]torch[/\\]|^<")
 """PyTorch itself, and code that it generates."""
 _LONGEST = 300
 _AGAIN = re.compile(r"_\d+$")
-"""The end that TorchScript gives the scope of a module at its second and later calls."""
+"""The end of a module's scope at its second and later calls in TorchScript."""
 _BESIDE = ("Constant", "QuantizeLinear", "DequantizeLinear")
-"""Operators that are no operations of a module."""
+"""Operators that belong to no module."""
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""The operators whose weight is a parameter of the module that they come from."""
+"""The operators whose weight is a parameter of their module."""
 METADATA_IR_VERSION = 10
-"""The first version of ONNX files in which nodes have metadata."""
+"""The first version of ONNX files whose nodes have metadata."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a node in the user's program; each part is empty where it is not known.
+    """The place of a node in the user's program; unknown parts are empty.
 
     Attributes:
-        path: the module that has the node, as ``named_modules`` names it: ``layer1.0.conv1``; empty for the network.
-        kind: the class of the module: ``Conv2d``.
-        code: the innermost line that is no line of PyTorch: ``/nets/model.py:12``.
+        path: the module, as ``named_modules`` names it: ``layer1.0.conv1``; empty for the network.
+        kind: the module's class: ``Conv2d``.
+        code: the innermost line outside PyTorch: ``/nets/model.py:12``.
     """
 
     path: str = ""
@@ -48,13 +48,13 @@ class Place:
 
     @property
     def module(self) -> str:
-        """The module with its class, as in ``layer1.0.conv1 (Conv2d)``; ``(Net)`` for the network itself."""
+        """The module with its class: ``layer1.0.conv1 (Conv2d)``; ``(Net)`` for the network itself."""
         kind = f"({self.kind})" if self.kind else ""
         return f"{self.path} {kind}".strip()[:_LONGEST]
 
 
 def places_of(graph: onnx.GraphProto) -> dict[str, Place]:
-    """Returns by the names of nodes what the exporter says of them; nothing of nodes of which it says nothing."""
+    """Returns the places that the exporter wrote, by the names of nodes."""
     parameters = {tensor.name: tensor.name.rpartition(".")[0] for tensor in graph.initializer}
     modules = set(filter(None, parameters.values()))
     biases = {}
@@ -83,12 +83,8 @@ def places_of(graph: onnx.GraphProto) -> dict[str, Place]:
 
 @dataclass(frozen=True)
 class ModuleTensor:
-    """A tensor that one call of a module gives.
-
-    Attributes:
-        path: see ``Place.path``; empty for an output of the network.
-        kind: the class of the module; empty if it is not known.
-        tensor: the name of the tensor.
+    """A tensor that a call of a module gives; ``path`` and ``kind`` as in ``Place``, an empty path for an output of the
+    network.
     """
 
     path: str
@@ -100,7 +96,7 @@ def module_tensors(made: Iterable[tuple[Place, str]]) -> list[ModuleTensor]:
     """Returns what calls of modules give, in the order of their ends; inner calls first.
 
     Args:
-        made: the place and the tensor of each operation, in execution order. Operations in a row are one call.
+        made: the place and the tensor of each operation, in execution order; operations in a row are one call.
     """
     ended, running = list[ModuleTensor](), dict[str, ModuleTensor]()
     for place, tensor in made:
@@ -111,10 +107,10 @@ def module_tensors(made: Iterable[tuple[Place, str]]) -> list[ModuleTensor]:
 
 
 def matched_modules(first: Sequence[ModuleTensor], second: Sequence[ModuleTensor]) -> dict[str, str]:
-    """Returns by tensor of calls of modules that of the same call in another network.
+    """Returns by tensor of a module's call that of the same call in another network.
 
-    A module that is not called equally often in both has none. A normalization that one of the networks lacks is fused
-    there into the module before it.
+    Modules that are not called equally often in both are left out. A normalization that one of the networks lacks is
+    fused there into the module before it.
     """
     ours, theirs = _by_call(first, second), _by_call(second, first)
     pairs = dict[str, str]()
@@ -126,7 +122,7 @@ def matched_modules(first: Sequence[ModuleTensor], second: Sequence[ModuleTensor
 
 
 def _by_call(tensors: Sequence[ModuleTensor], others: Sequence[ModuleTensor]) -> dict[tuple[str, int, int], str]:
-    """Returns the tensors by module, number of the call, and the number of its calls."""
+    """Returns the tensors by module, number of the call, and number of its calls."""
     here, there = ({each.path for each in side} for side in (tensors, others))
     moved = {
         before.path: norm.path
@@ -142,10 +138,9 @@ def _by_call(tensors: Sequence[ModuleTensor], others: Sequence[ModuleTensor]) ->
 
 
 def calls_of(graph: onnx.GraphProto) -> dict[str, int]:
-    """Returns by module how often it is called, as far as a file says: at least once each.
+    """Returns by module how often it is called, as far as a file says: at least once.
 
-    Nodes in a row are one call. A module whose weights are read more often, or in which this is true of all modules
-    with weights, is called as often as they are read.
+    Nodes in a row are one call. A module is called at least as often as the weights in it are read.
     """
     places, calls, open_before = places_of(graph), Counter[str](), set[str]()
     reads, owners = Counter[str](), dict[str, set[str]]()
@@ -178,7 +173,7 @@ def _from_metadata(metadata: dict[str, str]) -> Place:
 
 
 def _from_torchscript(node: onnx.NodeProto, modules: Collection[str]) -> Place:
-    """Returns what the name of a node and its ``doc_string`` say; ``modules`` are those known to have parameters."""
+    """Returns the place by a node's name and ``doc_string``; ``modules`` are those known to have parameters."""
     *scopes, operator = node.name.split("/")
     is_path = scopes[:1] == [""] and operator.startswith(node.op_type)
     scopes = scopes[1:] if is_path else []
@@ -195,7 +190,7 @@ def _from_torchscript(node: onnx.NodeProto, modules: Collection[str]) -> Place:
 
 
 def write_place(node: onnx.NodeProto, place: Place) -> None:
-    """Writes the module and its class into the metadata of a node, in the form of PyTorch's exporter."""
+    """Writes a place into the metadata of a node, in the form of PyTorch's exporter."""
     told = {_SCOPES: repr(["", place.path, node.op_type]), _CLASSES: repr(["", place.kind, node.op_type])}
     if place.code:
         file, _, line = place.code.rpartition(":")
@@ -207,19 +202,19 @@ def write_place(node: onnx.NodeProto, place: Place) -> None:
 
 
 def _own_line(frames: list[tuple[str, str]]) -> str:
-    """Returns the innermost of frames that is the user's, of files and line numbers, the innermost last."""
+    """Returns the innermost frame that is the user's; ``frames`` are files and lines, the innermost last."""
     own = [frame for frame in frames if not _NOT_OWN.search(frame[0])]
     return ":".join((own or frames)[-1])[:_LONGEST] if frames else ""
 
 
 def titles_of(nodes: Iterable[tuple[str, str, bool]], places: dict[str, Place]) -> dict[str, str]:
-    """Returns the names that nodes have in the user's program, by their own names; none for those without a module.
+    """Returns the names that nodes have in the user's program; nodes without a module are left out.
 
-    The only layer of a module, or its only one with a weight, has the name of the module; others have that of their
-    operator behind it: ``layer1.0/Add``, ``layer1.0/Add_1``.
+    The only layer of a module, or its only one with a weight, has the module's name; others have their operator behind
+    it: ``layer1.0/Add``, ``layer1.0/Add_1``.
 
     Args:
-        nodes: of each node its name, its operator, and true if it has a weight.
+        nodes: of each its name, its operator, and true if it has a weight.
     """
     known = [(*node, places[node[0]].path) for node in nodes if node[0] in places and places[node[0]].path]
     inside = {path[:end] for *_, path in known for end, letter in enumerate(path) if letter == "."}

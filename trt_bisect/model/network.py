@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 Infer = Callable[[Feeds], Feeds]
 """Returns the outputs of a network for feeds, by name."""
 Slot = tuple[int, int]
-"""The index of a layer and the position of one of its inputs."""
+"""A layer's index and the position of one of its inputs."""
 _HEADS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "Add"})
 _REQUANTIZED = "They are requantized to symmetric INT8 of the same reach, which is measured and written as the recipe"
 _KEPT = "They are measured as in the file; 'run' requantizes them to symmetric INT8 of the same reach"
@@ -72,15 +72,15 @@ _FUSED_READERS = frozenset({"Relu", "Clip", "BatchNormalization"})
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """The networks that a function of the user's runs together; see ``model.merged``.
+    """The networks that a user's function runs together; see ``model.merged``.
 
     Attributes:
         networks: as read, by name, in the order of the merged graph.
         run: runs the function on a sample, given as feeds of the merged network, with an engine for each network.
-            Returns the function's outputs, and the reason if there are none.
+            Returns its outputs, and the reason if there are none.
         digest: that of the function.
         calls: by name, the mean number of calls a sample in FP32.
-        skeleton: the merged graph as read; None before there is one.
+        skeleton: the merged graph as read.
     """
 
     networks: Mapping[str, Network]
@@ -98,22 +98,20 @@ class Network:
         source: the path of its file.
         skeleton: the prepared graph; its large weights are detached (see ``model.file``).
         layers: in execution order.
-        has_pairs: true if the file has Q/DQ pairs; their scales are in the layers' roundings, see ``without_scales``.
-        base: the precision of unquantized layers. In FP16 or BF16 the float tensors that INT8 and FP8 layers read and
-            make have that type too. None: the high precision of each plan, and float32 at low layers.
+        has_pairs: the file has Q/DQ pairs; their scales are in the layers' roundings.
+        base: the precision of unquantized layers, and of the float tensors that INT8 and FP8 layers read and make.
+            None: the high precision of each plan, and float32 at low layers.
         notes: remarks for the user, one sentence each.
         typed_in_file: the file has layers in the low precision, FP16 or BF16; the skeleton is float32.
-        one_scale: the layers whose weights have one scale each, see ``with_one_scale_a_weight``.
-        scales: by activation, the INT8 scale that the user gave; it comes before any calibration.
-        part: a sentence on the part of the file that this is; empty for the whole file.
-        properties: the file's ``metadata_props``, by name.
-        restored: the activations that pairs of the file replaced, as far as the graph tells.
-        changes: in words, the changes that make it lose less in INT8 than the user's network.
-        on_grid: by weight, the values that INT8 layers round instead: near those of their grid, found by another way
-            than rounding to the nearest.
-        rounded: the quantizers of weights, and rounded weights as long as anything uses them; copies of the network
-            with the same weights share it.
-        pipeline: the networks that were merged into this one; None for a network of its own.
+        one_scale: the layers whose weights have one scale each.
+        scales: by activation, the INT8 scale that the user gave; it comes before calibration.
+        part: a sentence on the part of the file that this is; empty for the whole.
+        properties: the file's ``metadata_props``.
+        restored: the activations that pairs of the file replaced.
+        changes: in words, the changes made to lose less in INT8.
+        on_grid: by weight, the values that INT8 layers round instead: near their grid, but not always the nearest.
+        rounded: the rounded weights and their quantizers; networks with the same weights share it.
+        pipeline: the networks that were merged into this one.
     """
 
     source: str
@@ -157,27 +155,27 @@ class Network:
 
     @cached_property
     def movable(self) -> tuple[int, ...]:
-        """The indices of the quantizable layers whose precision the user did not fix: a search chooses theirs."""
+        """The indices of the quantizable layers whose precision the user did not fix."""
         return tuple(k for k in self.quantizable if self.layers[k].fixed is None)
 
     def plan(self, chosen: Iterable[int], high: Precision) -> PrecisionPlan:
-        """Returns the plan with the ``chosen`` layers low, fixed layers as fixed, unquantized layers in the base,
-        others high.
+        """Returns the plan with the ``chosen`` layers low, fixed ones as fixed, unquantized ones in the base, others
+        high.
         """
         plan = self.in_base(self.free_plan(chosen, high), high)
         return replace(plan, precisions=tuple(layer.fixed or plan.precisions[layer.index] for layer in self.layers))
 
     def in_base(self, plan: PrecisionPlan, high: Precision) -> PrecisionPlan:
-        """Returns ``plan`` with unquantized layers in the base: ``high`` if the network has none."""
+        """Returns ``plan`` with unquantized layers in the base, else in ``high``."""
         return plan.keeping(self._following, self.base or high)
 
     def used_precisions(self, plan: PrecisionPlan) -> frozenset[Precision]:
-        """Returns the precisions in an engine of ``plan``: those of its layers, and the base of tensors at low ones."""
+        """Returns the precisions in an engine of ``plan``, that of tensors at low layers included."""
         return frozenset(plan.precisions) | ({self.base} if self.base is not None and plan.lowered else set())
 
     @property
     def base_type(self) -> FloatType | None:
-        """The type of the tensors that INT8 and FP8 layers read and make; None for float32."""
+        """The type of the tensors at INT8 and FP8 layers; None for float32."""
         return FLOAT_TYPES.get(self.base) if self.base is not None and self.low.needs_ranges else None
 
     @cached_property
@@ -195,7 +193,7 @@ class Network:
         return replace(self, skeleton=skeleton, layers=layers)
 
     def with_base(self, base: Precision) -> Network:
-        """Returns this network with another base; raises BadInput if its operators are too old for it."""
+        """Returns this network with another base; raises BadInput if its opset is too old."""
         if self.opset < self.low.oldest_opset(base):
             raise BadInput(
                 f"'{self.source}' was loaded for another base and cannot be measured on one in {base.upper()}.",
@@ -208,7 +206,7 @@ class Network:
         return low_set(len(self.layers), chosen, high, self.low.precision)
 
     def all_in(self, precision: Precision) -> PrecisionPlan:
-        """Returns the plan with every layer in one float precision, or in another one that the user fixed."""
+        """Returns the plan with every layer in a float precision, or in another float precision that the user fixed."""
 
         def is_free(layer: Layer) -> bool:
             return bool(layer.refused) or (layer.fixed is not None and layer.fixed.needs_scale)
@@ -217,16 +215,16 @@ class Network:
         return replace(self, base=precision, layers=free).plan((), precision)
 
     def full(self, high: Precision) -> PrecisionPlan:
-        """Returns the plan with every quantizable layer low, except layers that the user fixed in another precision."""
+        """Returns the plan with every quantizable layer low that the user did not fix otherwise."""
         return self.plan(self.movable, high)
 
     def fixing(self, precisions: Mapping[int, Precision]) -> Network:
-        """Returns this network with the precision of layers, by index, fixed."""
+        """Returns this network with the precision of some layers, by index, fixed."""
         layers = (replace(layer, fixed=precisions.get(layer.index, layer.fixed)) for layer in self.layers)
         return replace(self, layers=tuple(layers))
 
     def refusing(self, reasons: Mapping[int, str], high: Precision) -> Network:
-        """Returns this network with the layers in ``reasons`` (by index) fixed in ``high``: no engine runs them low."""
+        """Returns this network with some layers fixed in ``high``; ``reasons``, by index: no engine runs them low."""
         network = self.fixing(dict.fromkeys(reasons, high))
         layers = (replace(layer, refused=reasons.get(layer.index, layer.refused)) for layer in network.layers)
         return replace(network, layers=tuple(layers))
@@ -245,17 +243,17 @@ class Network:
         return name in self.weights or name in self._small_constants
 
     def constant(self, name: str) -> np.ndarray:
-        """The values of a constant of the graph; raises KeyError if no constant has that name."""
+        """The values of a constant of the graph; raises KeyError for another name."""
         return self.weights[name] if name in self.weights else numpy_helper.to_array(self._small_constants[name])
 
     @cached_property
     def types(self) -> TensorTypes:
-        """The dtypes and shapes of the tensors, as far as the graph says them."""
+        """The dtypes and shapes of the tensors, as far as known."""
         return TensorTypes.of(self.skeleton.graph)
 
     @cached_property
     def activations(self) -> tuple[str, ...]:
-        """The float32 tensors that are not constants, in the order of computation, inputs first."""
+        """The float32 tensors that are not constants, inputs first, in the order of computation."""
         made = [spec.name for spec in self.inputs if spec.dtype == np.float32]
         rounded = set(self.rounded_activations)
         for layer in self.layers:
@@ -264,7 +262,7 @@ class Network:
 
     @cached_property
     def rounded_activations(self) -> tuple[str, ...]:
-        """The activations that a quantizable layer rounds and whose scale must come from the ranges."""
+        """The activations that a quantizable layer rounds and whose scale comes from the ranges."""
         if not self.low.needs_ranges:
             return ()
         roundings = (rounding for layer in self.layers for rounding in layer.roundings)
@@ -272,7 +270,7 @@ class Network:
 
     @property
     def unscaled(self) -> tuple[str, ...]:
-        """The activations without a scale from the user that a layer rounds which may be low."""
+        """The activations that a layer may round and that have no scale from the user."""
         low = (k for k in self.quantizable if (fixed := self.layers[k].fixed) is None or fixed.needs_scale)
         read = {rounding.tensor for k in low for rounding in self.layers[k].roundings}
         return tuple(name for name in self.rounded_activations if name in read and name not in self.scales)
@@ -284,12 +282,12 @@ class Network:
 
     @cached_property
     def uses(self) -> Counter[str]:
-        """The number of inputs that read each tensor, see ``model.file.tensor_uses``."""
+        """The number of readers of each tensor, see ``model.file.tensor_uses``."""
         return tensor_uses(self.skeleton.graph)
 
     @cached_property
     def readers(self) -> Mapping[str, Sequence[Slot]]:
-        """The inputs of layers that read each tensor, in execution order; not those of bodies."""
+        """The inputs of layers that read each tensor, in execution order; bodies left out."""
         slots: defaultdict[str, list[Slot]] = defaultdict(list)
         for index, node in enumerate(self.skeleton.graph.node):
             for slot, name in enumerate(node.input):
@@ -298,7 +296,7 @@ class Network:
 
     @cached_property
     def operands(self) -> Mapping[str, int]:
-        """The float constants that TensorRT has as layers, with the first layer that reads each."""
+        """The float constants that are layers in TensorRT, with the first layer that reads each."""
         first: dict[str, int] = {}
         for layer in self.layers:
             for name in self.skeleton.graph.node[layer.index].input if layer.op_type in TAKES_TENSORS else ():
@@ -307,7 +305,7 @@ class Network:
         return first
 
     def layer_named(self, name: str) -> Layer:
-        """The layer with this name; raises BadInput, with similar names, if no layer has it."""
+        """The layer with this name; raises BadInput, with similar names, if there is none."""
         for layer in self.layers:
             if layer.name == name:
                 return layer
@@ -327,7 +325,7 @@ class Network:
     def with_low(self, low: LowPrecision) -> Network:
         """Returns this network, as it was loaded, with another low precision.
 
-        Raises BadInput if its Q/DQ pairs have another one, or its operators are too old for it.
+        Raises BadInput if its Q/DQ pairs have another one, or its opset is too old.
         """
         if self.has_pairs or self.typed_in_file or self.opset < low.opset:
             raise BadInput(
@@ -339,20 +337,18 @@ class Network:
         return replace(self, layers=layers, low=low).with_shapes(shapes)
 
     def with_shapes(self, shapes: Mapping[str, Shape]) -> Network:
-        """Returns this network with its layers' output shapes taken from ``shapes`` (by tensor) where it has them."""
+        """Returns this network with the output shapes of its layers taken from ``shapes``, by tensor."""
         sizes = (shapes.get(layer.outputs[0], layer.shape) if layer.outputs else layer.shape for layer in self.layers)
         layers = (replace(layer, shape=shape) for layer, shape in zip(self.layers, sizes, strict=True))
         return replace(self, layers=tuple(layers))
 
     @cached_property
     def asymmetric(self) -> tuple[Rounding, ...]:
-        """The roundings whose quantizers in the file TensorRT refuses; symmetric ones replace them."""
+        """The roundings whose quantizers in the file TensorRT refuses."""
         return tuple(rounding for layer in self.layers for rounding in layer.roundings if rounding.asymmetric)
 
     def as_in_file(self) -> Network:
-        """Returns a network with Q/DQ pairs as its file has it: asymmetric quantizers, no base, every layer with a pair
-        quantizable.
-        """
+        """Returns a network with Q/DQ pairs as its file has it: asymmetric quantizers, no base, all its pairs."""
         if not self.has_pairs:
             return self
         layers = (
@@ -373,7 +369,7 @@ class Network:
 
     @property
     def stand_in(self) -> float | None:
-        """The scale that the file's pairs on activations share, a stand-in; None if two have different ones.
+        """The scale that all of the file's pairs on activations share; None if two differ.
 
         ModelOpt's autotune writes such files: it searches the places of pairs, and leaves the scales to calibration.
         """
@@ -382,7 +378,7 @@ class Network:
         return scales.pop() if len(scales) == 1 and len({rounding.tensor for rounding in rounded}) > 1 else None
 
     def without_scales(self) -> Network:
-        """Returns this network with its pairs at their places, whose scales are then to come from ranges."""
+        """Returns this network with its pairs in place, and their scales left to the ranges."""
         layers = list[Layer]()
         for layer, node in zip(self.layers, self.skeleton.graph.node, strict=True):
             roundings = list[Rounding]()
@@ -393,9 +389,8 @@ class Network:
         return replace(self, layers=tuple(layers))
 
     def with_one_scale_a_weight(self, chosen: Iterable[int] | None = None) -> Network:
-        """Returns this network with one scale for each weight of the ``chosen`` layers (default: all).
-
-        Quantizers from the file are kept.
+        """Returns this network with one scale for each weight of the ``chosen`` layers (default: all), not for
+        quantizers of the file.
         """
         indices, layers = frozenset(range(len(self.layers)) if chosen is None else chosen), list(self.layers)
         for k in indices:
@@ -404,9 +399,8 @@ class Network:
         return replace(self, layers=tuple(layers), one_scale=self.one_scale | indices)
 
     def digest(self) -> str:
-        """SHA-256 over the graph, the weights, and by layer if it is quantizable and which inputs are rounded.
-
-        Precisions are not part of it: each plan has them.
+        """SHA-256 over the graph, the weights, the base, and by layer if it is quantizable and what is rounded; not
+        over precisions, which plans have.
         """
         self.rounded.digest = self.rounded.digest or weights_digest(self.weights)
         sha = hashlib.sha256(self.skeleton.SerializeToString(deterministic=True))
@@ -429,7 +423,7 @@ class Network:
 
 
 GivenModel: TypeAlias = "str | Path | onnx.ModelProto | Network | torch.nn.Module | torch.export.ExportedProgram"
-"""A network as Python takes it: a file, what ``onnx.load`` returns, a module, or one that is read already."""
+"""A network as Python takes it."""
 
 
 def load_network(
@@ -444,17 +438,17 @@ def load_network(
 ) -> Network:
     """Reads an ONNX file of opset 9 or later and prepares it for measuring.
 
-    Functions are inlined, constants and BatchNormalization folded, unnamed nodes named, existing Q/DQ pairs removed and
-    their scales kept. If ONNX Runtime cannot run a node, the part before it is kept, with a note.
+    Functions are inlined, constants and BatchNormalization folded, unnamed nodes named, Q/DQ pairs removed and their
+    scales kept. If ONNX Runtime cannot run a node, the part before it is kept, with a note.
 
     Args:
         path: the file, with external data in the same folder; or the network as ``onnx.load`` returns it.
-        shapes: sizes for dynamic inputs, by input name; other dynamic axes stay dynamic.
+        shapes: sizes of dynamic axes, by input; other dynamic axes stay.
         low: the low precision in question.
         base: see ``Network``.
         fuse_norms: a decomposed LayerNormalization becomes one node, of opset 17.
-        unseen: layers of ``restored`` activations that data do not show: these are left out.
-        opset: the oldest opset that the result may have.
+        unseen: layers of ``restored`` activations that data do not show, to be left out.
+        opset: the oldest opset of the result.
 
     Raises:
         BadInput: the file or a shape cannot be used.
@@ -532,7 +526,6 @@ def _prepared(
 
 
 def _in_program(layers: tuple[Layer, ...], places: dict[str, Place]) -> tuple[Layer, ...]:
-    """Returns layers with their places in the user's program."""
     titles = titles_of(((layer.name, layer.op_type, layer.has_weight) for layer in layers), places)
     placed = []
     for layer in layers:
@@ -542,7 +535,7 @@ def _in_program(layers: tuple[Layer, ...], places: dict[str, Place]) -> tuple[La
 
 
 def _others_in_fp32(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[Layer, ...]:
-    """Returns layers of a file with pairs; those that are neither in eight bits nor in the base stay in FP32."""
+    """Returns layers of a file with pairs; those neither in eight bits nor in the base stay in FP32."""
     return tuple(
         replace(layer, fixed=Precision.FP32)
         if layer.follows and layer.dtype == np.float32 and layer.name not in in_base and layer.op_type != "Cast"
@@ -558,11 +551,11 @@ def _notes_of(
     in_type: Collection[str] | None,
     in_base: Collection[str] | None,
 ) -> Iterator[str]:
-    """Yields notes on asymmetric pairs, on activations that may be missing without pairs, and on the file's types.
+    """Yields notes on asymmetric pairs, on activations that may be missing, and on the file's types.
 
     Args:
-        in_type: the nodes that the file has in ``low``; None if it is no float type, or the file has none.
-        in_base: the nodes that a file with pairs has in BF16; None if it has none.
+        in_type: the nodes that the file has in the float type ``low``, if any.
+        in_base: the nodes that a file with pairs has in BF16, if any.
     """
     roundings = [rounding for layer in layers for rounding in layer.roundings]
     asymmetric = [rounding for rounding in roundings if rounding.asymmetric]
@@ -596,7 +589,6 @@ def _notes_of(
 
 
 def _switch_notes(layers: tuple[Layer, ...]) -> Iterator[str]:
-    """Yields a note on Q/DQ nodes that stay in every plan, if there are any."""
     stuck = [layer.name for layer in layers if layer.op_type in ("QuantizeLinear", "DequantizeLinear")]
     if stuck:
         yield (
@@ -619,7 +611,7 @@ def _export(graph: gs.Graph, source: str) -> onnx.ModelProto:
 
 
 def spec_of(value: onnx.ValueInfoProto) -> TensorSpec:
-    """The name, dtype and shape of an input or output; the size of a dynamic axis is None."""
+    """The name, dtype and shape of an input or output; a dynamic axis is None."""
     tensor = value.type.tensor_type
     dims = tuple(
         int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in tensor.shape.dim
@@ -629,7 +621,9 @@ def spec_of(value: onnx.ValueInfoProto) -> TensorSpec:
 
 
 def followed_tensors(network: Network, int8: Collection[int]) -> frozenset[str]:
-    """Returns the tensors that may be held in INT8 beyond those that the INT8 layers (``int8``, indices) round."""
+    """Returns the tensors that may be in INT8 beyond those that the layers ``int8`` (indices) round; see
+    ``model.layers``.
+    """
     chosen = {k for k in int8 if network.layers[k].quantizable}
     fed, read = set[str](), set[str]()
     for layer in network.layers:
@@ -643,12 +637,12 @@ def followed_tensors(network: Network, int8: Collection[int]) -> frozenset[str]:
 
 
 def tensors_in_low(network: Network) -> frozenset[str]:
-    """Returns the activations that some plan may hold in INT8: those that layers round, and ``followed_tensors``."""
+    """Returns the activations that some plan may have in INT8."""
     return followed_tensors(network, network.quantizable) | frozenset(network.rounded_activations)
 
 
 def _inside_kernels(network: Network, int8: Collection[int]) -> set[str]:
-    """The tensors between a layer and the only reader that it is fused with."""
+    """The tensors between a layer and the only reader, fused with it."""
     makers = network.producers
     reads = ((tensor, layer) for layer in network.layers for tensor in layer.inputs if tensor in makers)
     return {name for name, layer in reads if network.uses[name] == 1 and _is_fused(makers[name], layer, name, int8)}

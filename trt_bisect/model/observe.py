@@ -1,4 +1,4 @@
-"""The tensors of a graph, read while it runs over samples in segments that limit the memory; and their shapes."""
+"""The tensors of a graph, read while it runs over samples; segments limit the memory."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from trt_bisect.support.text import shape_text
 
 _Item = TypeVar("_Item")
 SHARE_OF_GROUP = 4
-"""A group's tensors may take this part of the memory; the rest is for tensors that later segments read."""
+"""A group's tensors may take this part of the memory; later segments read the rest."""
 _NO_TENSORS = ("Sequence", "Optional", "ZipMap", "DictVectorizer", "CastMap", "StringSplit")
-"""Parts of names of operators whose outputs may be no tensors, which a session cannot take as inputs."""
+"""Parts of names of operators whose outputs may be no tensors: a session cannot take these as inputs."""
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """One segment.
+    """A segment.
 
     Attributes:
         nodes: their indices in the graph, ascending.
-        reads: the tensors from earlier segments or inputs that it reads; no constants.
-        gives: the tensors made in it that are of a group or read later.
+        reads: the tensors from outside that it reads; no constants.
+        gives: its tensors that are of a group or read later.
         group: the tensors of its group; an earlier segment may have made them.
-        let_go: the tensors that are not needed after it.
+        let_go: the tensors that nothing needs after it.
     """
 
     nodes: tuple[int, ...]
@@ -52,10 +52,7 @@ class _Cut:
 
 
 def groups_of(items: Iterable[_Item], size: Callable[[_Item], int], memory: int) -> list[tuple[_Item, ...]]:
-    """Returns items, in order, in at least one group of at most ``memory`` bytes; ``size`` gives the bytes of each.
-
-    A larger item is a group of its own.
-    """
+    """Returns items, in order, in groups of at most ``memory`` bytes; at least one group, a larger item alone."""
     groups, held = [list[_Item]()], 0
     for item in items:
         if groups[-1] and held + size(item) > memory:
@@ -67,12 +64,12 @@ def groups_of(items: Iterable[_Item], size: Callable[[_Item], int], memory: int)
 
 
 def can_be_cut(model: onnx.ModelProto) -> bool:
-    """Returns true if all values between the nodes of ``model`` are tensors."""
+    """Returns true if all values between nodes are tensors."""
     return not any(part in node.op_type for node in model.graph.node for part in _NO_TENSORS)
 
 
 def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
-    """Returns for each group the segment of the nodes that it needs and no earlier group needed."""
+    """Returns by group the segment of the nodes that it needs and no earlier group needed."""
     graph = written.model.graph
     makers = {name: node_index for node_index, node in enumerate(graph.node) for name in node.output if name}
     fed = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
@@ -102,7 +99,7 @@ def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
 
 
 def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) -> Iterator[dict[str, np.ndarray]]:
-    """Runs the FP32 network over samples and yields its tensors (or inputs) ``names`` for each sample.
+    """Runs the FP32 network over samples; yields its tensors (or inputs) ``names`` for each.
 
     Sequences and optional values are left out. Raises BadInput if ONNX Runtime refuses the network or a sample.
     """
@@ -113,10 +110,9 @@ def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) ->
 def observe_in_parts(
     network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
 ) -> Iterator[Iterator[dict[str, np.ndarray]]]:
-    """Does the same as ``observe``, but yields the tensors of each sample group by group.
+    """Does the same as ``observe``, group by group: only one group, and what later groups need, is held.
 
-    Only one group, and the tensors that later groups need, are held. A sample that ONNX Runtime refuses raises BadInput
-    while its groups are iterated.
+    Raises BadInput for a refused sample while its groups are iterated.
     """
     inside = [[name for name in names if name in network.producers] for names in groups]
     observer = Observer(Written(network.skeleton, dict(network.weights)), inside, network.source)
@@ -133,10 +129,9 @@ def observe_in_parts(
 def observe_ahead(
     network: Network, groups: Sequence[Sequence[str]], samples: Iterable[Feeds]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yields the groups of ``observe_in_parts`` one after another, sample after sample.
+    """Yields the groups of ``observe_in_parts`` one after another; a thread computes the next group, so two are held.
 
-    A thread computes the next group while the caller works on one, so that two are held. Samples are drawn in the
-    caller's thread: they may come from a user's function.
+    Samples are drawn in the caller's thread: they may come from a user's function.
     """
     with ThreadsIfLong(1) as thread:
         coming: Future[dict[str, np.ndarray]] | None = None
@@ -153,16 +148,14 @@ def observe_ahead(
 class Observer:
     """Runs a written graph and returns tensors inside it, one group after another.
 
-    One group comes from one session of the whole graph. With several groups, each has a segment: the nodes that it
-    needs and no earlier group does. Sessions of segments are made on the first sample, from the types of its tensors,
-    and have no arena, so that an inference's memory is freed after it. All values between nodes must be tensors
-    (``can_be_cut``).
+    A single group comes from one session of the whole graph. Of several, each has a segment: the nodes that it needs
+    and no earlier group does. Segments need tensors between all nodes (``can_be_cut``).
 
     Args:
-        in_segments: a single group has a segment too: nodes that it does not need are not computed.
+        in_segments: a single group has a segment too: other nodes are not computed.
 
     Attributes:
-        types: by tensor, ONNX Runtime's name of its type; empty if the graph runs in segments.
+        types: by tensor, ONNX Runtime's name of its type; empty with segments.
 
     Raises:
         BadInput: ONNX Runtime refuses the whole graph.
@@ -183,7 +176,7 @@ class Observer:
             self.types = {output.name: output.type for output in self._sessions[0].get_outputs()}
 
     def run(self, feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the tensors of each group by name for sample ``position``; sequences and optional values are left out.
+        """Yields the tensors of each group for sample ``position``; sequences and optional values are left out.
 
         Raises BadInput if ONNX Runtime refuses a segment or the sample.
         """
@@ -198,7 +191,7 @@ class Observer:
                 give_back_memory()
 
     def _infer(self, number: int, live: dict[str, Any]) -> dict[str, Any]:
-        """Returns the tensors of a group; ``live``, changed in place, has those that later segments need."""
+        """Returns a group's tensors; ``live`` is changed: it has what later segments need."""
         if not self._cuts:
             names = self._groups[0]
             return dict(zip(names, self._sessions[0].run(names, live), strict=True)) if names else {}
@@ -225,6 +218,7 @@ class Observer:
         sparse = graph.sparse_initializer
         segment = helper.make_graph(nodes, graph.name, inputs, outputs, constants, sparse_initializer=sparse)
         model.graph.CopyFrom(segment)
+        # Without an arena an inference's memory is freed after it.
         return make_session(Written(model, {name: self._written.weights[name] for name in detached}), arena=False)
 
     @contextmanager
@@ -244,7 +238,7 @@ class Observer:
 
 
 def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
-    """Returns the shape and dtype of every tensor for ``feeds``: inferred, or else read from a run of the network.
+    """Returns the shape and dtype of every tensor for ``feeds``: inferred, else read from a run.
 
     Raises BadInput if ONNX Runtime refuses the network or the feeds.
     """
@@ -267,7 +261,7 @@ def facts_for(network: Network, feeds: Feeds) -> TensorFacts:
 
 
 def facts_of_shapes(network: Network, shapes: Mapping[str, Sequence[int]]) -> TensorFacts:
-    """Returns the same for inputs of these shapes, by name; where none is given, a dynamic axis is 1."""
+    """Returns the same for inputs of these shapes; elsewhere a dynamic axis is 1."""
     feeds = {}
     for spec in network.inputs:
         shape = shapes.get(spec.name, [size or 1 for size in spec.shape])
@@ -291,13 +285,14 @@ def groups_within(
 def _observed(
     network: Network, names: Sequence[str], feeds: Feeds
 ) -> dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]]:
-    """Returns the shapes and dtypes of tensors for ``feeds``. A Shape node reads each, so that no tensor is held."""
+    """Returns the shapes and dtypes of tensors for ``feeds``."""
     written = Written(network.skeleton, dict(network.weights))
     types = Observer(written, [names], network.source).types
     elements = {name: element_type(types[name]) for name in names if name in types}
     dtypes = {name: np.dtype(helper.tensor_dtype_to_np_dtype(kind)) for name, kind in elements.items() if kind}
     taken = {out for node in network.skeleton.graph.node for out in node.output}
     shape_of = {name: unused_name(f"{name}__shape", taken) for name in dtypes}
+    # A Shape node reads each tensor, so that none is held.
     model = deepcopy(network.skeleton)
     model.graph.node.extend(helper.make_node("Shape", [name], [shape]) for name, shape in shape_of.items())
     observer = Observer(Written(model, written.weights), [[*shape_of.values()]], network.source)
@@ -306,7 +301,7 @@ def _observed(
 
 
 def _without_shapes(network: Network) -> onnx.ModelProto:
-    """Returns a copy of the skeleton without the shapes of inner tensors and of outputs."""
+    """Returns the skeleton without the shapes of inner tensors and outputs."""
     model = deepcopy(network.skeleton)
     types = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
     infos = [helper.make_tensor_value_info(name, dtype, None) for name, dtype in types.items() if dtype]

@@ -1,7 +1,5 @@
-"""Operators that ONNX Runtime cannot run: networks cut before unknown ones, and invalid files.
-
-TensorRT's plugins are operators that ONNX Runtime knows only from a library. Without it, the part of the network before
-these nodes is kept.
+"""Operators that ONNX Runtime cannot run, such as TensorRT's plugins: networks are cut before them. And invalid
+files.
 """
 
 from __future__ import annotations
@@ -29,21 +27,18 @@ Operator = tuple[str, str]
 
 
 Cut = tuple[str, str]
-"""A cut network: the judged part, and what is not judged, as texts; the operators that cannot be run, the tensors at
-the cut, and the remedy.
-"""
+"""A cut network, as texts: the part that is judged; and what is not judged: operators, tensors at the cut, remedy."""
 
 
 def cut_around(
     model: onnx.ModelProto, weights: Mapping[str, np.ndarray], source: str
 ) -> tuple[onnx.ModelProto, Cut | None]:
-    """Returns the part of a network before all nodes that ONNX Runtime cannot run, and the cut (None without such a
-    node).
+    """Returns the part of a network before all nodes that ONNX Runtime cannot run, and the cut, if there is any.
 
     Raises BadInput if nothing is left.
 
     Args:
-        model: its functions are inlined and its nodes named; not changed.
+        model: its functions are inlined and its nodes named.
         weights: those that are detached from it.
     """
     unknown: set[Operator] = set()
@@ -77,7 +72,7 @@ def _not_of_onnx(node: onnx.NodeProto) -> bool:
 
 
 def _is_named(kind: Operator, refusal: str) -> bool:
-    """Returns true if ONNX Runtime's error names an operator, or its unknown domain."""
+    """True if ONNX Runtime's error names an operator, or its unknown domain."""
     domain, name = kind
     return re.search(rf"\b{re.escape(name)}\b", refusal) is not None or (domain != "" and f"domain {domain}" in refusal)
 
@@ -85,7 +80,7 @@ def _is_named(kind: Operator, refusal: str) -> bool:
 def _opened(
     model: onnx.ModelProto, weights: Mapping[str, np.ndarray], more: Iterable[str] = ()
 ) -> ort.InferenceSession:
-    """Opens a session of a model without optimisations; ``more`` names tensors that are outputs besides its own."""
+    """Opens a session without optimisations; ``more`` names further outputs."""
     used = {tensor.name: weights[tensor.name] for tensor in model.graph.initializer if tensor.name in weights}
     return make_session(Written(with_outputs(model, more), used), level=UNOPTIMISED)
 
@@ -97,7 +92,7 @@ class _Split:
         unknown: the nodes that cannot be run.
         before: the nodes that need nothing of them.
         after: the nodes that do.
-        fixed: the tensors that need no input: constants, and tensors computed from them.
+        fixed: the tensors that need no input of the network.
     """
 
     def __init__(self, graph: onnx.GraphProto, operators: set[Operator]) -> None:
@@ -155,9 +150,9 @@ def _named(nodes: Sequence[onnx.NodeProto]) -> str:
 
 
 def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
-    """Adds the types of the outputs of libraries' operators to a model, in place: ONNX cannot infer them.
+    """Adds the types of the outputs of libraries' operators to a model that ONNX Runtime opens, in place.
 
-    Nothing is added if there is no such operator, or if ONNX Runtime does not open the model.
+    ONNX cannot infer them.
     """
     typed = {value.name for value in (*model.graph.value_info, *model.graph.output) if value.type.tensor_type.elem_type}
     made = [name for node in model.graph.node if _not_of_onnx(node) for name in node.output if name not in typed]
@@ -176,9 +171,7 @@ def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None
 
 @contextmanager
 def refusing_invalid(path: Path) -> Iterator[None]:
-    """Turns an unexpected error into BadInput if memory is exhausted, or ONNX's checker or ONNX Runtime refuses the
-    file too.
-    """
+    """Turns an unexpected error into BadInput if memory is exhausted, or ``refusal_of`` gives a reason."""
     try:
         yield
     except TrtBisectError:

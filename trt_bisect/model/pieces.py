@@ -1,4 +1,4 @@
-"""Boundaries and pieces: the network cut into groups of consecutive layers that are built and run one by one."""
+"""The network cut into pieces: consecutive layers that are built and run one by one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 
 PIECE_LAYERS = 4
-"""The desired number of quantizable layers in a piece: with fewer, more sessions; with more, more layers run twice."""
+"""The desired number of quantizable layers in a piece: fewer need more sessions, more are run twice more often."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Piece:
     Attributes:
         reads: its inputs: tensors of earlier layers, or inputs of the network.
         makes: the tensors that its layers compute.
-        leaves: its outputs: those of them that later layers read or that are outputs of the network.
+        leaves: its outputs: tensors that later layers read or that are outputs of the network.
     """
 
     start: int
@@ -38,7 +38,7 @@ class Piece:
 
 
 class Boundaries:
-    """The layers of a network between which each tensor is live.
+    """The layers between which each tensor is live.
 
     Attributes:
         made: by tensor, the layer that computes it; -1 for the network's inputs.
@@ -54,7 +54,7 @@ class Boundaries:
 
     @cached_property
     def live(self) -> tuple[tuple[str, ...], ...]:
-        """For every layer k the tensors computed up to layer k and read after it, in the order of their computation."""
+        """For every layer k the tensors computed up to k and read after it, in the order of computation."""
         by_layer, alive = list[tuple[str, ...]](), list[str]()
         for layer in self.layers:
             alive = [name for name in (*alive, *layer.outputs) if self.last_read.get(name, -1) > layer.index]
@@ -62,7 +62,7 @@ class Boundaries:
         return tuple(by_layer)
 
     def most_bytes(self, facts: TensorFacts) -> int:
-        """Returns the bytes of the tensors that are alive together at most in one inference: live and just read."""
+        """Returns the most bytes of tensors, live or just read, in an inference."""
         alive = [{*self.live[k.index], *k.inputs, *k.outputs} & self.made.keys() for k in self.layers]
         return max((sum(map(facts.size, names)) for names in alive), default=0)
 
@@ -78,9 +78,8 @@ class Boundaries:
 def cut(network: Network, facts: TensorFacts, layers: int = PIECE_LAYERS) -> tuple[Piece, ...]:
     """Cuts the network into pieces of about ``layers`` quantizable layers, where live tensors have the fewest bytes.
 
-    A piece begins with a quantizable layer and ends with the unquantized layers after its last one. An Add is not cut
-    from the layer right before it whose output it adds (engines fuse the two); nor is a cut made where ``facts`` lack a
-    live tensor. A network that cannot be cut is one piece.
+    A piece begins with a quantizable layer and ends with the unquantized layers after its last one. A network that
+    cannot be cut is one piece.
     """
     boundaries = Boundaries(network)
     starts = [k for k in network.quantizable[1:] if _can_cut(network, boundaries, k, facts)]
@@ -98,7 +97,7 @@ def _can_cut(network: Network, boundaries: Boundaries, k: int, facts: TensorFact
 
 
 def _has_two_versions(network: Network, boundaries: Boundaries, tensor: str) -> bool:
-    """Returns true for an output of the network that is rounded at the output, and is read unrounded by a layer."""
+    """True for an output that is rounded as such, and read unrounded by a layer."""
     rounded = any(r.at_output and r.tensor == tensor for r in network.producers[tensor].roundings)
     return rounded and any(tensor in layer.inputs for layer in boundaries.layers)
 
@@ -106,8 +105,7 @@ def _has_two_versions(network: Network, boundaries: Boundaries, tensor: str) -> 
 def _best_cuts(counts: Sequence[int], live_bytes: Sequence[int], layers: int) -> list[int]:
     """The cheapest cuts, as indices: live bytes, plus a share of their mean for sizes other than ``layers``.
 
-    The sequences have an element for each possible cut, the network's start and end included: the quantizable layers
-    before it, and the live bytes. Solved by dynamic programming.
+    By possible cut, the network's start and end included, ``counts`` has the quantizable layers before it.
     """
     usual = sum(live_bytes) / max(len(live_bytes), 1)
     cost = [0.0] + [float("inf")] * (len(counts) - 1)

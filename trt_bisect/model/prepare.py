@@ -1,8 +1,7 @@
 """Prepares the graph of a file for measuring: inlined, opset 13 or later, constants and BatchNormalization folded.
 
-TensorRT simplifies a graph before it chooses precisions: it folds constants, folds BatchNormalization into the weights
-before it, and removes Identity and Dropout. The same is done here once, so that every engine gets the same layers.
-Large weights stay detached in ONNX-GraphSurgeon's graph, so that nothing copies them.
+TensorRT simplifies a graph before it chooses precisions; the same is done here, so that every engine gets the same
+layers. Large weights stay detached in ONNX-GraphSurgeon's graph, so that nothing copies them.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from trt_bisect.model.operators import Cut, add_types, cut_around
 from trt_bisect.model.qoperator import with_pairs
 
 NORM_OPSET = 17
-"""The opset that has LayerNormalization."""
+"""The first opset with LayerNormalization."""
 
 
 Decomposed = tuple[list[gs.Node], int, float, "np.ndarray | None", "np.ndarray | None"]
-"""A LayerNormalization in parts: its nodes from the first ReduceMean to the output; the first normalized axis, counted
-from the end; the epsilon added to the variance; scale and bias.
+"""A LayerNormalization in parts: its nodes from the first ReduceMean to the output; the first normalized axis, from the
+end; the epsilon; scale and bias.
 """
 
 
@@ -106,7 +105,7 @@ def _then(nodes: list[gs.Node], operator: str, sizes: tuple[int, ...]) -> np.nda
 
 
 def _axes(mean: gs.Node) -> int | None:
-    """Returns the first axis of a ReduceMean, counted from the end; None unless it is over the last axes, all known."""
+    """Returns the first axis of a ReduceMean, from the end; None unless it is over the last axes, all known."""
     axes = mean.attrs.get("axes")
     if axes is None and len(mean.inputs) > 1 and isinstance(mean.inputs[1], gs.Constant):
         axes = mean.inputs[1].values.tolist()
@@ -132,16 +131,15 @@ def _only_reader(node: gs.Node, operator: str) -> gs.Node | None:
 
 
 def _constant_beside(node: gs.Node, tensor: gs.Tensor) -> np.ndarray | None:
-    """Returns the constant that a node reads with a tensor, or None."""
     beside = [read for read in node.inputs if read is not tensor]
     is_constant = len(node.inputs) == 2 and len(beside) == 1 and isinstance(beside[0], gs.Constant)
     return np.asarray(beside[0].values) if is_constant else None
 
 
 MIN_OPSET, UNNOTED_OPSET = 9, 11
-"""The oldest opset that is read, as by TensorRT; and the oldest whose conversion needs no note."""
+"""The oldest opset that is read, as in TensorRT; and the oldest that is converted without a note."""
 QDQ_OPSET = 13
-"""Q/DQ per channel needs the attribute ``axis``, which ONNX has since opset 13."""
+"""The first opset with Q/DQ per channel."""
 
 QUANTIZE_OPS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 _ML_TYPES = (onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT8E4M3FN)
@@ -164,16 +162,16 @@ def prepare(
     *,
     fuse_norms: bool = False,
 ) -> tuple[gs.Graph, Cut | None, dict[str, Place]]:
-    """Prepares a model; every node of the result is a layer: it has a name and does not compute a constant.
+    """Prepares a model: every node of the result is a layer, named and not constant.
 
     Args:
-        model: as read from the file; changed, so not to be used again.
+        model: as read from the file; changed.
         weights: those that are detached from it.
-        opset: the oldest that the low precision can be written with; 13 is the oldest for all.
+        opset: the oldest that the result may have.
         fuse_norms: see ``fuse_normalizations``.
 
     Returns:
-        The graph; where it was cut, None if it is whole; and what PyTorch's exporter says of the nodes.
+        The graph; where it was cut, if it was; and what PyTorch's exporter says of the nodes.
 
     Raises:
         BadInput: the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
@@ -215,8 +213,8 @@ def prepare(
 def _state_kernel_shapes(graph: gs.Graph) -> None:
     """Gives each convolution its ``kernel_shape``, in place.
 
-    TensorRT before 10 refuses a convolution without it whose weight comes from a DequantizeLinear: "The input tensor
-    shape misaligns with the input kernel shape" (8.6.0, see docs/evidence).
+    TensorRT before 10 refuses a convolution without it whose weight comes from a DequantizeLinear (8.6.0, see
+    docs/evidence).
     """
     for node in graph.nodes:
         if node.op in ("Conv", "ConvTranspose") and "kernel_shape" not in node.attrs:
@@ -226,7 +224,7 @@ def _state_kernel_shapes(graph: gs.Graph) -> None:
 
 
 def _use_numpy_types(graph: gs.Graph) -> None:
-    """Gives tensors of BF16 and FP8 the NumPy types of ml_dtypes, in place: GraphSurgeon has their ONNX numbers."""
+    """Gives tensors of BF16 and FP8 the types of ml_dtypes, in place: GraphSurgeon has ONNX numbers."""
     for tensor in graph.tensors().values():
         if tensor.dtype in _ML_TYPES:
             if isinstance(tensor, gs.Constant):
@@ -236,7 +234,7 @@ def _use_numpy_types(graph: gs.Graph) -> None:
 
 
 def _refuse_large_constants(graph: gs.Graph, source: str) -> None:
-    """Raises BadInput for a constant node whose output is too large (Expand, Range, Tile), without computing it."""
+    """Raises BadInput for a node that computes a too large constant (Expand, Range, Tile), without computing it."""
     computed: set[int] = set()
     for node in graph.nodes:
         if not all(isinstance(tensor, gs.Constant) or id(tensor) in computed for tensor in node.inputs):
@@ -251,7 +249,7 @@ def _refuse_large_constants(graph: gs.Graph, source: str) -> None:
 
 
 def _computed_bytes(node: gs.Node) -> int:
-    """The approximate output bytes of an Expand, Tile, Range or ConstantOfShape with constant inputs; 0 for others."""
+    """The approximate bytes that an Expand, Tile, Range or ConstantOfShape of constants computes; 0 for others."""
     values = [np.asarray(tensor.values).ravel() for tensor in node.inputs if isinstance(tensor, gs.Constant)]
     if len(values) != len(node.inputs) or any(array.dtype.kind not in "iuf" for array in values):
         return 0
@@ -284,7 +282,7 @@ def _leave_unknown_sizes_nameless(graph: onnx.GraphProto) -> None:
 
 
 def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Returns ``model`` with the types and shapes of its tensors, as far as ONNX can infer them."""
+    """Returns ``model`` with types and shapes, as far as ONNX can infer them."""
     try:
         return shape_inference.infer_shapes(model, data_prop=True)
     except Exception as error:
@@ -293,7 +291,7 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def refuse_shapes(graph: onnx.GraphProto, shapes: Shapes, source: str) -> None:
-    """Raises BadInput if an input of the graph does not take the shape that is given for it, or there is none."""
+    """Raises BadInput if the graph has no input of a name, or it does not take the shape."""
     inputs = _inputs_of(graph)
     for name, shape in shapes.items():
         if name not in inputs:
@@ -332,7 +330,7 @@ def _dims_text(dims: object) -> str:
 
 
 def _shape_remedy(name: str, shape: tuple[int, ...], dims: Sequence[Any]) -> str:
-    """The ``--shape`` that fits: fixed sizes as in the network, given sizes where it is dynamic."""
+    """The ``--shape`` that fits: fixed sizes as in the network, others as given."""
     sizes = (1, *shape) if len(shape) == len(dims) - 1 else shape
     if all(dim.HasField("dim_value") for dim in dims):
         return "Leave --shape out: every size of that input is fixed in the network."
@@ -343,7 +341,7 @@ def _shape_remedy(name: str, shape: tuple[int, ...], dims: Sequence[Any]) -> str
 
 
 def opset_of(model: onnx.ModelProto) -> int:
-    """The version of the ONNX operators that ``model`` uses."""
+    """The version of the ONNX operators."""
     return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
 
 
@@ -376,9 +374,8 @@ def _is_sorted(graph: gs.Graph) -> bool:
 def name_nodes(graph: onnx.GraphProto) -> None:
     """Gives unnamed nodes the names that TensorRT's parser gives them, ``node_of_<output>``, and makes names unique.
 
-    A node of a recipe's network that was renamed for TensorRT's parser gets the name back that it had.
-
-    Source: ``getNodeName`` in onnx-tensorrt's ``onnxProtoUtils.cpp``.
+    Nodes that were renamed for TensorRT's parser get their names back. Source: ``getNodeName`` in onnx-tensorrt's
+    ``onnxProtoUtils.cpp``.
     """
     taken: set[str] = set()
     for node in graph.node:
@@ -388,7 +385,7 @@ def name_nodes(graph: onnx.GraphProto) -> None:
 
 
 def names_for_parser(nodes: Sequence[str], constants: Collection[str]) -> dict[str, str]:
-    """Returns another name for each node whose name TensorRT's parser may give to a layer that it adds.
+    """Returns new names for nodes whose names TensorRT's parser may give to layers that it adds.
 
     The parser names such a layer after its node, with ``_`` and a number: the sum with the bias of ``fc`` may become
     ``fc_6``. So a node ``fc_6`` is renamed ``fc.6``. Source: ``ImporterContext::registerLayer`` in onnx-tensorrt's
@@ -442,7 +439,7 @@ def spell_out_partial_shapes(graph: onnx.GraphProto) -> None:
 
 
 def bypass_identities(graph: gs.Graph) -> None:
-    """Removes Identity and inference-time Dropout; their consumers then read their inputs."""
+    """Removes Identity and inference-time Dropout."""
     for node in list(graph.nodes):
         out = node.outputs[0] if node.outputs else None
         if out is None or not _is_identity(node) or any(out in scope.outputs for scope in scopes_of(graph)):
@@ -454,7 +451,7 @@ def bypass_identities(graph: gs.Graph) -> None:
 
 
 def redirect(old: gs.Tensor, new: gs.Tensor) -> None:
-    """Lets the nodes that read a tensor read another one instead, in place."""
+    """Lets the nodes that read a tensor read another, in place."""
     for reader in list(old.outputs):
         reader.inputs = [new if tensor is old else tensor for tensor in reader.inputs]
 
@@ -468,7 +465,7 @@ def _is_identity(node: gs.Node) -> bool:
 
 
 def tensor_names(graph: gs.Graph) -> set[str]:
-    """The names of all tensors of a graph and of the bodies inside it."""
+    """The names of all tensors of a graph and its bodies."""
     return {name for scope in scopes_of(graph) for name in scope.tensors(check_duplicates=False)}
 
 
@@ -482,7 +479,7 @@ def unused_name(stem: str, taken: set[str]) -> str:
 
 
 def fold_batch_normalization(graph: gs.Graph) -> None:
-    """Folds each BatchNormalization into the convolution or Gemm right before it, in place, as TensorRT does.
+    """Folds each BatchNormalization into the convolution or Gemm before it, in place, as TensorRT does.
 
     ``y = (W x + b - mean) * s + beta`` with ``s = gamma / sqrt(var + epsilon)``, computed in float64.
     """
@@ -517,7 +514,7 @@ def _can_absorb(producer: gs.Node, norm: gs.Node, graph: gs.Graph) -> bool:
 
 
 def _absorb(producer: gs.Node, scale: np.ndarray, shift: np.ndarray, taken: set[str]) -> None:
-    """Scales a layer's weight and bias, in place; a weight that other layers read too is copied first."""
+    """Scales a layer's weight and bias, in place; a shared weight is copied first."""
     weight = producer.inputs[1]
     dtype, is_shared = weight.values.dtype, len(weight.outputs) > 1
     folded = _scaled(weight.values.astype(np.float64), scale, producer)
@@ -546,11 +543,11 @@ def _scaled(weight: np.ndarray, scale: np.ndarray, layer: gs.Node) -> np.ndarray
 
 _ODD_TYPES = ("map_type", "optional_type", "opaque_type")
 DYNAMIC_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul"})
-"""The operators of dynamic quantization: there are no constant scales with which a pair could be written."""
+"""The operators of dynamic quantization, which have no constant scales."""
 
 
 def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
-    """Removes outputs that are maps or optional values from ``graph``, in place; returns a note with their names.
+    """Removes outputs that are maps or optional values, in place; returns a note with their names.
 
     Raises BadInput if the graph has no other outputs.
     """
@@ -578,7 +575,7 @@ def is_integer_layer(op_type: str) -> bool:
 
 
 def refuse_integer_layers(graph: gs.Graph, source: str) -> None:
-    """Raises BadInput if there are integer layers of which ``with_pairs`` makes no layers in floats."""
+    """Raises BadInput if there are integer layers that ``with_pairs`` does not replace."""
     ops = [node.op for node in graph.nodes if node.op in DYNAMIC_OPS or is_integer_layer(node.op)]
     if ops:
         raise BadInput(
@@ -593,23 +590,19 @@ _OF_SHAPES = ("Shape", "Size")
 
 
 class _Detached(LazyValues):  # type: ignore[misc]
-    """The values of a constant to which the graph refers; GraphSurgeon writes the reference."""
+    """The values of a detached constant; GraphSurgeon writes the reference."""
 
     def __init__(self, name: str, array: np.ndarray) -> None:
         super().__init__(detached_tensor(name, array))
         self.array = array
 
     def load(self) -> np.ndarray:
-        """Returns the values; GraphSurgeon calls it if it needs them."""
+        """Returns the values, for GraphSurgeon."""
         return self.array
 
 
 def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> gs.Graph:
-    """Returns GraphSurgeon's graph of a model, whose initializers without values are ``weights``.
-
-    A weight read only by layers that depend on the network's inputs stays detached, as ``fold_constants`` cannot need
-    it.
-    """
+    """Returns GraphSurgeon's graph of a model, whose initializers without values are ``weights``."""
     graph = gs.import_onnx(model)
     fixed, outputs = _not_foldable(graph), {id(tensor) for tensor in graph.outputs}
     for scope in scopes_of(graph):
@@ -617,6 +610,7 @@ def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -
             values: Any = tensor._values if isinstance(tensor, gs.Constant) else None
             if type(values) is LazyValues and values.tensor.data_location == onnx.TensorProto.EXTERNAL:
                 name, array = tensor.name, weights[tensor.name]
+                # fold_constants cannot need a weight read only by layers that depend on the network's inputs.
                 apart = id(tensor) not in outputs and all(id(node) in fixed for node in tensor.outputs)
                 tensor.values = _Detached(name, array) if apart else LazyValues(numpy_helper.from_array(array, name))
                 tensor.data_location = None
@@ -624,12 +618,12 @@ def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -
 
 
 def scopes_of(graph: gs.Graph) -> list[gs.Graph]:
-    """A graph and the bodies inside it, those inside them too."""
+    """A graph and all bodies inside it."""
     return [graph, *graph.subgraphs(recursive=True)]
 
 
 def _not_foldable(graph: gs.Graph) -> set[int]:
-    """The nodes, by id, that depend on the values of an input of the network, not on its shape alone."""
+    """The ids of nodes that depend on the values of an input, not on its shape alone."""
     depends = {id(tensor) for tensor in graph.inputs}
     fixed, before = set[int](), -1
     while len(fixed) > before:
@@ -643,6 +637,6 @@ def _not_foldable(graph: gs.Graph) -> set[int]:
 
 
 def detached_in(graph: gs.Graph) -> Weights:
-    """Returns the weights of a graph that are detached, by their names there."""
+    """Returns the detached weights of a graph, by name."""
     constants = [tensor for tensor in graph.tensors(check_duplicates=False).values() if isinstance(tensor, gs.Constant)]
     return {tensor.name: tensor._values.array for tensor in constants if isinstance(tensor._values, _Detached)}

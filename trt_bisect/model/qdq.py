@@ -3,7 +3,7 @@
 The pairs are on the inputs of each INT8 layer: activations per tensor, weights per output channel, biases not at all; a
 tensor is rounded once for all its INT8 consumers. A residual sum that TensorRT fuses with a convolution has a pair on
 its skip input only (see ``model.layers``). So a high layer reads unrounded tensors, and an INT8 layer with high
-consumers has a float output: a boundary adds no rounding. On request, tensors of unquantized layers are rounded too.
+consumers has a float output: a boundary adds no rounding.
 
 A switch is one graph that runs any plan with any scales: an If for each quantizable layer holds the layer in every
 precision. The conditions of all Ifs are one input of the graph, the scales of all activations another: ONNX Runtime's
@@ -43,13 +43,13 @@ class GraphTarget(Enum):
 
 @dataclass
 class WrittenPiece(Written):
-    """The graph of a piece; ``leaves`` has the name of the output that holds each leaf."""
+    """The graph of a piece; ``leaves`` has the output of each leaf."""
 
     leaves: Mapping[str, str] = field(default_factory=dict)
 
 
 class PlanWriter:
-    """Writes plans of one network with one set of scales. Its graphs share the rounded weights."""
+    """Writes plans of one network with one set of scales; its graphs share rounded weights."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class PlanWriter:
         )
 
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
-        """The quantizers of one rounding, first applied first; raises KeyError if the scales lack the tensor."""
+        """The quantizers of a rounding, first applied first; raises KeyError if the scales lack the tensor."""
         return self.context.quantizers(layer, rounding)
 
     def write(self, plan: PrecisionPlan) -> Written:
-        """Writes the network in the precisions of ``plan``; raises ValueError if that has another number of layers."""
+        """Writes the network in the precisions of ``plan``; raises ValueError for another number of layers."""
         self._check(plan)
         writing, graph = GraphWriting(self.context), self.network.skeleton.graph
         pairs = self._write_layers(writing, plan, range(len(plan)), Names())
@@ -79,11 +79,7 @@ class PlanWriter:
         return Written(model, weights, pairs)
 
     def write_piece(self, piece: Piece, plan: PrecisionPlan) -> WrittenPiece:
-        """Writes a graph with a piece in the precisions of ``plan``.
-
-        Raises:
-            ValueError: the plan has another number of layers.
-        """
+        """Writes a piece in the precisions of ``plan``; raises ValueError for another number of layers."""
         self._check(plan)
         writing, names = GraphWriting(self.context), Names()
         pairs = self._write_layers(writing, plan, piece.layers, names)
@@ -100,13 +96,13 @@ class PlanWriter:
     def _write_layers(
         self, writing: GraphWriting, plan: PrecisionPlan, layers: Iterable[int], names: Names
     ) -> dict[int, tuple[str, ...]]:
-        """Writes layers in the precisions of a plan; returns the tensors rounded for those that are low."""
+        """Writes layers in the precisions of a plan; returns by low layer the rounded tensors."""
         followed = self.context.followed(plan.lowered)
         rounded = {k: writing.layer(self.network.layers[k], plan.precisions[k], names, followed) for k in layers}
         return {k: tensors for k, tensors in rounded.items() if tensors}
 
     def value_info(self, tensor: str, name: str | None = None) -> onnx.ValueInfoProto:
-        """Returns the type and shape of a tensor, as far as known, under its name or another."""
+        """Returns the known type and shape of a tensor, under its name or another."""
         return renamed(self.context.types.get(tensor, onnx.ValueInfoProto(name=tensor)), name or tensor)
 
 
@@ -116,11 +112,11 @@ class WrittenSwitch(Written):
 
     Attributes:
         gates: a layer and a precision each. The input ``gates_input``, bool ``[gates + followed]``, is true where the
-            layer has that precision. A layer with no true gate has its last one.
-        followed: the tensors that some plans round where they are made; their gates come after those of the layers.
+            layer has that precision. A layer with no true gate has its last precision.
+        followed: the tensors that some plans round where they are made; their gates are the last.
         scales: the rounded activations; the input ``scales_input``, float32 ``[scales]``, has their scales.
-        gates_input: its name; empty if there are no gates.
-        scales_input: its name; empty if there are no scales.
+        gates_input: its name; empty without gates.
+        scales_input: its name; empty without scales.
     """
 
     gates: Sequence[tuple[int, Precision]] = ()
@@ -137,14 +133,11 @@ Choices = Sequence[tuple[Precision, ...]]
 def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()) -> Choices:
     """Returns by layer the precisions that the plans of a search give it, the base last.
 
-    A quantizable layer is low, in one of ``more``, high, or in the base; a layer that the user fixed has one precision.
-    INT16 is no choice: its scale is no input of the graph.
-
-    Args:
-        high: the precision of high layers, and the base where the network has none.
+    A quantizable layer is low, in one of ``more``, ``high``, or in the base (``high`` if the network has none).
     """
     base, choices = network.base or high, list[tuple[Precision, ...]]()
     for layer in network.layers:
+        # INT16 is no choice: its scale is no input of the graph.
         if layer.fixed not in (None, Precision.INT16):
             choices.append((layer.fixed,))
         elif layer.quantizable:
@@ -155,9 +148,9 @@ def choices_of(network: Network, high: Precision, more: Iterable[Precision] = ()
 
 
 def write_switch(writer: PlanWriter, choices: Choices, piece: Piece | None = None) -> WrittenSwitch:
-    """Writes the network of ``writer`` with every precision of every layer.
+    """Writes the network of ``writer``, or a piece, with every precision of every layer.
 
-    No leaf of ``piece`` has two versions (see ``model.pieces``); None for all layers.
+    No leaf of ``piece`` has two versions (see ``model.pieces``).
     """
     writing, names, tag = GraphWriting(writer.context, scales_are_inputs=True), Names(), writer.context.tag
     graph = writer.network.skeleton.graph
@@ -201,8 +194,8 @@ def _choice(
 ) -> onnx.NodeProto:
     """Returns the If of a layer: in the first precision whose gate is true, else in the last one.
 
-    Several gates are nested Ifs, the last one outermost. A tensor that is rounded only as an output of the network has
-    two outputs: both versions.
+    Several gates are nested Ifs, the last outermost. A tensor that is rounded only as an output of the network has two
+    outputs: both versions.
     """
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.at_output}
     otherwise = _body(writing, layer, last, names, f"{tag}switch{layer.index}e", rounded)
@@ -227,7 +220,7 @@ def _choice(
 def _body(
     writing: GraphWriting, layer: Layer, precision: Precision, names: Names, suffix: str, rounded: Collection[str]
 ) -> onnx.GraphProto:
-    """Returns a branch of an If: a layer in one precision, with both versions of the tensors in ``rounded``."""
+    """Returns a branch of an If: a layer in a precision, with both versions of the tensors in ``rounded``."""
     inside, results = names.copy(suffix), list[str]()
     with writing.body() as nodes:
         writing.layer(layer, precision, inside)
@@ -241,7 +234,7 @@ def _body(
 
 
 def _held(writing: GraphWriting, layer: Layer, tensor: str, names: Names, gate: str, tag: str) -> onnx.NodeProto:
-    """The If that rounds a tensor where it is made, or leaves it; layers read its output from there on."""
+    """The If that rounds a tensor where it is made, or leaves it; layers read its output from then on."""
     name, outside, unrounded = names.read.get(tensor, tensor), f"{tensor}{tag}heldswitch", f"{tensor}{tag}heldleft"
     with writing.body() as nodes:
         rounded = writing.rounded_where_made(layer, tensor, name)

@@ -1,8 +1,7 @@
-"""Networks of integer layers (ONNX Runtime's QOperator format) as networks with Q/DQ pairs, of the same levels.
+"""Networks of integer layers (ONNX Runtime's QOperator format) as networks with Q/DQ pairs of the same levels.
 
-An integer layer adds up exact products of levels and rounds the sum once. So does the same layer in floats between its
-dequantizers and its quantizer, but for float noise. Source: ONNX Runtime's ``ContribOperators.md``, and ONNX's
-``QLinearConv`` and ``QLinearMatMul``.
+Both compute the same but for float noise. Source: ONNX Runtime's ``ContribOperators.md``, and ONNX's ``QLinearConv``
+and ``QLinearMatMul``.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ _KEEPING = frozenset(
 )
 """Operators that take levels as they take floats, and make no new ones."""
 _ENDING = "_quantized"
-"""The text that ONNX Runtime's quantizer appends to the name of a tensor that it rounds."""
+"""ONNX Runtime's quantizer appends it to the name of a rounded tensor."""
 
 _Levels = tuple[str, str, str]
-"""The names of a tensor of integers, its scale and its zero point; the last may be empty."""
+"""The names of a tensor of integers, its scale, and its zero point, if any."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,10 @@ class _Integer:
     """An integer layer.
 
     Attributes:
-        op_type: the layer in floats.
+        op_type: of the layer in floats.
         read: its inputs in order: levels, or the name of another tensor.
-        made: the scale and the zero point of the levels that it makes; empty for floats.
-        bias: the levels of the bias, which have the scale of the product of the first two inputs; empty for none.
+        made: the scale and zero point of its output; empty for floats.
+        bias: the levels of the bias, at the scale of the product of the first two inputs; empty for none.
     """
 
     op_type: str
@@ -49,14 +48,10 @@ class _Integer:
 
 
 def with_pairs(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """Returns ``model`` with its integer layers in floats, between dequantizers and a quantizer.
+    """Returns ``model``, which is changed, with its integer layers in floats, between dequantizers and a quantizer.
 
-    Tensors in floats have the names that ONNX Runtime's quantizer took off, where these are free. Layers that are given
-    scales that are no constants, or that have another layout of channels, stay.
-
-    Args:
-        model: changed; its nodes are named.
-        weights: those that are detached from it.
+    Float tensors have the names before ONNX Runtime's quantizer, where these are free. Layers with computed scales, or
+    another layout of channels, stay. ``model`` has named nodes, and ``weights`` detached from it.
     """
     layers = [_integer(node) for node in model.graph.node]
     if not any(layers):
@@ -99,12 +94,6 @@ def _levels(names: Sequence[str], slot: int) -> _Levels:
 
 
 class _Writing:
-    """The nodes written so far.
-
-    Args:
-        model: the network that is rewritten.
-    """
-
     def __init__(self, model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self._graph, self._weights = model.graph, weights
@@ -121,7 +110,6 @@ class _Writing:
                 self._taken.discard(node.output[0])
 
     def write(self, node: onnx.NodeProto, layer: _Integer | None) -> None:
-        """Writes a node; ``layer`` if it is one of integers."""
         levels = self._known.get(node.input[0]) if node.input else None
         all_levels = len(node.output) == 1 or node.op_type == "Split"  # MaxPool may give indices too
         if layer is None and levels is not None and node.op_type in _KEEPING and all_levels:
@@ -168,7 +156,7 @@ class _Writing:
         return name
 
     def _dequantized(self, part: _Levels, node: onnx.NodeProto, layer: _Integer) -> str:
-        """Writes a dequantizer; returns its output. A weight of several scales has them along its output channels."""
+        """Writes a dequantizer; returns its output. Several scales of a weight are along its output channels."""
         name = self._free(f"{part[0]}_of_{node.name}")
         dequantize = helper.make_node(_DEQUANTIZE, list(filter(None, part)), [name])
         if self._constant(part[1]).size > 1:

@@ -35,14 +35,13 @@ _FP8_SLOTS: dict[str, tuple[int, ...]] = {"Conv": (0, 1), "Gemm": (0, 1), "MatMu
 
 @dataclass(frozen=True)
 class FloatType:
-    """A floating-point type that a layer can have instead of float32.
+    """A float type that a layer can have instead of float32.
 
     Attributes:
-        dtype: NumPy's.
         onnx: the value of ``TensorProto.DataType``.
-        name: the name in the type constraints of ONNX operators, such as ``float16``.
+        name: in the type constraints of ONNX operators: ``float16``.
         largest: its largest finite value.
-        smallest: its smallest positive normal value; smaller ones lose bits, or become zero.
+        smallest: its smallest positive normal value.
     """
 
     dtype: np.dtype[np.generic]
@@ -52,17 +51,17 @@ class FloatType:
     smallest: float
 
     def rounded(self, values: np.ndarray) -> np.ndarray:
-        """Returns ``values`` rounded to this type, half to even, as float32; too large values become infinite."""
+        """Returns ``values`` rounded to this type, half to even, as float32; too large ones become infinite."""
         with np.errstate(over="ignore"):
             return np.asarray(values, np.float32).astype(self.dtype).astype(np.float32)
 
     def positive(self, values: np.ndarray) -> np.ndarray:
-        """Returns positive values rounded to this type, as float32; the result is neither zero nor infinite."""
+        """Returns positive values rounded to this type, as float32, neither zero nor infinite."""
         least = np.float32(np.finfo(np.float32).tiny if self.name == "bfloat16" else 2.0**-24)
         return np.asarray(np.clip(self.rounded(values), least, np.float32(self.largest)), np.float32)
 
     def holds(self, values: np.ndarray) -> bool:
-        """Returns true if this type holds all ``values`` exactly; NaN counts as held."""
+        """Returns true if this type holds all ``values`` exactly, or they are NaN."""
         return bool(np.array_equal(self.rounded(values), np.asarray(values, np.float32), equal_nan=True))
 
 
@@ -71,13 +70,13 @@ class LowPrecision:
     """A low precision.
 
     Attributes:
-        precision: the precision as plans name it.
-        opset: the oldest opset in which its graphs can be written.
-        slots: by operator that can be quantized, the positions of the inputs that are rounded.
-        float_type: the type of a float one; None if quantized.
+        precision: as plans name it.
+        opset: the oldest opset of its graphs.
+        slots: by operator that can be quantized, the inputs that are rounded.
+        float_type: None if quantized.
         level: the dtype of stored values, if quantized.
         levels: the largest stored value; a scale is the largest magnitude divided by it.
-        wide: activations are rounded to INT16 and weights to this precision; an experiment, which no engine runs.
+        wide: activations are rounded to INT16; an experiment, which no engine runs.
     """
 
     precision: Precision
@@ -98,12 +97,12 @@ class LowPrecision:
         return "W8A16" if self.wide else str(self.precision).upper()
 
     def oldest_opset(self, base: Precision | None) -> int:
-        """Returns the oldest opset for its graphs if other layers are in ``base``."""
+        """Returns the oldest opset of its graphs if other layers are in ``base``."""
         return max(self.opset, TYPED_PAIRS_OPSET if base in FLOAT_TYPES and self.needs_ranges else 0)
 
     @property
     def needs_ranges(self) -> bool:
-        """True if activations are rounded with scales that come from calibration."""
+        """True if the scales of activations come from calibration."""
         return self.float_type is None
 
 
@@ -113,22 +112,19 @@ FLOAT_TYPES: Mapping[Precision, FloatType] = {Precision.FP16: _FP16, Precision.B
 """The float types that a layer can have instead of float32, low or high."""
 
 TYPED_PAIRS_OPSET = 19
-"""The oldest ONNX operators (opset) whose Q/DQ pairs can be in FP16 or BF16."""
+"""The oldest opset whose Q/DQ pairs can be in FP16 or BF16."""
 
 INT8 = LowPrecision(Precision.INT8, 0, _INT8_SLOTS, level=np.dtype(np.int8), levels=127.0)
 FP8 = LowPrecision(Precision.FP8, 19, _FP8_SLOTS, level=np.dtype(ml_dtypes.float8_e4m3fn), levels=448.0)
 FP16 = LowPrecision(Precision.FP16, float_type=_FP16)
 BF16 = LowPrecision(Precision.BF16, 13, float_type=_BF16)
 W8A16 = replace(INT8, opset=21, wide=True)
-"""Weights in INT8 and activations in INT16, which ONNX can write from opset 21 on; TensorRT has nothing like it."""
+"""Weights in INT8 and activations in INT16, in ONNX from opset 21 on; TensorRT has nothing like it."""
 LOWS: Mapping[Precision, LowPrecision] = {low.precision: low for low in (INT8, FP16, BF16, FP8)}
 
 
 def find_low(precision: str | Precision) -> LowPrecision:
-    """Returns a low precision by its name; ``int16`` has INT8 weights and INT16 activations.
-
-    Raises BadInput for another name.
-    """
+    """Returns a low precision by its name; raises BadInput for another name."""
     lows = {str(key): low for key, low in {**LOWS, Precision.INT16: W8A16}.items()}
     if str(precision) in lows:
         return lows[str(precision)]
@@ -147,7 +143,7 @@ FP8_DTYPE: np.dtype[np.generic] = np.dtype(ml_dtypes.float8_e4m3fn)
 FLOAT32: np.dtype[np.generic] = np.dtype(np.float32)
 
 Scales = Mapping[str, np.float32]
-"""The INT8 scale of each activation tensor by name."""
+"""The INT8 scale of each activation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +153,8 @@ class Quantizer:
     Attributes:
         scale: float32; a scalar, or one for each channel along ``axis``.
         zero_point: int8, uint8 or float8_e4m3fn, of the scale's shape; its dtype is that of the stored values.
-        axis: the channel axis; None for one scale for the whole tensor.
-        dtype: the dtype of the input and the output, float32 or float16.
+        axis: the channel axis; None for one scale.
+        dtype: of the input and the output, float32 or float16.
     """
 
     scale: np.ndarray
@@ -172,7 +168,7 @@ class Quantizer:
         return parameters if self.dtype == FLOAT32 else (*parameters, self.dtype.str)
 
     def of_part(self, part: tuple[slice, ...]) -> Quantizer:
-        """Returns the quantizer of a part of a tensor, given its slice along each axis; no slices: all of it."""
+        """Returns the quantizer of a part of a tensor, given by a slice along each axis; no slices: all of it."""
         if not part or self.axis is None or self.scale.ndim == 0:
             return self
         channels = part[self.axis]
@@ -201,7 +197,7 @@ class Quantizer:
 
     @property
     def begins_at_zero(self) -> bool:
-        """True for one scale and levels that begin at zero, so that negative values saturate."""
+        """True for one scale and levels from zero, so that negative values saturate."""
         zero_point = self.zero_point
         return not self.in_fp8 and not zero_point.ndim and bool(zero_point == np.iinfo(zero_point.dtype).min)
 
@@ -217,12 +213,13 @@ class Quantizer:
             return np.asarray(steps.astype(np.float32) * self._broadcast(self.scale, levels), self.dtype)
 
     def round_trip(self, values: np.ndarray) -> np.ndarray:
-        """Returns ``values`` quantized and dequantized, in ``dtype``: divide, round half to even, saturate, multiply.
+        """Returns ``values`` quantized and dequantized, in ``dtype``: divided, rounded half to even, saturated,
+        multiplied.
 
         FP8 rounds to four significant bits, and saturates at 448. With the scale of a mask (about 1e36) the lowest
-        level becomes infinite, as in an engine; an infinite scale makes NaN of everything. Source: ONNX operators
-        QuantizeLinear and DequantizeLinear; TensorRT rounds the same way. float16 is computed in float32, as in ONNX
-        Runtime.
+        level becomes infinite, as in an engine; an infinite scale makes NaN of everything. float16 is computed in
+        float32, as in ONNX Runtime. Source: ONNX operators QuantizeLinear and DequantizeLinear; TensorRT rounds the
+        same way.
         """
         levels = self.levels(values)
         np.clip(levels, *self.limits, out=levels)
@@ -232,9 +229,8 @@ class Quantizer:
             return np.asarray(levels, self.dtype)
 
     def levels(self, values: np.ndarray) -> np.ndarray:
-        """Returns ``values`` rounded to stored values, float32, before saturation to eight bits.
-
-        Beyond the largest, FP8 values are not rounded.
+        """Returns ``values`` rounded to levels, float32, before saturation; FP8 values beyond the largest are not
+        rounded.
         """
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             levels = np.asarray(np.divide(values, self._broadcast(self.scale, values), dtype=np.float32))
@@ -268,7 +264,7 @@ class RoundedWeights(WeakValueDictionary[tuple[object, ...], np.ndarray]):
 
     Attributes:
         digest: that of the unrounded weights; empty until it was asked for.
-        quantizers: the quantizers of weights by name, axis and low precision.
+        quantizers: by name, axis and low precision.
     """
 
     def __init__(self) -> None:
@@ -294,7 +290,7 @@ def scale_in(low: LowPrecision, scale: np.float32) -> np.float32:
 
 
 def int8_scale(low: LowPrecision, scale: np.float32) -> np.float32:
-    """Returns the INT8 scale of an activation from its scale in a low precision: the inverse of ``scale_in``."""
+    """Returns the INT8 scale of an activation: the inverse of ``scale_in``."""
     levels = np.float64(_INT16.max if low.wide else low.levels)
     near = np.float32(np.float64(scale) * levels / INT8_MAX)
     around = (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf)))
@@ -302,13 +298,13 @@ def int8_scale(low: LowPrecision, scale: np.float32) -> np.float32:
 
 
 def activation_quantizer(low: LowPrecision, scale: np.float32) -> Quantizer:
-    """Returns the symmetric quantizer of an activation in a low precision, from its INT8 scale."""
+    """Returns the symmetric quantizer of an activation, from its INT8 scale."""
     quantizer = symmetric(scale_in(low, scale), low=low)
     return replace(quantizer, zero_point=quantizer.zero_point.astype(_INT16.dtype)) if low.wide else quantizer
 
 
 def weight_quantizer(weight: np.ndarray, axis: int | None, low: LowPrecision = INT8) -> Quantizer:
-    """Returns the quantizer of a weight: scale absmax / 127, or / 448 in FP8, one for each channel along ``axis``.
+    """Returns the quantizer of a weight: scale absmax / 127, in FP8 / 448, one for each channel along ``axis``.
 
     A channel of zeros gets the largest scale of the other channels, or 1.
     """

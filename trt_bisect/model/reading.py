@@ -26,7 +26,7 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.text import percent
 
 FLOAT_NOISE = 1e-3
-"""Float computations of the same network are equal if they differ by at most this share of a tensor's norm."""
+"""Float computations of the same network differ by at most this share of a tensor's norm."""
 
 _RANDOM = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
 _TIMES_ITS_NOISE = 10.0
@@ -42,16 +42,15 @@ def compare_with_file(
     """Compares the network with its file on one sample, and returns notes, one sentence each.
 
     A network with Q/DQ pairs is compared twice: in full INT8 with the file, and in FP32 with the file without its
-    pairs. ONNX Runtime runs the file without graph optimisation, so that no INT8 kernel is used. If an output differs
-    by more than ``FLOAT_NOISE``, each piece of the network must compute the file's tensors from the file's tensors: a
-    rounding that float noise flips then does not affect the next piece.
+    pairs. If an output differs by more than ``FLOAT_NOISE``, each piece of the network must compute the file's tensors
+    from the file's tensors: a rounding that float noise flips then does not affect the next piece.
 
     Nothing is compared if the file is too large to be loaded twice, is on another machine, or ONNX Runtime cannot run
     it; if it is in FP16 or BF16, which ONNX Runtime's CPU kernels compute with other roundings; or if its outputs vary.
 
     Args:
-        network: layers kept high and pairs made symmetric are compared as they are in the file.
-        outputs: the outputs that are compared first.
+        network: compared as in the file: without layers kept high or pairs made symmetric.
+        outputs: those that are compared first.
         prepared: the network's FP32 outputs on the sample, if known.
 
     Raises:
@@ -90,7 +89,7 @@ def compare_with_file(
 
 
 def random_nodes(model: onnx.ModelProto) -> dict[str, str]:
-    """Returns by name the operators of the nodes whose outputs are random, such as Dropout in training mode."""
+    """Returns by name the operators of nodes with random outputs, such as Dropout in training mode."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
 
     def is_random(node: onnx.NodeProto) -> bool:
@@ -119,9 +118,7 @@ def relative_difference(original: np.ndarray, other: np.ndarray) -> float:
 
 
 def _comparisons(network: Network) -> Iterator[tuple[PrecisionPlan, Written]]:
-    """The plans of a network as in its file, each with the graph from the file that must compute the same; none if the
-    file cannot be used.
-    """
+    """The plans of a network as in its file, each with the graph from the file that must compute the same."""
     weights = sum(array.nbytes for array in network.weights.values())
     there = Path(network.source).is_file()
     if weights > INLINE_UNTIL_BYTES or network.typed_in_file or not there:
@@ -140,7 +137,7 @@ def _comparisons(network: Network) -> Iterator[tuple[PrecisionPlan, Written]]:
 
 
 def without_pairs(model: onnx.ModelProto, kept: Container[str]) -> onnx.ModelProto:
-    """Returns a copy of ``model`` in which Q/DQ pairs return their input; nodes named in ``kept`` are not changed."""
+    """Returns a copy of ``model`` whose Q/DQ pairs return their input; nodes named in ``kept`` stay."""
     copy = onnx.ModelProto.FromString(model.SerializeToString())
     inputs = {node.output[0]: node.input[0] for node in copy.graph.node if node.op_type == "QuantizeLinear"}
     for node in copy.graph.node:
@@ -164,7 +161,9 @@ def _run_prepared(
 
 
 def _run_file(file: Written, names: Sequence[str], feeds: Feeds) -> dict[str, np.ndarray] | None:
-    """Runs the file without graph optimisation and returns its numeric tensors ``names``; None if it does not run."""
+    """Runs the file without optimisation, so without INT8 kernels; returns its numeric tensors ``names``, None if
+    refused.
+    """
     made = {name for node in file.model.graph.node for name in node.output}
     present = [name for name in names if name in made]
     try:
@@ -183,15 +182,14 @@ def _is_numeric(value: object) -> bool:
 def _first_difference(network: Network, plan: PrecisionPlan, file: Written, feeds: Feeds) -> tuple[str, bool]:
     """Compares each piece of the network with the file, from the file's tensors.
 
-    In FP32, pieces with a restored activation are skipped: the file without pairs lacks it.
-
     Returns:
-        The first difference in words, empty if there is none; and true if pieces were skipped.
+        The first difference in words, or an empty text; and true if pieces were skipped.
     """
     facts = facts_for(network, feeds)
     made = {name for node in file.model.graph.node for name in node.output}
     pieces = _pieces(network, facts, made)
     layers = () if plan.lowered else network.layers
+    # The file without pairs lacks restored activations.
     restored = {k.index for k in layers if k.op_type in ("Clip", "Relu") and not made & set(k.outputs)}
     compared = [piece for piece in pieces if restored.isdisjoint(piece.layers)]
     skipped = len(compared) < len(pieces)
@@ -232,10 +230,11 @@ def _piece_difference(
     tensors: Mapping[str, np.ndarray],
     facts: TensorFacts,
 ) -> str:
-    """Compares a piece that reads the file's tensors with the file.
+    """Returns the first leaf that differs from the file's, in words, or an empty text; the piece reads the file's
+    tensors.
 
     A leaf differs if its relative difference is above ``FLOAT_NOISE`` and above ``_TIMES_ITS_NOISE`` times the largest
-    caused by noise in the inputs, over ``_DRAWS`` draws. Returns the first such leaf in words, or an empty text.
+    caused by noise in the inputs, over ``_DRAWS`` draws.
     """
     leaves = [name for name in piece.leaves if name in tensors]
     if not leaves or any(name not in tensors for name in piece.reads):
@@ -261,14 +260,13 @@ def _piece_difference(
 
 
 def _as_read(value: np.ndarray, dtype: np.dtype[np.generic] | None) -> np.ndarray:
-    """Returns a float tensor of the file in the float type that it has in the prepared network."""
+    """Returns a float tensor of the file in its type in the prepared network."""
     if dtype is None or value.dtype.kind != "f" or dtype.kind != "f":
         return value
     return value.astype(dtype, copy=False)
 
 
 def _with_noise(read: Feeds, noise: float, seed: int) -> dict[str, np.ndarray]:
-    """Returns ``read`` with relative normal noise on its float arrays."""
     random = np.random.default_rng(seed)
     return {
         name: (value * (1 + noise * random.standard_normal(value.shape))).astype(value.dtype)

@@ -23,11 +23,10 @@ from trt_bisect.support.memory import file_of, give_back_memory
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
 NO_SPINNING = ("session.intra_op.allow_spinning", "0")
-"""Makes waiting threads sleep. A search runs tens of sessions by turns: spinning threads take the cores from the next.
-"""
+"""Makes waiting threads sleep: a search runs tens of sessions by turns."""
 WRONG_BEFORE_FP8 = ("ReluQuantRewrite", "ClipQuantRewrite")
-"""ONNX Runtime's optimisations that remove an activation before a QuantizeLinear which saturates there. The first one
-removes a Relu before FP8 too, although FP8 holds negative values (seen in 1.31).
+"""Optimisations that remove an activation before a QuantizeLinear which saturates there. The first removes a Relu
+before FP8 too, although FP8 holds negative values (seen in 1.31).
 """
 _FOLDER_OF_WEIGHTS = "session.model_external_initializers_file_folder_path"
 _IDENTITY = '<ir_version: 8, opset_import: ["": 13]> g (float[1] x) => (float[1] y) {y = Identity(x)}'
@@ -44,20 +43,20 @@ _WARNING, _FATAL = 2, 4
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 CPU_DEVICE = "cpu"
 SAME_SUMS = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-"""The highest level of optimisations at which float sums are added in the order of the graph."""
+"""The highest level of optimisations that keeps the order of float sums."""
 UNOPTIMISED = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 _ENTRY_POINT = b"RegisterCustomOps"
 _libraries: list[Path] = []
 _devices: list[str] = []
-"""The device that sessions are made for; none for the usual one."""
+"""The device of sessions; empty for the usual one."""
 
 
 def use_libraries(paths: Iterable[str | Path]) -> None:
-    """Gives the operators of shared libraries to every session that ``new_options`` is used for from now on.
+    """Gives the operators of shared libraries to every later session of ``new_options``.
 
-    Each library has the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput for a library
-    that cannot be loaded.
+    Each library has the function ``RegisterCustomOps`` of ONNX Runtime's C interface. Raises BadInput if it cannot be
+    loaded.
     """
     for path in paths:
         library = Path(path).resolve()
@@ -74,12 +73,11 @@ def use_libraries(paths: Iterable[str | Path]) -> None:
 
 
 def use_device(device: str | None, *, or_cpu: bool = False) -> None:
-    """Makes sessions for a device from now on.
+    """Makes later sessions for a device.
 
     Args:
-        device: ``cpu`` or ``cuda:0``; None for the usual one: CUDA's first for plans, where a session gets it, else
-            the CPU.
-        or_cpu: sessions are made for the CPU where ONNX Runtime has no such GPU.
+        device: ``cpu`` or ``cuda:0``; None for CUDA's first for plans, where a session gets it, else the CPU.
+        or_cpu: use the CPU where ONNX Runtime has no such GPU.
 
     Raises:
         EngineUnavailable: ONNX Runtime gets no session on the device.
@@ -119,7 +117,7 @@ def for_onnx_runtime(library: str | Path) -> bool:
 
 
 def digests_of(paths: Sequence[str | Path]) -> str:
-    """The start of the SHA-256 of each library, for a fingerprint; raises BadInput if a file cannot be read."""
+    """The start of the SHA-256 of each library; raises BadInput if a file cannot be read."""
     return " ".join(hashlib.sha256(_content(path)).hexdigest()[:16] for path in paths)
 
 
@@ -131,9 +129,7 @@ def _content(library: str | Path) -> bytes:
 
 
 def element_type(name: str) -> int | None:
-    """Returns the ``TensorProto.DataType`` of ONNX Runtime's name of a type, such as ``tensor(float)``; None for no
-    tensor.
-    """
+    """Returns the ``TensorProto.DataType`` of a type such as ``tensor(float)``; None for no tensor."""
     kind = _TENSOR.fullmatch(name)
     return TensorProto.DataType.Value(kind[1].upper()) if kind else None
 
@@ -151,13 +147,13 @@ def make_session(
     """Makes a session, with Q/DQ fusion off unless ``integers``; raises TrialFailed if ONNX Runtime refuses the graph.
 
     Args:
-        provider: empty for that of the device in use.
-        threads: for one inference; None for ONNX Runtime's default.
-        one_of_many: true to use an arena that all such sessions share.
-        level: of ONNX Runtime's optimisations. Up to ``SAME_SUMS`` outputs are the same bit by bit; beyond it tensors
-            get other layouts, and float sums another order.
-        arena: true to keep memory between inferences; false to free it after each, which takes longer.
-        integers: true for ONNX Runtime's INT8 kernels, as a session with default options has them.
+        provider: default: that of the device in use.
+        threads: for one inference.
+        one_of_many: use an arena that all such sessions share.
+        level: of optimisations. Up to ``SAME_SUMS`` outputs are the same bit by bit; beyond it float sums get another
+            order.
+        arena: keep memory between inferences; without it they take longer.
+        integers: use ONNX Runtime's INT8 kernels, as default options do.
     """
     options = new_options()
     options.add_session_config_entry(*NO_SPINNING)
@@ -183,8 +179,8 @@ def make_session(
 
 
 def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelProto:
-    """Gives options the weights of a graph; returns the graph, which refers to weights in files: ONNX Runtime reads
-    these without an extra copy.
+    """Gives options the weights of a graph; returns the graph, which refers to weights in files, so that they are not
+    copied.
     """
     files = {name: path for name, array in written.weights.items() if (path := file_of(array)) is not None}
     arrays = {name: np.ascontiguousarray(array) for name, array in written.weights.items() if name not in files}
@@ -204,12 +200,10 @@ def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelPr
 
 
 def usable_provider() -> str:
-    """Returns the execution provider of plans: that of the device in use; without one CUDA's where a session gets it.
-
-    ``onnxruntime-gpu`` names CUDA even where GPU, driver or libraries are missing.
-    """
+    """Returns the execution provider of plans: that of the device in use, else CUDA's where a session gets it."""
     if _devices:
         return CPU if _devices[0] == CPU_DEVICE else CUDA
+    # ``onnxruntime-gpu`` names CUDA even where GPU, driver or libraries are missing.
     return CUDA if CUDA in ort.get_available_providers() and _gets_cuda(0) else CPU
 
 
@@ -241,7 +235,7 @@ def integer_sums_are_exact() -> bool:
 
 
 def give_back_arena() -> None:
-    """Returns the unused memory of the shared arena, and all other freed memory, to the system."""
+    """Returns the unused memory of the shared arena, and other freed memory, to the system."""
     if _share_arena.cache_info().currsize:
         session, binding, options = _shrinking()
         session.run_with_iobinding(binding, options)
@@ -250,7 +244,7 @@ def give_back_arena() -> None:
 
 @cache
 def _shrinking() -> tuple[ort.InferenceSession, ort.IOBinding, ort.RunOptions]:
-    """Returns a run after which ONNX Runtime shrinks the shared arena. Its own output is not in the arena."""
+    """Returns a run after which ONNX Runtime shrinks the shared arena."""
     session = make_session(Written(parser.parse_model(_IDENTITY), {}), CPU, threads=1, one_of_many=True)
     binding, options = session.io_binding(), ort.RunOptions()
     binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32)))

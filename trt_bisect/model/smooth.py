@@ -1,12 +1,12 @@
 """Channel smoothing: large channels of an activation are divided where it is made, its readers' weights multiplied.
 
 TensorRT rounds an activation with one scale for all channels: a channel ten times as large as the others costs them
-three of eight bits. (In a text recogniser, PP-OCRv4, the median channel reaches a tenth of the largest.) Dividing
-channel c by s[c] and multiplying the weights that read it by s[c] changes nothing in FP32. The idea is SmoothQuant's
-(Xiao et al., ICML 2023), behind LayerNormalization. Here the division goes back from the readers to the first constants
-that can take it, through operators that commute with positive factors: scale and bias of a normalization, weights of a
-convolution or MatMul, the constant of a Mul, Div or Add. No layer is added. If other layers read the tensor, or nothing
-can take the division, the tensor is left. At a Concat of channels the division goes on in each input:
+three of eight bits. Dividing channel c by s[c] and multiplying the weights that read it by s[c] changes nothing in
+FP32. The idea is SmoothQuant's (Xiao et al., ICML 2023), behind LayerNormalization. Here the division goes back from
+the readers to the first constants that can take it, through operators that commute with positive factors: scale and
+bias of a normalization, weights of a convolution or MatMul, the constant of a Mul, Div or Add. If other layers read the
+tensor, or nothing can take the division, the tensor is left. At a Concat of channels the division goes on in each
+input:
 
     Conv a ---------- [0:16] -+
                               Concat --- Conv c     a and b are divided by their part of the factors, c is multiplied
@@ -49,20 +49,18 @@ from trt_bisect.model.prepare import unused_name
 _PRODUCTS = ("MatMul", "Gemm")
 _POWERS = tuple((p / 4, q / 4) for p in range(5) for q in range(5) if p + q)
 _WORTH = 0.9
-"""A tensor is left as it is if more than this share of the expected error would remain."""
+"""A tensor is left as it is if a larger share of the expected error would remain."""
 _WORTH_A_LAYER = 0.5
 """The same for a tensor with other readers, which need a Mul."""
 _LEAST = 1e-3
-"""The least magnitude of a channel, as a share of the largest: a channel that the samples hardly use may be large
-elsewhere.
-"""
+"""The least magnitude of a channel, as a share of the largest: it may be larger on other samples."""
 _SAMPLES = 64
 """The samples over which the channels' magnitudes are taken."""
 
 
 _Divided = tuple[Slot, int, slice, bool]
-"""A constant that is divided by the channels' factors: its input slot, its channel axis from the end, the channels of
-the smoothed tensor that it has; and true for a divisor, which is multiplied.
+"""A constant that is divided by the channels' factors: its input slot, its channel axis from the end, its channels of
+the smoothed tensor; and true for a divisor, which is multiplied.
 """
 
 
@@ -72,8 +70,8 @@ class _Smoothable:
 
     Attributes:
         axis: of its channels.
-        readers: the layers whose weights are multiplied, by index.
-        others: the inputs of other layers that read it, which a Mul is for.
+        readers: the layers whose weights are multiplied.
+        others: the inputs of other layers, behind a Mul.
     """
 
     axis: int
@@ -83,10 +81,10 @@ class _Smoothable:
 
 
 def smooth(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[str, float]]:
-    """Returns a network with similar channels that computes the same in FP32, up to float noise.
+    """Returns a network with similar channels, equal in FP32 up to float noise; and by tensor the share of the expected
+    error that remains.
 
-    Also by tensor the share of the expected error that remains. The network has no Q/DQ pairs and known shapes; the
-    samples are calibration data.
+    The network has no Q/DQ pairs and known shapes; the samples are calibration data.
     """
     nodes, smoothable = network.skeleton.graph.node, dict(_Finder(network).smoothable())
     constants: dict[Slot, np.ndarray] = {}
@@ -118,8 +116,7 @@ def smooth(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[st
 def _with_products(network: Network, products: Mapping[str, tuple[np.ndarray, Sequence[Slot]]]) -> Network:
     """Returns a network with a Mul by a constant behind the makers of some tensors.
 
-    ``products`` has by tensor the constant and the inputs that read the product. Indices of later layers change, their
-    names stay.
+    ``products`` has by tensor the constant and the inputs that read the product. Later layers get new indices.
     """
     if not products:
         return network
@@ -152,7 +149,7 @@ def _with_products(network: Network, products: Mapping[str, tuple[np.ndarray, Se
 def _magnitudes(
     network: Network, smoothable: Mapping[str, _Smoothable], samples: Iterable[Feeds]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Returns by tensor the largest magnitude and the mean square of each channel; not those without finite ones."""
+    """Returns by tensor the largest magnitude and the mean square of each channel; only finite ones."""
     largest: dict[str, np.ndarray] = {}
     squares: dict[str, list[np.ndarray]] = {name: [] for name in smoothable}
     for _, tensors in zip(range(_SAMPLES), observe(network, list(smoothable), samples), strict=False):
@@ -170,9 +167,9 @@ def _magnitudes(
 
 
 def _factors(largest: np.ndarray, squares: np.ndarray, weights: Sequence[np.ndarray]) -> tuple[np.ndarray, float]:
-    """Returns the best factors of the channels, and the share of the expected error that remains with them.
+    """Returns the best factors of the channels, and the share of the expected error that remains.
 
-    By channel ``largest`` has the magnitude and ``squares`` the mean square; ``weights`` are the ``_magnitudes_read``.
+    By channel, ``largest`` has the magnitude, ``squares`` the mean square; ``weights`` are the ``_magnitudes_read``.
     """
     read = np.maximum.reduce([weight.max(axis=0) for weight in weights])
     a, w = (np.maximum(magnitudes / max(magnitudes.max(), 1e-30), _LEAST) for magnitudes in (largest, read))
@@ -232,7 +229,7 @@ class _Finder:
                     yield tensor, _Smoothable(axis % rank, scaled, taken_by, others)
 
     def _can_be_scaled(self, index: int) -> bool:
-        """Returns true for a layer whose weight is a constant of its own, with a scale for each output."""
+        """True for a layer whose weight is a constant of its own, with a scale for each output."""
         node, network = self._nodes[index], self._network
         names = [name for name in node.input[1:] if name]
         if not all(map(network.has_constant, names)) or network.uses[names[0]] != 1 or index in network.one_scale:
@@ -247,7 +244,7 @@ class _Finder:
     def _taken_by(self, tensor: str, axis: int, rank: int, channels: slice) -> list[_Divided]:
         """The constants before a tensor that take a division of its channels; none if it cannot be taken.
 
-        The axis is that of the channels, from the end; ``channels`` are the smoothed tensor's channels in this one.
+        ``axis`` is the channels', from the end; ``channels`` are those of the smoothed tensor in this one.
         """
         divided: list[_Divided] = []
         while (maker := self._network.producers.get(tensor)) is not None:
@@ -276,7 +273,7 @@ class _Finder:
         return []
 
     def _is_divided(self, tensor: str, rank: int) -> bool:
-        """Returns true if a division may go through a tensor: it has one reader and its rank is as before."""
+        """True if a division may go through a tensor: it has one reader and its rank is as before."""
         return self._network.uses[tensor] == 1 and len(self._shapes.get(tensor, ())) == rank
 
     def _in_parts(self, index: int, axis: int, rank: int, channels: slice) -> list[_Divided]:
@@ -294,7 +291,7 @@ class _Finder:
         return divided
 
     def _commutes(self, node: onnx.NodeProto, tensor: str, axis: int, constants: Sequence[int]) -> bool:
-        """Returns true for a node that works on each channel by itself and commutes with positive factors."""
+        """True for a node that works on each channel by itself and commutes with positive factors."""
         if node.domain:
             return False
         shape, before = (self._shapes.get(name, ()) for name in (tensor, node.input[0]))
@@ -306,7 +303,7 @@ class _Finder:
         return node.op_type in ("Relu", "LeakyRelu") or by_channel
 
     def _in_layer(self, index: int, axis: int, rank: int, channels: slice) -> list[_Divided]:
-        """The constants of a layer or a normalization that take a division of what it makes."""
+        """The constants of a layer or a normalization that take a division of its output."""
         node = self._nodes[index]
         slots = [slot for slot in (1, BIAS_SLOT) if slot < len(node.input) and node.input[slot]]
         if node.op_type == "LayerNormalization":
@@ -320,7 +317,7 @@ class _Finder:
         return [((index, slot), weight_axis if slot == 1 else -1, channels, False) for slot in slots]
 
     def _fits(self, node: onnx.NodeProto, slot: int, axis: int) -> bool:
-        """Returns true if a constant has one element, or varies along the axis of the channels at most."""
+        """True if a constant has one element, or varies along the axis of the channels at most."""
         values = self._network.constant(node.input[slot])
         if values.dtype != np.float32 or not np.isfinite(values).all():
             return False

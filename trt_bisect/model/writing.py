@@ -44,9 +44,9 @@ maximum subtracted first, so that nothing overflows.
 
 
 def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """Returns the nodes that compute a node, and new constants that they read.
+    """Returns the nodes that compute a node, and new constants that they read; a node of one TensorRT layer as it is.
 
-    A node of one TensorRT layer is returned as it is. ``final`` begins the names of new tensors.
+    ``final`` begins the names of new tensors.
     """
     if node.op_type not in _PARTS or node.domain:
         return [node], []
@@ -69,24 +69,22 @@ _OWN_WORDS = "int8 fp8 fp16 bf16 typed rounded unrounded branch scale held given
 
 
 class WritingContext:
-    """The facts, quantizers and rounded weights that all graphs of one network with one set of scales share.
+    """The facts, quantizers and rounded weights that all graphs of a network with one set of scales share.
 
     Rounded weights take as much room as the weights; large ones are kept in files, or not at all.
 
     Args:
-        scales: of the activations whose quantizers are not in the file.
+        scales: of the activations without quantizers in the file.
         emulates: the graph is for ONNX Runtime: see ``GraphTarget``.
-        unquantized_round: tensors of unquantized layers are rounded too, where they have a scale and an engine may hold
-            them in INT8 (see ``model.layers``).
+        unquantized_round: tensors of unquantized layers are rounded too, where an engine may hold them in INT8.
         held: exactly these tensors are rounded where they are made; None for those of ``unquantized_round``.
 
     Attributes:
         tag: underscores that make the names of new tensors new.
-        initializers: the constants of the graph by name, detached weights included.
-        types: the known types and shapes of tensors by name.
-        float_tensors: the names of the float32 tensors.
-        base_slots: by index of an INT8 or FP8 layer, the inputs and outputs that have the network's base type where the
-            layer is low; none where that is float32.
+        initializers: the constants of the graph, detached weights included.
+        types: the known types and shapes of tensors.
+        float_tensors: the float32 tensors.
+        base_slots: by INT8 or FP8 layer, the inputs and outputs that have the network's base type where it is low.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class WritingContext:
         self.tag = _unused_tag(network)
 
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
-        """The quantizers of one rounding, first applied first; raises KeyError if the scales lack the tensor."""
+        """The quantizers of a rounding, first applied first; raises KeyError if the scales lack the tensor."""
         key = (layer.index, rounding.slot, rounding.at_output)
         if key not in self._quantizers:
             low, kind = self.network.low, self.network.base_type
@@ -156,10 +154,7 @@ class WritingContext:
         return frozenset(name for name in tensors & self.float_tensors if name in self._scales)
 
     def typed_slots(self, layer: Layer, precision: Precision) -> TypedSlots | None:
-        """Returns the inputs and outputs that a layer in FP16 or BF16 has in that type; None if it has to be float32.
-
-        Layers that only move data keep their input's type, even where they could be low.
-        """
+        """Returns the inputs and outputs that a layer has in FP16 or BF16; None if it has to be float32."""
         kind = FLOAT_TYPES.get(precision)
         node = self.network.skeleton.graph.node[layer.index]
         return None if kind is None else typed_slots(node, self.float_tensors, kind)
@@ -175,7 +170,7 @@ class WritingContext:
 
 
 def _unused_tag(network: Network) -> str:
-    """The shortest run of two or more underscores that no tensor's name has before a word of ``_OWN_WORDS``."""
+    """The shortest run of two or more underscores that no name has before a word of ``_OWN_WORDS``."""
     taken = [*network.producers, *(tensor.name for tensor in network.skeleton.graph.initializer)]
     taken += [spec.name for spec in network.inputs]
     tag = "__"
@@ -188,19 +183,19 @@ _WORDS = {kind.name: str(precision) for precision, kind in FLOAT_TYPES.items()}
 
 
 class Names:
-    """The names of the network's tensors in one copy of its layers. Tensors not listed keep their own names.
+    """The names of tensors in a copy of the network's layers; tensors not listed keep their own.
 
     Attributes:
-        suffix: added to the name of every tensor that the copy makes; empty for the network's own names.
+        suffix: of every tensor that the copy makes; empty for the network's own names.
         read: by tensor, the name under which layers of the copy read it.
-        final: by tensor, the name that it has as an output of the graph.
+        final: by tensor, its name as an output of the graph.
     """
 
     def __init__(self, suffix: str = "", read: Mapping[str, str] = {}, final: Mapping[str, str] = {}) -> None:
         self.suffix, self.read, self.final = suffix, dict(read), dict(final)
 
     def copy(self, suffix: str) -> Names:
-        """The same names for another copy of the layers, whose new tensors get ``suffix``."""
+        """The same names for another copy of the layers."""
         return Names(suffix, self.read, self.final)
 
     def make(self, tensor: str) -> str:
@@ -211,14 +206,13 @@ class Names:
 
 
 class GraphWriting:
-    """A graph that is being written: its nodes so far, and the rounded copies of tensors that they make.
+    """A graph that is being written: its nodes so far, and their rounded copies of tensors.
 
     Args:
-        scales_are_inputs: the scales of activations are inputs of the graph, not constants. Those of pairs that the
-            network's own file holds stay constants.
+        scales_are_inputs: the scales of activations are inputs of the graph, except those of the file's own pairs.
 
     Attributes:
-        scale_inputs: by rounded tensor, the name of its scale, float32 with one element, which no node here makes.
+        scale_inputs: by rounded tensor, the name of its scale, float32 with one element.
     """
 
     def __init__(self, context: WritingContext, *, scales_are_inputs: bool = False) -> None:
@@ -240,7 +234,7 @@ class GraphWriting:
     def layer(
         self, layer: Layer, precision: Precision, names: Names, followed: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Writes a layer; returns the tensors rounded for it. Of what it makes, it rounds the ``followed`` tensors."""
+        """Writes a layer; returns the tensors rounded for it. It rounds its outputs that are in ``followed``."""
         node = onnx.NodeProto()
         node.CopyFrom(self._network.skeleton.graph.node[layer.index])
         rename_reads(node, names)
@@ -256,7 +250,7 @@ class GraphWriting:
         return rounded
 
     def rounded_where_made(self, layer: Layer, tensor: str, name: str) -> str:
-        """Writes the Q/DQ pair of a tensor that a layer makes under ``name``; returns the name of the rounded one."""
+        """Writes the Q/DQ pair of a tensor that a layer makes under ``name``; returns the rounded one's name."""
         rounding = Rounding(layer.outputs.index(tensor), tensor, at_output=True)
         held = self._new(name, "held")
         self._chain(name, self._context.quantizers(layer, rounding), held, rounding)
@@ -280,7 +274,7 @@ class GraphWriting:
 
     @contextmanager
     def body(self) -> Iterator[list[onnx.NodeProto]]:
-        """Gives the list that nodes go into meanwhile: the body of an If, which shares no rounded tensor."""
+        """Collects nodes for the body of an If, which shares no rounded tensor."""
         outside = self.nodes, self._rounded_names, self._typed_names, self._cast_names
         self.nodes, self._rounded_names, self._typed_names, self._cast_names = [], {}, {}, {}
         yield self.nodes
@@ -289,7 +283,6 @@ class GraphWriting:
     def _write_quantized(
         self, layer: Layer, roundings: list[Rounding], node: onnx.NodeProto, names: Names, *, wide: bool
     ) -> tuple[str, ...]:
-        """Writes a layer with its roundings; ``wide``: it reads 16 bits."""
         after: list[tuple[str, str, Rounding, tuple[Quantizer, ...]]] = []
         kind, slots = self._network.base_type, self._context.base_slots.get(layer.index)
         for rounding in roundings:
@@ -320,7 +313,7 @@ class GraphWriting:
     def _rounded(
         self, name: str, rounding: Rounding, quantizers: tuple[Quantizer, ...], kind: FloatType | None = None
     ) -> str:
-        """The name of a tensor after its quantizers, rounded to a type first. It is written at the first use."""
+        """The name of a tensor after its quantizers, rounded to a type first; written at the first use."""
         key = (name, kind, *(quantizer.key() for quantizer in quantizers))
         if key not in self._rounded_names:
             final = self._rounded_names[key] = self._numbered(name, "fp8" if quantizers[-1].in_fp8 else "int8")
@@ -334,7 +327,7 @@ class GraphWriting:
         return self._rounded_names[key]
 
     def _give_shape(self, name: str, dtype: int | None, like: str) -> None:
-        """Adds the shape of a new tensor: ONNX Runtime makes a session twice as fast if it need not infer shapes."""
+        """Adds the shape of a new tensor: ONNX Runtime then makes a session twice as fast."""
         if like in self._context.types:
             shape = renamed(self._context.types[like], name)
             if dtype is not None:
@@ -342,7 +335,6 @@ class GraphWriting:
             self._shapes.append(shape)
 
     def _chain(self, name: str, quantizers: tuple[Quantizer, ...], final: str, rounding: Rounding) -> None:
-        """Writes a Q/DQ pair for each quantizer of a rounding between tensors ``name`` and ``final``."""
         like = rounding.tensor
         steps = [*(f"{final}_step{step}" for step in range(len(quantizers) - 1)), final]
         for quantizer, out in zip(quantizers, steps, strict=False):
@@ -357,9 +349,7 @@ class GraphWriting:
             name = out
 
     def _rounded_wide(self, name: str, rounding: Rounding, quantizer: Quantizer) -> str:
-        """The name of an activation rounded to 16 bits over the range of its quantizer, in floats: ONNX has 16-bit
-        pairs only from opset 21 on.
-        """
+        """The name of an activation rounded to 16 bits, in floats: ONNX has 16-bit pairs only from opset 21 on."""
         key = (name, None, "int16", *quantizer.key())
         if key in self._rounded_names:
             return self._rounded_names[key]
@@ -376,7 +366,7 @@ class GraphWriting:
         return out
 
     def _scale(self, quantizer: Quantizer, rounding: Rounding, out: str) -> str:
-        """The name of a quantizer's scale: an input of the graph, or a constant for the pair that makes ``out``."""
+        """The name of a quantizer's scale: an input of the graph, or a constant of the pair that makes ``out``."""
         if self._scales_are_inputs and not rounding.fixed and not rounding.is_weight:
             return self.scale_inputs.setdefault(rounding.tensor, self._new(rounding.tensor, "scale"))
         return self.small_constant(f"{out}_scale", quantizer.scale.astype(quantizer.dtype))
@@ -384,7 +374,7 @@ class GraphWriting:
     def _write_typed(
         self, layer: Layer, kind: FloatType, slots: TypedSlots, node: onnx.NodeProto, carries: bool = False
     ) -> None:
-        """Writes a layer in a float type. Emulated: in float32, between roundings of its inputs and outputs.
+        """Writes a layer in a float type; emulated: in float32, between roundings of its inputs and outputs.
 
         Outputs are not rounded again if the layer ``carries`` its inputs' values.
         """
@@ -412,7 +402,7 @@ class GraphWriting:
                 self._add("Cast", [raw], final, to=TensorProto.FLOAT)
 
     def _add_rounded_parts(self, node: onnx.NodeProto, kind: FloatType) -> None:
-        """Adds a node; emulated, as the layers that TensorRT makes of it, rounded after each but the last."""
+        """Adds a node; emulated, as TensorRT's layers, rounded after each but the last."""
         parts, constants = parts_of(node, node.output[0]) if self._context.emulates else ([node], [])
         self._constants += constants
         for part in parts[:-1]:
@@ -423,7 +413,7 @@ class GraphWriting:
         self.nodes.append(parts[-1])
 
     def _write_carrying(self, layer: Layer, node: onnx.NodeProto) -> bool:
-        """Writes a layer that only moves data in the type of its inputs; returns false for another layer."""
+        """Writes a layer that only moves data in its inputs' type; returns false for another layer."""
         low = self._network.low
         kind, slots = low.float_type, self._context.typed_slots(layer, low.precision)
         if kind is None or slots is None or layer.quantizable or not self._context.carries(layer, low.precision, slots):
@@ -439,7 +429,7 @@ class GraphWriting:
         return True
 
     def _typed(self, name: str, kind: FloatType, like: str) -> str:
-        """The name of a tensor in a float type, or rounded to it if emulated. It is written at the first use."""
+        """The name of a tensor in a float type, or rounded to it if emulated; written at the first use."""
         typed_name = self._typed_names.get((name, kind.name)) or self._cast_names.get((name, kind.name))
         if typed_name is not None:
             return typed_name
@@ -482,7 +472,7 @@ class GraphWriting:
     def assemble(
         self, inputs: Iterable[onnx.ValueInfoProto], outputs: Iterable[onnx.ValueInfoProto]
     ) -> tuple[onnx.ModelProto, Weights]:
-        """Returns the model made of the nodes written so far, and the detached weights that it uses."""
+        """Returns the model of the nodes written so far, and the detached weights that it uses."""
         skeleton = self._network.skeleton
         model = onnx.ModelProto(ir_version=skeleton.ir_version, producer_name=skeleton.producer_name)
         model.opset_import.extend(skeleton.opset_import)

@@ -1,4 +1,4 @@
-"""The advice of an explanation: the remedies for each culprit, the cheapest first; the culprits grouped by cause."""
+"""Advice on culprits: the remedies for each, the cheapest first; and the culprits grouped by cause."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MOVES = {
     SMOOTHING: "Large channels are divided, and the weights that read them multiplied; FP32 does not change.",
     ROUNDING: f"Errors of weights cancel at the outputs. {_INT8_ONLY}",
 }
-"""The reasons for moves advised only where measured to help."""
+"""The reasons for moves that are advised only if measured to help."""
 _WHY_QAT = "Training with INT8 rounding moves the weights to values that INT8 can express."
 _FP16_LARGEST = 65504.0
 _BITS = {Precision.INT8: "eight", Precision.FP8: "four"}
@@ -96,7 +96,7 @@ def advice_on(
 
 
 def by_cause(evidence: Sequence[blame.Evidence]) -> dict[str, list[blame.Evidence]]:
-    """Returns the evidence by each culprit's most important reason, or ``NO_SINGLE_CAUSE``; the largest group first."""
+    """Returns the evidence by the culprits' most important reason, or ``NO_SINGLE_CAUSE``; the largest group first."""
     groups: dict[str, list[blame.Evidence]] = {}
     for facts in evidence:
         groups.setdefault(facts.reasons[0] if facts.reasons else NO_SINGLE_CAUSE, []).append(facts)
@@ -110,7 +110,7 @@ def cause_of(
     tried: Sequence[Tried],
     calibrator: str,
 ) -> Cause:
-    """Returns the culprits of one cause with their remedies; ``cause`` and ``evidence`` are an item of ``by_cause``."""
+    """Returns the culprits of an item of ``by_cause`` with their remedies."""
     culprits = tuple(facts.layer.name for facts in evidence)
 
     of_culprits = [attempt for attempt in tried if set(attempt.culprits) <= set(culprits)]
@@ -132,7 +132,6 @@ def cause_of(
 
 
 def _data_remedies(evidence: blame.Evidence, setting: Setting) -> Iterator[Remedy]:
-    """Yields repairs of the data, or of Q/DQ pairs that the file should not have."""
     if evidence.has(blame.NOT_NORMALISED):
         why = "The input is not scaled like the data that the network was trained on."
         yield Remedy("the network's own preprocessing", why)
@@ -145,7 +144,7 @@ def _data_remedies(evidence: blame.Evidence, setting: Setting) -> Iterator[Remed
 
 
 def _range_remedies(evidence: blame.Evidence, setting: Setting, tried: Tried | None) -> Iterator[Remedy]:
-    """Yields another calibrator, or other data, where a range is to blame or a measured calibrator helps."""
+    """Yields another calibrator, or other data, if a range is to blame or a measured calibrator helps."""
     saturated = evidence.has(blame.SATURATION, ACTIVATION)
     starved = evidence.has(blame.STARVED, ACTIVATION) or (evidence.has(blame.ONE_CHANNEL, ACTIVATION) and not saturated)
     clipped = saturated and not starved

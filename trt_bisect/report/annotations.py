@@ -1,6 +1,6 @@
 """Annotations of GitHub Actions: lines that its runner shows on the page of a job, and with a pull request.
 
-They are the workflow commands ``error``, ``warning`` and ``notice``, escaped as in GitHub's actions/toolkit. GitHub
+They are the workflow commands ``error``, ``warning`` and ``notice``, escaped as in GitHub's actions/toolkit, which
 shows at most 10 of each for a step.
 """
 
@@ -17,7 +17,7 @@ from trt_bisect.support.text import listed
 _COMMANDS = {ERROR: "error", WARNING: "warning", NOTE: "notice"}
 _ENDINGS = {nightly.FAILED: "failed", nightly.ERROR: "not measured"}
 _MOST = 5
-"""The most sentences of an annotation, and layers of a finding."""
+"""The most texts of an annotation, and layers of a finding."""
 
 
 def of_night(regression: nightly.Regression) -> list[str]:
@@ -47,7 +47,7 @@ def of_check(report: CheckReport) -> list[str]:
 
 
 def _annotation(severity: str, title: str, texts: Sequence[str], end: str = "") -> str:
-    """Returns a workflow command with the first texts, the number of the others, and a last text, a line each."""
+    """Returns a workflow command: the first texts, the number of the others, and ``end``."""
     lines = [*texts[:_MOST]]
     if len(texts) > _MOST:
         lines.append(f"and {len(texts) - _MOST} more")
@@ -58,6 +58,6 @@ def _annotation(severity: str, title: str, texts: Sequence[str], end: str = "") 
 
 
 def _escaped(text: str) -> str:
-    """Returns a text in one line, without the control characters that a terminal obeys."""
+    """Returns a text in one line, without control characters."""
     plain = "".join(letter if letter.isprintable() or letter in "\r\n" else "?" for letter in text)
     return plain.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

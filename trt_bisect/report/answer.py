@@ -1,4 +1,4 @@
-"""The facts of a run's answer in its report: the goal, the recipe, the calibrators, the front."""
+"""The facts of a run's answer: the goal, the recipe, the calibrators, the front."""
 
 from __future__ import annotations
 
@@ -14,39 +14,38 @@ from trt_bisect.support.text import Line
 
 OFF, OWN, NUDGED = "optimisations off", "own engine", "scales moved by 2e-5"
 DECIDING = (OFF, OWN, NUDGED)
-"""The settings of the engine in which a recipe must meet the threshold."""
+"""The engine's settings in which a recipe must meet the threshold."""
 ENGINE_PASSES, KERNEL, DIFFUSE = "engine passes", "wrong kernel", "engine loses more"
 SCALES_DIFFER, NOT_NEEDED, BASE_MISSES = "other scales", "not needed on the engine", "base misses"
 OTHER_CALIBRATOR = "another calibrator"
-"""The kinds of lines on contradictions between an engine and the emulation."""
+"""The contradictions between an engine and the emulation."""
 PLAIN = "ONNX Runtime's INT8 kernels"
 UNQUANTIZED = "unquantized layers in INT8"
-"""Settings that are reported and do not decide, because TensorRT computes otherwise; see ``model.layers``."""
+"""Settings that do not decide, because TensorRT computes otherwise; see ``model.layers``."""
 
 AS_CHEAP = 0.03
-"""Recipes whose costs differ by less count as equally cheap."""
+"""Recipes whose costs differ by less are equally cheap."""
 
 
 @dataclass(frozen=True)
 class CalibratorRow:
-    """One calibrator's full INT8, and the recipe that its ranges lead to.
+    """A calibrator's full INT8, and the recipe that its ranges lead to.
 
     Attributes:
         calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of given ranges; for the chosen one the
             origin of the run's ranges, such as ``mse, 1 tensor by entropy``.
-        similarity: the similarity of full INT8 on the worst of the inputs that were run, all of them for the chosen
-            calibrator; None if it has no figure.
-        inputs: the number of these: a calibrator that misses on the first input is not run on others.
+        similarity: that of full INT8 on the worst of the inputs that were run.
+        inputs: their number: a calibrator that misses on the first input is not run on others.
         meets: full INT8 meets the threshold on all inputs.
-        cost: the cost of the first recipe found with them, a share of INT8's speedup; None if none was searched, or it
-            was given up as more expensive than another.
+        cost: the cost of the first recipe found with these ranges, a share of INT8's speedup; None if none was
+            searched, or it was given up as more expensive than another.
         high: the number of layers that this recipe keeps high.
         chosen: these are the run's ranges.
-        mean_loss: the mean loss of that recipe over the judged inputs, which decides between recipes of about the same
-            cost; None if none was searched.
+        mean_loss: the mean loss of that recipe over the judged inputs; it decides between recipes of about the same
+            cost.
         by: the calibrator, for commands; None for given ranges.
-        confirmed: with these ranges full INT8 passes in all settings, without a doubt, and on the held-out inputs too;
-            None if not tested, because the run's own ranges or an earlier calibrator make it pass.
+        confirmed: full INT8 passes in all settings, without a doubt, and on the held-out inputs too; None if not
+            tested, because the run's own ranges or an earlier calibrator make it pass.
     """
 
     calibrator: str
@@ -70,10 +69,10 @@ class Held:
         inputs: the number of inputs that count.
         holds: the number of inputs on which the recipe meets the threshold.
         worst: the worst figure; None if an output is not finite.
-        worst_input: the input that it belongs to.
+        worst_input: the input that the worst figure belongs to.
         mean: the mean of the figures.
         fifth: their 5th percentile.
-        figures: the figures of each input that counts, by its name; None if an output is not finite.
+        figures: the figure of each input that counts, by its name; None if an output is not finite.
     """
 
     source: str
@@ -88,12 +87,12 @@ class Held:
 
 @dataclass(frozen=True)
 class PlanFigures:
-    """Another measured plan, for comparison with the recipe.
+    """A measured plan, for comparison with the recipe.
 
     Attributes:
         cost: a share of INT8's speedup over FP16.
-        high: the names of the layers that it keeps high.
-        similarity: the similarity on the worst of all inputs given; None if it has no figure.
+        high: the layers that it keeps high.
+        similarity: the similarity on the worst of all inputs given.
         meets: it meets the threshold on all inputs given.
     """
 
@@ -105,11 +104,11 @@ class PlanFigures:
 
 @dataclass(frozen=True)
 class ExpensiveLayer:
-    """One of the layers that make most of a recipe's cost.
+    """A layer that makes much of a recipe's cost.
 
     Attributes:
         cost: a share of INT8's speedup over FP16.
-        alone: the similarity on the worst input given with this layer low and all others high; None without one.
+        alone: the similarity on the worst input given with this layer low and all others high.
     """
 
     name: str
@@ -124,12 +123,12 @@ class EngineFacts:
     Attributes:
         engine: ``tensorrt`` or ``tensorrt-rtx``.
         builds: the number of engines built.
-        base: the similarity of the network without INT8; None if it has no figure.
+        base: the similarity of the network without INT8.
         int8_emulated: the similarity of full INT8 in the emulation.
-        recipe_emulated: that of the recipe proposed by the emulation.
+        recipe_emulated: that of the emulation's recipe.
         apart_int8: the loss of the engine's outputs in full INT8 against those of the emulation.
         apart_recipe: likewise with the recipe.
-        lines: the contradictions with the emulation, by kind.
+        lines: contradictions to the emulation.
     """
 
     engine: str
@@ -149,39 +148,36 @@ class AnswerFacts:
     Attributes:
         judged: the number of inputs on which the search judged each plan.
         given: the recipe on all inputs given.
-        held_out: the recipe on held-out inputs; None without any, or before they are measured.
+        held_out: the recipe on held-out inputs.
         has_held_out: inputs were held out.
         cost: the cost of the recipe, a share of INT8's speedup over FP16.
-        calibrators: a row for each calibrator that was tried.
-        equals: other sets of layers that cost the same; each meets the threshold too.
-        settings: the recipe's worst figure on all inputs, by the engine's setting; ``unquantized layers in INT8`` is
-            reported, and does not decide.
-        in_fp16: the recipe with its layers in FP16 instead of FP32; None if not measured.
-        in_fp32: the recipe in FP32 that came before that in FP16; None if not measured.
-        around_fp16: the recipe, or full INT8 if it passes, with FP16 in place of all FP32, as ``--base fp16`` has it;
-            None if not measured.
-        changes: the changes of the recipe's network by which it loses less in the low precision; empty if the recipe is
-            for the user's network.
-        changes_tried: by change that was tried, the mean loss with it and those kept before it, on the inputs from
-            which no change was made: the geometric mean of full INT8 and of INT8 with the cheapest layers of
-            ``unchanged`` high, up to a tenth of its price. The first, without a name, is the user's network.
-        unchanged: the cheapest recipe for the user's network, if that of a changed one is cheaper; None without
-            changes, or if there is none.
+        calibrators: the calibrators that were tried.
+        equals: other sets of layers that cost the same and meet the threshold too.
+        settings: the recipe's worst figure on all inputs, by the engine's setting; ``unquantized layers in INT8`` does
+            not decide.
+        in_fp16: the recipe with its layers in FP16 instead of FP32.
+        in_fp32: the recipe in FP32 that came before that in FP16.
+        around_fp16: the recipe, or full INT8 if it passes, with FP16 in place of all FP32, as with ``--base fp16``.
+        changes: the changes of the network by which the recipe loses less; empty if the recipe is for the user's
+            network.
+        changes_tried: by change, the mean loss with it and those kept before it, on inputs from which no change was
+            made: the geometric mean of full INT8 and of INT8 with the cheapest layers of ``unchanged`` high, up to a
+            tenth of its price. The first, without a name, is the user's network.
+        unchanged: the cheapest recipe for the user's network, if that of a changed one is cheaper.
         expensive: the one or two layers that make at least 80 % of the recipe's cost, the most expensive first; empty
-            if there are none, or if the recipe costs at most 10 %.
+            if it costs at most 10 %.
         ranked: the culprits by decreasing loss when put back.
-        weak: the last of these, the weak culprits: put back, they miss the threshold by less than the noise, or miss
-            only the margin.
-        doubts: contradictions to the similarity of the recipe, or of full INT8 if it passes; kinds of
+        weak: the last of these: put back, they miss the threshold by less than the noise, or miss only the margin.
+        doubts: what speaks against the recipe's similarity, or that of full INT8 if it passes; kinds of
             ``analyzer.doubts``.
-        aim: the loss that the search aimed at; less than the budget if a recipe missed in another setting.
-        margin: the share of the loss allowed that the recipe leaves unused on the inputs given; 0 if it may use all.
-        cheapest: the cheapest set of layers that holds, where the recipe costs a little more to be likelier to hold on
-            other inputs; None otherwise.
-        not_done: what a stopped run left out, a clause each; empty if it came to its end.
+        aim: the loss that the search aimed at; below the budget if a recipe missed in another setting.
+        margin: the share of the allowed loss that the recipe leaves unused on the inputs given.
+        cheapest: the cheapest set of layers that holds, if the recipe costs more to be likelier to hold on other
+            inputs.
+        not_done: what a stopped run left out, a clause each.
         confidence: the grounds of the verdict: inputs, arithmetic, noise, unquantized layers.
         close: noise could reverse the verdict on the recipe.
-        on_engines: the figures of engines; None where the emulation decides.
+        on_engines: the figures of engines.
     """
 
     judged: int
@@ -214,8 +210,8 @@ class AnswerFacts:
     def free_ranges(self) -> tuple[CalibratorRow, ...]:
         """The calibrators confirmed to make full INT8 pass where the run's does not.
 
-        None if full INT8 meets the threshold with the run's own ranges and misses in another setting: the others, tried
-        first, miss there too.
+        Empty if full INT8 meets the threshold with the run's own ranges and misses in another setting: the others miss
+        there too.
         """
         if any(row.chosen and row.meets for row in self.calibrators):
             return ()
@@ -223,7 +219,7 @@ class AnswerFacts:
 
     @property
     def rests_on(self) -> str:
-        """The lines of ``confidence``, each in short; empty without any."""
+        """The lines of ``confidence`` in short."""
         return " ".join(line.short or line.text for line in self.confidence)
 
 
@@ -235,8 +231,8 @@ class RecipeLayers:
         high: the layers left high.
         added: those of them that are no culprits.
         meets: the recipe meets the threshold.
-        untested: those that were not shown to be needed: a stopped run has not put them back.
-        faster: those that are not needed, but without which the plan is predicted to be slower.
+        untested: those that a stopped run has not put back.
+        faster: those that are not needed, but the plan is predicted to be slower without them.
     """
 
     high: tuple[str, ...] = ()
@@ -253,8 +249,8 @@ class Goal:
     Attributes:
         most: the largest share of INT8's speedup over FP16 that the recipe, then the most accurate plan within it, may
             give up; None without ``--budget``.
-        drop: the loss of accuracy allowed, as it was given; empty where the similarity decides.
-        costs: the source of the costs of layers: ``macs``, ``measured``, ``time on`` a GPU, or a file of times.
+        drop: the loss of accuracy allowed, as given; empty where the similarity decides.
+        costs: the source of costs: ``macs``, ``measured``, ``time on`` a GPU, or a file of times.
         mixed: high layers may be in FP16 where that is enough.
     """
 
@@ -270,11 +266,10 @@ class PredictedTimes:
 
     Attributes:
         gpu: the GPU.
-        plans: for ``fp32``, ``fp16``, ``int8`` (all layers in the low precision) and ``recipe``.
+        plans: the times of ``fp32``, ``fp16``, ``int8`` (all layers in the low precision) and ``recipe``.
         slowest: the slowest kernels of the recipe.
-        reformats: the kernels that only change a type or layout, in the recipe and not in ``int8``.
-        no_gain: that the low precision saves less than 5 % of the time of the one shipped instead, and the reasons;
-            empty where it saves more.
+        reformats: the kernels of the recipe that only change a type or layout, and that ``int8`` does not have.
+        no_gain: that the low precision saves less than 5 % of the time, and the reasons; empty where it saves more.
     """
 
     gpu: str
@@ -290,8 +285,8 @@ class Accuracies:
 
     Attributes:
         least: the lowest acceptable accuracy; None where the similarity decides.
-        base: with no layer low, where the network's base is FP16 or BF16.
-        fp16: with every layer in FP16; None where FP16 is the low precision.
+        base: with no layer low, if the network's base is FP16 or BF16.
+        fp16: with every layer in FP16; None if FP16 is the low precision.
         also: other figures by plan (``fp32``, ``int8``, ``recipe``) and name, such as ``map50``.
     """
 
@@ -310,13 +305,13 @@ ALL_HIGH, RECIPE, KNEE = "all high", "recipe", "knee"
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """One plan of the front, measured on all inputs given with the recipe's scales.
+    """A plan of the front, measured on all inputs given with the recipe's scales.
 
     Attributes:
         figure: the similarity, or the accuracy where that decides; None if the plan cannot be run.
-        loss: the loss of that figure; None if the plan has none.
-        names: the names of the plan, such as ``recipe`` or ``knee``; empty for others.
-        high: the precision of each layer that is not low, by its name.
+        loss: the loss of that figure.
+        names: the names of the plan, such as ``recipe`` or ``knee``.
+        high: the precision of each layer that is not low.
     """
 
     cost: Annotated[float, Column("Gives up", "Share of {low}'s speedup that the plan gives up", PERCENT, rank=0)]

@@ -1,8 +1,7 @@
 """Changes between reports of one network: figures that moved by more than noise, and other differences.
 
-An earlier version of the network was measured in several repeats. A figure has changed if it lies outside their range
-by more than the width of the range or the tolerance, the larger of the two. Similarities are compared as losses, so
-that ``worse`` means the same for every metric.
+A figure has changed if it lies outside the range of the earlier repeats by more than the width of the range or the
+tolerance. Similarities are compared as losses, so that ``worse`` means the same for every metric.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ TARGET, THRESHOLD = "target", "threshold"
 CULPRIT, OUTCOME, OBEYED, LOSS, CURVE, LAYER, PART = "culprit", "outcome", "obeyed", "loss", "curve", "layer", "part"
 BOUND = "bound"
 FAILING = (SIMILARITY, LATENCY, CULPRIT, OUTCOME, OBEYED, RECIPE_LAYERS, TARGET, THRESHOLD, PART, BOUND)
-"""Kinds of change for the worse that fail a nightly run. The figures of single layers only explain."""
+"""Changes for the worse that fail a nightly run. Those of single layers only explain."""
 _FAILURES = (BUILD_FAILED, INFERENCE_FAILED, OUT_OF_MEMORY, TIMED_OUT, NOT_FINITE)
 _LABELS = {
     "inputs": "data (the judged inputs)",
@@ -50,7 +49,7 @@ _LABELS = {
     "culprits": "what the culprits are",
     **{name: name for name in ("model", "ranges", "engine", "typing", "driver")},
 }
-"""The parts of a run that are no options, and options that are called otherwise."""
+"""Parts of a run that are no options, and options with other names."""
 _REPORT = (
     *("engine", "typing", "strategy", "arithmetic", "metric", "threshold", "share", "precision", "versions"),
     *("fingerprint", "schema", "verdict", "low", "budget", "culprits", "similarity", "recipe", "bound", "made_of"),
@@ -59,17 +58,17 @@ _ROW = (
     *("index", "name", "op_type", "shape", "quantizable", "similarity", "loss", "culprit", "outcome", "asked", "ran"),
     "obeyed",
 )
-"""The fields that comparisons read, and those that every report and layer has."""
+"""The fields that comparisons read."""
 _DIGESTS = ("model", "ranges", "inputs", "metric code")
 _DIGITS = 8
 _ULPS = 1e-9
 _Moved = Callable[[str, str, tuple[float | None, ...], float | None], Iterator["Change"]]
-"""Yields the change of a metric's value whose loss moved by more than noise, from its kind and subject."""
+"""Yields the change of a metric's value if its loss moved by more than noise, from its kind and subject."""
 
 
 @dataclass(frozen=True)
 class Tolerances:
-    """The smallest changes that count, even where the repeats are equal.
+    """The smallest changes that count.
 
     Attributes:
         similarity: as a share of the loss that the threshold allows.
@@ -82,14 +81,14 @@ class Tolerances:
 
 @dataclass(frozen=True)
 class Change:
-    """One figure that changed.
+    """A figure that changed.
 
     Attributes:
         kind: the kind of the figure.
-        effect: ``worse``, ``better``, or ``told`` for a change that is neither.
-        what: the subject. ``int8`` or ``recipe`` for the kinds ``similarity``, ``recipe``, ``target`` and
-            ``threshold``; a plan for ``latency``; ``network`` for ``part`` and ``bound``; a layer for all other kinds.
-        before: the earlier values, one for each repeat. For ``target`` and ``threshold`` that figure itself.
+        effect: ``worse``, ``better`` or ``told``.
+        what: ``int8`` or ``recipe`` for the kinds ``similarity``, ``recipe``, ``target`` and ``threshold``; a plan for
+            ``latency``; ``network`` for ``part`` and ``bound``; a layer for all others.
+        before: the earlier values, by repeat. For ``target`` and ``threshold`` that figure itself.
         now: the later value.
     """
 
@@ -100,23 +99,23 @@ class Change:
     now: Any
 
     def fails(self, accepted: bool = False) -> bool:
-        """Returns true if this change fails a nightly run; if the user accepts all, only a missed target does."""
+        """True if this change fails a nightly run; if the user accepts all, only a missed target does."""
         return self.kind == TARGET if accepted else self.effect == WORSE and self.kind in FAILING
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Kind, effect and subject: equal for the same change in a repeated run."""
+        """Equal for the same change in a repeated run."""
         return self.kind, self.effect, self.what
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One part in which two runs differ.
+    """A part in which two runs differ.
 
     Attributes:
         what: the name of the part.
-        before: its value in the earlier run as text; the first digits of a digest.
-        now: the same for the later run.
+        before: its earlier value as text; the first digits of a digest.
+        now: its later value.
     """
 
     what: str
@@ -129,7 +128,7 @@ class RunChanges:
     """The changes from one report to another; as text, a sentence each.
 
     Attributes:
-        before, now: the folders' networks, as the reports name them.
+        before, now: the networks.
         metric: the metric that judged both.
         changes: the changes of figures, culprits, recipe, latency and layers, larger than the tolerances.
         differs: the parts of the runs that differ: network, data, engine, versions, options; None if a run was stopped
@@ -143,7 +142,6 @@ class RunChanges:
     differs: tuple[Difference, ...] | None
 
     def __str__(self) -> str:
-        """Returns a sentence for each change, the worse ones first, and the other differences."""
         lines = [
             f"{'changed' if change.effect == NEUTRAL else change.effect}: {sentence(change, self.metric)}"
             for change in sorted(self.changes, key=lambda change: change.effect != WORSE)
@@ -152,7 +150,7 @@ class RunChanges:
 
 
 def compared(before: Report, now: Report, direction: str) -> RunChanges:
-    """Returns the changes from one report to another; see ``Report.compare``."""
+    """Returns ``Report.compare``."""
     if before.metric != now.metric:
         raise BadInput(
             f"The reports were judged by '{before.metric}' and by '{now.metric}': their figures cannot be compared.",
@@ -164,12 +162,12 @@ def compared(before: Report, now: Report, direction: str) -> RunChanges:
 
 
 def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, direction: str) -> tuple[Change, ...]:
-    """Returns the changes from the repeats of an earlier run to a report judged by the same metric.
+    """Returns the changes from an earlier run to a report judged by the same metric.
 
     Args:
-        now: the later report, as ``compared_part`` returns it.
-        runs: the earlier reports likewise, one for each repeat that is not equal to another.
-        direction: as ``metric_of`` takes it, whose errors are raised.
+        now: as ``compared_part`` returns it.
+        runs: the repeats of the earlier run, likewise; equal ones once.
+        direction: see ``metric_of``, whose errors are raised.
     """
     allowed = min(metric_of(report, direction).loss(report.threshold) for report in (now, *runs))
     metric, floor = metric_of(now, direction), tolerances.similarity * allowed
@@ -189,7 +187,7 @@ def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, directi
 
 
 def missed_targets(now: Report, targets: Mapping[str, float], direction: str) -> tuple[Change, ...]:
-    """Returns a change for each target, of ``int8`` or ``recipe``, that is not met or not measured."""
+    """Returns a change for each target of ``int8`` and ``recipe`` that is not met or not measured."""
     loss = metric_of(now, direction).loss
     return tuple(
         Change(TARGET, WORSE, plan, (target,), value)
@@ -199,11 +197,9 @@ def missed_targets(now: Report, targets: Mapping[str, float], direction: str) ->
 
 
 def missed_thresholds(now: Report, direction: str) -> tuple[Change, ...]:
-    """Returns a change for full INT8 and for the recipe where it misses the threshold, without a baseline.
-
-    Only the recipe's miss is worse: a recipe is needed because full INT8 misses.
-    """
+    """Returns a change if full INT8 misses the threshold, and if the recipe does, without a baseline."""
     missed = missed_targets(now, {INT8: now.threshold}, direction)
+    # A recipe is needed because full INT8 misses: only the recipe's miss is worse.
     full = [replace(change, kind=THRESHOLD, effect=NEUTRAL) for change in missed]
     if now.recipe.meets:
         return tuple(full)
@@ -211,7 +207,7 @@ def missed_thresholds(now: Report, direction: str) -> tuple[Change, ...]:
 
 
 def compared_part(report: Report) -> Report:
-    """Returns the part of a report that comparisons read, as it would be read from a file."""
+    """Returns what comparisons read of a report, as read from a file."""
     latency = report.latency and {
         plan: timed and replace(timed, layers=(), computed={}) for plan, timed in report.latency.items()
     }
@@ -229,7 +225,7 @@ def compared_part(report: Report) -> Report:
 def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
     """Returns the differences between two runs in model, ranges, data, engine, GPU and options.
 
-    Both reports are as they are read from files; None if one was stopped before its parts were known.
+    Both reports are as read from files; None if a run was stopped before its parts were known.
     """
     if "model" not in before.made_of or "model" not in now.made_of:
         return None
@@ -246,7 +242,7 @@ def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
 
 
 def metric_of(report: Report, direction: str) -> Metric:
-    """Returns the metric that judged a report; it can judge figures, but not measure new ones.
+    """Returns the metric that judged a report, to judge figures by.
 
     ``direction``, ``higher`` or ``lower``, is that of better values of a user's own metric.
     """
@@ -258,7 +254,7 @@ def metric_of(report: Report, direction: str) -> Metric:
 
 
 def _effect(before: Sequence[float | None], now: float | None, floor: float) -> str:
-    """Returns ``worse``, ``better``, or an empty text for noise. Lower values are better; None: not measured."""
+    """Returns ``worse``, ``better``, or an empty text for noise. Lower is better."""
     measured = [value for value in before if value is not None]
     if now is None:
         return WORSE if measured and len(measured) == len(before) else ""
@@ -288,7 +284,7 @@ def _overall(now: Report, runs: Sequence[Report], moved: _Moved) -> Iterator[Cha
 
 
 def _bound(now: Report, runs: Sequence[Report]) -> Iterator[Change]:
-    """Yields the change of the bound on similar inputs, if larger than that of one more or one less miss."""
+    """Yields the change of the bound on similar inputs, if larger than by a single miss."""
     bounds = [run.bound for run in runs if run.bound is not None]
     if not bounds:
         return
@@ -377,10 +373,8 @@ PLANS = {INT8: "full INT8", RECIPE: "the recipe"}
 
 
 def sentence(change: Change, metric: str, *, advises: bool = False) -> str:
-    """Returns the sentence on one change.
-
-    Args:
-        advises: where full INT8 misses the threshold, say how to require a figure.
+    """Returns the sentence on a change; ``advises``: where full INT8 misses the threshold, say how to require a
+    figure.
     """
     figure, loss = partial(figure_text, metric), partial(loss_text, metric)
     kind, what, is_worse, now = change.kind, change.what, change.effect == WORSE, change.now
@@ -423,7 +417,7 @@ def sentence(change: Change, metric: str, *, advises: bool = False) -> str:
 
 
 def made_of_text(differs: Sequence[Difference] | None) -> str:
-    """Returns the parts that differ between the baseline and this run."""
+    """Returns the differences between baseline and run as text."""
     if differs is None:
         return "not known: the run of the baseline was stopped before it recorded its parts"
     if not differs:
@@ -437,6 +431,6 @@ def _moved(change: Change, text: Callable[[float], str]) -> str:
 
 
 def range_text(values: Sequence[float | None], text: Callable[[float], str]) -> str:
-    """Returns the least and the largest of some figures, as ``text`` writes them."""
+    """Returns the least and the largest figure, as ``text`` writes them."""
     measured = sorted(value for value in values if value is not None)
     return " to ".join(dict.fromkeys(map(text, (measured[0], measured[-1])))) if measured else "not measured"

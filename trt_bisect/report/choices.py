@@ -1,8 +1,7 @@
 """The plans that a user may ship, side by side: FP32, FP16, full INT8 and the recipe; and which of them to take.
 
-FP16 needs no scales and takes half of FP32's time, so INT8 is worth its loss only for its speedup over FP16. A price is
-the share of that speedup which a plan gives up: a recipe that keeps less than half does not pay where FP16 passes.
-Known times decide too.
+FP16 needs no scales and takes half of FP32's time, so INT8 is worth its loss only for its speedup over FP16: a recipe
+that keeps less than half of it does not pay where FP16 passes. Known times decide too.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from trt_bisect.precision import Precision
 from trt_bisect.support.text import percent
 
 FP32, FP16, INT8, RECIPE = "fp32", "fp16", "int8", "recipe"
-"""The plans; ``int8`` stands for every low precision, with all layers in it."""
+"""The plans; ``int8`` is all layers in the low precision."""
 MOST_GIVEN_UP = 0.5
 """A recipe that gives up a larger share of the low precision's speedup does not pay."""
 LEAST_GAIN = 0.05
@@ -24,16 +23,16 @@ LEAST_GAIN = 0.05
 
 @dataclass(frozen=True)
 class Choice:
-    """One of the plans that a user may ship.
+    """A plan that a user may ship.
 
     Attributes:
-        plan: one of the words above.
-        meets: it meets what is asked on all inputs given; None if that was not measured.
-        similarity: the similarity on the worst input; None if it has none, and for FP32, the reference.
-        accuracy: the accuracy on the labelled data; None without labels.
-        ms: the time of an inference in milliseconds, measured or predicted; None where it is not known.
-        gives_up: the share of the low precision's speedup that the plan gives up; None for FP32.
-        held_out: it meets what is asked on held-out inputs too; None if that was not measured.
+        plan: ``fp32``, ``fp16``, ``int8`` or ``recipe``.
+        meets: it meets the goal on all inputs given; None if not measured.
+        similarity: on the worst input; None for FP32, the reference.
+        accuracy: on labelled data.
+        ms: the time of an inference in milliseconds, measured or predicted.
+        gives_up: the share of the low precision's speedup; None for FP32.
+        held_out: it meets the goal on held-out inputs too; None if not measured.
     """
 
     plan: str
@@ -46,15 +45,14 @@ class Choice:
 
 
 def choice_of(plan: str, choices: Sequence[Choice]) -> Choice | None:
-    """Returns the choice with a name; None if it is not there."""
+    """Returns the choice of a plan, if there is any."""
     return next((choice for choice in choices if choice.plan == plan), None)
 
 
 def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, costs: str = "macs") -> str:
     """Returns why FP16, which passes, is the plan to ship; empty if a low-precision plan is worth more.
 
-    Args:
-        costs: where prices come from, see ``Goal.costs``.
+    ``costs`` is where prices come from, see ``Goal.costs``.
     """
     fp16 = choice_of(FP16, choices)
     if fp16 is None or not fp16.meets:
@@ -74,7 +72,7 @@ def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, cos
 
 
 def timed_by(gpu: str) -> str:
-    """Returns the title of times: predicted ones are on a GPU, measured ones on that of the engines."""
+    """Returns the title of times: predicted on ``gpu``, else measured."""
     return f"ms (predicted on {gpu})" if gpu else "ms (measured)"
 
 

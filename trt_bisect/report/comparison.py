@@ -27,10 +27,10 @@ MATCHED, ENGINE_TENSORS = "matched.csv", "engine.csv"
 _HIGHER_IS_BETTER = ("cosine", "sqnr", "rounding_sqnr", "rounding_levels", "rounding_levels_90", "worst_cosine")
 _METRICS = ("cosine", "sqnr", "mse", "l1", "kl", "max_abs", "max_rel")
 _IN_SHORT = ("op_type", "mse", "max_abs", "clipped")
-"""The columns of tensors that the result in short has too."""
+"""The columns of tensors in the result in short."""
 _LOGARITHMIC = ("mse", "l1", "kl", "max_abs", "max_rel")
 _MOST_CHANNELS = 4096
-"""The page has the channels with the lowest SQNR; the CSV file has all of them."""
+"""The page has the channels with the lowest SQNR."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class MatchedLayer:
     """A layer of two compared networks.
 
     Attributes:
-        layer: its name in the first network; empty if it is only in the second one.
-        other: its name in the second network; empty if it is only in the first one.
+        layer: its name in the first network, if it is there.
+        other: its name in the second network, if it is there.
         other_op_type: its operator there.
-        by: how it was found: by ``name``, ``output`` or ``structure``; empty if it is in one network only.
+        by: ``name``, ``output`` or ``structure``; empty if it is in one network only.
     """
 
     layer: Annotated[str, Column("Layer", "In the first network", NAME, rank=0, empty="(none)")]
@@ -59,16 +59,16 @@ class Comparison(Result):
         model: the network's file; empty where two saved runs were compared without it.
         arithmetic: the arithmetic of the run in low precision: ``emulated`` or ``saved``, or ``as it runs``.
         source: the source of the samples.
-        tensors: the tensors in execution order.
-        weights: as a whole.
+        tensors: in execution order.
+        weights: the weights, each as a whole.
         advice: the findings, in execution order.
-        channels: the channels of the weights, one a row.
+        channels: the channels of the weights.
         low: the low precision; ``int8`` in the names of columns stands for it.
         other: the file of the second network, if two were compared: ``fp32`` in the names of columns stands for the
-            first network, and ``int8`` for the second.
+            first, ``int8`` for the second.
         matched: the layers of both networks.
-        sort: the column by which screen and page sort tensors and weights, the worst first.
-        engine_tensors: the tensors that a real engine of the same precisions shows, next to the emulation.
+        sort: the column by which screen and page sort, the worst first.
+        engine_tensors: the tensors of a real engine of the same precisions.
         threshold: the cosine below which the similarity of a tensor is called low.
     """
 
@@ -187,7 +187,7 @@ class Comparison(Result):
         return f"{are} ({', '.join(f'{count} {reason}' for reason, count in reasons.items())}).{least}"
 
     def in_short(self, page: TablePage) -> Section | None:
-        """The tensors, those with the lowest cosine first."""
+        """The tensors with the lowest cosine."""
         section = next((section for section in page.sections if section.id == "tensors"), None)
         if section is None:
             return super().in_short(page)
@@ -196,7 +196,7 @@ class Comparison(Result):
 
 
 def sort_column(name: str) -> TableColumn:
-    """Returns the column of numbers of a name, new or old (``atol``, ``rtol``); raises BadInput if there is none."""
+    """Returns the column of numbers of a name, also ``atol`` and ``rtol``; raises BadInput if there is none."""
     columns = {column.key: column for column in columns_of(ComparedTensor) if column.is_number}
     key = {"atol": "max_abs", "rtol": "max_rel"}.get(name, name)
     if key not in columns:
@@ -205,9 +205,10 @@ def sort_column(name: str) -> TableColumn:
 
 
 def sorted_rows(rows: Sequence[Any], column: str, descending: bool | None = None) -> tuple[Any, ...]:
-    """Returns rows with the worst, or the largest if ``descending``, first, those without a figure last.
+    """Returns rows, the worst or the largest (``descending``) first, those without a figure last; by ``index`` as they
+    are.
 
-    The column ``index`` keeps their order. Raises BadInput if there is no such column of numbers.
+    Raises BadInput if there is no such column of numbers.
     """
     about = sort_column(column)
     if about.key == INDEX and not descending:
@@ -221,19 +222,19 @@ PROFILED = "profile.csv"
 
 @dataclass(frozen=True)
 class ProfiledTensor:
-    """One tensor at one layer.
+    """A tensor at a layer.
 
     Attributes:
-        quantized_dtype: the type that INT8 rounds it to for this layer; empty where it is not rounded.
-        scale: the scale of that rounding, the largest of a per-channel scale; None where it is not rounded.
-        zero_point: the zero point of that rounding; None where it is not rounded, for FP8, and where channels differ.
+        quantized_dtype: the type that INT8 rounds it to; empty where it is not rounded.
+        scale: the scale of that rounding, the largest of a per-channel scale.
+        zero_point: the zero point of that rounding; None for FP8, and where channels differ.
         shape: the shape on the first sample.
         spread: the spread of the values before the rounding; None without data.
-        rounded: the spread of the values after the Q/DQ pair; None where it is not rounded, or without data.
-        rounding: the error of the pair; None where there is no ``rounded``, and for FP8.
-        module, code: the place of the layer in a program of PyTorch, where the exporter wrote it.
-        histogram: the histogram of the finite values before and, as ``int8``, after the rounding; None without any.
-        map: the channels of a weight; None where there are none.
+        rounded: the spread of the values after the Q/DQ pair.
+        rounding: the error of the pair; None for FP8.
+        module, code: the layer's place in a program of PyTorch.
+        histogram: the histogram of the finite values before and, as ``int8``, after the rounding.
+        map: the channels of a weight.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -263,7 +264,7 @@ class Profile(Result):
     """The tensors of the selected layers, in execution order.
 
     Attributes:
-        source: a description of where the samples come from.
+        source: of the samples.
     """
 
     COMMAND = "profile"

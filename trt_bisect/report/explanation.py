@@ -1,7 +1,5 @@
-"""``explanation.json``: the reasons why a network loses accuracy in low precision, and the remedies, as one tree.
-
-It holds text and figures alone; calibration caches and networks are ``RemedyFile``. ``pictures.json`` has the findings
-of FP32, full INT8 and the recipe in the worst images.
+"""``explanation.json``: why a network loses accuracy in low precision, and the remedies; ``pictures.json``: the worst
+images.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from trt_bisect.recipe.files import write_network
 from trt_bisect.support.files import make_folder, write_whole
 
 EXPLANATION = "explanation.json"
-"""The file; its floats have ``DIGITS`` significant digits, more than anything prints."""
+"""The file; its floats have ``DIGITS`` significant digits."""
 DIGITS = 7
 SCHEMA = 3
 
@@ -35,9 +33,9 @@ class Channels:
     """The channels of a weight in FP32.
 
     Attributes:
-        axis: the axis of the output channels, or of the input channels where the outlier is one of these.
-        min: the least value of each channel; None, as in ``max`` and ``std``, where no value is finite.
-        outlier: the channel that reaches at least ``LOUD`` times the median of the others; None without one.
+        axis: the axis of the output channels, or of the input channels if the outlier is one.
+        min: the least value of each channel; None, as in ``max`` and ``std``, if none is finite.
+        outlier: the channel that reaches at least ``LOUD`` times the median of the others.
         times: the outlier's largest magnitude divided by that median.
     """
 
@@ -50,7 +48,7 @@ class Channels:
 
     @classmethod
     def of(cls, values: np.ndarray, compared: Compared) -> Channels | None:
-        """Returns the channels of a weight, float, of any shape, and its comparison; None if it has none."""
+        """Returns the channels of a weight of any shape; None if it has none."""
         axis = compared.origin.channel_axis
         if axis is None:
             return None
@@ -77,17 +75,17 @@ class ExplainedTensor:
         shape: the shape on the first input.
         dtype: the dtype in FP32.
         quantized_dtype: the type that INT8 rounds it to; empty where it is not rounded.
-        scale: the scale of that rounding, the largest of a per-channel scale; None where it is not rounded.
-        scales: the scales of each channel; None if all share one.
+        scale: the scale of that rounding, the largest of a per-channel scale.
+        scales: the scales of the channels; None if all share one.
         axis: the axis of these scales.
-        cosine: the cosine similarity of INT8 and FP32, as ``mse``, ``l1``, ``kl``, ``sqnr``, ``max_abs`` and
-            ``max_rel`` in ``compare.json``; None if nothing could be compared.
+        cosine: the cosine of INT8 and FP32, as ``mse``, ``l1``, ``kl``, ``sqnr``, ``max_abs`` and ``max_rel`` in
+            ``compare.json``.
         fp32: the values in FP32.
         int8: the values in INT8.
-        clipped: the share of the values beyond the range; None where it is not rounded.
-        histogram: the histogram of the values that the INT8 layers read; None where no value is finite.
+        clipped: the share of the values beyond the range.
+        histogram: the histogram of the values that the INT8 layers read.
         channels: the channels of a weight.
-        map: the counts of a weight's channels in FP32.
+        map: the counts of a weight's channels.
     """
 
     tensor: str
@@ -144,11 +142,11 @@ class ExplainedLayer:
 
     Attributes:
         macs: its multiply-adds for one inference.
-        share: its fraction of the network's multiply-adds.
-        sensitivity: its losses alone; None where they were not measured.
-        outputs: the floating-point tensors that it makes.
+        share: its part of the network's multiply-adds.
+        sensitivity: its losses alone.
+        outputs: the float tensors that it makes.
         weights: those that INT8 would round.
-        biases: its constant biases, which are not rounded.
+        biases: constants that are not rounded.
     """
 
     macs: int
@@ -163,25 +161,22 @@ class ExplainedLayer:
 class Tried:
     """A remedy that was measured with all layers in INT8 except those that it leaves high.
 
-    If it meets the threshold on all inputs given, it was measured on the held-out inputs too, except ``own``.
-
     Attributes:
         culprits: the layers that it is for; empty for the whole network.
         remedy: its name.
         what: the remedy in words, without "for the whole network".
-        similarity: the metric on the worst output of the worst input; None where it could not be measured.
-        loss: the loss of that similarity; None where it could not be measured.
+        similarity: the metric on the worst output of the worst input.
+        loss: the loss of that similarity.
         meets: true if the loss is within the threshold.
-        calibrator: the calibrator that was tried; None for another remedy.
+        calibrator: the calibrator that was tried.
         high: the number of layers that it leaves high.
-        layers: the names of these.
-        cost: the cost of these, a share of INT8's speedup over FP16.
-        confirmed: it holds in all settings of the engine without a doubt; None if not tested.
+        layers: the names of these layers.
+        cost: their cost, a share of INT8's speedup over FP16.
+        confirmed: it holds on held-out inputs and in all settings of the engine, without a doubt; None if not tested.
         own: it is the run's own recipe.
-        cache: the path, in the run folder, of a calibration cache: with ranges that meet the threshold and that no
-            calibrator gives, or of ``network``; empty without one.
-        network: the path, in the run folder, of a network made from the user's that meets the threshold or loses much
-            less; empty without one.
+        cache: the path, in the run folder, of a calibration cache of ``network``, or of ranges that no calibrator
+            gives.
+        network: the path, in the run folder, of a changed network that meets the threshold or loses much less.
     """
 
     culprits: tuple[str, ...]
@@ -208,8 +203,8 @@ class Tried:
     def rank(self) -> tuple[bool, bool, float, bool, bool, float]:
         """The sort key of remedies: the cheapest that is offered first.
 
-        Of equally cheap remedies, those for the whole network come first, which are one command; of these the confirmed
-        ones, in whose order ``run`` chooses a calibrator; then those that lose least.
+        Equally cheap remedies: those for the whole network, one command, first; the confirmed ones first; those that
+        lose least.
         """
         loss = math.inf if self.loss is None else self.loss
         cost = self.cost if self.meets else 0.0
@@ -217,7 +212,7 @@ class Tried:
 
     @property
     def title(self) -> str:
-        """The remedy in words, with ``for the whole network`` where it is."""
+        """The remedy in words, with ``for the whole network`` if it is."""
         return self.what if self.culprits else f"{self.what} for the whole network"
 
 
@@ -230,7 +225,7 @@ class Remedy:
         why: the reason why it may help.
         speed: its cost in speed, as a phrase.
         commands: the commands that apply it, one for each tool.
-        tried: its measurement in this run, the best of several; None where it was not measured.
+        tried: its best measurement in this run.
     """
 
     remedy: str
@@ -247,10 +242,10 @@ class CulpritAdvice:
     Attributes:
         culprit: its name.
         evidence: a paragraph.
-        reasons: the reasons of the advisor and the structure check, the strongest first; may be empty.
+        reasons: the reasons of the advisor and the structure check, the strongest first.
         blame: ``weight``, ``activation``, ``both``, or None if not known.
         remedies: those measured to meet the threshold at the recipe's cost or less; then unmeasured ones and the recipe
-            itself; then those measured to be more expensive; last those measured to miss. In each, the cheapest first.
+            itself; then more expensive ones; last those measured to miss. In each group the cheapest first.
     """
 
     culprit: str
@@ -265,11 +260,11 @@ class Cause:
     """The culprits of one cause, and the remedies for it.
 
     Attributes:
-        cause: the most important reason of each of them, or ``no abnormal tensor``.
+        cause: the most important reason of each of them, or ``no single cause found``.
         culprits: their names, in the report's order.
         words: the figures of the cause, a clause.
-        measured: the remedies that were measured: those that meet the threshold first, the cheapest of them first.
-        remedies: those that were not measured.
+        measured: the measured remedies, those that meet the threshold first, the cheapest of them first.
+        remedies: the remedies that were not measured.
     """
 
     cause: str
@@ -285,11 +280,11 @@ class Explanation:
 
     Attributes:
         samples: the number of inputs observed.
-        layers: by name, those that make a floating-point tensor or have a weight.
+        layers: those that make a float tensor or have a weight.
         inputs: the network's.
         findings: the advisor's, in execution order.
         advice: the advice on each culprit, in the report's order.
-        tried: the remedies that were measured, for culprits or for the whole network.
+        tried: the remedies that were measured, for culprits or the whole network.
         causes: the culprits grouped by cause, the largest group first.
     """
 
@@ -305,11 +300,10 @@ class Explanation:
 
 @dataclass(frozen=True, eq=False)
 class RemedyFile:
-    """A file that applies a remedy.
+    """A file that applies a remedy: a network, or the bytes of a calibration cache.
 
     Attributes:
-        path: its path in the run folder, with ``/``.
-        content: a network, or the bytes of a calibration cache.
+        path: in the run folder, with ``/``.
     """
 
     path: str
@@ -335,9 +329,9 @@ class Mark:
     """A detection in a picture.
 
     Attributes:
-        kind: ``kept``, ``lost`` or ``invented``, against FP32; empty in FP32's own picture.
+        kind: ``kept``, ``lost`` or ``invented``, against FP32; empty for FP32.
         text: the class and the score.
-        outline: the corners of its box, x and y in pixels of the input.
+        outline: the corners of its box, x and y in pixels.
         points: its visible keypoints, likewise.
     """
 
@@ -349,15 +343,15 @@ class Mark:
 
 @dataclass(frozen=True)
 class Drawing:
-    """The findings of a plan in a picture.
+    """A picture as a plan reads it.
 
     Attributes:
         plan: ``fp32``, ``int8`` or ``recipe``.
-        agreement: the agreement with FP32 on this input, from 0 to 1; None for FP32, or without a value.
-        counts: by ``kept``, ``lost`` and ``invented`` the number of detections; empty for other tasks.
-        marks: the detections, at most 100.
-        overlay: masks, the classes of pixels or depths, an image as data URI; empty without them.
-        text: the text or the class that is read; empty for other tasks.
+        agreement: the agreement with FP32 on this input, from 0 to 1; None for FP32.
+        counts: the number of ``kept``, ``lost`` and ``invented`` detections.
+        marks: at most 100 detections.
+        overlay: masks, or the classes or depths of pixels, an image as data URI.
+        text: the text or class that is read.
     """
 
     plan: str
@@ -376,7 +370,7 @@ class Picture:
         name: the name of the input.
         width, height: the size of the network's input.
         image: the picture, an image as data URI.
-        drawings: one for each plan, FP32 first.
+        drawings: by plan, FP32 first.
     """
 
     name: str
@@ -393,7 +387,7 @@ class Pictures:
     Attributes:
         task: the task, such as ``detect``.
         note: a sentence on how the outputs are read.
-        pictures: the pictures, the worst first.
+        pictures: the worst first.
     """
 
     task: str

@@ -64,14 +64,14 @@ def rendered(template: str, script: str, data: PageData | TablePage, live: str =
 
 
 def json_in_html(value: Any) -> Markup:
-    """Returns ``value`` as JSON that cannot end the script element around it, or begin a comment in it."""
+    """Returns ``value`` as JSON that cannot end the script element around it."""
     text = encode(value).decode()
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 @cache
 def asset(name: str) -> str:
-    """Returns the text of a bundled file; ``make assets`` makes these files."""
+    """Returns a bundled file, made by ``make assets``."""
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
@@ -83,19 +83,19 @@ def _script(name: str) -> tuple[Markup, str]:
 
 @cache
 def icon() -> str:
-    """Returns the page's icon, a falling curve and its culprit, as a data address."""
+    """Returns the page's icon as a data address."""
     return f"data:image/svg+xml,{quote(_ICON)}"
 
 
 @cache
 def environment(package: str = "trt_bisect.report") -> Environment:
-    """Returns the Jinja2 environment of a package's templates, which escapes text unless marked as safe."""
+    """Returns a package's Jinja2 environment, which escapes text unless marked as safe."""
     loader = PackageLoader(package)
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def _policy(digests: list[str], live: str) -> str:
-    """Returns a content security policy that allows only the scripts with these digests, and no other host."""
+    """Returns a content security policy that allows the scripts with these digests and no other host."""
     hashes, connect = " ".join(f"'sha256-{digest}'" for digest in digests), "connect-src 'self'; " if live else ""
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; worker-src blob:; "

@@ -1,4 +1,4 @@
-"""The results of ``sensitivity`` and ``worst``: the loss that each layer causes alone, and that on each input."""
+"""The results of ``sensitivity`` and ``worst``: the loss of each layer alone, and on each input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
-"""The rounded parts of a layer, and the precision of each."""
+"""The rounded parts of a layer, and their precision."""
 LAYERS = "sensitivity.csv"
 OWN = ("loss", "alone", "worth", "macs")
 """The figures by which rows can be sorted, next to the metrics."""
@@ -30,15 +30,15 @@ OWN = ("loss", "alone", "worth", "macs")
 
 @dataclass(frozen=True)
 class SensitiveOp:
-    """The sensitivity of one layer, with one of its parts rounded.
+    """The sensitivity of a layer with one of its parts rounded.
 
     Attributes:
         op_name: the layer.
-        sensitive_type: the part that is rounded, while all else is high: ``both``, ``weight`` or ``activation``.
-        loss: the loss by the metric of the run; None where it could not be measured.
-        share: its fraction of the network's multiply-adds.
-        metrics: by name, each metric on the worst final output.
-        module, code: the place of the layer in a program of PyTorch, where the exporter wrote it.
+        sensitive_type: the rounded part, while all else is high: ``both``, ``weight`` or ``activation``.
+        loss: the loss by the metric of the run.
+        share: its part of the network's multiply-adds.
+        metrics: each metric on the worst final output.
+        module, code: the layer's place in a program of PyTorch.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -57,7 +57,7 @@ class SensitiveOp:
     code: Annotated[str, Column(*SOURCE_LINE, rank=6)] = ""
 
     def figure(self, name: str) -> float | None:
-        """Returns ``loss``, ``alone``, ``worth``, ``macs``, or a metric by its name; None if there is none."""
+        """Returns a figure of ``OWN``, or a metric by its name."""
         return getattr(self, name) if name in OWN else self.metrics.get(name)
 
 
@@ -66,9 +66,8 @@ class Sensitivity(Result):
     """The layers of a network, ordered by their losses in a low precision.
 
     Attributes:
-        ops: one row for each layer and rounded part, the worst first.
+        ops: by layer and rounded part, the worst first.
         full: the loss with every layer in question low.
-        low: the low precision.
     """
 
     COMMAND = "sensitivity"
@@ -177,23 +176,22 @@ class WorstReport(Result):
     """The worst inputs of a data set, and the distribution of the metric over it.
 
     Attributes:
-        order: the order of the metric's values from the worst to the best: ``ascending`` or ``descending``.
+        order: of the metric's values from the worst to the best: ``ascending`` or ``descending``.
         threshold: the worst value that is still good; None where the metric has none.
         allowed: the loss that the threshold allows.
-        high: the layers that were left high.
+        high: the layers left high.
         source: the data set.
         values: the metric on each sample; None where the low precision gave no finite output.
-        losses: the losses of these values; None for infinite.
+        losses: of these values; None for infinite.
         faint: samples left out because FP32's output on them is almost zero.
         broken: samples left out because FP32 itself has NaN there, or nothing finite.
         data: a sentence on these; empty without any.
-        places: indices of the worst samples, worst first.
+        places: the indices of the worst samples, worst first.
         stopped: the search was stopped before the end of the data set.
         distribution: the distribution over the samples that are not faint; over all samples if all are faint.
         verdict: a sentence that says if the inputs or the network cause the loss.
-        low: the low precision.
-        other: the file of the second network, if two were compared; empty else.
-        inputs: the worst samples, worst first; not in the JSON file.
+        other: the file of the second network, if two were compared.
+        inputs: the worst samples, worst first; not in the file.
     """
 
     COMMAND = "worst"
@@ -262,15 +260,15 @@ class WorstReport(Result):
         return {WORST_CSV: (JudgedSample, self.samples)}
 
     def table(self) -> pd.DataFrame:
-        """Returns the samples as a pandas table, in the order of the data set; ``rank`` 1 is the worst one."""
+        """Returns the samples as a pandas table, in the order of the data set; ``rank`` 1 is the worst."""
         table: pd.DataFrame = super().table().set_index("sample")
         return table
 
     @property
     def quantiles(self) -> Mapping[str, str]:
-        """The best value, the median, the percentiles and the worst value as text, by title.
+        """The best value, the median, percentiles and the worst value as text, by title.
 
-        A percentile is the value that this percentage of the inputs reaches or exceeds in quality.
+        A percentile is the value that this share of the inputs reaches.
         """
         spread = self.distribution
         values = {"best": spread.best, "median": spread.median}
@@ -307,10 +305,10 @@ class WorstReport(Result):
         )
 
     def save(self, folder: str | Path) -> Path:
-        """Writes ``worst.json``, ``worst.csv`` and the worst samples into a folder.
+        """Writes the report and the worst samples into a folder.
 
         Returns:
-            The samples, ``worst.npz``, or a folder ``worst`` where their shapes differ: ``run`` takes it as inputs.
+            The samples, ``worst.npz``, or a folder ``worst`` if their shapes differ, as ``run`` takes them.
 
         Raises:
             BadInput: it cannot be written.
@@ -332,7 +330,7 @@ class WorstReport(Result):
 
 
 def description(report: WorstReport) -> Mapping[str, str]:
-    """Returns the data, the network in low precision and the metric of a search, as text by title."""
+    """Returns the data, the network in low precision and the metric, as text by title."""
     high = ", ".join(report.high)
     low = {report.low.upper(): f"{report.engine} ({report.arithmetic})" + (f", high: {high}" if high else "")}
     least = "" if report.threshold is None else f"; threshold {threshold_text(report.metric, report.threshold)}"

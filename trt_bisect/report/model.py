@@ -1,6 +1,6 @@
-"""The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is; and its views.
+"""The report of a run, which ``report.json`` holds as it is; and its views.
 
-Its methods import the renderers, which know a report as a type only. The parts are in ``report.parts``.
+Methods import the renderers, which know a report as a type only. The parts are in ``report.parts``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attached:
-    """The facts of a run that are no fields of its report; a report read from a file has none."""
+    """The facts of a run that are no fields of its report; empty for a report read from a file."""
 
     files: RecipeFiles | None = None
     graph: Graph | None = None
@@ -84,45 +84,42 @@ class Report(Shown):
     """The result of a run.
 
     Attributes:
-        state: ``running``, ``interrupted`` or ``finished``: a run under way writes what it knows so far.
-        verdict: the verdict on full INT8: a word of ``report.parts``.
+        state: ``running``, ``interrupted`` or ``finished``.
+        verdict: the verdict on full INT8: ``passes``, ``passes with doubts``, ``fails`` or ``not measured``.
         lines: the verdict in lines.
-        low: the low precision; ``int8`` in the names of plans and columns stands for it.
+        low: the low precision; called ``int8`` in the names of plans and columns.
         precision: the high precision.
         budget: the loss that the threshold allows.
         layers: in execution order.
-        constants: the rows of the constants that TensorRT has as layers; each has the figures of the layer before it.
-        culprits: the layers that stay high, and without which the plan was measured to miss the threshold.
-        similarity: the metric for the worst output on the worst of all inputs given; None where not measured.
+        constants: the constants that TensorRT has as layers, each with the figures of the layer before it.
+        culprits: the layers that stay high, and were measured to miss the threshold when put back.
+        similarity: the metric for the worst output on the worst of all inputs given.
         outputs: by output, every metric on the input where it is worst.
         by_input: the figures of each input, if several were judged.
-        refused: the reasons why TensorRT cannot build the network; empty where an NVIDIA engine was built.
-        answer: the recipe on given and held-out inputs, the calibrators; None before the recipe is found.
+        refused: the reasons why TensorRT cannot build the network.
+        answer: the recipe on given and held-out inputs, the calibrators.
         bound: the bound on similar inputs that miss with the recipe; None without held-out inputs.
-        accuracy: the accuracy on labelled data; None without labels or an accuracy function.
+        accuracy: the accuracy on labelled data.
         goal: the goal of the recipe, next to the threshold.
-        networks: the networks of a pipeline, each alone in the low precision; empty for a single network.
-        front: the plans that no measured plan beats in both cost and figure, and those with a name; empty without
-            ``--front``.
-        choices: the plans that a user may ship, side by side; empty as long as nothing was measured.
-        latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe``, None for an engine that could not be built; None
+        networks: the networks of a pipeline, each alone in the low precision.
+        front: the plans that none beats in both cost and figure, and those with a name.
+        choices: the plans that a user may ship.
+        latency: of ``fp32``, ``fp16``, ``int8`` and ``recipe``, None for an engine that could not be built; None
             without a GPU.
-        predicted: the predicted times of the same plans; None where no GPU is known.
+        predicted: the predicted times of the same plans.
         overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
-        base_high: the layers that the base cannot hold, if full INT8 was measured to meet the threshold with them in
-            FP32; else empty.
-        next: the next step; None without one.
-        stopped: ``interrupted``, ``time limit`` or ``no room`` for a run that was stopped before its end; the same
-            command goes on. Its verdict is ``not measured`` if full INT8 was not measured on all inputs until then.
+        base_high: the layers that the base cannot hold, if full INT8 meets the threshold with them in FP32.
+        next: the next step.
+        stopped: ``interrupted``, ``time limit`` or ``no room`` for a run stopped before its end, which the same command
+            continues. Its verdict is ``not measured`` if full INT8 was not measured on all inputs until then.
         plans: the number of plans measured.
         builds: the number of engines built.
-        peak_bytes: the most memory that the process held.
+        peak_bytes: the most memory of the process.
         command: the command line; empty for a run from Python.
-        started: the time of the start, in seconds since the epoch.
-        network: the digest of the network as it was read.
+        started: in seconds since the epoch.
+        network: the digest of the network as read.
         accept: a doubted pass counts as a pass.
-        made_of: the content of the fingerprint, by part: ``model``, ``ranges``, ``inputs``, ``engine``, ``typing``,
-            ``versions`` and the options that change an engine.
+        made_of: the content of the fingerprint, by part.
     """
 
     attached = Attached()
@@ -180,7 +177,7 @@ class Report(Shown):
     made_of: Mapping[str, Part] = field(default_factory=dict)
 
     def changed(self, **fields: Any) -> Report:
-        """Returns this result with other values of some fields, ``attached`` included."""
+        """Returns this report with other values of some fields, ``attached`` included."""
         extras = {name: fields.pop(name) for name in Attached.__dataclass_fields__ if name in fields}
         result = replace(self, **fields)
         object.__setattr__(result, "attached", replace(self.attached, **extras))
@@ -188,14 +185,14 @@ class Report(Shown):
 
     @property
     def titled(self) -> Report:
-        """This report with layers by their names in the user's program, as it is shown; see ``report.titled``."""
+        """This report with layers named as in the user's program; see ``report.titled``."""
         titles, attached = titles_in(self.layers), self.attached
         shown = titled(self, titles)
         return shown.changed(**{**vars(attached), "explanation": titled(attached.explanation, titles)})
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the command: 0 for a pass without doubts, 1 for any other, 3 if nothing was measured."""
+        """0 for a pass without doubts, 3 if nothing was measured, else 1."""
         return {PASSES: 0, UNMEASURED: NothingMeasured.exit_code}.get(self.verdict, 1)
 
     @property
@@ -238,13 +235,13 @@ class Report(Shown):
 
     @property
     def least(self) -> float | None:
-        """The worst acceptable value of that figure; None for an accuracy that is not measured yet."""
+        """The worst acceptable value of that figure, if known."""
         if self.goal.drop:
             return None if self.accuracy is None else self.accuracy.least
         return self.threshold
 
     def text(self, value: float | None) -> str:
-        """Returns a value of the figure that decides as text."""
+        """Returns a value of that figure as text."""
         return figure_text(self.figure, value, self.least)
 
     @property
@@ -254,7 +251,7 @@ class Report(Shown):
         return f"If put back in {self.low.upper()}{' without changes' if changes else ''}"
 
     def put_back_text(self, row: LayerRow) -> str:
-        """Returns the recipe's figure with a layer put back; ``or worse`` if not all inputs were run."""
+        """Returns the figure with a layer put back; ``or worse`` if not all inputs were run."""
         given = None if self.answer is None else self.answer.given
         part = given is not None and row.put_back_on is not None and row.put_back_on < given.inputs
         moved = f" with {NUDGED}" if row.put_back_in == NUDGED else ""
@@ -269,12 +266,12 @@ class Report(Shown):
 
     @property
     def explanation(self) -> Explanation | None:
-        """The reasons for the culprits; None where none was made, and in a report read from a file."""
+        """The reasons for the culprits; None in a report read from a file."""
         return self.attached.explanation
 
     @property
     def ranked_culprits(self) -> tuple[tuple[LayerRow, ...], tuple[LayerRow, ...]]:
-        """The rows of the culprits, weak ones apart; see ``AnswerFacts.ranked``."""
+        """The rows of the culprits, weak ones apart."""
         ranked, weak = (self.answer.ranked, set(self.answer.weak)) if self.answer is not None else ((), set())
         places = {name: rank for rank, name in enumerate(ranked)}
         rows = sorted((row for row in self.layers if row.culprit), key=lambda row: places.get(row.name, 0))
@@ -282,7 +279,7 @@ class Report(Shown):
 
     @property
     def advice(self) -> tuple[CulpritAdvice, ...]:
-        """The evidence and the remedies for each culprit, in their order; empty without an explanation."""
+        """The evidence and the remedies for each culprit."""
         return self.explanation.advice if self.explanation else ()
 
     @property
@@ -296,7 +293,7 @@ class Report(Shown):
 
     @property
     def has_recipe(self) -> bool:
-        """True if the recipe leaves layers high or changes the network: it is not full INT8 of the user's network."""
+        """True if the recipe is not full INT8 of the user's network."""
         return bool(self.recipe.high or (self.answer and self.answer.changes))
 
     @property
@@ -307,12 +304,12 @@ class Report(Shown):
         return ByPlan(self.verdict, verdict_of(meets=self.recipe.meets, doubted=bool(self.doubts)))
 
     def milliseconds(self, plan: str) -> float | None:
-        """Returns the mean time of an inference of a plan, ``fp32`` and so on; None if it was not timed."""
+        """Returns the mean time of an inference of a plan, if it was timed."""
         timed = (self.latency or {}).get(plan)
         return timed.mean_ms if timed else None
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
-        """Returns the milliseconds of the engine layer that a layer is fused into; None if not known."""
+        """Returns the milliseconds of the engine layer that a layer is fused into, if known."""
         timed = (self.latency or {}).get(plan)
         parts = [part.milliseconds for part in (timed.layers if timed else ()) if layer in part.layers]
         return sum(parts) if parts else None
@@ -333,7 +330,7 @@ class Report(Shown):
         """Returns the recipe as the config for ``mtq.quantize`` of NVIDIA's ModelOpt on PyTorch.
 
         Args:
-            as_dictionary: in the form that ModelOpt took before the list of 0.47.
+            as_dictionary: in the form before ModelOpt 0.47.
 
         Raises:
             BadInput: nothing was measured, the recipe changes the network, its low precision is not INT8 or FP8, or
@@ -366,9 +363,7 @@ class Report(Shown):
         return loaded(cls, file_in(folder, REPORT), SCHEMA, "run")
 
     def save(self, folder: str | Path, *, recipe: bool = True) -> Path:
-        """Writes ``report.json``, ``layers.csv``, ``report.html`` and a measured front, ``front.csv``, into a folder.
-
-        A report that is not read from a file writes the recipe, ``network.json`` and ``explanation.json`` too.
+        """Writes the report's files into a folder.
 
         Args:
             recipe: false if the folder has the recipe's files already.
@@ -414,7 +409,7 @@ class Report(Shown):
         return table_of(FrontPoint, self.front, **self.names)
 
     def to_csv(self) -> str:
-        """Returns the rows of ``layers.csv``; of the roundings of a culprit it has the tensors."""
+        """Returns ``layers.csv``; of a culprit's roundings it has the tensors."""
         return csv_of(LayerRow, self.rows)
 
     @property
@@ -424,7 +419,7 @@ class Report(Shown):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The texts that stand in the titles of the columns."""
+        """The texts in the titles of the columns."""
         metric = self.metric.capitalize() if self.metric == AGREEMENT.name else self.metric
         return {
             "low": self.low.upper(),
@@ -443,7 +438,7 @@ class Report(Shown):
 
         Args:
             before: the other report, of the same network or of another version of it.
-            direction: which values of a metric of the user's own are better.
+            direction: of better values of a user's own metric: ``higher`` or ``lower``.
 
         Raises:
             BadInput: the two were judged by different metrics.
@@ -454,7 +449,7 @@ class Report(Shown):
 
     @property
     def overview(self) -> Overview:
-        """The verdict, the next step, and the culprits with the figure if each is put back."""
+        """The verdict, the next step, and the culprits with the figure if put back."""
         from trt_bisect.report.screen.run import next_lines, verdict_first
         from trt_bisect.report.summary import headline
 
@@ -496,7 +491,7 @@ class Report(Shown):
 
 
 def read_report(path: Path) -> Report | None:
-    """Returns the report in a file; None if the file cannot be read or is no report of this version."""
+    """Returns the report in a file, if there is one of this version."""
     try:
         return Report.load(path)
     except BadInput:
@@ -520,10 +515,10 @@ def load(path: str | Path, file: Literal["migrate.json"]) -> Migration: ...
 @overload
 def load(path: str | Path, file: None = None) -> Report | Result: ...
 def load(path: str | Path, file: str | None = None) -> Report | Result:
-    """Returns the result that a command wrote: that of ``run``, ``sensitivity`` and so on.
+    """Returns the result of a command.
 
     Args:
-        path: the folder that was the ``output`` of the command, or the JSON file in it.
+        path: the command's output folder, or a JSON file in it.
         file: the JSON file in the folder, which tells type checkers the result: ``report.json``, ``sensitivity.json``
             and so on. None for the first of these that is there.
 

@@ -31,10 +31,10 @@ class GraphLayer:
     """A layer of the graph.
 
     Attributes:
-        inputs: the names of the tensors that it reads, constants too.
-        outputs: the names of the tensors that it makes.
-        attributes: as text, by name.
-        module, code: its place in a program of PyTorch, where the exporter wrote it into the file.
+        inputs: the tensors that it reads, constants too.
+        outputs: the tensors that it makes.
+        attributes: the attributes as text.
+        module, code: the layer's place in a program of PyTorch.
     """
 
     index: int
@@ -54,7 +54,7 @@ class GraphTensor:
     Attributes:
         shape: the shape; of a layer's first output the shape on the judged input.
         dtype: empty where it is not known.
-        scale: the scale of INT8, the largest of a per-channel scale; None where it is not rounded.
+        scale: the scale of INT8, the largest of a per-channel scale.
     """
 
     shape: tuple[int | str | None, ...] | None
@@ -67,10 +67,10 @@ class Graph:
     """The network's layers and tensors, for ``network.json`` and the page.
 
     Attributes:
-        layers: the layers in execution order.
-        tensors: the tensors by name.
-        inputs: the names of the network's inputs.
-        outputs: the names of its outputs.
+        layers: in execution order.
+        tensors: by name.
+        inputs: the network's inputs.
+        outputs: its outputs.
     """
 
     layers: tuple[GraphLayer, ...]
@@ -80,7 +80,7 @@ class Graph:
 
 
 def graph_of(network: Network, scales: Mapping[str, np.float32]) -> Graph:
-    """Returns the graph of a network; scales are those of activations that no Q/DQ pair of the network has."""
+    """Returns the graph of a network; ``scales`` are those of activations without a Q/DQ pair in the file."""
     nodes, by_tensor = network.skeleton.graph.node, {name: float(scale) for name, scale in scales.items()}
     layers = tuple(_layer(layer, nodes[layer.index]) for layer in network.layers)
     for rounding in (rounding for layer in network.layers for rounding in layer.roundings):
@@ -107,7 +107,7 @@ def _layer(layer: Layer, node: onnx.NodeProto) -> GraphLayer:
 
 
 def _text(attribute: AttributeProto) -> str:
-    """Returns an attribute as text: a tensor as its type and shape, a subgraph as its number of nodes."""
+    """Returns an attribute as text: a tensor's type and shape, a subgraph's number of nodes."""
     if attribute.type == AttributeProto.TENSOR:
         return f"{helper.tensor_dtype_to_np_dtype(attribute.t.data_type)} {list(attribute.t.dims)}"
     if attribute.type == AttributeProto.GRAPH:
@@ -122,11 +122,11 @@ _DIGITS = 6
 
 
 def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph, prefix: str = "") -> onnx.ModelProto:
-    """Returns a copy of a network, whose nodes have the layers' names after ``prefix``, with metadata on them.
+    """Returns a copy of a network with metadata on the nodes, which have the layers' names after ``prefix``.
 
-    Each layer's node gets the keys ``trt-bisect.`` and ``precision`` (in the recipe), ``similarity``, ``loss`` and
-    ``alone`` (where measured), ``culprit`` and ``suspect``, ``why_not`` (where it cannot be INT8) and ``scales``
-    (of the tensors that it reads and makes). Older viewers show the same in its ``doc_string``.
+    A node gets the keys ``trt-bisect.`` and ``precision`` (in the recipe), ``similarity``, ``loss`` and ``alone`` (if
+    measured), ``culprit`` and ``suspect``, ``why_not`` (if it cannot be INT8) and ``scales`` (of its tensors). Older
+    viewers show the same in its ``doc_string``.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -144,7 +144,7 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph, pr
 
 
 def write_annotated(files: RecipeFiles, rows: Iterable[LayerRow], graph: Graph, folder: Path) -> None:
-    """Writes the recipe's networks with their metadata next to the recipe's files in a run folder."""
+    """Writes the recipe's networks with their metadata into a run folder."""
     by_folder = {prefix_of(name): part for name, part in files.parts.items()} or {"": files}
     for prefix, own in by_folder.items():
         model, file = own.viewed

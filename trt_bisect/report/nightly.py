@@ -1,7 +1,7 @@
 """The result of ``regress``: its files, in words, as Markdown and as JUnit XML.
 
-JUnit XML has the form that Jenkins' schema ``junit-10.xsd`` allows and GitLab reads. Each network is a suite of the
-same few cases, and one more for each layer that fails, so that large networks have small files.
+The XML has the form that Jenkins' schema ``junit-10.xsd`` allows and GitLab reads. A network is a suite of a few cases,
+and one more for each layer that fails.
 """
 
 from __future__ import annotations
@@ -41,15 +41,14 @@ _KIND = "trt-bisect baseline"
 
 @dataclass(frozen=True)
 class Baseline:
-    """The runs that a network is compared with.
+    """Runs that a network is compared with.
 
     Attributes:
-        name: the network's in the suite.
+        name: the network's name in the suite.
         repeats: the number of runs.
-        measured: the nightly run in which they were measured; empty if not known.
-        runs: their reports, equal ones once, with what comparisons read (``compared_part``). ``made_of`` is always the
-            last good night's.
-        kind: the same in every baseline.
+        measured: the nightly run that measured them; empty if not known.
+        runs: their reports, equal ones once, with what comparisons read. ``made_of`` is that of the last good night.
+        kind: the mark of a baseline.
         schema: the schema of the reports.
     """
 
@@ -63,20 +62,20 @@ class Baseline:
 
 @dataclass(frozen=True)
 class NetworkResult:
-    """One network of a nightly run.
+    """A network of a nightly run.
 
     Attributes:
         name: the name in the suite.
         run: the run folder, relative to the nightly folder.
-        status: ``passed``, ``failed``, or ``error`` where nothing could be measured.
+        status: ``passed``, ``failed``, or ``error`` if nothing could be measured.
         seconds: the time of measuring it, repeats included.
-        tonight: the report, without the layers, which are in the run folder; None where nothing could be measured.
-        baseline: the runs that it was compared with, without the layers; None for a new network.
-        failures: the changes that fail the night: those that a repeat confirmed, and missed targets.
+        tonight: the report without the layers.
+        baseline: the runs that it was compared with, without the layers.
+        failures: the changes that fail the night.
         changes: the other changes that a repeat confirmed.
-        noise: changes that the repeat did not confirm.
-        differs: the parts that differ between the two runs; None if not known.
-        accepted: the changes are accepted, so that only a missed target fails.
+        noise: changes that a repeat did not confirm.
+        differs: the parts in which the two runs differ; None if not known.
+        accepted: the changes are accepted: only a missed target fails.
         targets: the targets of ``int8`` and ``recipe``.
         message: the reason why nothing could be measured.
     """
@@ -107,17 +106,16 @@ class Regression:
 
     Attributes:
         suite: the path of its file.
-        folder: the folder of this nightly run.
-        number: the number of the nightly run in its folder.
+        folder: the folder of the nightly run.
+        number: its number in the nightly folder.
         began: the time of its start in UTC, ISO 8601.
-        baseline: the baseline in words; empty without one.
+        baseline: the baseline in words; empty without any.
         accepted: this run became the baseline, by ``--update-baseline`` or as the first in which a network passed.
         status: ``failed`` if a network failed, else ``error`` if one could not be measured, else ``passed``.
         exit_code: 0: passed. 1: worse than the baseline, or a target missed. 3: a network not measured, and none worse.
-        networks: the networks in the suite's order.
+        networks: in the suite's order.
         gone: networks of the baseline that the suite no longer has.
-        baseline_folder: the folder that ``--baseline`` named and that can be updated; None for ``latest``, a run, a
-            report or a nightly run.
+        baseline_folder: the folder of ``--baseline`` if it can be updated.
     """
 
     suite: str
@@ -135,14 +133,11 @@ class Regression:
 
     @property
     def is_worse(self) -> bool:
-        """True if a figure is worse than in the baseline, which ``--update-baseline`` would accept."""
+        """True if a figure is worse than in the baseline: ``--update-baseline`` would accept it."""
         return any(change.kind != changes.TARGET for result in self.networks for change in result.failures)
 
     def save(self, folder: str | Path) -> Path:
-        """Writes ``regression.json``, ``junit.xml`` and ``summary.md`` into a folder, which is made if it is missing.
-
-        Returns:
-            The folder.
+        """Writes ``regression.json``, ``junit.xml`` and ``summary.md`` into a folder, which is returned.
 
         Raises:
             BadInput: the folder cannot be written.
@@ -155,7 +150,7 @@ class Regression:
 
 
 def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseline]:
-    """Returns the baselines in a folder by the networks' names; empty where there is no folder.
+    """Returns the baselines in a folder by the networks' names.
 
     Raises BadInput for JSON that is no baseline, or one of another version, which is left out when ``replacing``.
     """
@@ -185,7 +180,7 @@ def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseli
 
 
 def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
-    """Writes baselines by the stems of their files, and removes other networks' baselines from the folder.
+    """Writes baselines, by the stems of their files, into a folder, and removes all others there.
 
     Raises BadInput if it cannot be written, or holds JSON that is no baseline.
     """
@@ -201,7 +196,7 @@ def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
 
 
 def _changed(record: Any) -> dict[str, Any]:
-    """Returns the fields of a dataclass that differ from their defaults, and those of its layers."""
+    """Returns the fields of a dataclass, and of its layers, that differ from their defaults."""
     changed = {
         declared.name: value
         for declared in fields(record)
@@ -213,7 +208,7 @@ def _changed(record: Any) -> dict[str, Any]:
 
 _STYLES = {PASSED: "bold green", FAILED: "bold red", ERROR: "bold yellow"}
 _MOST = 5
-"""The most layers with a sentence of their own, where only their own figures changed."""
+"""The most layers with a sentence of their own if only their own figures changed."""
 _MOST_ROWS = 500
 _MOST_DETAILED = 50
 """The most networks with details in Markdown: GitHub takes 1 MiB a step."""
@@ -221,7 +216,7 @@ _MOST_NAMES = 4
 
 
 def sentences(result: NetworkResult) -> list[str]:
-    """Returns the changes of a network, the failures first; of changed layers a few and a count."""
+    """Returns the changes of a network, the failures first, a few changed layers and their count."""
     report = result.tonight
     if report is None:
         return [result.message]
@@ -255,7 +250,7 @@ def sentences(result: NetworkResult) -> list[str]:
 
 
 def print_regression(regression: Regression, console: Console) -> None:
-    """Prints a line for each network, and its changes under it. Names are never read as markup."""
+    """Prints each network and its changes; names are never markup."""
     for result in regression.networks:
         report, figures = result.tonight, ""
         if report is not None:
@@ -275,7 +270,7 @@ def print_regression(regression: Regression, console: Console) -> None:
 
 
 def markdown(regression: Regression) -> str:
-    """Returns a nightly run as Markdown, for GitHub's step summary, a merge request or a mail."""
+    """Returns a nightly run as Markdown."""
     return "\n\n".join(_blocks(regression)) + "\n"
 
 
@@ -337,7 +332,7 @@ def _accept_command(regression: Regression) -> str:
 
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""The characters that XML 1.0 cannot hold, even escaped."""
+"""Characters that XML 1.0 cannot hold, even escaped."""
 _CASES = {
     "similarity": (changes.SIMILARITY, changes.RECIPE_LAYERS, changes.PART, changes.BOUND),
     "target": (changes.TARGET,),
@@ -360,10 +355,9 @@ def junit_xml(regression: Regression) -> bytes:
 
 @contextmanager
 def unfinished(folder: Path) -> Iterator[None]:
-    """Replaces the files of the last nightly run by a JUnit file that says "running", until a result is saved.
+    """Replaces the files of the last nightly run by a JUnit file with an error, until a result is saved.
 
-    The file has an error, so that no CI service takes a stopped night for a passed one; an error that ends the night
-    replaces it.
+    So CI never takes a stopped night for a passed one.
     """
     for name in FILES:
         (folder / name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The page of a run: its data, and the Jinja2 template that puts them into one file with scripts and styles."""
+"""The page of a run: its data in a template, with scripts and styles."""
 
 from __future__ import annotations
 
@@ -35,15 +35,14 @@ class PageData:
     """The content of a run's page.
 
     Attributes:
-        report: the report of a finished run, or of one under way.
         headline: the verdict in a sentence.
-        fragile: the reasons why the verdict on the recipe could change, a clause each.
+        fragile: why the verdict on the recipe could change, a clause each.
         status: ``finished``, ``running`` or ``interrupted``.
-        tones: the CSS classes of the verdicts: of the run, on ``int8`` and on ``recipe``.
-        progress: the progress of a running run, ``stage``, ``done``, ``total``, ``seconds`` and ``left``.
-        recipe: the value of ``recipe_texts``.
+        tones: the CSS classes of the verdicts: of the run, ``int8`` and ``recipe``.
+        progress: ``stage``, ``done``, ``total``, ``seconds`` and ``left``.
+        recipe: of ``recipe_texts``.
         commands: by file of the recipe, the command that uses it.
-        columns: the described columns of the table of layers.
+        columns: of the table of layers.
     """
 
     report: Report
@@ -72,7 +71,7 @@ def page_data(
     folder: str = "",
     pictures: Pictures | None = None,
 ) -> PageData:
-    """Returns the data of a page; ``folder`` is the run folder as commands name it.
+    """Returns the data of a page; commands name the run folder ``folder``.
 
     A graph or explanation of another network, which an earlier run left in the folder, is left out.
     """
@@ -100,7 +99,7 @@ def page_data(
 
 
 def _commands(recipe: Mapping[str, Any], folder: str, low: str) -> dict[str, str]:
-    """Returns by file of the recipe the complete command that uses it; none if the plan does not tell its build."""
+    """Returns by file of the recipe the command that uses it, if the plan tells its build."""
     try:
         plan = json.loads(recipe.get(PLAN, ""))
     except (TypeError, ValueError, RecursionError):
@@ -113,7 +112,7 @@ def _commands(recipe: Mapping[str, Any], folder: str, low: str) -> dict[str, str
 
 
 def recipe_texts(folder: Path) -> dict[str, str | dict[str, int]]:
-    """Returns the files of a recipe by name: the text, or ``{"bytes": size}`` for a binary or long file."""
+    """Returns the files of a recipe: the text, or ``{"bytes": size}`` for a binary or long file."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else ()
     files = [path for path in paths if path.is_file() and not path.is_symlink() and not path.name.startswith(".")]
     return {path.name: _text(path) for path in files}
@@ -131,7 +130,7 @@ PAGE = "report.html"
 
 
 def render_page(data: PageData, live: str = "") -> str:
-    """Returns the page of a run as HTML; ``live`` is the relative address of newer data, or empty."""
+    """Returns the page of a run as HTML; ``live`` is the relative address of newer data."""
     report = data.report
     return rendered(
         "page.html.j2",

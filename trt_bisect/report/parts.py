@@ -1,8 +1,6 @@
 """The parts of a report: the words of verdicts and outcomes, and the rows of its layers.
 
-A field is described once: here, in ``report.answer`` or in ``report.model.Report``. msgspec writes, reads and checks it
-by its type (``support.codec``), and the file's documentation is made of the docstrings. A float that is not finite or
-not known is None.
+The documentation of ``report.json`` is made of these docstrings. A float that is not finite or not known is None.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 PASSES, WITH_DOUBTS, FAILS = "passes", "passes with doubts", "fails"
 UNMEASURED = "not measured"
-"""No verdict: nothing could be measured."""
 STYLES = {PASSES: "bold green", WITH_DOUBTS: "bold yellow", FAILS: "bold red", UNMEASURED: "bold yellow"}
 """The styles on the screen."""
 TONES = {PASSES: "good", WITH_DOUBTS: "doubted", FAILS: "bad", UNMEASURED: ""}
@@ -32,14 +29,14 @@ COLOURS = {PASSES: "green", WITH_DOUBTS: "darkgoldenrod", FAILS: "crimson", UNME
 
 
 def spoken(verdict: str) -> str:
-    """Returns a verdict as people read it; files have the word itself."""
+    """Returns a verdict as people read it."""
     return "passes, but doubtful" if verdict == WITH_DOUBTS else verdict
 
 
 def verdict_of(*, meets: bool, doubted: bool) -> str:
     """Returns the verdict on a plan that meets the threshold on all inputs given or not.
 
-    It is doubted if something speaks against it that the user has not accepted.
+    ``doubted``: something speaks against it that the user has not accepted.
     """
     return FAILS if not meets else WITH_DOUBTS if doubted else PASSES
 
@@ -48,7 +45,7 @@ SCHEMA = 4
 REPORT, SO_FAR, LAYERS, FRONT = "report.json", "run.json", "layers.csv", "front.csv"
 """The report, that of a run under way, and the tables of the layers and of the front."""
 FOLLOWS, NOT_TRIED, NOT_JUDGED = "follows", "not tried", "not judged"
-"""Outcomes of layers, with those of trials."""
+"""Outcomes of layers, besides those of trials."""
 UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
 
 Value = TypeVar("Value")
@@ -76,11 +73,11 @@ class ByPlan(Generic[Value]):
 
 @dataclass(frozen=True)
 class RoundedTensor:
-    """One rounding of a culprit: the tensor or weight, its producer, its consumer and its scale.
+    """A rounding of a culprit: the tensor or weight, its producer and its consumer.
 
     Attributes:
         kind: ``activation``, ``weight`` or ``output``.
-        scale: the scale of the rounding, the largest of a per-channel scale; None for FP16 and BF16.
+        scale: the scale, the largest of a per-channel scale; None for FP16 and BF16.
         also_for: other INT8 layers that read the same rounded tensor.
     """
 
@@ -97,34 +94,33 @@ class RoundedTensor:
 
 @dataclass(frozen=True)
 class LayerRow:
-    """One layer in the report, or a constant that TensorRT has as a layer.
+    """A layer in the report, or a constant that TensorRT has as a layer.
 
     Attributes:
-        index: its position in execution order; for a constant, that of the first layer that reads it.
-        loss: the loss that the layer added there, in the metric's units; for cosine a fraction of 1.
+        index: its position in execution order; of a constant, that of its first reader.
+        loss: the loss that the layer adds there, in the metric's units; for cosine a fraction of 1.
         culprit: the layer stays high, and was measured to miss the threshold when put back in INT8.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``, ``lost`` with
-            its worker, ``not finite``, ``follows`` for a layer that does not change the engine, or whose precision the
-            user fixed, ``not tried`` where the strategy did not need it.
-        ran: the precision to which the layer's inputs were rounded, see ``Engine.ran``; empty where the engine reports
-            none; ``region`` or ``dla`` where the layer ran in a region that TensorRT compiled as one. ``latency`` of
-            the report has the precision in which the layer computed.
-        obeyed: true if ``ran`` is the requested precision; None if not known.
-        why_not: the reason why the layer is not quantizable; empty for one that is.
+            its worker, ``not finite``, ``follows`` for a layer that does not change the engine, or that the user fixed,
+            ``not tried`` where the strategy did not need it.
+        ran: the precision to which the layer's inputs were rounded, see ``Engine.ran``; empty if not reported;
+            ``region`` or ``dla`` in a region that TensorRT compiled as one. ``latency`` has the precision in which the
+            layer computed.
+        obeyed: ``ran`` is the requested precision; None if not known.
+        why_not: the reason why the layer is not quantizable.
         message: the message of a failed trial.
         rounds: the roundings of a culprit.
-        put_back: the recipe's figure with this culprit in INT8 too (for a changed network, that without the changes):
-            the similarity on the worst input that was run, or the accuracy where that decides.
-        put_back_on: the number of these inputs: with fewer than all given, the figure is this or worse; None where an
-            accuracy decides.
-        put_back_in: the setting of the engine: a word of ``report.answer``.
-        suspect: the reason why a layer with a large loss on the curve is no culprit.
+        put_back: the recipe's figure with this culprit in INT8 too (of a changed network, without the changes): the
+            similarity on the worst input that was run, or the accuracy where that decides.
+        put_back_on: the number of these inputs: with fewer than all given, the figure is this or worse.
+        put_back_in: the setting of the engine.
+        suspect: why a layer with a large loss on the curve is no culprit.
         fixed: the precision that the user fixed; empty for a layer left to the search.
         output: the final output, or the group of its places, that is worst with the layer in INT8.
         output_shape: the shape of ``output``; ``shape`` is that of the layer's own output.
-        title: its name in a program of PyTorch where the file has another one; shown in place of ``name``.
-        module, code: its place there, where the exporter wrote it into the file.
-        reference: its name in the network given as the reference, where it has another one there.
+        title: its name in a program of PyTorch, shown in place of ``name``.
+        module, code: its place in that program.
+        reference: its name in the reference network, if that has another.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -181,7 +177,7 @@ class LayerRow:
     ) -> Annotated[
         str, Column("Verdict", "Culprit, suspect or failure; sorted by importance, then by the loss", rank=0)
     ]:
-        """The standing of the layer in a few words; empty for one that was measured, and is no culprit."""
+        """The standing of the layer in a few words."""
         outcome = "" if self.outcome in (MEASURED, FOLLOWS) else self.outcome
         standing = "culprit" if self.culprit else f"fixed {self.fixed}" if self.fixed else outcome
         ran = f"ran in {self.ran}" if self.obeyed is False else UNPROVEN.get(self.ran, "")
@@ -194,12 +190,12 @@ class NetworkRow:
 
     Attributes:
         file: its file.
-        layers: the number of its layers that can be low.
+        layers: the number of layers that can be low.
         calls: the mean number of calls a sample in FP32.
-        similarity: the figure of the pipeline with this network alone low, on its worst input; None without one.
-        meets: the pipeline meets the threshold then, on all inputs given.
+        similarity: the figure of the pipeline with this network alone low, on its worst input.
+        meets: the pipeline then meets the threshold on all inputs given.
         culprits: the culprits in it.
-        high: the number of its layers that the recipe leaves high.
+        high: the number of layers that the recipe leaves high.
     """
 
     name: Annotated[str, Column("Network", "Name in the pipeline", NAME, rank=0)]
@@ -226,8 +222,8 @@ class RangesFacts:
     Attributes:
         origin: the calibrator, or the file.
         tensors: the number of tensors with a range.
-        unusable: by tensor without a usable range, the reason.
-        curve: the origin of the ranges that the curve was measured with, where they are others; else empty.
+        unusable: by tensor without a usable range, why.
+        curve: the origin of the ranges of the curve, if they are others.
     """
 
     origin: str = ""
@@ -248,14 +244,14 @@ class JudgedInputs:
         similarities: the similarity of each sample searched, in full INT8.
         median: the median of these.
         faint: samples left out because FP32's output on them is almost zero.
-        fed: for ``calibration`` and ``judged``, the statistics of each input of the network.
+        fed: for ``calibration`` and ``judged``, the statistics of each input.
         pictures: by source of pictures, how they become inputs: size, colours, scale, mean, standard deviation.
         shapes: by dynamic input, its shape, or the smallest and the largest.
-        drift: by input, how far its values are from those of the calibration data.
-        drift_of_validation: likewise for the data of ``--validation``; empty without such data.
+        drift: by input, how far its values are from the calibration data's.
+        drift_of_validation: likewise for the data of ``--validation``.
         warnings: sentences on data that cannot be right.
-        part: a sentence on the judged part of the network; empty if all of it was judged.
-        random: a sentence on FP32 outputs that vary on the same input; empty if they do not.
+        part: a sentence on the judged part of the network; empty for all of it.
+        random: a sentence on FP32 outputs that vary on the same input.
     """
 
     source: str = ""
@@ -277,7 +273,7 @@ class JudgedInputs:
 
 @dataclass(frozen=True)
 class Seconds:
-    """The times of a run, in seconds.
+    """Times of a run in seconds.
 
     Attributes:
         calibrate: the pass over the calibration data.
@@ -300,8 +296,8 @@ class NextStep:
 
     Attributes:
         kind: a word of ``report.summary``.
-        what: the step, an imperative clause.
-        command: the command that does it, or that follows it; empty without a folder.
+        what: an imperative clause.
+        command: that does it, or follows it.
     """
 
     kind: str

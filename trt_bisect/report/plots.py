@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _SUSPECT = {"symbol": "diamond-open", "size": 9, "color": "#8a5a00"}
 _THRESHOLD = {"dash": "dash", "color": "#17703c"}
 _LEVELS = {"int8": ("full INT8", "#b3201a"), "recipe": ("recipe", "#a35208")}
-"""The plans whose figure on all inputs is drawn as a horizontal line: name and colour."""
+"""The plans with a horizontal line: name and colour."""
 _EXACT = 1e-9
-"""The least loss drawn on a logarithmic axis; smaller losses are drawn here."""
+"""The least loss drawn on a logarithmic axis."""
 
 
 def curve(report: Report, *, log: bool = True) -> Figure:
-    """Returns the similarity over k: a line without the culprits, diamonds for culprits, bands for failed layers.
+    """Returns the similarity over k: a line, diamonds for culprits, open ones for suspects, bands for failed layers.
 
     ``log`` draws 1 - similarity for cosine and top-1 on a reversed logarithmic axis. See ``Report.plot`` for errors.
     """
@@ -66,7 +66,6 @@ def curve(report: Report, *, log: bool = True) -> Figure:
 
 
 def _levels(report: Report) -> Iterator[tuple[str, float, dict[str, str]]]:
-    """Yields name, value and style of the horizontal lines: the threshold, full INT8, the recipe."""
     yield f"threshold {threshold_text(report.metric, report.threshold)}", report.threshold, _THRESHOLD
     for plan, (name, colour) in _LEVELS.items() if report.answer is not None else ():
         value = getattr(report.similarity, plan)
@@ -95,12 +94,12 @@ def _trace(go: Any, report: Report, rows: Sequence[LayerRow], log: bool, name: s
 
 
 def height(similarity: float, log: bool) -> float:
-    """Returns the y value of a similarity: 1 - similarity for a logarithmic axis, else the similarity itself."""
+    """Returns the y value of a similarity: 1 - similarity on a logarithmic axis."""
     return max(_EXACT, 1.0 - similarity) if log else similarity
 
 
 def axis(metric: str, log: bool) -> dict[str, Any]:
-    """Returns Plotly's settings of the axis for the values of ``height``."""
+    """Returns Plotly's settings of the axis of ``height``."""
     if log:
         powers = range(-9, 1)
         ticks = {"tickvals": [10.0**power for power in powers], "ticktext": [_tick(power) for power in powers]}
@@ -110,7 +109,7 @@ def axis(metric: str, log: bool) -> dict[str, Any]:
 
 
 def _tick(power: int) -> str:
-    """The similarity whose loss is a power of ten, in per cent; the least loss drawn stands for none."""
+    """The similarity whose loss is a power of ten, in per cent; ``equal`` for the least loss drawn."""
     return "equal" if 10.0**power <= _EXACT else f"{100.0 * (1.0 - 10.0**power):.{max(0, -power - 2)}f}%"
 
 
@@ -124,9 +123,9 @@ _MOST_LAYERS = 5
 
 
 def front(report: Report, *, log: bool = True) -> Figure:
-    """Returns the figure over the cost in per cent: a diamond is a plan with a name, the dashed line the target.
+    """Returns the figure over the cost in per cent; diamonds are plans with a name, the dashed line is the target.
 
-    ``log`` is that of ``curve``. See ``Report.plot_front`` for errors.
+    ``log`` as in ``curve``. See ``Report.plot_front`` for errors.
     """
     go = graph_objects()
     if not report.front:
@@ -174,9 +173,8 @@ _QUIET = "color: #6b7580"
 
 
 class LayerTable(pd.DataFrame):
-    """A DataFrame whose ``style`` highlights culprits, writes similarities as the screen does, and escapes names.
-
-    ``attrs["metric"]`` names the metric of the column ``similarity``.
+    """A DataFrame whose ``style`` highlights culprits and writes similarities, of ``attrs["metric"]``, as the screen
+    does.
     """
 
     @property

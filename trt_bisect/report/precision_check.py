@@ -1,4 +1,4 @@
-"""Comparison of the precisions that plans requested with those that engines ran."""
+"""The precisions that plans requested, compared with those that engines ran."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ _WHY_UNPROVEN = {
 
 
 def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
-    """Returns, by layer index, the requested precision and the one that ran, where they differ.
-
-    Layers of ``unproven`` are not among them.
+    """Returns by layer index the requested precision and that which ran, where they differ; not those of
+    ``unproven``.
     """
     precisions = _plan_of(trial).precisions
     return {
@@ -42,7 +41,7 @@ def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
 
 
 def unproven(network: Network, trial: Trial) -> dict[int, str]:
-    """Returns, by layer index, one of ``UNPROVEN``, or an empty text, for layers whose precision a trial does not show.
+    """Returns by layer index, for layers whose precision a trial does not show, one of ``UNPROVEN``, or an empty text.
 
     Empty for a trial that failed, or whose engine says nothing at all.
     """
@@ -53,14 +52,14 @@ def unproven(network: Network, trial: Trial) -> dict[int, str]:
 
 
 def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, weak: bool = True) -> tuple[str, ...]:
-    """Returns the doubt on a pass whose engine ran low layers in another precision, or reports none; empty without it.
+    """Returns the doubt on a pass whose engine ran low layers in another precision, or reports none.
 
-    A fused layer that the engine does not report is no doubt, nor is one on the DLA.
+    A fused layer that the engine does not report is no doubt, nor is a layer on the DLA.
 
     Args:
         layers: the quantizable ones by index.
         trial: of a whole engine.
-        weak: the engine has weak typing, in which TensorRT chooses.
+        weak: under weak typing TensorRT chooses.
     """
     if trial.failed:
         return ()
@@ -90,17 +89,14 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial, *, we
 
 
 def ran_low(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> str:
-    """Returns the number of low layers that the engine ran low, such as ``7 of 9 layers ran in INT8``."""
+    """Returns the number of low layers that ran low: ``7 of 9 layers ran in INT8``."""
     plan = _plan_of(trial)
     low, lowered = str(plan.low), plan.lowered & layers.keys()
     return f"{sum(trial.ran.get(k) == low for k in lowered)} of {len(lowered)} layers ran in {low.upper()}"
 
 
 def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies: Latencies | None) -> list[Note]:
-    """Returns a note on layers whose inputs are rounded to the low precision and which compute in float.
-
-    TensorRT fused their Q/DQ pairs into a float kernel: the accuracy is that of the low precision, the speed is not.
-    """
+    """Returns a note on layers that are rounded to the low precision and compute in float: accuracy without speed."""
     low, notes = str(network.low.precision), []
     for name, trial in {restored.plan: ("recipe", restored), full.plan: ("int8", full)}.values():
         timed = (latencies or {}).get(name)
@@ -108,6 +104,7 @@ def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies
         rounded = [k for k in network.quantizable if trial.ran.get(k) == low]
         others = {k: computed.get(network.layers[k].name, low) for k in rounded}
         floats = [k for k, kernel in others.items() if kernel not in (low, *UNPROVEN)]
+        # TensorRT fused their Q/DQ pairs into a float kernel.
         if floats:
             plan = "the recipe" if name == "recipe" else f"full {network.low.title}"
             kinds = " and ".join(sorted({others[k].upper() for k in floats}))

@@ -1,8 +1,7 @@
-"""Results in short, as text and in a notebook, and results that are tables, with their page.
+"""Results in short, as text and in a notebook; and results that are tables, with their page.
 
-The results of ``compare``, ``profile``, ``sensitivity``, ``worst``, ``check`` and ``migrate`` are one tree of
-dataclasses each, which the JSON file holds. CSV files, the page and the screen's tables follow from the descriptions of
-the rows' fields. The page's script reads ``Section`` as JSON.
+CSV files, the page and the screen's tables follow from the descriptions of the rows' fields. The page's script reads
+``Section`` as JSON.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ class Overview:
     """A result in short.
 
     Attributes:
-        headline: the result in a sentence.
+        headline: a sentence.
         facts: a line on its subject.
-        colour: the CSS colour of the verdict; empty without one.
-        titles, rows: a table; columns and rows have the most important first.
-        lines: the result in sentences, instead of the headline in text. A command is indented, on one line.
+        colour: the CSS colour of the verdict.
+        titles, rows: a table, the most important columns and rows first.
+        lines: sentences in place of the headline in text; a command is indented.
         methods: by method of the result, what it gives.
     """
 
@@ -105,7 +104,7 @@ class Shown:
 
 
 def _in_python(shown: Overview) -> Overview:
-    """Returns an overview whose sentences speak of keywords; commands stay."""
+    """Returns an overview whose sentences name keywords; commands stay."""
     lines = [line if line.startswith(" ") else in_python(line) for line in shown.lines]
     notes = [*map(in_python, shown.notes)]
     return replace(shown, headline=in_python(shown.headline), lines=lines, notes=notes)
@@ -139,13 +138,12 @@ class Plot:
     """A plot below a table.
 
     Attributes:
-        kind: ``panels``: one for each column, the rows' positions on the shared x axis. ``ranges``: each row's range in
-            both runs, and below it the difference of their widths. ``distribution``: a histogram of one column, which
-            the reader can choose, over the rows shown.
-        columns: the keys of panels; one without any number is left out.
-        log: those of them that have a logarithmic axis.
-        split: the key whose values panels tell apart by colour; empty for none.
-        column: the key of a distribution.
+        kind: ``panels``: one for each column, over the rows' positions. ``ranges``: each row's range in both runs, and
+            the difference of their widths. ``distribution``: a histogram of a column that the reader can choose.
+        columns: the keys of panels; without numbers they are left out.
+        log: those of them with a logarithmic axis.
+        split: the key whose values have colours in panels.
+        column: of a distribution.
     """
 
     kind: str
@@ -179,16 +177,16 @@ class Section:
     """A table, its plots, and the pictures of its rows.
 
     Attributes:
-        id: the element's ``id`` in HTML.
+        id: of the element in HTML.
         file: the CSV file with all rows.
-        columns: the columns that have a value. Exactly one is of the kind ``name``.
-        rows: the cells of each row, in the order of the columns.
-        pictures: the pictures of each row, its ``histogram`` and ``map``; empty where no row can have any.
-        plots: the plots below the table.
-        filters: keys of the columns by whose values rows can be selected.
-        sort: the key of the column that rows are sorted by at first; empty for their own order.
+        columns: those with a value. Exactly one is of the kind ``name``.
+        rows: their cells.
+        pictures: the ``histogram`` and ``map`` of each row, if rows can have any.
+        plots: below the table.
+        filters: the keys by whose values rows can be selected.
+        sort: the key of the first sorting; empty for the rows' own order.
         descending: the largest first.
-        red: rows are red where they have this value in this column: ``(key, value)``.
+        red: rows are red with this value in this column: ``(key, value)``.
         words: a sentence above the table.
     """
 
@@ -208,14 +206,14 @@ class Section:
 
 @dataclass(frozen=True)
 class TablePage:
-    """A page of tables; ``headline`` is the result in one sentence.
+    """A page of tables.
 
     Attributes:
-        command: the command that made the result.
-        sections: the tables that have rows.
-        facts: by title, facts of the whole.
+        command: that made the result.
+        sections: the tables with rows.
+        facts: by title.
         notes: further remarks, a sentence each.
-        metric: the metric of the columns of figures and losses.
+        metric: of the figures and losses.
     """
 
     command: str
@@ -237,15 +235,12 @@ def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, .
 
 SCHEMA = 3
 _WORDS = (NAME, TEXT, SHAPE, FLAG)
-"""The kinds of columns that stand at the left."""
+"""The kinds of columns at the left."""
 
 
 @dataclass(frozen=True, repr=False)
 class Result(Shown, ABC):
-    """Base of the results that are tables.
-
-    ``COMMAND`` is the command that makes the result, and the name of its JSON file and its page.
-    """
+    """Base of the results that are tables; ``COMMAND`` makes the result, and names its JSON file and page."""
 
     COMMAND: ClassVar[str]
 
@@ -253,7 +248,7 @@ class Result(Shown, ABC):
 
     @abstractmethod
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns for each CSV file the dataclass of its rows, and the rows; the main table first."""
+        """Returns by CSV file the dataclass of its rows, and the rows; the main table first."""
 
     @abstractmethod
     def page(self) -> TablePage:
@@ -275,11 +270,11 @@ class Result(Shown, ABC):
 
         Args:
             file: the CSV file of the table, a key of ``tables``.
-            rows: the rows that the page has; None for all.
-            filters: see ``Section``; a key without a column is left out.
-            raised: columns that are printed although their description says not.
-            sort: see ``Section``; a key without a column keeps the order of the rows.
-            more: the other attributes of the section.
+            rows: those on the page; None for all.
+            filters: see ``Section``; unknown keys are left out.
+            raised: columns that are shown although their description says not.
+            sort: see ``Section``; an unknown key keeps the rows' order.
+            more: other attributes of the section.
         """
         tables = self.tables()
         if file not in tables:
@@ -309,7 +304,7 @@ class Result(Shown, ABC):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The texts that stand in the titles of columns."""
+        """The texts in the titles of columns."""
         return {}
 
     @property
@@ -334,7 +329,7 @@ class Result(Shown, ABC):
         return Overview(page.headline, facts, titles=titles, rows=cells, notes=page.notes, methods=methods)
 
     def in_short(self, page: TablePage) -> Section | None:
-        """The section of the page whose rows are the result in short; None without any."""
+        """The section whose rows are the result in short, if any."""
         return next(iter(page.sections), None)
 
     def table(self) -> pd.DataFrame:
@@ -346,7 +341,7 @@ class Result(Shown, ABC):
         return csv_of(*next(iter(self.tables().values())))
 
     def save(self, folder: str | Path) -> Path:
-        """Writes the CSV files, the JSON file, the text and the page into a folder, which is made if it is missing.
+        """Writes the CSV files, the JSON file, the text and the page into a folder, which is made if missing.
 
         Returns:
             The folder.
@@ -366,7 +361,6 @@ class Result(Shown, ABC):
         return path
 
     def _text(self, page: TablePage) -> str:
-        """Returns the headline, the facts, the notes and the tables of the page as plain text."""
         parts = [page.headline, *(f"{title}: {text}" for title, text in page.facts.items() if text), *page.notes]
         for section in page.sections:
             lines = [""] * (len(section.rows) + 1)
@@ -384,7 +378,7 @@ class Result(Shown, ABC):
         """Returns the result that ``save`` wrote.
 
         Args:
-            folder: the folder that was saved into, or the JSON file in it.
+            folder: that was saved into, or its JSON file.
 
         Raises:
             BadInput: the folder holds no such result, or one of another version.
@@ -399,7 +393,7 @@ def _texts(section: Section, metric: str) -> list[Callable[[Any], str]]:
 
 
 def loaded(kind: type[codec.Kind], path: Path, schema: int, command: str) -> codec.Kind:
-    """Returns the result in a JSON file that a command wrote.
+    """Returns the result in a JSON file of a command.
 
     Raises BadInput if the file cannot be read, holds no such result, or is of another schema.
     """
@@ -420,5 +414,5 @@ def loaded(kind: type[codec.Kind], path: Path, schema: int, command: str) -> cod
 
 
 def file_in(path: str | Path, name: str) -> Path:
-    """Returns the file ``name`` in a folder, or the path itself if it is a file."""
+    """Returns ``name`` in a folder, or the path itself if it is a file."""
     return Path(path) if Path(path).is_file() else Path(path) / name

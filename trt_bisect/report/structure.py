@@ -28,11 +28,11 @@ class CheckReport(Result):
         nodes: the number of nodes in the main graph.
         pairs: the number of Q/DQ pairs among them.
         findings: errors first.
-        tensors: the quantization of each tensor of each layer, in execution order.
+        tensors: the quantization of the layers' tensors, in execution order.
         dropped: the nodes that are no layers, in the order of the file.
-        unread: the reason why there are no ``tensors``: ``run`` cannot read the file; empty where it can.
-        engine: the kernels of a real engine; None if none was asked for, or it was not built.
-        predicted: a sentence with the predicted times of FP16 and full INT8; empty without a GPU.
+        unread: the reason why there are no ``tensors``: ``run`` cannot read the file.
+        engine: the kernels of a real engine.
+        predicted: a sentence with the predicted times of FP16 and full INT8.
     """
 
     COMMAND = "check"
@@ -63,7 +63,7 @@ class CheckReport(Result):
 
     @property
     def rows(self) -> tuple[Finding, ...]:
-        """The findings, one for each layer; a finding on the whole network has none."""
+        """The findings, one for each layer; findings on the whole network have none."""
         return tuple(
             replace(finding, layers=finding.layers[k : k + 1])
             for finding in self.findings
@@ -71,7 +71,7 @@ class CheckReport(Result):
         )
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the findings, the quantization of the layers, and the nodes that are no layers."""
+        """Returns findings, quantization, and the nodes that are no layers."""
         return {
             CHECK_CSV: (Finding, self.rows),
             TENSORS_CSV: (TensorRounding, self.tensors),
@@ -103,7 +103,7 @@ class CheckReport(Result):
 
     @property
     def remarks(self) -> list[str]:
-        """The reason why layers are not listed, and the sentences on the engine and the times, if any."""
+        """The reason why layers are not listed, and the sentences on the engine and the times."""
         unread = f"The layers are not listed: {self.unread}" if self.unread else ""
         engine = "" if self.engine is None else self.engine.summary
         return [text for text in (unread, engine, self.predicted) if text]
@@ -111,8 +111,8 @@ class CheckReport(Result):
 
 LAYERS_CSV, SCALES_CSV, CHOICES_CSV = "migrate.csv", "scales.csv", "choices.csv"
 LARGEST_DIFFERENCE = 1e-6
-"""The largest difference between the outputs of the written network and of the emulated plan that counts as equal, as a
-share of the largest output: float32 graphs of the same arithmetic add in different orders.
+"""The largest difference, as a share of the largest output, between equal outputs of the written network and the
+emulated plan: float32 graphs of the same arithmetic add in different orders.
 """
 
 
@@ -121,7 +121,7 @@ class MigratedLayer:
     """A layer, and its precision in the written network.
 
     Attributes:
-        why: the reason if the layer is not in INT8; empty if it is.
+        why: the reason if it is not in INT8.
     """
 
     index: Annotated[int, Column("#", "Number of the layer", INDEX, rank=2)]
@@ -133,12 +133,12 @@ class MigratedLayer:
 
 @dataclass(frozen=True)
 class Choice:
-    """A fact that the deployment does not tell, and the assumption made for it.
+    """A fact that the deployment does not tell, and what is assumed.
 
     Attributes:
         kind: ``unquantized layers``, ``no scale``, ``faster in floats``, ``unknown layer``, ``cannot be INT8``,
-            ``output types``, ``not obeyed``, ``unused entries``, ``found otherwise``, ``unsure``, ``far``,
-            ``byte order``, ``shapes`` or ``DLA``.
+            ``output types``, ``not obeyed``, ``unused entries``, ``found otherwise``, ``unsure``, ``far``, ``byte
+            order``, ``shapes`` or ``DLA``.
         about: what is unknown.
         choice: what the network does.
         names: the layers, tensors or entries.
@@ -162,11 +162,10 @@ class Proof:
     Attributes:
         inputs: the number of inputs.
         difference: the largest difference of its outputs from those of the plan emulated from the cache, as a share of
-            the largest magnitude of that output.
+            the largest magnitude.
         metric: the metric or task that judges it against FP32.
         similarity: the lowest value over the inputs.
-        threshold: the worst acceptable value.
-        verdict: ``passes``, ``passes with doubts`` or ``fails``, as ``run`` says it.
+        verdict: ``passes``, ``passes with doubts`` or ``fails``.
         sentence: the verdict in words.
         folder: the run folder.
     """
@@ -192,18 +191,18 @@ class Migration(Result):
 
     Attributes:
         cache: the calibration cache, and its first line.
-        search: the command that names the layers to blame, if the network fails.
-        deployment: the source of the layer precisions; empty if nothing was given.
+        search: the command that names the layers to blame.
+        deployment: the source of the layer precisions.
         base: the precision of layers that are not in INT8.
         network: the written file.
         commands: by engine, the command that builds it.
-        layers: the layers in the order of execution.
-        scales: the scales of the activations that layers in INT8 round.
-        choices: the unknown facts of the old engine, and the assumptions made.
-        gone: the options that TensorRT 11 does not have, each with its replacement.
+        layers: the layers in execution order.
+        scales: the scales of the activations that INT8 layers round.
+        choices: what the old engine does not tell, and what is assumed.
+        gone: the options that TensorRT 11 does not have, with their replacements.
         refused: the reasons why TensorRT cannot build the network.
-        proof: the network on the user's data; None without data.
-        predicted: a sentence with the predicted times of FP16 and full INT8; empty without a GPU.
+        proof: the network on the user's data.
+        predicted: a sentence with the predicted times of FP16 and full INT8.
     """
 
     COMMAND = "migrate"
@@ -226,13 +225,13 @@ class Migration(Result):
 
     @property
     def exit_code(self) -> int:
-        """1 if TensorRT refuses the network, or it was measured and fails, or is not the plan of the cache; else 0."""
+        """1 if TensorRT refuses the network, or it fails, or is not the plan of the cache; else 0."""
         failed = self.proof is not None and (self.proof.verdict != "passes" or not self.proof.is_same)
         return int(failed or bool(self.refused))
 
     @property
     def summary(self) -> str:
-        """A sentence with the number of layers in each precision, and of scales."""
+        """A sentence with the number of layers by precision, and of scales."""
         kinds = Counter(layer.precision for layer in self.layers)
         layers = ", ".join(f"{count} in {kind.upper()}" for kind, count in kinds.most_common())
         named = sum(scale.way == BY_NAME for scale in self.scales)

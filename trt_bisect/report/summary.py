@@ -1,6 +1,5 @@
-"""The verdict of a run in words: in lines, each of a kind, with a word in capitals first; in a sentence; the next step.
-
-The next step is the cheapest that is not yet done, from the data to the engine.
+"""The verdict of a run in words: lines, each with a word in capitals first; a sentence; and the next step, the cheapest
+that is not yet done.
 """
 
 from __future__ import annotations
@@ -61,9 +60,9 @@ HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe"
 PRICE, FP16_INSTEAD = "price", "ship fp16"
 HELD_OUT = "held out"
 ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
-"""The kinds of lines, with which most begin in capitals; the verdict's own line has the verdict's word."""
+"""The kinds of lines, besides the words of verdicts; most lines begin with theirs in capitals."""
 INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
-"""The ways in which a run is stopped before its end."""
+"""The reasons why a run is stopped before its end."""
 UNCHANGED = "changes of the network were not tried"
 UNEXPLAINED, CURVE_MISSING = "the causes were not looked for", "the curve was not measured"
 CURVE_IN_PART, FRONT_MISSING = "the curve was measured in part", "the front was not measured"
@@ -74,9 +73,9 @@ _BY = {
 }
 LARGEST_STEPS = 5
 _OF_INT8 = ("--low", "--base", "--precision", "--high", "--calibrator")
-"""Options of an INT8 search that an FP16 search does not repeat."""
+"""Options that an FP16 search does not repeat."""
 _MOST_HIGH = 20
-"""The most layers that a suggested command keeps high by their names."""
+"""The most layers that a suggested command names."""
 _NAMED = 4
 """The most layers that a line names."""
 FIGURES = {
@@ -108,7 +107,7 @@ def verdict_lines(
 ) -> tuple[Line, ...]:
     """Returns the lines: what speaks against a pass, full INT8, the culprits, the recipe and the data that it holds on.
 
-    ``nothing`` is the trial with no layer low, ``full`` that of all layers low; the report lacks its lines.
+    ``nothing`` is the trial with no layer low, ``full`` that of all layers low.
     """
     lines, answer = above_verdict(report), report.answer
     assert answer is not None
@@ -142,7 +141,7 @@ def ships_fp16(report: Report) -> str:
 
 
 def _pays_in_fp16(report: Report) -> PlanFigures | None:
-    """Returns the recipe with its layers in FP16 where that pays; None also where the recipe pays as it is, in FP32."""
+    """Returns the recipe with its layers in FP16 if only that pays."""
     answer = report.answer
     if answer is None or answer.in_fp16 is None or not answer.in_fp16.meets:
         return None
@@ -169,19 +168,19 @@ def _fp16_line(report: Report, why: str) -> Line:
 
 
 def _no_gain(report: Report) -> str:
-    """Returns that the low precision saves no time and why, where times are predicted; else an empty text."""
+    """Returns that, and why, the low precision is predicted to save no time; else an empty text."""
     return "" if report.latency or report.predicted is None else report.predicted.no_gain
 
 
 def _times_from(report: Report, text: str) -> str:
-    """Returns where the times in a text come from, in parentheses; empty for a text without times."""
+    """Returns where the times in a text come from, in parentheses."""
     if " ms" not in text:
         return ""
     return " (measured)" if report.latency or report.predicted is None else f" (predicted on {report.predicted.gpu})"
 
 
 def _few_count(figures: ByInput | None) -> str:
-    """Returns a sentence on inputs of which fewer than half count; empty otherwise."""
+    """Returns a sentence on inputs of which fewer than half count; else an empty text."""
     if figures is None or 2 * figures.inputs >= len(figures.values):
         return ""
     count = f"only {figures.inputs} of {len(figures.values)} inputs count"
@@ -246,9 +245,7 @@ def _on_plans(
 
 
 def _measure(report: Report, rule: Rule, full: Trial) -> str:
-    """Returns the words for the figure of full INT8: the metric, or the deciding figure over all inputs; for
-    detections, then the mean likeness of the kept ones.
-    """
+    """Returns the words for the figure of full INT8: the metric, or the deciding figure over all inputs."""
     name, kind = ("", "") if report.goal.drop else rule.deciding(full)
     measure = FIGURES.get(report.figure, report.figure)
     found = report.outputs.int8.get(name, {})
@@ -289,7 +286,7 @@ def _passes(rule: Rule, values: Mapping[str, float | None]) -> bool:
 
 
 def _scale_lines(network: Network) -> Iterator[Line]:
-    """Yields a line on each kind of scale in the file with which no engine can round, named as by ``check``."""
+    """Yields a line on each kind of scale in the file that no engine can round with."""
     for kind, layers in unusable_scales(network).items():
         pairs = f"{counted(len(layers), 'layer')} with such a Q/DQ pair in the file: {listed(layers, _NAMED)}"
         yield _line(kind, f"{pairs}. {KINDS[kind].why} {KINDS[kind].remedy}", layers)
@@ -325,7 +322,7 @@ _SIDES = {Precision.INT8_WEIGHT: "INT8 (weight alone)", Precision.INT8_ACTIVATIO
 
 
 def fixed_text(network: Network) -> str:
-    """Returns the layers whose precision the user fixed, and the number of scales; empty without any."""
+    """Returns the layers that the user fixed, and the number of scales."""
     by_precision: dict[str, list[str]] = {}
     for layer in network.layers:
         if layer.fixed is not None and not layer.refused:
@@ -335,7 +332,7 @@ def fixed_text(network: Network) -> str:
 
 
 def fixed_lines(network: Network) -> Iterator[Line]:
-    """Yields the lines above the verdict: an experiment that no engine runs, and the layers that the user fixed."""
+    """Yields the lines on experiments that no engine runs, and on fixed layers."""
     fixed, low = fixed_text(network), network.low.title
     if network.low.wide:
         yield _line(EXPERIMENT, f"{low}, emulated only: TensorRT has no 16-bit activations.")
@@ -360,7 +357,7 @@ def fixed_lines(network: Network) -> Iterator[Line]:
 
 
 def accuracy_line(accuracy: Accuracies) -> Line:
-    """Returns the line on the accuracies of FP32, full INT8 and the recipe, with their ratios to FP32's."""
+    """Returns the line on the accuracies of FP32, full INT8 and the recipe."""
     fp32 = accuracy.fp32
     parts = [f"FP32 {_share(fp32)}"]
     for value, name in ((accuracy.int8, "full INT8"), (accuracy.recipe, "the recipe")):
@@ -378,9 +375,7 @@ def _share(value: float | None) -> str:
 
 
 def above_verdict(report: Report) -> list[Line]:
-    """Returns the lines above the verdict, with which a pass is doubted: random FP32 outputs, TensorRT's refusal, a
-    part judged alone, wrong data.
-    """
+    """Returns the lines that doubt a pass: random FP32 outputs, TensorRT's refusal, a part judged alone, wrong data."""
     random = [_line(RANDOM, report.inputs.random)] if report.inputs.random else []
     refused = [Line(DOUBTED, f"DOUBT: {line.text}", line.layers) for line in report.refused]
     part = [_line(PART, report.inputs.part)] if report.inputs.part else []
@@ -394,7 +389,7 @@ def _plan_texts(report: Report) -> Iterator[str]:
 
 
 def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
-    """Returns the words on the settings in which a plan misses; empty if it misses in all that were measured."""
+    """Returns the words on the settings in which a plan misses; empty if in all."""
     deciding = {name: answer.settings[name] for name in DECIDING if name in answer.settings}
     missing = {
         name: _figure(value, rule.text)
@@ -407,7 +402,7 @@ def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
 
 
 def _other_ranges(answer: AnswerFacts, text: Callable[[float], str], low: str) -> Iterator[Line]:
-    """Yields a line if the first calibrator misses the threshold and another one restores the accuracy."""
+    """Yields a line if the first calibrator misses the threshold and another meets it."""
     if answer.on_engines is not None:  # the calibrators were tried in the emulation
         return
     first = answer.calibrators[0] if answer.calibrators else None
@@ -437,7 +432,7 @@ def _base_alone(report: Report, network: Network, rule: Rule, nothing: Trial) ->
 
 
 def base_misses(network: Network, rule: Rule, nothing: Trial) -> bool:
-    """Returns true if the network was measured to miss the threshold with all layers in its base, FP16 or BF16.
+    """Returns true if the network misses the threshold with all layers in its base, FP16 or BF16.
 
     False if the user fixed layers in the low precision.
     """
@@ -506,7 +501,7 @@ def _put_back(rows: Sequence[LayerRow], report: Report) -> str:
 
 
 def _missed_by_weak(report: Report, rule: Rule) -> str:
-    """Returns what the recipe misses with a weak culprit put back: the threshold by little, the margin, or nothing."""
+    """Returns what the recipe misses with a weak culprit put back."""
     answer, (_, weak) = report.answer, report.ranked_culprits
     only_margin = [row.put_back is not None and rule.metric.loss(row.put_back) <= rule.budget for row in weak]
     noise = "misses the threshold by less than the noise"
@@ -546,7 +541,7 @@ def _other(report: Report) -> str:
 
 
 def _speed(report: Report, cost: float) -> str:
-    """Returns the speed of the recipe in words: milliseconds if known, else the share that is kept."""
+    """Returns the recipe's speed: milliseconds if known, else the share that is kept."""
     times = {choice.plan: choice.ms for choice in report.choices if choice.ms is not None}
     if not {FP16, RECIPE_PLAN, INT8} <= times.keys():
         return f"{kept_speed(cost, Precision(report.low))} {priced_by(report.goal.costs)}"
@@ -555,13 +550,12 @@ def _speed(report: Report, cost: float) -> str:
 
 
 def _speed_of_other(report: Report, cost: float) -> str:
-    """Returns the same for a plan that is not the recipe, from its cost."""
     ms = _ms_of(report, cost)
     return kept_speed(cost, Precision(report.low)) if ms is None else f"takes {ms:.3g} ms"
 
 
 def _ms_of(report: Report, cost: float) -> float | None:
-    """Returns the predicted milliseconds of a plan from its cost; None where prices are not predicted times."""
+    """Returns the predicted milliseconds of a plan from its cost; None if prices are not predicted times."""
     times = {choice.plan: choice.ms for choice in report.choices}
     fp16, int8 = times.get(FP16), times.get(INT8)
     is_by_time = report.goal.costs.startswith("time on") and instead_of(Precision(report.low)) is Precision.FP16
@@ -584,7 +578,7 @@ def _other_figure(figures: PlanFigures, rule: Rule, low: str = "fp16") -> str:
 
 
 def _expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
-    """Yields a line on the one or two layers that make most of the price and are in every set that helps."""
+    """Yields a line on the layers that make most of the price and are in every set that helps."""
     expensive, sentences = answer.expensive, []
     if not _no_gain(report) and 0 < len(expensive) < len(report.recipe.high):
         share, price = (
@@ -605,7 +599,7 @@ def _expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Ite
 
 
 def _needed(answer: AnswerFacts, rule: Rule) -> dict[str, float]:
-    """Returns the similarity with an expensive layer alone in the low precision, by layer, where that misses."""
+    """Returns the similarity with an expensive layer alone low, by layer, where that misses."""
     figures = {layer.name: layer.alone for layer in answer.expensive if layer.alone is not None}
     return {name: value for name, value in figures.items() if rule.metric.loss(value) > rule.budget}
 
@@ -626,7 +620,7 @@ _MISSED = {
     BY_CLASS: ("got another class than in FP32", "do", "without a change"),
     BY_AGREEMENT: ("differed from FP32 more than the task allows", "do", "without a difference"),
 }
-"""By the way in which inputs miss: what held-out ones did, what similar ones do, and further ones without a miss."""
+"""The words for misses: what held-out inputs did, what similar ones do, and further ones without a miss."""
 
 
 def bound_line(bound: Bound) -> Line:
@@ -646,15 +640,13 @@ def bound_line(bound: Bound) -> Line:
 
 
 def _too_expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
-    """Yields a line on free calibrators, or on the remedy if the recipe keeps less than half of the speedup.
-
-    Where FP16 passes, the first line of all says that. Layers that every recipe must keep leave no plan at half.
-    """
+    """Yields a line on free calibrators, or on the remedy if the recipe keeps less than half of the speedup."""
     text, fp16, precision = report.text, choice_of(FP16, report.choices), Precision(report.low)
     for row in answer.free_ranges[:1]:
         figure = _figure(row.similarity, text)
         yield Line(RANGES, f"SCALES: with calibrator {row.calibrator} full {low} meets the threshold ({figure}).")
         return
+    # Where FP16 passes, the first line of all says so.
     if answer.cost <= MOST_GIVEN_UP or (fp16 is not None and fp16.meets):
         return
     fp16_misses = ""
@@ -665,6 +657,7 @@ def _too_expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) ->
         return
     less = ", less than half" if answer.cost < 1.0 else ""
     half = f" '--budget {percent(MOST_GIVEN_UP)}' searches for the most accurate plan that keeps half."
+    # Layers that every recipe must keep may leave no plan at half.
     needed = _needed(answer, rule)
     if sum(layer.cost for layer in answer.expensive if layer.name in needed) > MOST_GIVEN_UP:
         half = ""
@@ -672,25 +665,25 @@ def _too_expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) ->
 
 
 def layers_high(report: Report) -> str:
-    """The number of layers left high and their precision, such as ``2 layers in FP32``."""
+    """The number of layers left high and their precision: ``2 layers in FP32``."""
     high = set(report.recipe.high)
     kinds = sorted({row.recipe.upper() for row in report.layers if row.name in high})
     return f"{counted(len(high), 'layer')} in {' and '.join(kinds)}" if high else "no layer in high precision"
 
 
 def means(report: Report) -> str:
-    """The changes of the network and the layers left high in a recipe, such as ``2 layers in FP32``."""
+    """The recipe's changes of the network and layers left high."""
     changes = report.answer.changes if report.answer is not None else ""
     return together([*filter(None, [changes]), layers_high(report)])
 
 
 def stopped_line(stopped: str, not_done: Sequence[str]) -> Line:
-    """Returns the line on a run that was stopped, see ``Report.stopped``, with a clause on each thing not done."""
+    """Returns the line on a stopped run, with a clause on each thing not done."""
     return _line(STOPPED, f"{_BY[stopped]}: {'; '.join(not_done)}. The same command continues from here.")
 
 
 def memory_notes(trials: Iterable[Trial]) -> list[Note]:
-    """Returns a note on the trials that ran out of memory; empty without such trials."""
+    """Returns a note on the trials that ran out of memory."""
     short = [trial for trial in trials if trial.outcome == OUT_OF_MEMORY]
     if not short:
         return []
@@ -700,14 +693,12 @@ def memory_notes(trials: Iterable[Trial]) -> list[Note]:
 
 
 def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[float], str]) -> str:
-    """Returns the text after the figure of several inputs, of the worst or of all together; empty for one input.
-
-    A figure that the worst input lacks, such as the share of common rows, is of all of them.
-    """
+    """Returns the text after the figure of several inputs, of the worst or of all together."""
     if figures is None:
         return ""
     misses = f"{figures.misses} {'fails' if figures.misses == 1 else 'fail'}" if figures.misses else "all pass"
     value = None if figures.worst is None else figures.values[figures.worst]
+    # A figure that the worst input lacks, such as the share of common rows, is of all inputs.
     counted_over_all = None not in (figure, value) and not math.isclose(figure or 0.0, value or 0.0, rel_tol=1e-6)
     if figures.together or counted_over_all:
         worst = "" if value is None else f"worst input {text(value)}; "
@@ -718,11 +709,9 @@ def over_inputs(figures: ByInput | None, figure: float | None, text: Callable[[f
 
 
 def _accumulates(rule: Rule, findings: Findings) -> bool:
-    """Returns true if the curve misses the threshold without a step as large as a suspect's.
-
-    NaN, of a step that could not be measured, is no small step.
-    """
+    """True if the curve misses the threshold without a step as large as a suspect's."""
     misses = findings.full is None or findings.full > rule.budget
+    # NaN, of a step that could not be measured, is no small step.
     return bool(findings.steps) and misses and all(step.drop < rule.step for step in findings.steps)
 
 
@@ -741,7 +730,7 @@ def _largest_steps(network: Network, rule: Rule, findings: Findings) -> str:
 
 
 def headline(report: Report, status: str = "finished") -> str:
-    """Returns the verdict in one sentence, or the progress of a run that is ``running`` or ``interrupted``."""
+    """Returns the verdict in a sentence, or the progress of a run that is ``running`` or ``interrupted``."""
     verdict, is_running, threshold = report.verdict, status == "running", _least(report)
     if status != "finished" and report.answer is not None:
         return f"{'Still running' if is_running else 'Interrupted'}. So far: {headline(report)}"
@@ -768,7 +757,7 @@ def headline(report: Report, status: str = "finished") -> str:
 
 
 def fragile(report: Report) -> tuple[str, ...]:
-    """Returns clauses on what would reverse the verdict on the recipe: noise, or another setting."""
+    """Returns clauses on what would reverse the verdict on the recipe."""
     answer, metric = report.answer, JUDGING.get(report.metric)
     if answer is None or not report.recipe.meets:
         return ()
@@ -806,7 +795,7 @@ FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE, OTHER_LAY
 )
 """The kinds of steps, with ``DATA`` and ``RECIPE``."""
 _OF_DOUBTS = {CONSTANT: DATA, HELD_OUT_INPUTS: INPUTS}
-"""The steps that doubts ask for; the other kinds ask for a look."""
+"""The steps that doubts ask for, if not for a look."""
 _FIRST = {
     FILE: "change the network as described above, then run again",
     DATA: "correct the data as described above, then run again",
@@ -873,7 +862,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
 
 
 def _may_be_slower(report: Report) -> bool:
-    """Returns true if FP16 was not measured, and the best plan in the low precision is no faster by time or price."""
+    """True if FP16 was not measured, and the best low plan is no faster by time or price."""
     fp16, best = choice_of(FP16, report.choices), report.choices[-1] if report.choices else None
     if best is None or report.goal.most is not None or (fp16 is not None and fp16.meets is not None):
         return False
@@ -883,7 +872,7 @@ def _may_be_slower(report: Report) -> bool:
 
 
 def _without_recipe(report: Report, setting: Setting) -> NextStep:
-    """Returns the step where no tried plan meets the goal; no search if every layer is high or fixed."""
+    """Returns the step if no plan tried meets the goal; no search if every layer is high or fixed."""
     goal, low = report.goal, report.low.upper()
     base = next(iter(setting.options.get("--base", ())), "")
     folder = {"--output": (f"{setting.folder}-fp32",)} if setting.folder else {}
@@ -918,7 +907,7 @@ def _without_recipe(report: Report, setting: Setting) -> NextStep:
 
 
 def _in_fp16(report: Report, answer: AnswerFacts, setting: Setting) -> NextStep:
-    """Returns the search in FP16, where FP16 misses too and the recipe is little faster than it, or slower."""
+    """Returns the search in FP16, if FP16 misses too and the recipe is little faster."""
     other = _other(report).lower()
     kept = {name: values for name, values in setting.options.items() if name not in _OF_INT8}
     folder = {"--output": (f"{setting.folder}-{other}",)} if setting.folder else {}
@@ -937,7 +926,7 @@ def _for_half(report: Report, setting: Setting) -> NextStep:
 
 
 def _cheaper(report: Report, setting: Setting) -> NextStep | None:
-    """The best remedy measured to cost less than the recipe; None without one, and where a goal decides."""
+    """The best remedy measured to cost less than the recipe; None where a goal decides."""
     if report.goal.drop or report.goal.most is not None:
         return None
     least = report.answer.cost if report.answer and report.recipe.meets else float("inf")

@@ -1,9 +1,8 @@
-"""TensorBoard's log folder, the event file of a run in it, and the histograms of tensors and weights.
+"""TensorBoard's log folder, the event file of a run in it, and histograms of tensors and weights.
 
-The folder is checked before anything is measured, and cleared of the logs of earlier commands. Events are written by
-the package's ``RecordWriter``, not its ``EventFileWriter``, whose thread loads TensorFlow if installed, and prints a
-traceback if the disk is full. Scalars and histograms are ``simple_value`` and ``HistogramProto``, as PyTorch's
-SummaryWriter writes them; TensorBoard converts them when it loads them (its ``data_compat.py``).
+Events are written by the package's ``RecordWriter``, not its ``EventFileWriter``, whose thread loads TensorFlow if
+installed, and prints a traceback if the disk is full. Scalars and histograms are ``simple_value`` and
+``HistogramProto``, as in PyTorch's SummaryWriter.
 """
 
 from __future__ import annotations
@@ -35,22 +34,19 @@ from trt_bisect.support.memory import parts
 
 FP32, INT8, ROUNDED = "fp32", "int8", "int8_rounded"
 CURVE = "curve"
-"""The run of the curve, which belongs to no plan."""
+"""The run of the curve."""
 PLANS = "plans"
-"""The run with the figures of all plans that were measured."""
+"""The run with the figures of all measured plans."""
 RUN = re.compile(r"(baseline|tune_\d+)(_[a-z0-9_]+_.+)?|curve|plans")
 
 
 def run_name(number: int, metric: str = "", score: float | None = None, accuracy: float | None = None) -> str:
-    """Returns the name of the run of a plan, such as ``tune_2_acc_0.973000`` or ``tune_3_cosine_0.998700``.
-
-    It ends in the accuracy if measured, else in the metric and its value, else in neither. Six digits tell 0.9999 from
-    0.99999.
+    """Returns the name of a plan's run: ``tune_2_acc_0.973000``, ``tune_3_cosine_0.998700``, ``tune_4``.
 
     Args:
-        number: the number of the plan, from 1 on; 0 for the baseline, FP32.
-        score: its value; None if not measured, and for the baseline.
-        accuracy: on labelled data, or of the user's function; None if not measured.
+        number: of the plan, from 1 on; 0 for the baseline, FP32.
+        score: of the metric, if measured.
+        accuracy: named in place of the score.
     """
     name = f"tune_{number}" if number else "baseline"
     if accuracy is not None:
@@ -60,23 +56,21 @@ def run_name(number: int, metric: str = "", score: float | None = None, accuracy
 
 
 def layer_tags(names: Iterable[str], network: Network | None = None) -> dict[str, str]:
-    """Returns the beginning of each layer's tags, by layer name: its name in the user's program, if known; all differ.
-
-    TensorBoard groups cards by the text before a tag's first slash, so leading slashes are removed.
-    """
+    """Returns by layer the beginning of its tags, all different: its name in the user's program, if known."""
     tags: dict[str, str] = {}
     taken: set[str] = set()
     titles = {layer.name: layer.title for layer in network.layers if layer.title} if network is not None else {}
     for name in names:
+        # TensorBoard groups cards by the text before a tag's first slash.
         tags[name] = unused(titles.get(name, name).lstrip("/") or "_", taken)
         taken.add(tags[name])
     return tags
 
 
 def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str, str]:
-    """Returns the tag of each tensor: ``<layer>/output``, ``<layer>/output_1`` for the second, ``<input>/input``.
+    """Returns the tag of each tensor: ``<layer>/output``, ``<layer>/output_1``, ``<input>/input``.
 
-    ``layers`` has the beginnings of the tags, by layer; a tensor without a layer is there by its own name.
+    ``layers`` has the beginnings of the tags; a tensor without a layer is there by its own name.
     """
     tags, counts = {}, dict.fromkeys(layers, 0)
     for origin in origins:
@@ -104,18 +98,18 @@ def input_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str
 
 
 def numbered(tag: str, number: int) -> str:
-    """Returns the tag of item ``number`` of a layer: ``tag``, ``tag_1``, ``tag_2``."""
+    """Returns the tag of item ``number``: ``tag``, ``tag_1``, ``tag_2``."""
     return f"{tag}_{number}" if number else tag
 
 
 def unused(tag: str, taken: Container[str]) -> str:
-    """Returns the tag, with the least number at its end that is not taken."""
+    """Returns the tag, with the least number that makes it new."""
     return next(name for name in (numbered(tag, number) for number in count()) if name not in taken)
 
 
 OPTION = "--tensorboard"
 SUFFIX = ".trt-bisect"
-"""The end of an event file's name that marks it as written by trt-bisect, which may remove it."""
+"""Ends the names of event files that trt-bisect wrote, and may remove."""
 
 
 @dataclass(frozen=True)
@@ -123,12 +117,12 @@ class Board:
     """The log folder and its options.
 
     Attributes:
-        folder: TensorBoard's ``--logdir``; each run is a folder in it.
-        channels: the number of channels of a tensor that get histograms.
-        samples: the number of samples that get histograms of their own.
-        plans: the number of plans of a run.
-        only: patterns of the layers that get histograms; empty for all.
-        layers: the names of these layers; None for all.
+        folder: TensorBoard's ``--logdir``.
+        channels: of a tensor, with histograms.
+        samples: with histograms of their own.
+        plans: of a run.
+        only: patterns of the layers with histograms; empty for all.
+        layers: their names; None for all.
     """
 
     folder: Path
@@ -151,7 +145,7 @@ class Board:
 
 
 def open_board(folder: str | Path | None, detail: Mapping[str, Any] | None = None) -> Board | None:
-    """Returns the board with the numbers and patterns in ``detail``, None without a folder.
+    """Returns the board with the options ``detail``; None without a folder.
 
     Raises BadInput if the package is not installed, or the folder is missing or cannot be written.
     """
@@ -170,7 +164,6 @@ def open_board(folder: str | Path | None, detail: Mapping[str, Any] | None = Non
 
 
 _VERSION = "brain.Event:2"
-"""The version in the first event of a file."""
 
 
 class LogRun:
@@ -203,7 +196,7 @@ class LogRun:
         self._add_value(step, tag=tag, simple_value=value)
 
     def texts(self, **texts: str) -> None:
-        """Writes texts in Markdown that are not empty, each under its name; ``literal`` must escape users' text."""
+        """Writes texts in Markdown that are not empty; ``literal`` must escape users' text."""
         from tensorboard.plugins.text.summary_v2 import text_pb
 
         for tag, text in texts.items():
@@ -242,7 +235,7 @@ _BUCKETS, _CHANNEL_BINS, _CHANNEL_BUCKETS = 64, 128, 32
 
 
 class LoudChannels:
-    """Chooses at most ``most`` channels of a tensor for histograms: the largest magnitudes on its first sample."""
+    """Chooses at most ``most`` channels of a tensor: the largest magnitudes on its first sample."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -265,7 +258,7 @@ class LoudChannels:
 
 
 class ChannelHistograms:
-    """One tensor's histogram, and those of its channels and its first samples."""
+    """A tensor's histogram, and those of its channels and first samples."""
 
     def __init__(self, samples: int = 0) -> None:
         self._most, self._samples = samples, list[Histogram]()
@@ -287,7 +280,7 @@ class ChannelHistograms:
             self._channels.add(rows)
 
     def write(self, run: LogRun, tag: str) -> None:
-        """Writes the histogram under ``tag``; under ``<tag>/channels`` and ``<tag>/samples`` each of them is a step."""
+        """Writes the histogram under ``tag``; those under ``<tag>/channels`` and ``<tag>/samples`` are steps."""
         run.histogram(tag, self.whole.seen(most=_BUCKETS))
         for step, histogram in enumerate(self._samples):
             run.histogram(f"{tag}/samples", histogram, step)
@@ -297,15 +290,14 @@ class ChannelHistograms:
 
 
 class TensorHistograms:
-    """Histograms of the floating-point tensors of one run.
+    """Histograms of the float tensors of a run.
 
     Args:
-        kind: ``fp32``, or ``int8`` for a plan: then tensors that INT8 layers read rounded have a second histogram.
-            ``int8_rounded`` for that histogram alone.
-        origins: by tensor; other tensors are ignored.
-        layers: the beginnings of the layers' tags; other layers' outputs and inputs have no tag.
-        channels: chooses the channels at the first run with a tensor.
-        samples: the number of samples with histograms of their own.
+        kind: ``fp32``; ``int8`` for a plan, with a second histogram of tensors that INT8 layers read rounded;
+            ``int8_rounded`` for that alone.
+        origins: other tensors are ignored.
+        layers: the beginnings of tags; other layers have none.
+        samples: the number with histograms of their own.
     """
 
     def __init__(
@@ -365,10 +357,9 @@ class TensorHistograms:
 
 
 def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> dict[str, Origin]:
-    """Returns the float constants of ``layers`` that INT8 can round, or of two axes or more, and the biases.
+    """Returns the biases of ``layers``, and the float constants that INT8 can round or that have two axes or more.
 
-    They are by tag: ``<layer>/weights``, ``<layer>/weights_1`` for the second; ``<layer>/bias`` for a bias. Their
-    quantizers are those of full INT8.
+    Their tags: ``<layer>/weights``, ``<layer>/weights_1``, ``<layer>/bias``. The quantizers are those of full INT8.
     """
     types, kept = network.types, dict[str, Origin]()
     for layer in [layer for layer in network.layers if layer.name in layers]:
@@ -394,19 +385,14 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
 
 
 class WeightPairs:
-    """Histograms of the weights that two networks have, by tag and run."""
+    """Histograms of the weights of two networks, by tag and run."""
 
     def __init__(self, channels: LoudChannels) -> None:
         self._channels, self._made = channels, dict[tuple[str, str], ChannelHistograms]()
         self._counts = Counter[str]()
 
     def add(self, layer: str, axis: int | None, first: np.ndarray, second: np.ndarray) -> None:
-        """Adds a weight as both networks have it.
-
-        Args:
-            layer: the beginning of its layer's tags.
-            axis: the axis of its channels.
-        """
+        """Adds a weight of both networks; ``layer`` begins its tags, ``axis`` is that of its channels."""
         tag = numbered(f"{layer}/weights", self._counts[layer])
         self._counts[layer] += 1
         for kind, values in ((FP32, first), (INT8, second)):
@@ -421,7 +407,7 @@ class WeightPairs:
 
 
 class WeightHistograms:
-    """Histograms of weights, by tag, in FP32 and rounded, made once for all runs."""
+    """Histograms of weights in FP32 and rounded, made once for all runs."""
 
     def __init__(self, network: Network, weights: Mapping[str, Origin], channels: LoudChannels) -> None:
         self._network, self._weights, self._channels = network, weights, channels

@@ -1,11 +1,8 @@
 r"""The TensorBoard logs of ``run``, ``compare`` and ``profile``.
 
-``run`` logs FP32, full INT8, the plans around each culprit, the recipe, and the curve; ``compare`` the tensors and
-weights of both runs, and the similarity of each tensor; ``profile`` the network as its file says. The graph page has a
-GraphDef with a node for each layer, input and output.
-
-Source of its form: TensorFlow's ``graph.proto`` and ``node_def.proto``. A name is ``[A-Za-z0-9.][A-Za-z0-9_.\-/]*``,
-with scopes separated by ``/``; an input is ``node``, or ``node:slot`` for a later output.
+Source of the graph's form: TensorFlow's ``graph.proto`` and ``node_def.proto``. A name is
+``[A-Za-z0-9.][A-Za-z0-9_.\-/]*``, with scopes separated by ``/``; an input is ``node``, or ``node:slot`` for a later
+output.
 """
 
 from __future__ import annotations
@@ -51,13 +48,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasuredPlan:
-    """One plan that was measured; None for a figure that was not.
+    """A measured plan; figures that were not measured are None.
 
     Attributes:
-        similarity: by the metric of the run, on the worst input; None where it is not finite, too.
-        accuracy: the accuracy on labelled data.
-        latency: the mean time of an inference, in milliseconds.
-        what: a description of one with a run of its own.
+        similarity: by the run's metric, on the worst input; None if not finite.
+        accuracy: on labelled data.
+        latency: the mean milliseconds of an inference.
+        what: describes it if it has a run of its own.
     """
 
     plan: PrecisionPlan
@@ -67,7 +64,7 @@ class MeasuredPlan:
     what: str = ""
 
     def figures(self) -> dict[str, float]:
-        """Returns the figures that were measured, by name, with the number of layers in the low precision."""
+        """Returns the measured figures, and the number of layers in the low precision."""
         layers = float(len(self.plan.lowered))
         figures = {"similarity": self.similarity, "accuracy": self.accuracy, "latency in ms": self.latency}
         measured = {name: value for name, value in figures.items() if value is not None and math.isfinite(value)}
@@ -77,15 +74,15 @@ class MeasuredPlan:
 def steps_of(
     of_ranges: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, ranges: str
 ) -> list[MeasuredPlan]:
-    """Returns each plan that was measured with some ranges once, in the order of first measurement.
+    """Returns the plans measured with some ranges, in the order of first measurement, with the similarity on most
+    inputs.
 
-    Its similarity is the one on most inputs: of all on whole engines, else in the search, else of the judged ones.
     Failed trials and those in another setting are left out.
 
     Args:
         of_ranges: the trials of the ranges' own store.
-        shared: the trials of the store of single inputs, with any ranges.
-        ranges: the digest of the ranges (``Ranges.digest``).
+        shared: those of single inputs, with any ranges.
+        ranges: of ``Ranges.digest``.
     """
     on_inputs = {key: trial for key, trial in shared.items() if key.startswith(INPUTS)}
     plans: dict[str, PrecisionPlan] = {}
@@ -111,7 +108,7 @@ def steps_of(
 
 
 def _rank(key: TrialKey, ranges: str, metric: str) -> int | None:
-    """The place of a trial among those of the same plan, the best first; None for one that does not count."""
+    """The place of a trial among those of the same plan, the best first; None if it does not count."""
     if key.measured_in.split(" ")[0] != INPUTS:
         return 2 if key.measured_in == WHOLE else 3
     match = re.fullmatch(rf"{INPUTS} \w+ {ranges[:12]} (whole|{OF_METRIC}{re.escape(metric)})", key.measured_in)
@@ -119,7 +116,7 @@ def _rank(key: TrialKey, ranges: str, metric: str) -> int | None:
 
 
 def _similarity(trial: Trial, rule: Rule) -> float | None:
-    """The metric on the worst input, of a trial of all inputs together or of one input after another."""
+    """The metric on the worst input, of all inputs together or one after another."""
     if trial.outputs:
         return rule.similarity(trial)
     worst = max(trial.losses.values(), default=math.inf)
@@ -129,7 +126,7 @@ def _similarity(trial: Trial, rule: Rule) -> float | None:
 def spread_over_front(
     steps: Iterable[MeasuredPlan], cost: Callable[[PrecisionPlan], float], most: int
 ) -> list[MeasuredPlan]:
-    """Returns at most ``most`` plans by cost: evenly of those that none beats in cost and similarity, then others."""
+    """Returns at most ``most`` plans by cost: spread over those that none beats in cost and similarity, then others."""
     by_cost = sorted(steps, key=lambda step: (cost(step.plan), -_known(step)))
     front: list[MeasuredPlan] = []
     for step in by_cost:
@@ -158,14 +155,13 @@ _ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-/]")
 _PLAIN = ("int", "float", "string", "ints", "floats", "strings")
 _FIELDS: dict[type, str] = {int: "i", float: "f", bytes: "s"}
 Value = bytes | int | float | Sequence[bytes] | Sequence[int] | Sequence[float]
-"""The types of a node's attributes."""
 
 
 def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
-    """Returns the GraphDef of a network.
+    """Returns the GraphDef of a network: a node for each layer, input and output.
 
-    A node has its operator, its ONNX attributes, the layer's own name (``layer_name``), its constants and
-    ``_output_shapes``. Its device is its precision in ``plan``, or FP32 without one, so that the page can colour by it.
+    A node has its operator, its ONNX attributes, ``layer_name``, its constants and ``_output_shapes``. Its device is
+    its precision in ``plan`` (default: FP32), so that the page can colour by it.
     """
     from tensorboard.compat.proto.graph_pb2 import GraphDef
 
@@ -263,12 +259,12 @@ def _attribute_value(attribute: AttributeProto) -> Value:
 
 
 class _Logs:
-    """The logs of a network's tensors and weights: a run in FP32 and others.
+    """The logs of a network's tensors and weights.
 
     Attributes:
-        network: None for saved tensors without it: they have no graph.
-        tags: the beginnings of the layers' tags, by layer.
-        weights: None where the scales of the network's plans are not known.
+        network: None for saved tensors: they have no graph.
+        tags: by layer, the beginning of its tags.
+        weights: None if the scales of plans are not known.
     """
 
     weights: logs.WeightHistograms | logs.WeightPairs | None = None
@@ -279,12 +275,11 @@ class _Logs:
         self._channels = logs.LoudChannels(board.channels)
 
     def read_weights(self, network: Network, writer: PlanWriter) -> None:
-        """Has the weights of the layers with tags logged; ``writer`` writes the network's plans."""
+        """Has the weights of tagged layers logged."""
         of_layers = logs.weights_of(network, writer, self.tags)
         self.weights = logs.WeightHistograms(network, of_layers, self._channels)
 
     def histograms(self, kind: str, origins: Mapping[str, Origin]) -> logs.TensorHistograms:
-        """Returns empty histograms of the tensors of a run."""
         return logs.TensorHistograms(kind, origins, self.tags, self._channels, self.board.samples)
 
     def write_run(
@@ -301,7 +296,7 @@ class _Logs:
 
         Args:
             plan: see ``graph_of``.
-            lowered: the layers whose weights are rounded; None for the weights in FP32.
+            lowered: the layers with rounded weights; None for FP32.
             figures: tags, values and steps.
         """
         with logs.LogRun(self.board.folder / name) as run:
@@ -316,15 +311,12 @@ class _Logs:
 
 
 class RunLogs(_Logs):
-    """The logs of a run: of FP32 and of the plans to show, of the curve, and of all plans that were measured.
+    """The logs of a run: of FP32 and shown plans, of the curve, and of all measured plans.
 
     Args:
         experiment: that of the user's network.
         trials: all of the run, by plan key.
-        reported: the report's trials of full INT8 and of the recipe, on all inputs.
-        measured: returns the plans that were measured, in order.
-        price: returns the cost of a plan.
-        accuracy: returns the accuracy of a plan; None without labels or an accuracy function.
+        reported: the trials of full INT8 and of the recipe, on all inputs.
         memory: the bytes of tensors that may be held at once.
     """
 
@@ -444,7 +436,7 @@ class RunLogs(_Logs):
             )
 
     def _inputs(self) -> Iterator[Feeds]:
-        """Yields the judged inputs, then others of the data until there are as many as get their own histograms."""
+        """Yields the judged inputs, then others until all samples with their own histograms are there."""
         judged = self._experiment.feeds
         yield from judged
         known = [*map(digest_of_feeds, judged)]
@@ -470,7 +462,7 @@ class RunLogs(_Logs):
 
 
 def _write_curve(run: logs.LogRun, report: Report, rule: Rule) -> None:
-    """Writes similarity and loss with k as step; layers that were not measured have no point."""
+    """Writes similarity and loss with k as step."""
     loss = "1 - similarity" if rule.metric.perfect == 1.0 else "loss"
     for row in report.layers:
         if row.similarity is not None:
@@ -514,7 +506,7 @@ class ComparisonLogs(_Logs):
         self._fp32, self._int8 = (self.histograms(kind, origins) for kind in (logs.FP32, logs.INT8))
 
     def watched(self, samples: Iterable[tuple[Tensors, Tensors]]) -> Iterator[tuple[Tensors, Tensors]]:
-        """Yields the same samples and counts their tensors without keeping them."""
+        """Yields the samples and counts their tensors."""
         for reference, output in samples:
             self._fp32.add(reference)
             self._int8.add(output)
@@ -524,7 +516,7 @@ class ComparisonLogs(_Logs):
     def watched_weights(
         self, weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]
     ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-        """Yields the same weights of two networks, and makes their histograms."""
+        """Yields the weights of two networks, and makes their histograms."""
         self.weights = pairs = logs.WeightPairs(self._channels)
         for origin, first, second in weights:
             if origin.layer in self.tags:
@@ -534,8 +526,8 @@ class ComparisonLogs(_Logs):
     def write(self, result: Comparison, writer: PlanWriter | None, plan: PrecisionPlan | None) -> None:
         """Writes the FP32 run, and the INT8 run with cosine and SQNR of each tensor at the index of its layer.
 
-        Weights are those of two networks, or those that ``writer``, which has the scales, rounds. Raises BadInput if
-        the folder cannot be written.
+        Weights are those of two networks, or those that ``writer`` rounds. Raises BadInput if the folder cannot be
+        written.
         """
         if self.weights is None and self.network is not None and writer is not None:
             self.read_weights(self.network, writer)
@@ -577,7 +569,7 @@ class ProfileLogs(_Logs):
         self._rounded.add(tensors)
 
     def write(self, notes: Sequence[str]) -> None:
-        """Writes the run, and of a file with Q/DQ pairs the rounded side of each; raises BadInput if it cannot."""
+        """Writes the run, and the rounded side of a file's Q/DQ pairs; raises BadInput if it cannot."""
         self.board.clear()
         self.write_run(logs.run_name(0), self._outputs, notes=bullets(notes))
         if self._plan is not None:

@@ -1,6 +1,6 @@
-"""Results as they are shown: layers by their names in the user's program, where these are known.
+"""Results as they are shown: layers named as in the user's program, if known.
 
-Files, Python and commands keep the names that the network's file has.
+Files, Python and commands keep the names in the network's file.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from trt_bisect.report.parts import LayerRow
 _Tree = TypeVar("_Tree")
 _WORD = re.compile(r"[^\s'\",;()]*[^\s'\",;().:]")
 _AS_THEY_ARE = ("attached", "code", "command", "commands", "made_of", "model", "module", "reference")
-"""Fields without names of layers, or with those of the file."""
+"""Fields without names of layers, or with the file's names."""
 
 
 def titles_in(rows: tuple[LayerRow, ...]) -> dict[str, str]:
-    """Returns by the names of layers their names in the user's program, where these are known and others."""
+    """Returns by layer its name in the user's program, if another is known."""
     return {row.name: row.title for row in rows if row.title not in ("", row.name)}
 
 
 def titled(tree: _Tree, titles: Mapping[str, str]) -> _Tree:
     """Returns a tree of dataclasses, mappings and sequences with titles in place of the names of layers.
 
-    They are replaced where they are the whole of a text, or a word of it. A row keeps its name in the file as ``node``.
+    A name is replaced if it is the whole of a text, or a word of it. A row keeps its name in the file as ``node``.
     """
     if not titles:
         return tree

@@ -18,12 +18,12 @@ _EXIT = {SAME: 0, DIFFERS: 1, UNKNOWN: 3}
 
 @dataclass(frozen=True)
 class Tried:
-    """A suspicion that was emulated.
+    """An emulated suspicion.
 
     Attributes:
-        left: the distance of the engine to this emulation.
-        explained: the share of the squared difference to the file that the suspicion explains.
-        reproduces: what is left is within the floor.
+        left: the distance of the engine to it.
+        explained: the share of the squared difference to the file that it explains.
+        reproduces: ``left`` is within the floor.
     """
 
     kind: Annotated[str, Column("Kind", rank=1)]
@@ -36,7 +36,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class DifferentLayer:
-    """A layer that two engines run in different ways, as their layer infos tell."""
+    """A layer that two engines run differently, as their layer infos tell."""
 
     layer: Annotated[str, Column("Layer", kind=NAME, rank=0)]
     first: Annotated[str, Column("First engine", "Precision, and the layers that it is fused with", rank=0)]
@@ -45,20 +45,20 @@ class DifferentLayer:
 
 @dataclass(frozen=True)
 class Verdict:
-    """An engine against its file. Distances are relative to the magnitude of the file's outputs.
+    """An engine against its file; distances are relative to the magnitude of the file's outputs.
 
     Attributes:
         outputs: where the engine's outputs come from.
         answer: ``same``, ``differs`` or ``unknown``.
-        cause: the kind of the suspicion that reproduces the outputs; None where none does.
+        cause: the suspicion that reproduces the outputs.
         text: the answer in a sentence.
         layers: the layers that are to blame.
-        nearest: the kind of the suspicion that explains most, where none reproduces.
+        nearest: the suspicion that explains most, if none reproduces.
         explained: the share of the squared difference that the cause, or the nearest suspicion, explains.
         similarity: the cosine of the engine's outputs and the file's.
         distance: between them.
         floor: the distance that other kernels and the order of sums explain.
-        next: what to do, a line each; a command is indented.
+        next: the next steps, a line each; a command is indented.
         tried: the suspicions, the best first.
     """
 
@@ -82,12 +82,12 @@ class Verification(Result, Verdict):
 
     Attributes:
         model: the file.
-        asked: what the engine was to compute, in words.
+        asked: what the engine was to compute.
         source: the inputs.
         samples: their number.
-        tensors: the engine's own inner tensors.
+        tensors: the engine's inner tensors.
         other: the second engine.
-        different: the layers that the two engines run in different ways.
+        different: the layers that the two engines run differently.
         notes: further remarks.
     """
 
@@ -104,12 +104,12 @@ class Verification(Result, Verdict):
 
     @property
     def exit_code(self) -> int:
-        """0 if the engines are their file, 1 if one differs, 3 if that cannot be told."""
+        """0 if the engines are their file, 1 if one differs, 3 if unknown."""
         answers = [self.answer] if self.other is None else [self.answer, self.other.answer]
         return next(_EXIT[answer] for answer in (DIFFERS, UNKNOWN, SAME) if answer in answers)
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the suspicions, the inner tensors, and the layers that two engines run in different ways."""
+        """Returns the suspicions, the inner tensors, and the layers that two engines run differently."""
         return {
             VERIFY_CSV: (Tried, self.tried),
             ENGINE_CSV: (EngineTensor, self.tensors),

@@ -24,9 +24,9 @@ class ScreenPart:
     """A part of a screen.
 
     Attributes:
-        name: for the line on what is left out; empty for a part that is not named there.
-        rank: parts of a lower rank come first where there is not room for all.
-        versions: the same in full and in short; the first that fits is shown.
+        name: for the line on what is left out.
+        rank: lower ranks come first if not all fit.
+        versions: in full and in short; the first that fits is shown.
     """
 
     name: str
@@ -35,12 +35,12 @@ class ScreenPart:
 
 
 def height(content: RenderableType, console: Console) -> int:
-    """Returns the number of lines that a text or table takes on a console."""
+    """Returns the lines that a text or table takes."""
     return len(console.render_lines(content, pad=False))
 
 
 def fitting(parts: Sequence[ScreenPart], console: Console, room: int) -> dict[int, int]:
-    """Returns the version to show of each part that fits into ``room`` lines, by the place of the part."""
+    """Returns by the place of each part that fits into ``room`` lines its version."""
     chosen: dict[int, int] = {}
     for index in sorted(range(len(parts)), key=lambda index: parts[index].rank):
         heights = [height(version, console) for version in parts[index].versions]
@@ -57,7 +57,7 @@ def spaced(content: RenderableType) -> Group:
 
 
 def titled(*titles: str) -> Table:
-    """Returns an empty table; ``>`` at the end of a title, which is not shown, makes a column of numbers."""
+    """Returns an empty table; ``>`` at the end of a title, not shown, makes a column of numbers."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         is_number = title.endswith(">")
@@ -78,18 +78,17 @@ def fitted(
     style: Callable[[Any], str] = lambda _: "",
     texts: Mapping[str, Callable[[Any], str]] | None = None,
 ) -> Table:
-    """Returns rows as a table with the columns that have a rank, a value and room. Names are printed as they are.
+    """Returns rows as a table with the columns that have a rank, a value and room. Names are never markup.
 
     Args:
-        names: the texts that stand in titles.
-        only: keys of the columns to show instead, whatever the room.
-        raised: keys of columns that are among the last to be left out.
-        without: keys of columns that are not shown.
-        texts: by kind of column, the function that writes a value (None is empty); by default figures and losses are
-            those of the metric in ``names``.
+        names: the texts in titles.
+        only: the columns to show instead.
+        raised: columns that are among the last to be left out.
+        without: columns that are not shown.
+        texts: by kind of column, the function that writes a value; default: for the metric in ``names``.
 
     Raises:
-        BadInput: there is no such column as one of ``only``.
+        BadInput: there is no column of ``only``.
     """
     by_key = {column.key: column for column in columns_of(kind, rows, raised, **(names or {}))}
     if unknown := [name for name in only if name not in by_key]:
@@ -120,12 +119,11 @@ def _text(column: TableColumn, row: Any, texts: Mapping[str, Callable[[Any], str
 def with_columns_that_fit(
     table: Table, console: Console, droppable: Iterable[str], prose: Collection[str] = ()
 ) -> Table:
-    """Returns a table without columns, left out in the order of ``droppable`` until the rest needs no wrapping.
+    """Returns a table without columns, left out in the order of ``droppable`` until it needs no wrapping.
 
     Args:
-        table: with texts in its cells.
-        droppable: headers of the columns that can be left out.
-        prose: headers of the columns that hold sentences, which wrap.
+        droppable: headers.
+        prose: headers of columns whose sentences wrap.
     """
     columns = list(table.columns)
     for header in droppable:
@@ -138,7 +136,7 @@ def with_columns_that_fit(
 
 
 def _width(columns: Sequence[Column], prose: Collection[str]) -> int:
-    """The columns of a console that a table needs, its sentences wrapped."""
+    """The width that a table needs, sentences wrapped."""
     widths = [min(_natural(column), _PROSE if str(column.header) in prose else _natural(column)) for column in columns]
     return sum(widths) + 2 * (len(widths) - 1)
 

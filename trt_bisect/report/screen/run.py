@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 NOTES_UP_TO = 5
 LINES = 40
-"""The screen of ``run`` has fewer lines, unless its verdict is unusually long."""
+"""The most lines of ``run``'s screen, unless its verdict is unusually long."""
 _AROUND = 8
-"""The command's lines around the report, and the lines on what is not shown."""
+"""The command's lines around the report, and those on what is not shown."""
 _ROWS, _FEW_ROWS = 5, 3
 _SUSPECTS = 3
 _OUTPUTS = 4
@@ -54,9 +54,9 @@ SEEN_BY = {"calibration": "calibration", "judged": "search"}
 
 
 def print_report(report: Report, console: Console, *, every_layer: bool = False, around: int = _AROUND) -> None:
-    """Prints the verdict and its grounds, the most important first; names as they are, never as markup.
+    """Prints the verdict and its grounds, the most important first; names are never markup.
 
-    It prints as much as fits on a screen with the lines ``around`` it, or everything with ``every_layer``.
+    It fits on a screen with ``around`` more lines, unless ``every_layer``.
     """
     report = report.titled
     print_verdict(report, console)
@@ -97,14 +97,14 @@ def print_verdict(report: Report, console: Console) -> None:
 
 
 def networks_table(report: Report, console: Console) -> Table:
-    """Returns the table of a pipeline's networks: the pipeline with each of them alone in the low precision."""
+    """Returns the table of a pipeline's networks."""
     texts = {FIGURE: partial(figure_text, report.metric, threshold=report.threshold)}
     style = lambda row: "" if row.meets else "yellow"  # noqa: E731
     return fitted(NetworkRow, report.networks, console, names=report.names, style=style, texts=texts)
 
 
 def choices_table(report: Report) -> Table:
-    """Returns the table of plans that a user may ship: their figures, and their time or speedup."""
+    """Returns the table of plans that a user may ship, with their time or speedup."""
     timed = any(choice.ms is not None for choice in report.choices)
     gpu = "" if report.latency or report.predicted is None else report.predicted.gpu
     speed = timed_by(gpu) if timed else f"speedup kept {priced_by(report.goal.costs)}"
@@ -153,7 +153,7 @@ def verdict_first(report: Report) -> tuple[Sequence[Line], Sequence[Line]]:
 
 
 def next_lines(report: Report) -> list[str]:
-    """Returns the next step and its command; empty without one."""
+    """Returns the next step and its command, if any."""
     step = report.next
     if step is None:
         return []
@@ -165,7 +165,6 @@ def _next(report: Report) -> Text:
 
 
 def _parts(report: Report, console: Console) -> Iterator[ScreenPart]:
-    """Yields the parts under the verdict in the order in which they are printed."""
     if report.culprits:
         yield ScreenPart("culprits", 0, [spaced(_culprits(report, rows, console)) for rows in (_ROWS, _FEW_ROWS)])
     if report.explanation is not None:
@@ -214,7 +213,6 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
 
 
 def _note_parts(report: Report) -> Iterator[ScreenPart]:
-    """Yields the notes, at most five, as many as fit."""
     notes, count, versions = report.notes[:NOTES_UP_TO], len(report.notes), []
     for shown in range(len(notes), 0, -1):
         lines = [f"Note: {note.text}" for note in notes[:shown]]
@@ -226,7 +224,7 @@ def _note_parts(report: Report) -> Iterator[ScreenPart]:
 
 
 def verdict_lines(lines: Sequence[Line], verdict: str) -> Text:
-    """Returns the lines of a summary in the colour of the verdict, doubts in that of a doubted pass."""
+    """Returns the lines of a summary in the colour of the verdict, doubts in their own."""
     text, style = Text(), STYLES[verdict]
     for k, line in enumerate(lines):
         text.append("\n" if k else "")
@@ -235,10 +233,7 @@ def verdict_lines(lines: Sequence[Line], verdict: str) -> Text:
 
 
 def _culprits(report: Report, most: int, console: Console) -> Table:
-    """Returns at most ``most`` culprits, by decreasing loss when put back in INT8.
-
-    Each has the network's figure when it is put back, the cause, and the losses. A line stands above the weak ones.
-    """
+    """Returns at most ``most`` culprits, by decreasing loss when put back, weak ones last."""
     main, weak = report.ranked_culprits
     causes = {advice.culprit: _cause(advice) for advice in report.advice}
     back = f"{report.put_back_title}>"
@@ -259,15 +254,13 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
 
 
 def culprit_cells(report: Report, row: LayerRow) -> tuple[str, ...]:
-    """Returns name and operator of a culprit, the figure if it is put back, its loss on the curve, and its gain
-    alone.
-    """
+    """Returns a culprit's name, operator, figure if put back, loss on the curve, and gain alone."""
     losses = (loss_text(report.metric, value) for value in (row.loss, row.alone))
     return row.name, row.op_type, report.put_back_text(row), *losses
 
 
 def _cause(advice: CulpritAdvice) -> str:
-    """The side of a culprit that is to blame, and the first reason; ``NO_SINGLE_CAUSE`` if a side has no reason."""
+    """The side of a culprit to blame, and the first reason."""
     if advice.blame is None:
         return advice.reasons[0] if advice.reasons else NO_SINGLE_CAUSE
     side = "weight and activation" if advice.blame == BOTH else advice.blame
@@ -292,7 +285,7 @@ def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console
 
 
 def _why_chosen(answer: AnswerFacts, metric: str) -> str:
-    """Returns a sentence on the choice of a calibrator whose first recipe is not the cheapest; empty where it is."""
+    """Returns a sentence on a chosen calibrator whose first recipe is not the cheapest; else empty."""
     rows = answer.calibrators
     priced = [(row.cost, row.mean_loss, row) for row in rows if row.cost is not None and row.mean_loss is not None]
     chosen = next((entry for entry in priced if entry[2].chosen), None)
@@ -311,7 +304,7 @@ def _why_chosen(answer: AnswerFacts, metric: str) -> str:
 
 
 def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
-    """Returns the cells of a calibrator; ``-`` where it was given up, ``or worse`` where not all inputs were run."""
+    """Returns the cells of a calibrator; ``-`` if given up, ``or worse`` if not all inputs were run."""
     metric, all_given = report.metric, report.answer.given if report.answer else None
     cut = all_given is not None and row.similarity is not None and row.inputs < all_given.inputs
     cost = "-" if row.cost is None else percent(row.cost)
@@ -323,7 +316,7 @@ def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
 
 
 def _fed(report: Report) -> Text | None:
-    """Returns lines on how pictures are fed, and on the values of each input; None without any."""
+    """Returns lines on how pictures are fed, and on the values of each input."""
     by_source = report.inputs.fed
     names = dict.fromkeys(name for inputs in by_source.values() for name in inputs)
     lines = [f"Pictures of {source}: {way}." for source, way in report.inputs.pictures.items()]
@@ -339,25 +332,25 @@ def _spread(fed: FedInput) -> str:
 
 
 def sets_of_inputs(answer: AnswerFacts) -> list[tuple[str, Held]]:
-    """Returns the recipe's figures on the user's inputs and on those that were held out, where there are such."""
+    """Returns the recipe's figures on given and held-out inputs."""
     sets = (("your inputs", answer.given), ("held-out inputs", answer.held_out))
     return [(name, held) for name, held in sets if held is not None]
 
 
 def held_cells(report: Report, name: str, held: Held) -> tuple[str, ...]:
-    """Returns the cells of a set of inputs; the worst one's file name without its folder."""
+    """Returns the cells of a set of inputs; of the worst its file's name."""
     figures = (figure_text(report.metric, value, report.threshold) for value in (held.mean, held.fifth, held.worst))
     return name, f"{held.holds} of {held.inputs}", *figures, held.worst_input.rsplit("/", 1)[-1]
 
 
 def layer_table(report: Report, rows: Sequence[LayerRow], console: Console) -> Table:
-    """Returns the curve: each layer's figures are those with it and all layers before it in INT8."""
+    """Returns the curve: each layer's figures are those with layers up to it in INT8."""
     texts = {**metric_texts(report.metric, report.threshold), DECIDING: report.text}
     return fitted(LayerRow, rows, console, names=report.names, without=[report.metric], style=_style, texts=texts)
 
 
 def front_table(report: Report, points: Sequence[FrontPoint], console: Console) -> Table:
-    """Returns plans of the front of accuracy against cost, a row a plan."""
+    """Returns the table of plans of the front."""
 
     def style(point: FrontPoint) -> str:
         return "bold" if RECIPE in point.names else ""
@@ -382,9 +375,8 @@ def output_tables(report: Report) -> list[Table]:
 
 
 def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Table:
-    """Returns the metric and the SQNR of final outputs, in full INT8 and in the recipe.
-
-    With a task, it has the agreement, the outputs' cosine, and the task's counts.
+    """Returns the metric and the SQNR of final outputs by plan; with a task its agreement, the outputs' cosine, and its
+    counts.
     """
     measured = {metric for _, of_plan in report.outputs.items() for name in shown for metric in of_plan.get(name, ())}
     columns = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
@@ -405,7 +397,7 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
 
 
 def latency_lines(report: Report) -> list[str]:
-    """Returns lines with the latency of each plan and of each layer left high; empty if no engine was timed."""
+    """Returns lines with the latency of each plan and of each layer left high."""
     timed = {plan: latency for plan, latency in (report.latency or {}).items() if latency}
     if not timed:
         return []
@@ -420,7 +412,7 @@ def latency_lines(report: Report) -> list[str]:
 
 
 def predicted_lines(report: Report) -> list[str]:
-    """Returns lines with the predicted time of each plan, the slowest kernels and the reformats of the recipe."""
+    """Returns lines with the predicted time of each plan, the slowest kernels and the recipe's reformats."""
     times = report.predicted
     if times is None:
         return []
@@ -447,7 +439,7 @@ _CAUSES_UP_TO = _MEETING_UP_TO = _MISSING_UP_TO = 3
 
 
 def print_advice(explanation: Explanation, metric: str, console: Console, low: Precision = Precision.INT8) -> None:
-    """Prints the advice in full: causes, and for each culprit evidence and remedies; names are never markup."""
+    """Prints causes, and for each culprit evidence and remedies; names are never markup."""
     for cause in explanation.causes:
         console.print(Text(_title(cause, explanation), style="bold"))
         for line in _measured_lines(cause.measured, metric, low):
@@ -476,7 +468,7 @@ def print_advice(explanation: Explanation, metric: str, console: Console, low: P
 
 
 def causes_in_short(explanation: Explanation, metric: str, low: Precision) -> Group | None:
-    """Returns the causes, a line each, and the cheapest remedy measured to be cheaper than the recipe; or None."""
+    """Returns the causes, a line each, and the cheapest remedy measured to be cheaper than the recipe."""
     if not explanation.causes:
         return None
     causes = [Text(_title(cause, explanation)) for cause in explanation.causes[:_CAUSES_UP_TO]]
@@ -492,7 +484,7 @@ def _title(cause: Cause, explanation: Explanation) -> str:
 
 
 def _measured_lines(measured: Sequence[Tried], metric: str, low: Precision) -> Iterator[Padding]:
-    """Yields lines on remedies that were measured: those that meet the threshold, then those that miss it."""
+    """Yields measured remedies: those that meet the threshold, then those that miss it."""
     for attempt in [attempt for attempt in measured if attempt.offered][:_MEETING_UP_TO]:
         yield _indented(Text(f"{_sentence(attempt, metric, low)} (measured)", style="green"))
     missing = [attempt for attempt in measured if not attempt.offered][:_MISSING_UP_TO]
@@ -526,22 +518,22 @@ def _indented(text: Text) -> Padding:
 
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|])")
 _OF_GITHUB = re.compile(r"[~$@]|:(?=[A-Za-z+/_-])")
-"""Marks that GitHub adds: strikethrough, formulas, mentions, emojis and addresses."""
+"""GitHub's own marks: strikethrough, formulas, mentions, emojis and addresses."""
 
 
 def literal(text: str) -> str:
-    """Returns a text escaped so that no tag, mark or line break in it has an effect."""
+    """Returns a text without effective tags, marks and line breaks."""
     marked = _MARKS.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
     return _OF_GITHUB.sub(lambda mark: f"&#{ord(mark[0])};", marked)
 
 
 def bullets(sentences: Iterable[str]) -> str:
-    """Returns a list with one sentence an item."""
+    """Returns a list of sentences."""
     return "\n".join(f"- {literal(sentence)}" for sentence in sentences)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Returns a table: figures with six digits, an empty cell for None."""
+    """Returns a table: figures with six digits, None as an empty cell."""
     lines = [header, ["---"] * len(header), *(map(_cell, row) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -1,6 +1,6 @@
 """The screens of ``layers``, ``check``, ``compare``, ``profile``, ``sensitivity``, ``worst``, and tables of ``run``.
 
-Names are printed as they are, never as markup.
+Names are never markup.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 
 
 def print_layers(network: Network, console: Console, dropped: Sequence[DroppedNode] = ()) -> None:
-    """Prints a row for each layer, the inputs and outputs, and the option that gives dynamic inputs their sizes."""
+    """Prints the layers, the inputs and outputs, and the option that gives dynamic inputs their sizes."""
     names = {"low": network.low.title}
     console.print(
         fitted(Layer, network.layers, console, names=names, style=lambda row: "" if row.quantizable else "dim")
@@ -66,7 +66,7 @@ def _print_dropped(dropped: Sequence[DroppedNode], console: Console) -> None:
 def _sized(spec: TensorSpec) -> str:
     """The option that gives a dynamic input sizes: 1 for the batch, 224 for the edges of pictures, else 128.
 
-    A picture has four axes, of which the second or the last has 1, 3 or 4 channels.
+    A picture has four axes, the second or the last of 1, 3 or 4 channels.
     """
     shape = spec.shape
     edges: tuple[int, ...] = ()
@@ -81,7 +81,7 @@ _CHANNELS = (1, 3, 4)
 
 
 def print_check(report: CheckReport, console: Console, *, every_layer: bool = False) -> None:
-    """Prints the table of findings by kind, then the summary. Names are printed as they are, never as markup."""
+    """Prints the findings by kind, then the summary."""
     if report.findings:
         console.print(check_table(report, every_layer=every_layer))
         console.print()
@@ -96,7 +96,7 @@ def print_check(report: CheckReport, console: Console, *, every_layer: bool = Fa
 
 
 def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:
-    """Returns a table with one row for each kind: severity and kind, the layers, the reason and the remedy."""
+    """Returns a table of findings by kind: severity, layers, reason and remedy."""
     kinds: dict[str, list[Finding]] = {}
     for finding in report.findings:
         kinds.setdefault(finding.kind, []).append(finding)
@@ -124,7 +124,7 @@ def _of_paragraphs(*columns: tuple[str, int]) -> Table:
 
 
 def print_migration(report: Migration, console: Console) -> None:
-    """Prints the assumptions with the names that fit, the commands, and the measurements."""
+    """Prints the assumptions, the commands, and the measurements."""
     table = _of_paragraphs(("Unknown", 5), ("Assumed", 4), ("Layers", 4))
     for note in report.choices:
         table.add_row(Text(note.about), Text(note.choice, style="bold"), Text(listed(note.names, LAYERS_OF_A_KIND)))
@@ -147,7 +147,7 @@ _SUSPICIONS_UP_TO = 5
 
 
 def print_verification(result: Verification, console: Console) -> None:
-    """Prints the suspicions that explain most, and below them the answer and what to do."""
+    """Prints the suspicions that explain most, the answer and what to do."""
     if result.answer != SAME and result.tried:
         console.print(fitted(Tried, result.tried[:_SUSPICIONS_UP_TO], console))
     for rows in (result.tensors, result.different):
@@ -165,10 +165,9 @@ ADVICE_UP_TO = TENSORS_UP_TO = 20
 def print_comparison(
     result: Comparison, console: Console, *, top: int = 0, columns: Sequence[str] = (), weight_scales: bool = False
 ) -> None:
-    """Prints tensors, weights, advice and notes, or the ``weight_scales`` alone; ``top`` rows of each table, all for 0.
+    """Prints tensors, weights, advice and notes, or the ``weight_scales`` alone; ``top`` rows of each table, 0 for all.
 
-    Args:
-        columns: the columns of the CSV files, to show instead of the usual ones; raises BadInput if one is unknown.
+    Raises BadInput for an unknown name in ``columns``, which are shown instead of the usual ones.
     """
     if weight_scales:
         _print_weight_scales(result, console, top)
@@ -206,7 +205,7 @@ def _print_weight_scales(result: Comparison, console: Console, top: int) -> None
 
 
 def print_explained_tensors(explanation: Explanation, low: str, console: Console, *, top: int = 0) -> None:
-    """Prints the activations and the weights in FP32 and in full INT8, by MSE; ``top`` rows of each, all for 0."""
+    """Prints activations and weights in FP32 and full INT8, by MSE; ``top`` rows of each, 0 for all."""
     activations = [
         (name if len(layer.outputs) == 1 else tensor.tensor, tensor)
         for name, layer in explanation.layers.items()
@@ -238,8 +237,8 @@ def _of_activations(rows: Sequence[_Named], sides: tuple[str, str]) -> Table:
 
 
 def _of_weights(rows: Sequence[_Named], sides: tuple[str, str]) -> Table:
-    """A line for each side, as ten figures and a name do not fit into one line."""
     table = titled("Weight", "MSE>", "In", "Min>", "Max>", "Mean>", "Std>", "Variance>")
+    # Ten figures and a name do not fit into one line.
     for name, tensor in rows:
         for label, side, first in zip(sides, (tensor.fp32, tensor.int8), (True, False), strict=True):
             figures = (number(value, 4) for value in (side.min, side.max, side.mean, side.std, side.variance))
@@ -248,7 +247,7 @@ def _of_weights(rows: Sequence[_Named], sides: tuple[str, str]) -> Table:
 
 
 def print_profile(profile: Profile, console: Console, *, top: int = 0, columns: Sequence[str] = ()) -> None:
-    """Prints the selected layers' tensors, and notes; ``top`` rows, all for 0; BadInput for an unknown column."""
+    """Prints tensors and notes; ``top`` rows, 0 for all; raises BadInput for an unknown column."""
     if profile.samples:
         console.print(Text(f"{counted(profile.samples, 'sample')} of {profile.source}:"))
     _print_rows(ProfiledTensor, profile.tensors, console, top, only=columns)
@@ -258,7 +257,7 @@ def print_profile(profile: Profile, console: Console, *, top: int = 0, columns: 
 def print_sensitivity(
     sensitivity: Sensitivity, console: Console, *, rows: Sequence[SensitiveOp], sort: str, top: int = 0
 ) -> None:
-    """Prints ``top`` rows, all for 0; the column ``sort`` is among the last to be left out."""
+    """Prints ``top`` rows, 0 for all; the column ``sort`` is among the last to be left out."""
     shown = rows[: top or None]
     console.print(fitted(SensitiveOp, shown, console, names=sensitivity.names, raised=(sensitivity.metric, sort)))
     full = "not measured" if sensitivity.full is None else loss_text(sensitivity.metric, sensitivity.full)
@@ -276,7 +275,7 @@ def _print_compared(
 
 
 def _print_rows(kind: type, rows: Sequence[Any], console: Console, top: int, **layout: Any) -> None:
-    """Prints the first ``top`` rows, all for 0, as ``fitted`` lays them out, and the number of the others."""
+    """Prints ``top`` rows, 0 for all, as ``fitted`` lays them out, and the number of the others."""
     console.print(fitted(kind, rows[: top or None], console, **layout))
     if top and len(rows) > top:
         text = f"{len(rows) - top} more rows; --top 0 prints all, --output FOLDER writes all."
@@ -313,7 +312,7 @@ def print_worst(report: WorstReport, console: Console) -> None:
 
 
 def histogram_lines(report: WorstReport) -> Iterator[str]:
-    """Yields one line for each bar; a bar that is not empty has at least one block."""
+    """Yields a line for each bar; a bar that is not empty has a block."""
     bins = report.distribution.bins
     most = max((bar.count for bar in bins), default=0)
     edges = [[figure_text(report.metric, edge) for edge in (bar.low, bar.high)] for bar in bins]
@@ -326,7 +325,7 @@ def histogram_lines(report: WorstReport) -> Iterator[str]:
 
 
 def remarks(report: WorstReport) -> list[str]:
-    """Returns the notes on the verdict, a sentence each."""
+    """Returns the notes on the verdict."""
     notes = []
     if report.stopped:
         notes.append(f"the search was stopped: only the first {len(report.values)} samples were seen")
