@@ -8,11 +8,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.support.editions import edition
-from trt_bisect.driver.cheapest import least_cost
 from trt_bisect.driver.curves import bisect, exhaustive
 from trt_bisect.driver.search import Question, drive
-from trt_bisect.driver.search_space import Space
-from trt_bisect.precision import int8_set
 
 BUDGET = 0.01
 
@@ -91,20 +88,11 @@ def test_non_monotone_losses_give_real_boundaries_only():
         assert found.suspects == (10,)
 
 
-def test_loss_that_accumulates_blames_nobody_and_the_recipe_still_meets_the_threshold():
+def test_loss_that_accumulates_blames_nobody():
     costs = {i: 0.001 + i * 1e-5 for i in range(40)}
     for driver in (exhaustive, bisect):
         found = drive(driver(question(40)), Additive(costs))
         assert found.suspects == ()
-    kept = recipe_of(40, Additive(costs))
-    most_int8 = next(n for n in range(40, 0, -1) if sum(sorted(costs.values())[:n]) <= BUDGET)
-    assert len(kept) <= 40 - most_int8 + 1
-
-
-def recipe_of(layers, losses):
-    """The cheapest set of layers of equal costs."""
-    space = Space(int8_set(layers, ()), tuple((k,) for k in range(layers)), (1.0 / layers,) * layers, BUDGET)
-    return drive(least_cost(space, math.inf), lambda plans: [losses(plan) for plan in plans])
 
 
 @pytest.mark.parametrize("driver", [exhaustive, bisect])
@@ -112,7 +100,6 @@ def test_failed_builds_are_gone_around_and_are_no_culprits(driver):
     found = drive(driver(question(30)), Additive({20: 0.3}, failing={5, 12}))
     assert found.suspects == (20,)
     assert found.set_aside == (5, 12)
-    assert recipe_of(30, Additive({20: 0.3}, failing={5, 12})) == {5, 12, 20}
 
 
 def test_bisect_goes_around_a_boundary_that_cannot_be_built():
@@ -166,7 +153,6 @@ def test_on_monotone_losses_bisect_and_exhaustive_agree(case):
     losses = Additive(costs)
     one, other = drive(exhaustive(question(layers)), losses), drive(bisect(question(layers)), losses)
     assert one.suspects == other.suspects == tuple(sorted(culprits))
-    assert recipe_of(layers, losses) == culprits
 
 
 @settings(max_examples=edition(12, 150), deadline=None)

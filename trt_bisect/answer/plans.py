@@ -111,12 +111,13 @@ class AnswerPlans:
         return sum(by.get(plan.precisions[k], 0.0) for k, by in self.costs.items())
 
     @property
-    def _taken(self) -> int:
+    def taken(self) -> int:
+        """The number of single inferences taken on the session that runs all plans."""
         return sum(evaluator.taken for evaluator in self._by_ranges.values())
 
     def left(self, reserved: float = 0.0) -> float:
         """Returns the number of inferences left, without a reserved share of those allowed."""
-        return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - self._taken
+        return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - self.taken
 
     @cached_property
     def held_out(self) -> GivenInputs | None:

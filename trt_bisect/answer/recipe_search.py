@@ -134,6 +134,15 @@ def searched(
     return recipe, by_digest
 
 
+def cheaper_than(most: float, plans: AnswerPlans, space: Space, ranges: Ranges) -> Recipe | None:
+    """Returns the cheapest recipe that a quick search finds among those that cost less than ``most``; None if none."""
+    plans.allowed = plans.taken + allowed(QUICK, len(space.units), len(plans.inputs.counting))
+    search = RecipeSearch(plans, SimilarityTarget(plans), space, [ranges], QUICK, lambda _: None)
+    search.sets.most = most
+    recipe = search.cheapest()
+    return recipe if recipe.holds and recipe.cost < most else None
+
+
 def in_groups(space: Space, units: Kept, size: int) -> Space:
     """Returns the choice among some units of a space, in groups of neighbours; the others are low.
 

@@ -45,16 +45,10 @@ FEW_LAYERS = 4
 """A recipe of at most this many layers stands, whatever it costs: it names culprits that can be mended at their
 cause.
 """
-_SWEEPS, _MOST_JUDGED = (2.0, 15.0), 16
-"""The inferences that a search takes for each layer and each input given, of which it judges at most ``_MOST_JUDGED``:
-see "How long a search takes" in ``docs/benchmarks.md``.
-"""
+_MOST_JUDGED = 16
+"""The most inputs that a search usually judges on, for the time left."""
 SAFETY = 0.95
 """The share of the budget that the search aims at, as a margin for the noise of kernels."""
-CLOSER, CLOSEST = 0.98, 0.8
-"""After a miss that no new input explains, the aim is lowered by the miss and by ``CLOSER``, to ``CLOSEST`` at least: a
-flipped rounding can multiply one loss, which says nothing about the others.
-"""
 _IN_USE = 0.2
 """The share of the loss allowed that full INT8 must leave unused for the ranges in use to come first."""
 _SHORT = 5.0
@@ -321,17 +315,14 @@ def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
 
 
 def _say_how_long(plans: AnswerPlans, space: Space, seconds: float, inferences: int) -> None:
-    if space.has_many or plans.experiment.store.resumed:
+    """Says the longest time of the search, at the pace of the inferences so far; nothing where it has no bound."""
+    pace = seconds / max(inferences, 1)
+    bound, counting = plans.allowed * pace, len(plans.inputs.counting)
+    if space.has_many or plans.experiment.store.resumed or not _SHORT < bound < inf:
         return
-    counting, pace = len(plans.inputs.counting), seconds / max(inferences, 1)
-    least, most = (times * len(space.units) * min(counting, _MOST_JUDGED) * pace for times in _SWEEPS)
-    if most < _SHORT:
-        return
-    bound = plans.allowed * pace
-    time = f"up to {duration(bound)}" if bound < most else f"about {duration(least)} to {duration(most)}"
     plans.setup.progress.say(
-        f"The search will take {time}: {len(space.units)} layers, {counting} inputs, {1000 * pace:.0f} ms an inference "
-        "(--effort; --time-limit ends it with the best recipe found)"
+        f"The search will take up to {duration(bound)}: {len(space.units)} layers, {counting} inputs, "
+        f"{1000 * pace:.0f} ms an inference (--effort; --time-limit ends it with the best recipe found)"
     )
 
 

@@ -11,7 +11,6 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
@@ -25,6 +24,7 @@ from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.answer.candidates import EQUALISED, ROUNDED, SMOOTHED, changed, of_network
 from trt_bisect.answer.in_fp16 import with_units_in
 from trt_bisect.answer.plans import AnswerPlans
+from trt_bisect.answer.recipe_search import cheaper_than
 from trt_bisect.answer.result import Answer, setting_of, similarity_of, target_version
 from trt_bisect.answer.search import holds_in_all_settings, make_space
 from trt_bisect.builder.base import EMULATED
@@ -36,8 +36,7 @@ from trt_bisect.calibration.weight_rounding import with_weights_on_grid
 from trt_bisect.commands.check import check
 from trt_bisect.commands.compare import final_outputs_only
 from trt_bisect.commands.losses import measure_alone
-from trt_bisect.driver.cheapest import least_cost
-from trt_bisect.driver.search import Loss, drive
+from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.cost import macs
@@ -284,12 +283,11 @@ class Remedies:
         """Returns a recipe that is cheaper than the run's and meets the threshold on all inputs, with its loss."""
         if not plans.switches or not self.answer.meets:
             return None
-        limit = self.answer.recipe.cost
-        kept = drive(least_cost(space, limit), partial(plans.losses, ranges=ranges))
-        if kept is None or space.cost(kept) >= limit:
+        recipe = cheaper_than(self.answer.recipe.cost, plans, space, ranges)
+        if recipe is None:
             return None
-        loss = self._loss(plans, space.plan(kept), ranges)
-        return (kept, loss) if loss <= space.budget else None
+        loss = self._loss(plans, recipe.plan, ranges)
+        return (recipe.kept, loss) if loss <= space.budget else None
 
     def _units(self, culprits: tuple[str, ...]) -> frozenset[int]:
         network, recipe = self.answer.experiment.network, self.answer.recipe
