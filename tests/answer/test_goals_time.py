@@ -11,7 +11,7 @@ import pytest
 
 import trt_bisect
 from tests.support.goal_cases import planted
-from trt_bisect.answer.search import foreseen_times
+from trt_bisect.answer.prices import foreseen_times
 from trt_bisect.answer.steps_back import with_faster
 from trt_bisect.answer.validation import Recipe
 from trt_bisect.builder.inspector import kernels_of

@@ -1,35 +1,26 @@
-"""The ranges, and the set of layers that stay high. Every plan is the deployed one, measured on all inputs."""
+"""What the search of the answer begins with: plans and their prices, the units to choose from, the ranges."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from pathlib import Path
 from statistics import fmean
 from time import perf_counter
 
 from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.tasks.task import NEARBY
 from trt_bisect.answer.plans import AnswerInputs, AnswerPlans, noise_losses
+from trt_bisect.answer.prices import layer_costs, time_prices
 from trt_bisect.answer.validation import check
-from trt_bisect.builder.engines import choose_engine
-from trt_bisect.builder.inspector import kernels_of
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import Kept, Space
-from trt_bisect.errors import BadInput
-from trt_bisect.evaluator.speed import measure_times
-from trt_bisect.model.cost import Costs, TimePrices, Times, instead_of, shares, times_by_macs, times_from_csv
-from trt_bisect.model.network import Network
-from trt_bisect.model.observe import facts_for
-from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED, RunOptions
+from trt_bisect.model.cost import Costs
+from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
-from trt_bisect.report.answer import PredictedTimes
-from trt_bisect.report.choices import LEAST_GAIN
 from trt_bisect.support.progress import usual_search
 from trt_bisect.support.text import duration
 
@@ -53,10 +44,6 @@ _IN_USE = 0.2
 """The share of the loss allowed that full INT8 must leave unused for the ranges in use to come first."""
 _SHORT = 5.0
 """A search of fewer seconds is not forecast."""
-_SLOWEST = 3
-"""The number of slowest kernels that a report names."""
-_TELLING, _MOSTLY = 0.05, 0.5
-"""The shares of full INT8's time from which changes of type, and the starts of kernels, are a reason."""
 
 
 @dataclass(frozen=True)
@@ -84,60 +71,6 @@ class CalibratorTried:
     confirmed: bool | None = None
 
 
-def layer_costs(setup: Setup, options: RunOptions, experiment: Experiment, prices: TimePrices | None = None) -> Costs:
-    """Returns the cost of each layer in each higher precision, by ``--cost`` and ``--gpu``.
-
-    Args:
-        prices: by predicted time, on a known GPU.
-
-    Raises:
-        BadInput: the engine does not time layers, or the file cannot be used.
-    """
-    network, cost = experiment.network, options.priced_by
-    low = network.low.precision
-    if cost == MACS:
-        return shares(_per_sample(network, times_by_macs(network, facts_for(network, experiment.feeds[0]))), low)
-    if options.by_time and prices is not None:
-        return prices.layers((Precision.FP32, Precision.FP16, Precision.BF16))
-    needed = {instead_of(low), options.high_precision, *((Precision.FP16,) if options.precision == MIXED else ())}
-    if cost == MEASURED_TIME:
-        setup.progress.stage("Timing the layers", None)
-        high = {Precision.FP32, Precision.FP16, *needed} - {low}
-        builder = setup.builder_for(network, choose_engine(options.engine), experiment.ranges, experiment.feeds)
-        return shares(measure_times(builder, network, high, experiment.feeds[0]), low)
-    times = times_from_csv(Path(cost), network)
-    for k, by in times.items():
-        for precision in needed - by.keys():
-            raise BadInput(
-                f"'{cost}' has no time of layer '{network.layers[k].name}' in {precision}.",
-                f"Add a column {precision}: prices are against {instead_of(low).upper()}.",
-            )
-    return shares(_per_sample(network, times), low)
-
-
-def _per_sample(network: Network, times: Times) -> Times:
-    """Returns the times of layers in all calls of their networks for a sample."""
-    calls = {k: network.calls(network.layers[k].name) for k in times}
-    return {k: {kind: calls[k] * time for kind, time in by.items()} for k, by in times.items()}
-
-
-def time_prices(options: RunOptions, experiment: Experiment, user: Experiment | None = None) -> TimePrices | None:
-    """Returns the prices by predicted time; None if no GPU is named or recognised in the machine.
-
-    Args:
-        user: has the user's network, if the other is a changed one: its speedup counts.
-
-    Raises:
-        BadInput: a profile cannot be used.
-    """
-    network, gpu = experiment.network, options.priced_gpu
-    if gpu is None:
-        return None
-    profile = kernels_of(network, options.profile) if options.profile is not None else ()
-    beside = None if user is None else time_prices(options, user)
-    return TimePrices(network, facts_for(network, experiment.feeds[0]), gpu, profile, beside)
-
-
 def answer_plans(
     setup: Setup, options: RunOptions, experiment: Experiment, inputs: AnswerInputs, user: AnswerPlans | None = None
 ) -> AnswerPlans:
@@ -159,51 +92,6 @@ def answer_plans(
     if user is not None:
         plans.held_out, plans.varying = user.held_out, user.varying
     return plans
-
-
-def predicted_times(options: RunOptions, experiment: Experiment, recipe: PrecisionPlan) -> PredictedTimes | None:
-    """Returns the predicted times of a recipe and the other plans; None where no GPU is known."""
-    prices = time_prices(options, experiment)
-    if prices is None:
-        return None
-    plans = {"fp32": prices.in_all(Precision.FP32), "fp16": prices.in_all(Precision.FP16), "int8": prices.full}
-    times = {name: prices.predicted(plan) for name, plan in {**plans, "recipe": recipe}.items()}
-    slowest, added = prices.slowest(recipe, _SLOWEST), prices.added_reformats(recipe)
-    return PredictedTimes(prices.gpu.name, times, slowest, added, _no_gain(prices))
-
-
-def foreseen_times(prices: TimePrices | None) -> str:
-    """Returns the predicted times of FP16 and full INT8, and why INT8 is no faster if so; empty without a GPU."""
-    if prices is None:
-        return ""
-    low = prices.network.low
-    other = instead_of(low.precision)
-    slow, fast = prices.predicted(prices.in_all(other)).ms, prices.predicted(prices.full).ms
-    text = f"Predicted on {prices.gpu.name}: {other.upper()} {slow:.3g} ms, full {low.title} {fast:.3g} ms"
-    why = _no_gain(prices)
-    return f"{text}. {why}" if why else text
-
-
-def _no_gain(prices: TimePrices) -> str:
-    """Returns a clause that the low precision is no faster, with the largest reasons; empty where it is faster."""
-    low = prices.network.low
-    other = instead_of(low.precision)
-    floats, full = prices.in_all(other), prices.full
-    slow, fast = prices.predicted(floats).ms, prices.predicted(full).ms
-    if fast <= (1.0 - LEAST_GAIN) * slow:
-        return ""
-    reformats = math.fsum(kernel.ms for kernel in prices.added_reformats(full, floats))
-    attention = prices.in_attentions(full) - prices.in_attentions(floats)
-    starts, alike = prices.starts(full), prices.no_faster(full, floats)
-    reasons = {
-        f"changes of type and layout add {reformats:.3g} ms": (reformats, _TELLING),
-        f"Q/DQ pairs divide attention into kernels, which adds {attention:.3g} ms": (attention, _TELLING),
-        f"starting kernels takes {starts:.3g} ms of it, which a larger batch shares": (starts, _MOSTLY),
-        f"kernels that are no faster in {low.title} take {alike:.3g} ms of it": (alike, _MOSTLY),
-    }
-    told = [text for text, (ms, share) in reasons.items() if ms > share * fast][:2]
-    why = f": {' and '.join(told)}" if told else ""
-    return f"{low.title} is not predicted to be faster than {other.upper()}{why}"
 
 
 def make_space(plans: AnswerPlans) -> Space:

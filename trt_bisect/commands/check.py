@@ -17,7 +17,7 @@ from trt_bisect.analyzer.structure.graph import DroppedNode, FileGraph, dropped_
 from trt_bisect.analyzer.structure.kernels import engine_facts, engine_findings
 from trt_bisect.analyzer.structure.qdq import TensorRounding, pairs_of, tensor_roundings
 from trt_bisect.analyzer.structure.refusals import settled
-from trt_bisect.answer.search import foreseen_times
+from trt_bisect.answer.prices import foreseen_times
 from trt_bisect.builder.base import DEFAULT_TIMEOUT
 from trt_bisect.builder.engines import engine_version
 from trt_bisect.builder.inspector import EngineLayer

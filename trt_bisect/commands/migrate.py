@@ -27,7 +27,7 @@ import numpy as np
 
 from trt_bisect.analyzer.structure.graph import FileGraph
 from trt_bisect.analyzer.structure.refusals import in_lines, refusals
-from trt_bisect.answer.search import foreseen_times
+from trt_bisect.answer.prices import foreseen_times
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder

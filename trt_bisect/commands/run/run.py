@@ -18,8 +18,8 @@ from trt_bisect.answer.answer import AnswerSearch, answer_search, measure_front
 from trt_bisect.answer.candidates import with_changes
 from trt_bisect.answer.each_alone import networks_alone, priced, with_fp16
 from trt_bisect.answer.on_engines import NoKernels, OnEngines, Trials
+from trt_bisect.answer.prices import foreseen_times, predicted_times, time_prices
 from trt_bisect.answer.result import Answer, latencies_of, setting_of
-from trt_bisect.answer.search import foreseen_times, predicted_times, time_prices
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.commands.losses import with_most_sensitive
