@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.driver.test_cheapest import best_of_all, drawn, space_of
+from tests.driver.test_search_space import best_of_all, drawn, space_of
 from tests.support.editions import edition
 from trt_bisect.driver.estimated import (
     EACH,

@@ -1,4 +1,4 @@
-"""The searches for the cheapest plan, on invented losses, against every plan there is."""
+"""The least loss within a cost, and the front of plans, on invented losses, against every plan there is."""
 
 import math
 from itertools import combinations, pairwise
