@@ -1,4 +1,4 @@
-"""What the search of the answer begins with: plans and their prices, the units to choose from, the ranges."""
+"""The beginning of the search of the answer: plans with prices, the units to choose from, and the ranges."""
 
 from __future__ import annotations
 
