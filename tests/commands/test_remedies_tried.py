@@ -12,12 +12,16 @@ from tests.support.by_hand import cosine
 from tests.support.flawed_pairs import pairs
 from tests.support.quantized import plain_session
 from tests.support.records import texts
+from trt_bisect.analyzer.blame import Evidence
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.calibration.cache import read_cache
+from trt_bisect.calibration.cache import parse_version, read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.precision import Precision, int8_set
-from trt_bisect.report.advice import BIAS_CORRECTION, EQUALISATION
+from trt_bisect.recipe.commands import Setting
+from trt_bisect.recipe.trtexec import Build
+from trt_bisect.report.advice import BIAS_CORRECTION, EQUALISATION, NO_SINGLE_CAUSE, QAT, advice_on, cause_of
+from trt_bisect.report.explanation import Tried
 from trt_bisect.support.text import EXPLANATION
 
 CLIPPED = {"calibrator": "percentile=90", "threshold": 0.999, "explain": "remedies", "margin": 0.0}
@@ -143,6 +147,20 @@ def test_culprits_are_grouped_by_cause_with_the_figures(clipped):
     assert f"{100 * max(shares):.2f}%" in clips.words
     record = json.loads((folder / "run/explanation.json").read_text())
     assert [cause["culprits"] for cause in record["causes"]] == [list(cause.culprits) for cause in causes]
+
+
+def test_a_recipe_in_two_precisions_leaves_neither_of_them_unmeasured(tmp_path):
+    """The recipe has conv2 and conv5 in FP16 and conv3 in FP32; conv2 and conv3 have the same cause."""
+    network = trt_bisect.load_network(networks.save(networks.chain(), tmp_path))
+    names = "conv2", "conv3"
+    evidence = [Evidence(network.layer_named(name), (), (), None, 0.1, 0.01, "INT8") for name in names]
+    own = {"what": "this run's recipe", "similarity": 0.999, "loss": 0.001, "meets": True, "own": True}
+    tried = [Tried(("conv2", "conv5"), "FP16", **own), Tried(("conv3",), "FP32", **own)]
+    setting = Setting("network.onnx", "data.npz", True, None, False, Precision.FP32, "", Build(parse_version("10.3")))
+    advice = {each.layer.name: advice_on(each, setting, tried, None, ()) for each in evidence}
+    cause = cause_of(NO_SINGLE_CAUSE, evidence, advice, tried, "minmax")
+    assert {"FP16", "FP32"} <= {remedy.remedy for each in advice.values() for remedy in each.remedies}
+    assert [remedy.remedy for remedy in cause.remedies if remedy.remedy != "another calibrator"] == [QAT]
 
 
 def test_a_networks_own_pairs_cannot_be_calibrated(tmp_path):

@@ -14,6 +14,7 @@ from tests.support.records import EMPTY
 from trt_bisect import Report
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Held
+from trt_bisect.report.choices import Choice
 from trt_bisect.report.parts import FAILS, LayerRow, NextStep
 from trt_bisect.report.screen.run import LINES, print_report
 from trt_bisect.report.screen.tables import _sized
@@ -72,7 +73,7 @@ def test_a_crowded_report_fits_on_the_screen_in_order(crowded):
     lines = printed(crowded)
     assert len(lines) < LINES
     assert all(ord(letter) <= ASCII for line in lines for letter in line)
-    starts = ["DOUBT", "FAILS", "NEXT: build", "RECIPE", "Culprit", "Suspect 'conv24'", "Calibrator", "Recipe on"]
+    starts = ["FAILS", "NEXT: build", "DOUBT", "RECIPE", "Culprit", "Suspect 'conv24'", "Calibrator", "Recipe on"]
     starts += ["Confidence: It rests on 26 inputs given. No engine has confirmed this."]
     starts += ["More in report.html: other settings, 30 notes, curve of 125 layers"]
     places = [next(k for k, line in enumerate(lines) if line.startswith(start)) for start in starts]
@@ -80,6 +81,23 @@ def test_a_crowded_report_fits_on_the_screen_in_order(crowded):
     assert sum(line.startswith("Suspect") for line in lines) == 3
     assert lines[places[4] + 1].split() == ["conv0", "Conv", "90%", "0%", "0%"]
     assert lines[places[7] + 2].split() == ["held-out", "inputs", "8", "of", "9", "97%", "94%", "92%", "b.npz", "4"]
+
+
+def test_the_plan_to_ship_is_in_the_first_ten_lines_and_what_speaks_against_it_below(crowded):
+    plans = ("fp32", True, None), ("fp16", True, 0.9999), ("int8", False, 0.9), ("recipe", True, 0.96)
+    choices = tuple(Choice(plan, meets, value, None, 1.0, None) for plan, meets, value in plans)
+    doubts = tuple(Line("doubted", f"DOUBT: {'words ' * 40}") for _ in range(3))
+    ship = Line("ship fp16", f"SHIP FP16: {'a reason ' * 15}")
+    report = replace(crowded, lines=(*doubts, ship, *crowded.lines[1:]), choices=choices)
+    lines = printed(report, width=100)
+    starts = ["SHIP FP16", "FAILS", "plan", "FP32", "FP16", "full INT8", "recipe"]
+    places = [next(k for k, line in enumerate(lines) if line.startswith(start)) for start in starts]
+    assert places == sorted(places)
+    assert places[-1] < 10
+    below = [next(k for k, line in enumerate(lines) if line.startswith(start)) for start in ("NEXT", "DOUBT", "RECIPE")]
+    assert places[-1] < below[0] < below[1] < below[2]
+    shown = str(report).splitlines()
+    assert [line.split(":")[0] for line in shown if ":" in line][:3] == ["SHIP FP16", "FAILS", "NEXT"]
 
 
 def test_all_layers_prints_all_parts(crowded):

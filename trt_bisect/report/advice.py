@@ -115,10 +115,13 @@ def cause_of(
 
     of_culprits = [attempt for attempt in tried if set(attempt.culprits) <= set(culprits)]
     measured = sorted(of_culprits, key=lambda attempt: attempt.rank)
-    names = {attempt.remedy for attempt in measured}
+    remedies = [remedy for name in culprits for remedy in advice[name].remedies]
+    # A recipe in FP16 and FP32 is a measurement of both, for some of the culprits.
+    names = {remedy.remedy for remedy in remedies if remedy.tried is not None}
+    names |= {attempt.remedy for attempt in measured}
     unmeasured: dict[str, Remedy] = {}
-    for remedy in (remedy for name in culprits for remedy in advice[name].remedies):
-        if remedy.tried is None and remedy.remedy not in names:
+    for remedy in remedies:
+        if remedy.remedy not in names:
             unmeasured.setdefault(remedy.remedy, remedy)
     causes = [blamed for facts in evidence for blamed in facts.causes if blamed.reason == cause]
     words = blame.in_short(cause, causes, evidence[0].low, calibrator)

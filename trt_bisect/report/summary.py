@@ -130,6 +130,8 @@ def verdict_lines(
         # What speaks against every figure comes before it.
         others = [line.kind not in DOUBTING for line in lines]
         lines.insert(others.index(True), _fp16_line(report, why))
+        if reason := _no_gain(report):
+            lines.append(_line(PRICE, f"{reason}."))
     return tuple(lines)
 
 
@@ -163,8 +165,7 @@ def _fp16_line(report: Report, why: str) -> Line:
     if not report.goal.drop and by_input is not None:
         where = " over all inputs pooled" if by_input.together else " on the worst input"
     figure = "" if value is None else f" ({report.text(value)}{where})"
-    more = f" {reason}." if (reason := _no_gain(report)) else ""
-    return _line(FP16_INSTEAD, f"FP16 meets the {_asked(report)}{figure}, and {why}{_times_from(report, why)}.{more}")
+    return _line(FP16_INSTEAD, f"FP16 meets the {_asked(report)}{figure}, and {why}{_times_from(report, why)}.")
 
 
 def _no_gain(report: Report) -> str:
@@ -201,7 +202,7 @@ def _on_plans(
     if (recipe.meets and not report.has_recipe) or report.verdict in (PASSES, WITH_DOUBTS):
         word = "other " if any(layer.fixed is not None for layer in network.layers) else ""
         accepted = "You accepted the doubts." if report.doubts else f"No {word}layer has to stay in high precision."
-        blame = accepted if report.verdict == PASSES else "The doubts above speak against it."
+        blame = accepted if report.verdict == PASSES else "The doubts speak against it."
         yield Line(report.verdict, f"{spoken(report.verdict).upper()}: full {low} meets {threshold}: {figure} {blame}")
         yield from counted_lines(report, rule, "full " + low)
         yield from _other_ranges(answer, text, low)
@@ -797,9 +798,9 @@ FILE, WHOLE, INPUTS, CHEAPER, DOUBT, GO_ON, SEARCH, BUILD, REQUANTIZE, OTHER_LAY
 _OF_DOUBTS = {CONSTANT: DATA, HELD_OUT_INPUTS: INPUTS}
 """The steps that doubts ask for, if not for a look."""
 _FIRST = {
-    FILE: "change the network as described above, then run again",
-    DATA: "correct the data as described above, then run again",
-    REQUANTIZE: "quantize the network again as described above, then run it",
+    FILE: "change the network as described, then run again",
+    DATA: "correct the data as described, then run again",
+    REQUANTIZE: "quantize the network again as described, then run it",
     WHOLE: "give ONNX Runtime the missing operators (--plugin), or accept the part (--accept)",
     INPUTS: "give more inputs, of other kinds, then run again",
     DOUBT: "check the doubts, and accept the plan if it is good enough",
@@ -857,7 +858,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
     command = using_recipe(setting, report.typing).text
     if not report.has_recipe:
         return NextStep(BUILD, f"build full {report.low.upper()}", command)
-    doubts = "check the doubts above, then " if answer is not None and answer.doubts else ""
+    doubts = "check the doubts, then " if answer is not None and answer.doubts else ""
     return NextStep(RECIPE, f"{doubts}build the recipe: {means(report)}{fastest}", command)
 
 

@@ -33,7 +33,7 @@ from trt_bisect.report.choices import (
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.parts import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow, NetworkRow
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
-from trt_bisect.report.summary import DOUBTING, FEW_INPUTS
+from trt_bisect.report.summary import DOUBTING, FEW_INPUTS, FP16_INSTEAD
 from trt_bisect.support.table import DECIDING, FIGURE
 from trt_bisect.support.text import Line, counted, listed, number, percent
 
@@ -69,7 +69,7 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
         parts.append(ScreenPart(f"curve of {counted(len(tried), 'layer')}", 9, [spaced(table)]))
     head = [verdict_lines(report.lines, report.verdict), _next(report)]
     if report.choices:
-        head.append(Text("\n" * (len(report.choices) + 2)))
+        head.append(Text("\n" * (len(report.choices) + 3)))
     room = LINES - 1 - around - sum(height(text, console) for text in head)
     shown = dict.fromkeys(range(len(parts)), 0) if every_layer else fitting(parts, console, room)
     for index, version in sorted(shown.items()):
@@ -82,17 +82,18 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
 
 
 def print_verdict(report: Report, console: Console) -> None:
-    """Prints the verdict, what to do next, and the reasons."""
+    """Prints the verdict, the plans that can be shipped, what to do next, and the doubts and reasons."""
     report = report.titled
     verdict, reasons = verdict_first(report)
     console.print(verdict_lines(verdict, report.verdict))
+    if report.choices:
+        console.print(spaced(choices_table(report)), Text(""))
     if next_lines(report):
         console.print(_next(report), soft_wrap=True)
     if report.networks:
         console.print(spaced(networks_table(report, console)))
-    if report.choices:
-        console.print(spaced(choices_table(report)), Text(""))
     if reasons:
+        console.print(Text(""))
         console.print(verdict_lines(reasons, report.verdict))
 
 
@@ -146,10 +147,11 @@ def choices_table(report: Report) -> Table:
 
 
 def verdict_first(report: Report) -> tuple[Sequence[Line], Sequence[Line]]:
-    """Returns the lines up to the verdict, which the next step follows, and the others."""
-    kinds = [line.kind for line in report.lines]
-    end = kinds.index(report.verdict) + 1 if report.verdict in kinds else len(kinds)
-    return report.lines[:end], report.lines[end:]
+    """Returns the lines that say which plan to ship, and the others; without a verdict all are of the first kind."""
+    if report.verdict not in {line.kind for line in report.lines}:
+        return report.lines, ()
+    first = [line for line in report.lines if line.kind in (FP16_INSTEAD, report.verdict)]
+    return first, [line for line in report.lines if line not in first]
 
 
 def next_lines(report: Report) -> list[str]:
