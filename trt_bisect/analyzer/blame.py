@@ -191,13 +191,11 @@ def _channels(tensor: Compared) -> Iterator[_Reason]:
     """Yields the channels that are far louder than the others; only an index of axis 1 is called a channel."""
     origin, loud, loud_input = tensor.origin, tensor.loud, tensor.loud_input
     if loud and loud.times >= LOUD and origin.kind == WEIGHT:
-        scales = (
-            "each channel of the weight has its own scale, but the layer's output has this channel too"
-            if any(quantizer.axis is not None for quantizer in origin.quantizers)
-            else "all channels share one scale"
-            if origin.quantizers
-            else "the weight is not rounded, but the layer's output has this channel too"
-        )
+        scales = "the weight is not rounded, but the layer's output has this channel too"
+        if any(quantizer.axis is not None for quantizer in origin.quantizers):
+            scales = "each channel of the weight has its own scale, but the layer's output has this channel too"
+        elif origin.quantizers:
+            scales = "all channels share one scale"
         yield ONE_CHANNEL, f"{_loud('output channel', loud)}; {scales}", loud.times
     elif loud and loud.times >= LOUD and origin.quantizers:
         assert origin.channel_axis is not None
@@ -296,7 +294,9 @@ class Evidence:
         if alone.weight is None or alone.activation is None:
             return None
         share = alone.weight / max(alone.weight + alone.activation, 1e-300)
-        return WEIGHT if share >= _ONE_SIDED else ACTIVATION if share <= 1.0 - _ONE_SIDED else BOTH
+        if share >= _ONE_SIDED:
+            return WEIGHT
+        return ACTIVATION if share <= 1.0 - _ONE_SIDED else BOTH
 
     @cached_property
     def causes(self) -> list[Advice]:

@@ -312,7 +312,9 @@ def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> C
 
 def input_axis(axis: int | None) -> int | None:
     """Returns the axis of a weight's input channels, given the axis of its output channels."""
-    return None if axis is None else axis - 1 if axis else 1
+    if axis is None:
+        return None
+    return axis - 1 if axis else 1
 
 
 def channel_spreads(values: np.ndarray, axis: int) -> list[Spread]:

@@ -60,7 +60,9 @@ class Metric:
     def worst(self, figures: Iterable[float]) -> float:
         """Returns the worst figure; NaN if one figure is NaN."""
         values = list(figures)
-        return math.nan if any(map(math.isnan, values)) else min(values) if self.higher else max(values)
+        if any(map(math.isnan, values)):
+            return math.nan
+        return min(values) if self.higher else max(values)
 
     def loss(self, value: float) -> float:
         """Returns the loss of a figure; infinite for NaN.

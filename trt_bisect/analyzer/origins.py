@@ -215,9 +215,14 @@ def _place_of(layer: Layer) -> dict[str, Any]:
 
 def bias_names(network: Network, layer: Layer) -> list[str]:
     """Returns a layer's constant biases: input 2 of a layer with weights, or the vector that an Add adds unrounded."""
-    read = network.skeleton.graph.node[layer.index].input
+    read = list(network.skeleton.graph.node[layer.index].input)
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.is_weight}
-    added = read[2:3] if layer.op_type in WEIGHTED else read if layer.op_type == "Add" else ()
+    if layer.op_type in WEIGHTED:
+        added = read[2:3]
+    elif layer.op_type == "Add":
+        added = read
+    else:
+        return []
     return [
         name
         for name in added
@@ -280,9 +285,14 @@ def _channel_axes(network: Network) -> dict[str, int]:
     for layer in network.layers:
         before = next((name for name in layer.inputs if name in axes), "")
         for name in layer.outputs:
-            kept = bool(before) and layer.op_type not in _REARRANGING and ranks.get(before) == ranks.get(name)
-            otherwise = axes[before] if kept else _axis_by_rank(ranks.get(name, 0))
-            axes[name] = 1 if layer.op_type in _CHANNELS_FIRST else -1 if layer.op_type in _CHANNELS_LAST else otherwise
+            if layer.op_type in _CHANNELS_FIRST:
+                axes[name] = 1
+            elif layer.op_type in _CHANNELS_LAST:
+                axes[name] = -1
+            elif before and layer.op_type not in _REARRANGING and ranks.get(before) == ranks.get(name):
+                axes[name] = axes[before]
+            else:
+                axes[name] = _axis_by_rank(ranks.get(name, 0))
     return axes
 
 

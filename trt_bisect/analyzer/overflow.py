@@ -153,7 +153,10 @@ def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Adv
     index = {layer.name: layer.index for layer in network.layers}
     for overflow in found:
         readers = [layer.name for layer in network.layers if layer.quantizable and overflow.tensor in layer.inputs]
-        kind = WEIGHT if overflow.role == "weight" else ACTIVATION if overflow.tensor in network.producers else INPUT
+        if overflow.role == "weight":
+            kind = WEIGHT
+        else:
+            kind = ACTIVATION if overflow.tensor in network.producers else INPUT
         layers, words = tuple(dict.fromkeys((overflow.layer, *readers))), f"{overflow.text(network.low)}."
         yield Advice(index[overflow.layer], layers, overflow.tensor, kind, overflow.kind, words)
 

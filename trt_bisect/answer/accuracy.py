@@ -77,8 +77,10 @@ def kind_of(labels: object, task: str | None) -> str:
             kind = TEXTS
         elif path.suffix == ".json" or (path.is_dir() and any(path.glob("*.txt"))):
             kind = BOXES
+        elif path.is_dir() and any(path.glob("*.png")):
+            kind = MASKS
         elif path.is_dir():
-            kind = MASKS if any(path.glob("*.png")) else FOLDERS if class_folders(path) else BOXES
+            kind = FOLDERS if class_folders(path) else BOXES
     if task is not None and task not in _TASKS[kind]:
         raise BadInput(
             f"--task {task} is not judged by --labels with {kind}.",

@@ -305,7 +305,10 @@ class Tensor:
         """Reads an input or output of the inspector's JSON; a type that is no precision counts as FP32."""
         text = _format(described)
         wide, multiple = _WIDE.search(text), _MULTIPLE.search(text)
-        width = _WIDTHS[wide[1].lower()] if wide else int(multiple[1]) if multiple else 1
+        if wide:
+            width = _WIDTHS[wide[1].lower()]
+        else:
+            width = int(multiple[1]) if multiple else 1
         shape = tuple(max(int(size), 1) for size in described.get("Dimensions", ()))
         return cls(shape, Precision(precision_of(text) or "fp32"), width)
 

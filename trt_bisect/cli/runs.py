@@ -224,7 +224,11 @@ def view_command(
         raise BadInput("--key needs --certificate.", "Give both, or --tls alone.")
     check_folder(folder)
     shown = token.strip() if token else secrets.token_urlsafe(24)
-    pair = given_certificate(certificate, key) if certificate else own_certificate(host) if tls else None
+    pair = None
+    if certificate:
+        pair = given_certificate(certificate, key)
+    elif tls:
+        pair = own_certificate(host)
     with listen(host, port) as bound:
         server = make_server(folder, bound, shown, pair)
         _say_where(display, folder, bound, shown, pair)

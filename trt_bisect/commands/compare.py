@@ -598,11 +598,15 @@ class _Profiling:
                 statistics.add(values)
                 figures = statistics.figures()
             shape, dtype = self.seen.get(name, (types.shapes.get(name, ()), str(types.dtypes.get(name, ""))))
+            if use.at_output:
+                role = OUTPUT
+            else:
+                role = _constant_role(layer, use.slot) if is_constant else INPUT
             yield ProfiledTensor(
                 index=layer.index,
                 layer=layer.name,
                 op_type=layer.op_type,
-                role=OUTPUT if use.at_output else _constant_role(layer, use.slot) if is_constant else INPUT,
+                role=role,
                 slot=use.slot,
                 tensor=name,
                 dtype=dtype,

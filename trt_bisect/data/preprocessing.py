@@ -89,7 +89,11 @@ def preprocessing(values: Mapping[str, Any]) -> Preprocessing:
 
 def numbers(value: Any) -> tuple[float, ...]:
     """Returns numbers from a number, a sequence, or a text with commas; raises BadInput for anything else."""
-    parts: Sequence[Any] = value.split(",") if isinstance(value, str) else value if _is_sequence(value) else [value]
+    parts: Sequence[Any]
+    if isinstance(value, str):
+        parts = value.split(",")
+    else:
+        parts = value if _is_sequence(value) else [value]
     try:
         read = tuple(float(part) for part in parts)
     except (TypeError, ValueError):

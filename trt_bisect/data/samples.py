@@ -317,7 +317,8 @@ def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:
         return takes + reshape if may_reshape else takes
     order = _transpose(shape, spec.shape)
     if order is not None:
-        names = " from NHWC to NCHW" if order == (0, 3, 1, 2) else " from NCHW to NHWC" if order == (0, 2, 3, 1) else ""
+        known = {"0231": " from NCHW to NHWC", "0312": " from NHWC to NCHW"}
+        names = known.get("".join(map(str, order)), "")
         return f"{takes} Transpose the data{names}: array.transpose({', '.join(map(str, order))})."
     dynamic = [axis for axis, size in enumerate(spec.shape) if size is None]
     return f"{takes} A '?' may have any size; all others must be equal." if dynamic else takes

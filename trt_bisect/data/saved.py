@@ -180,7 +180,10 @@ def inferences(path: Path, runner: int = 0, specs: Sequence[TensorSpec] = (), si
                 single[name] = read_array(file)
             else:
                 match = _DUMPED.fullmatch(file.name)
-                name = match["name"] if match else specs[0].name if len(specs) == 1 else file.stem
+                if match:
+                    name = match["name"]
+                else:
+                    name = specs[0].name if len(specs) == 1 else file.stem
                 single[name] = _read_raw(file, name, specs)
         except DAMAGED as error:
             raise BadInput(f"The saved run '{file}' cannot be read: {first_line(error)}", _KINDS) from error

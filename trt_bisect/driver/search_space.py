@@ -223,8 +223,10 @@ def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -
     units = sorted(space.all)
 
     def worth(unit: int) -> tuple[bool, float, int]:
-        figures = (alone.gains if unit in chosen else alone.losses) if alone else (0.0,) * len(units)
-        return unit not in chosen, -figures[unit] / space.costs[unit], unit
+        figure = 0.0
+        if alone is not None:
+            figure = alone.gains[unit] if unit in chosen else alone.losses[unit]
+        return unit not in chosen, -figure / space.costs[unit], unit
 
     order = sorted(units, key=worth)
     sizes = {round(point * len(order) / (points - 1)) for point in range(points)} | {len(chosen)}

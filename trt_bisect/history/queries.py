@@ -281,14 +281,16 @@ def run_table(groups: Sequence[Sequence[HistoryEntry]], top: int, console: Conso
     for entry in rows[-top:]:
         report, finished = entry.report, entry.is_finished
         culprits = (report.answer.ranked if report.answer is not None else ()) or report.culprits
+        verdict, named, seconds, differs = "", listed(culprits, 3), "", report.state
+        if finished:
+            verdict, named, seconds = report.verdict, named or "none", f"{report.seconds.total:.1f}"
+            differs = ", ".join(differing.get(entry.id, ()))
+        times = (_milliseconds(report),) if timed else ()
         table.add_row(
             *map(Text, (_when(entry), entry.engine, report.metric)),
-            _verdict(report.verdict if finished else ""),
+            _verdict(verdict),
             *(Text(figure_text(report.metric, value)) for _, value in report.similarity.items()),
-            Text(listed(culprits, 3) if culprits else "none" if finished else ""),
-            *([Text(_milliseconds(report))] if timed else []),
-            Text(f"{report.seconds.total:.1f}" if finished else ""),
-            *map(Text, (", ".join(differing.get(entry.id, ())) if finished else report.state, Path(entry.folder).name)),
+            *map(Text, (named, *times, seconds, differs, Path(entry.folder).name)),
             style="" if finished else "dim",
         )
     dropped = ("s", "Metric", "Folder", "Engine", "INT8 ms")

@@ -312,8 +312,10 @@ class _Finder:
             return [((index, slot), -1, channels, False) for slot in slots] if fits else []
         if not self._can_be_scaled(index) or axis != (1 - rank if node.op_type == "Conv" else -1):
             return []
-        of_conv, is_transposed = node.op_type == "Conv", attribute(node, "transB", 0)
-        weight_axis = -self._network.constant(node.input[1]).ndim if of_conv else -2 if is_transposed else -1
+        if node.op_type == "Conv":
+            weight_axis = -self._network.constant(node.input[1]).ndim
+        else:
+            weight_axis = -2 if attribute(node, "transB", 0) else -1
         return [((index, slot), weight_axis if slot == 1 else -1, channels, False) for slot in slots]
 
     def _fits(self, node: onnx.NodeProto, slot: int, axis: int) -> bool:

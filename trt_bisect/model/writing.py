@@ -58,9 +58,10 @@ def parts_of(node: onnx.NodeProto, final: str) -> tuple[list[onnx.NodeProto], li
     names = [node.input[0], *(f"{final}_part{index}" for index in range(len(parts) - 1)), node.output[0]]
     nodes = []
     for index, op in enumerate(parts):
-        inputs = [names[index], *([names[index]] if op == _SQUARE else axes if op == _SUM else [])]
-        part = helper.make_node(op, inputs, [names[index + 1]], f"{node.name}_part{index}")
-        part.attribute.extend(attributes.values() if op == _SUM else [])
+        others = {_SQUARE: [names[index]], _SUM: axes}.get(op, [])
+        part = helper.make_node(op, [names[index], *others], [names[index + 1]], f"{node.name}_part{index}")
+        if op == _SUM:
+            part.attribute.extend(attributes.values())
         nodes.append(part)
     return nodes, constants
 

@@ -666,7 +666,9 @@ class RunOptions(MeasuringOptions):
     @property
     def priced_by(self) -> str:
         """The price of layers: ``macs``, ``measured``, ``time`` (predicted), or a file of times."""
-        return str(self.cost) if self.cost is not None else MACS if self.priced_gpu is None else TIME
+        if self.cost is not None:
+            return str(self.cost)
+        return MACS if self.priced_gpu is None else TIME
 
     @property
     def most(self) -> float | None:

@@ -278,7 +278,9 @@ def _overall(now: Report, runs: Sequence[Report], moved: _Moved) -> Iterator[Cha
         yield from moved(SIMILARITY, RECIPE, before, now.similarity.recipe)
     meets, met = now.recipe.meets, {run.recipe.meets for run in runs}
     if meets not in met or not alike:
-        effect = NEUTRAL if meets in met else BETTER if meets else WORSE
+        effect = NEUTRAL
+        if meets not in met:
+            effect = BETTER if meets else WORSE
         high = tuple(dict.fromkeys(run.recipe.high for run in runs))
         yield Change(RECIPE_LAYERS, effect, RECIPE, high, now.recipe.high)
 

@@ -38,7 +38,9 @@ def verdict_of(*, meets: bool, doubted: bool) -> str:
 
     ``doubted``: something speaks against it that the user has not accepted.
     """
-    return FAILS if not meets else WITH_DOUBTS if doubted else PASSES
+    if not meets:
+        return FAILS
+    return WITH_DOUBTS if doubted else PASSES
 
 
 SCHEMA = 4
@@ -178,8 +180,11 @@ class LayerRow:
         str, Column("Verdict", "Culprit, suspect or failure; sorted by importance, then by the loss", rank=0)
     ]:
         """The standing of the layer in a few words."""
-        outcome = "" if self.outcome in (MEASURED, FOLLOWS) else self.outcome
-        standing = "culprit" if self.culprit else f"fixed {self.fixed}" if self.fixed else outcome
+        standing = "" if self.outcome in (MEASURED, FOLLOWS) else self.outcome
+        if self.culprit:
+            standing = "culprit"
+        elif self.fixed:
+            standing = f"fixed {self.fixed}"
         ran = f"ran in {self.ran}" if self.obeyed is False else UNPROVEN.get(self.ran, "")
         return f"{standing} {ran}".strip()
 

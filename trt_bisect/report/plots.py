@@ -190,7 +190,9 @@ class LayerTable(pd.DataFrame):
             return figure_text(metric, None if pd.isna(value) else value)
 
         def cell_styles(row: pd.Series[Any]) -> list[str]:
-            style = _CULPRIT if row.get("culprit") is True else _QUIET if row.get("outcome") == "follows" else ""
+            style = _QUIET if row.get("outcome") == "follows" else ""
+            if row.get("culprit") is True:
+                style = _CULPRIT
             return [style] * len(row)
 
         texts: dict[Any, Any] = {"similarity": text} if "similarity" in self.columns else {}

@@ -112,7 +112,9 @@ def _rank(key: TrialKey, ranges: str, metric: str) -> int | None:
     if key.measured_in.split(" ")[0] != INPUTS:
         return 2 if key.measured_in == WHOLE else 3
     match = re.fullmatch(rf"{INPUTS} \w+ {ranges[:12]} (whole|{OF_METRIC}{re.escape(metric)})", key.measured_in)
-    return None if match is None else 0 if match[1] == "whole" else 1
+    if match is None:
+        return None
+    return 0 if match[1] == "whole" else 1
 
 
 def _similarity(trial: Trial, rule: Rule) -> float | None:

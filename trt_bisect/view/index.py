@@ -167,7 +167,9 @@ class RunFolder:
             raise Gone(self.path)
         progress = None if running is None else {name: running.get(name) for name in (*_SHOWN, "left")}
         whole = shown is not None and shown is not so_far
-        status = RUNNING if running is not None else shown.state if shown is not None and whole else INTERRUPTED
+        status = shown.state if shown is not None and whole else INTERRUPTED
+        if running is not None:
+            status = RUNNING
         when = max(shown.started if shown is not None else 0.0, running["began"] if running is not None else 0.0)
         if shown is None:
             limits = DEFAULT_THRESHOLDS["cosine"], DEFAULT_SHARE

@@ -405,8 +405,12 @@ def tensor_roundings(network: Network) -> Iterator[TensorRounding]:
         for slot, name, at_output in places:
             here = (r for r in layer.roundings if (r.slot, r.at_output) == (slot, at_output))
             rounding = next(here, None) if layer.quantizable else None
-            of_constant = WEIGHT if rounding is not None and rounding.is_weight else CONSTANT
-            role = OUTPUT if at_output else of_constant if name in constants else INPUT
+            if at_output:
+                role = OUTPUT
+            elif name not in constants:
+                role = INPUT
+            else:
+                role = WEIGHT if rounding is not None and rounding.is_weight else CONSTANT
             yield TensorRounding(
                 layer.index,
                 layer.name,

@@ -234,10 +234,13 @@ def _boxes_and_scores(reference: Sequence[Outputs], kind: str = "") -> Head | No
     """Returns the head for boxes in one output and scores in another; ``kind`` of ``SCORES`` if the user names it."""
     first = reference[0]
     fours = [n for n, v in first.items() if v.dtype.kind == "f" and v.ndim in (3, 4) and v.shape[-1] == 4]
-    forms = {
-        name: "corners" if are_in_order(rows) else "centres" if are_sized(rows) else None
-        for name, rows in ((name, _rows(reference, name)) for name in fours)
-    }
+    forms: dict[str, str | None] = {}
+    for name in fours:
+        rows = _rows(reference, name)
+        if are_in_order(rows):
+            forms[name] = "corners"
+        else:
+            forms[name] = "centres" if are_sized(rows) else None
     for boxes in sorted(fours, key=lambda name: (sums_of_one(_rows(reference, name)), forms[name] != "corners")):
         form, many, rows = forms[boxes], math.prod(first[boxes].shape[1:-1]), _rows(reference, boxes)
         if form is None or not are_spread((rows[:, :2] + rows[:, 2:]) / 2 if form == "corners" else rows[:, :2]):

@@ -113,14 +113,12 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     classes_of = {name: classes for name in reference[0] if (classes := _classes(name, asked, reference)) is not None}
     if not classes_of or (asked.class_axis is None and _are_detections(reference)):
         raise not_told(asked.name, reference[0], SEGMENT_OUTPUTS)
-    sizes = {
-        name: int(max(outputs[name].max(initial=0) for outputs in reference)) + 1
-        if classes.kind == _LABELS
-        else 2
-        if classes.axis is None
-        else int(reference[0][name].shape[classes.axis])
-        for name, classes in classes_of.items()
-    }
+    sizes: dict[str, int] = {}
+    for name, classes in classes_of.items():
+        if classes.kind == _LABELS:
+            sizes[name] = int(max(outputs[name].max(initial=0) for outputs in reference)) + 1
+        else:
+            sizes[name] = 2 if classes.axis is None else int(reference[0][name].shape[classes.axis])
 
     def read(outputs: Outputs) -> dict[str, np.ndarray]:
         return {name: _labels(classes, outputs[name]) for name, classes in classes_of.items()}

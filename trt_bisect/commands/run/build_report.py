@@ -581,8 +581,14 @@ def _rounded_tensors(layer: Layer, writer: PlanWriter) -> tuple[RoundedTensor, .
     inputs = {spec.name for spec in network.inputs}
     for rounding in layer.roundings:
         name, producer = rounding.tensor, network.producers.get(rounding.tensor)
-        kind = "output" if rounding.at_output else "weight" if rounding.is_weight else "activation"
-        made_by = producer.name if producer else "the network's input" if name in inputs else "a constant"
+        if rounding.at_output:
+            kind = "output"
+        else:
+            kind = "weight" if rounding.is_weight else "activation"
+        if producer is not None:
+            made_by = producer.name
+        else:
+            made_by = "the network's input" if name in inputs else "a constant"
         quantizers = writer.quantizers(layer, rounding)
         keys = [quantizer.key() for quantizer in quantizers]
         same = tuple(

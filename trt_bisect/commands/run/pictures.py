@@ -102,7 +102,13 @@ def _losses(answer: Answer, trial: Trial) -> list[float]:
     if figures is None:
         return [0.0] * len(answer.inputs.given)
     values = figures.inputs.get(name, (figures.values.get(name, math.nan),) * len(answer.inputs.given))
-    return [0.0 if value is None else 1.0 - value if math.isfinite(value) else 1.0 for value in values]
+    losses = []
+    for value in values:
+        if value is None:
+            losses.append(0.0)
+        else:
+            losses.append(1.0 - value if math.isfinite(value) else 1.0)
+    return losses
 
 
 def _outputs(

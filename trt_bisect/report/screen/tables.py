@@ -71,7 +71,10 @@ def _sized(spec: TensorSpec) -> str:
     shape = spec.shape
     edges: tuple[int, ...] = ()
     if len(shape) == 4 and spec.dtype.kind in "fu":
-        edges = (2, 3) if shape[1] in _CHANNELS else (1, 2) if shape[3] in _CHANNELS else ()
+        if shape[1] in _CHANNELS:
+            edges = (2, 3)
+        elif shape[3] in _CHANNELS:
+            edges = (1, 2)
     usual = {0: 1, **dict.fromkeys(edges, 224)}
     sizes = (size or usual.get(axis, 128) for axis, size in enumerate(shape))
     return f"--shape {spec.name}:{'x'.join(map(str, sizes))}"
@@ -138,7 +141,9 @@ def print_migration(report: Migration, console: Console) -> None:
         console.print(Text(f"{engine}: {command}"), soft_wrap=True)
     if report.predicted:
         console.print(Text(report.predicted), soft_wrap=True)
-    style = "bold red" if report.exit_code else "" if report.proof is None else "bold green"
+    style = "" if report.proof is None else "bold green"
+    if report.exit_code:
+        style = "bold red"
     for sentence in (report.summary, *report.proven):
         console.print(Text(sentence, style=style), soft_wrap=True)
 
@@ -153,7 +158,7 @@ def print_verification(result: Verification, console: Console) -> None:
     for rows in (result.tensors, result.different):
         if rows:
             console.print(fitted(type(rows[0]), rows[:_SUSPICIONS_UP_TO], console))
-    style = "bold red" if result.exit_code == 1 else "bold green" if result.exit_code == 0 else "bold yellow"
+    style = {0: "bold green", 1: "bold red"}.get(result.exit_code, "bold yellow")
     for line in result.lines:
         console.print(Text(line, style="" if line.startswith(("NEXT", " ")) else style), soft_wrap=True)
     _print_notes(console, result.notes)
