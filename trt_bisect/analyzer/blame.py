@@ -1,6 +1,6 @@
 """Findings on abnormal tensors and weights, in words, and the evidence on a culprit.
 
-They explain a loss. The final outputs alone decide which layers are culprits.
+They explain a loss; the final outputs alone decide which layers are culprits.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _LARGE_INPUT = 16.0
 _OFFSET = 3.0
 _FAINT_INPUT = 0.01
 _Reason = tuple[str, str, "float | None"]
-"""The reason, the evidence in words without a full stop, and the figure of an ``Advice``."""
+"""The reason, the evidence without a full stop, and the figure of an ``Advice``."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One finding on a tensor or a weight.
+    """A finding on a tensor or a weight.
 
     Attributes:
-        index: the index of the first of ``layers``; None without any.
+        index: the index of the first of ``layers``.
         layers: the layers that lose accuracy by it: the INT8 layers that read the rounded tensor, or its maker.
         tensor: its name.
         kind: ``input``, ``activation``, ``output`` or ``weight``.
-        reason: one of the constants of this module, from ``LOW_SIMILARITY`` to ``UNDERFLOW``.
+        reason: a constant of this module, from ``LOW_SIMILARITY`` to ``UNDERFLOW``.
         words: the evidence, a sentence.
         figure: the share of the values that a starved range holds in few levels, or that calibration clips; the loudest
-            channel's multiple of the others. None for another reason.
+            channel's multiple of the others.
     """
 
     index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -79,9 +79,9 @@ def advise(
     Args:
         tensors: in execution order.
         weights: whole weights, not their channels.
-        least_cosine: a similarity below this is low.
-        low: the name of the low precision in texts.
-        sides: the names of both runs in texts; None for FP32 and ``low``.
+        least_cosine: a lower similarity is low.
+        low: its name in texts.
+        sides: the names of both runs in texts; default: FP32 and ``low``.
     """
     tensors, weights = tuple(tensors), tuple(weights)
     sides = sides or ("FP32", low)
@@ -100,12 +100,12 @@ def advise(
 
 
 def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "calibration") -> str:
-    """Returns a reason as a clause with the figures of the tensors that have it.
+    """Returns a reason as a clause with the figures of its tensors.
 
     Args:
-        reason: one of the constants of this module; the kind of a structure finding is returned as it is.
-        low: the name of the low precision in texts.
-        calibrator: the name of the calibrator of the ranges.
+        reason: a constant of this module; the kind of a structure finding is returned as it is.
+        low: its name in texts.
+        calibrator: its name in texts.
     """
     sides = " and ".join(sorted({WEIGHT if advice.kind == WEIGHT else ACTIVATION for advice in found}))
     text = number if reason == ONE_CHANNEL else percent
@@ -124,7 +124,6 @@ def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "
 
 
 def _where(origin: Origin, reason: str, low: str) -> str:
-    """The end of the sentence: the tensor's maker and its INT8 readers; or nothing."""
     if origin.kind == WEIGHT or reason not in (STARVED, SATURATION, ONE_CHANNEL) or not origin.readers:
         return ""
     maker = f"made by '{origin.layer}'" if origin.layer else "an input of the network"
@@ -188,7 +187,7 @@ def _range(tensor: Compared, rounding: RoundingFigures) -> Iterator[_Reason]:
 
 
 def _channels(tensor: Compared) -> Iterator[_Reason]:
-    """Yields the channels that are far louder than the others; only an index of axis 1 is called a channel."""
+    """Yields channels that are far louder than the others; only an index of axis 1 is called a channel."""
     origin, loud, loud_input = tensor.origin, tensor.loud, tensor.loud_input
     if loud and loud.times >= LOUD and origin.kind == WEIGHT:
         scales = "the weight is not rounded, but the layer's output has this channel too"
@@ -229,14 +228,14 @@ def _input(spread: Spread) -> Iterator[_Reason]:
 BOTH = "both"
 
 _ONE_SIDED = 0.8
-"""A side with at least this share of the loss is to blame alone."""
+"""A side with this share of the loss is to blame alone."""
 _LEAST_SHARE = 0.1
-"""A layer that loses less than this share of the budget alone has no side to blame."""
+"""A layer that loses less of the budget alone has no side to blame."""
 _CAUSES = {
     ACTIVATION: (OVERFLOW, UNDERFLOW, NOT_FINITE, NOT_NORMALISED, RESULT_QUANTIZED, STARVED, SATURATION, ONE_CHANNEL),
     WEIGHT: (OVERFLOW, UNDERFLOW, ONE_CHANNEL, STARVED, SATURATION),
 }
-"""The reasons that can be the cause on each side, the most important first."""
+"""The possible causes on each side, the most important first."""
 _MOST_CAUSES = 3
 
 
@@ -245,7 +244,7 @@ class LossAlone:
     """The losses with one layer alone in INT8, in units of the metric's loss; None where not measured.
 
     Attributes:
-        both: with the layer's weights and activations rounded.
+        both: with its weights and activations rounded.
         weight: with its weights alone rounded.
         activation: with its activations alone rounded.
         alone: the loss of full INT8, less its loss if this layer alone stays high.
@@ -259,15 +258,15 @@ class LossAlone:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence against a culprit, a layer.
+    """The evidence against a culprit.
 
     Attributes:
         findings: the advisor's, on the whole network.
-        checked: the findings of the structure check on the whole network.
-        alone: its losses alone; None if not measured.
-        loss: the loss that it added in the run; None if not known.
+        checked: the structure check's, on the whole network.
+        alone: its losses alone.
+        loss: the loss that it added in the run.
         budget: the loss that the threshold allows.
-        low: the name of the low precision in texts.
+        low: its name in texts.
     """
 
     layer: Layer
@@ -300,7 +299,7 @@ class Evidence:
 
     @cached_property
     def causes(self) -> list[Advice]:
-        """The findings that can be a cause on the side to blame (on both by default), the most important first."""
+        """The findings that can be a cause on the side to blame (default: both), the most important first."""
         sides = (self.blame,) if self.blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
         ranks = [(side, reason) for side in sides for reason in _CAUSES[side]]
         findings = [advice for advice in self.findings if self.layer.name in advice.layers]
@@ -309,13 +308,13 @@ class Evidence:
 
     @cached_property
     def structure(self) -> list[Finding]:
-        """The findings of the structure check on the layer that can lose accuracy."""
+        """The structure check's findings on the layer that can lose accuracy."""
         findings = [finding for finding in self.checked if self.layer.name in finding.layers]
         return [finding for finding in findings if KINDS[finding.kind].loses_accuracy]
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The structure check's errors, the causes, its other findings, then symptoms; without repetitions."""
+        """The structure check's errors, the causes, its other findings, then symptoms; each once."""
         errors = [finding.kind for finding in self.structure if finding.severity == ERROR]
         others = [finding.kind for finding in self.structure if finding.severity != ERROR]
         faint = any(advice.reason == LOW_SIMILARITY and self.layer.name in advice.layers for advice in self.findings)
@@ -323,7 +322,7 @@ class Evidence:
         return tuple(dict.fromkeys([*errors, *causes, *others, *([LOW_SIMILARITY] if faint else [])]))
 
     def has(self, reason: str, side: str | None = None) -> bool:
-        """Returns true if ``reason`` is among the causes, on a side (``activation`` or ``weight``) if given."""
+        """Returns true if ``reason`` is among the causes, on a side if given."""
         return any(advice.reason == reason and side in (None, _side(advice)) for advice in self.causes)
 
     def paragraph(self) -> str:

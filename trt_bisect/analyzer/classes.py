@@ -1,4 +1,4 @@
-"""The class axis of an output, for the metrics ``kl`` and ``top1``. It is found from the FP32 outputs."""
+"""The class axis of an output, for the metrics ``kl`` and ``top1``, found from the FP32 outputs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from trt_bisect.errors import BadInput
 from trt_bisect.support.memory import parts
 
 SHARES, OWN, LOGITS = "shares", "own", "logits"
-"""The kinds of FP32 values: probabilities that sum to 1 along the axis; independent probabilities, as a sigmoid gives
-them; all other values, which a softmax turns into probabilities."""
+"""The kinds of FP32 values: probabilities that sum to 1 along the axis; independent probabilities, as of a sigmoid;
+other values, for a softmax.
+"""
 OF_CLASSES = ("kl", "top1")
 """The metrics that need classes."""
 _SURE = 3.0
@@ -27,7 +28,7 @@ class Classes:
     """The classes of an output.
 
     Attributes:
-        axis: the class axis, from 0; None if it is not known.
+        axis: from 0; None if not known.
         kind: ``SHARES``, ``OWN`` or ``LOGITS``.
         guessed: the shape decided between several axes longer than 1.
     """
@@ -37,7 +38,7 @@ class Classes:
     guessed: bool = False
 
     def serves(self, metric: str) -> bool:
-        """Returns true if a metric can be measured: it needs no classes, or the classes it needs are known."""
+        """Returns true if a metric can be measured: its classes are known, or it needs none."""
         return metric not in OF_CLASSES or self.axis is not None or (metric == "kl" and self.kind == OWN)
 
     def is_of_one_length(self, arrays: Sequence[np.ndarray]) -> bool:
@@ -45,21 +46,18 @@ class Classes:
         return len({np.atleast_1d(array).shape[self.axis] for array in arrays if self.axis is not None}) == 1
 
     def rows(self, array: np.ndarray) -> np.ndarray:
-        """Returns an array of any shape that has the axis as ``[rows, classes]``."""
+        """Returns an array with the axis as ``[rows, classes]``."""
         assert self.axis is not None
         moved = np.moveaxis(np.atleast_1d(array), self.axis, -1)
         return moved.reshape(math.prod(moved.shape[:-1]), moved.shape[-1])
 
     def predicted(self, output: np.ndarray) -> np.ndarray:
-        """Returns the class of each row of an output, int64 ``[rows]``. NaN is never the largest value."""
+        """Returns the class of each row, int64 ``[rows]``. NaN is never the largest value."""
         rows = self.rows(np.where(np.isnan(output), -np.inf, output))
         return np.asarray(rows.argmax(axis=-1) if rows.shape[-1] > 1 else rows[:, 0] > self.middle, np.int64)
 
     def sure(self, output: np.ndarray) -> np.ndarray:
-        """Returns true for each row whose class is at least ``_SURE`` times as probable as the next, bool ``[rows]``.
-
-        A row that is not finite is not sure.
-        """
+        """Returns true for each finite row whose class is ``_SURE`` times as probable as the next, bool ``[rows]``."""
         rows = self.rows(output)
         if not rows.size or not np.isfinite(rows).all():
             return np.zeros(len(rows), bool)
@@ -100,10 +98,10 @@ class Divergence:
     one class. A probability of the output below 1e-12 counts as 1e-12.
 
     Args:
-        reference: one or more values. Values that are not finite have no class; a row of such values is left out.
+        reference: values that are not finite have no class; a row of such values is left out.
         finite: true where they are finite.
-        classes: the classes of the reference.
-        keeps: keeps the probabilities of the reference for further outputs.
+        classes: of the reference.
+        keeps: keep the probabilities of the reference for further outputs.
     """
 
     def __init__(self, reference: np.ndarray, finite: np.ndarray, classes: Classes, *, keeps: bool) -> None:
@@ -116,7 +114,7 @@ class Divergence:
         self._kept = list(self._prepared()) if keeps else None
 
     def of(self, output: np.ndarray) -> float:
-        """Returns the KL of an output, of the reference's shape; exactly 0 if the two are equal."""
+        """Returns the KL of an output of the reference's shape; exactly 0 for equal values."""
         total = 0.0
         for (p, best), part in zip(self._kept or self._prepared(), self._parts(self._laid_out(output)), strict=True):
             total += best - _likelihood(p, self._made(part))
@@ -152,19 +150,17 @@ def _likelihood(reference: Sequence[np.ndarray], output: Sequence[np.ndarray]) -
 
 
 def sigmoid(values: np.ndarray) -> np.ndarray:
-    """Returns 1 / (1 + exp(-x)) of each value x; no value overflows."""
+    """Returns 1 / (1 + exp(-x)) without overflow."""
     return np.asarray(0.5 + 0.5 * np.tanh(0.5 * values))
 
 
 def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Classes:
-    """Finds the classes of an output.
+    """Finds the classes of an output. The class axis is the first of these that exists:
 
-    The class axis is the first of these that exists:
-
-    1. the axis given, from either end, which must exist;
+    1. the axis given, from either end;
     2. the only axis along which the FP32 values are probabilities that sum to 1 (within 0.01), or logarithms of such;
     3. the only axis longer than 1;
-    4. axis 1 of four, as convolutions write images ``[N, C, H, W]``, unless the sizes look like ``[N, H, W, C]``.
+    4. axis 1 of four, as of images ``[N, C, H, W]``, unless the sizes look like ``[N, H, W, C]``.
 
     Axis 0 counts only if it is the only axis.
     """
@@ -192,8 +188,8 @@ def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Cl
 def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
     """Returns the KL of each row of float64 ``[rows, values]`` in nats, float64 ``[rows]``.
 
-    Rows are used as they are if the reference holds probabilities that sum to 1; else both go through a softmax. A row
-    of one value is a probability if the value lies in 0..1, else a logit.
+    Rows that are not probabilities that sum to 1 go through a softmax. A row of one value is a probability if it lies
+    in 0..1, else a logit.
     """
     if reference.shape[-1] == 1:
         is_share = (reference >= 0.0) & (reference <= 1.0)
@@ -211,10 +207,10 @@ def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
 def classes_of(
     reference: Sequence[Outputs], judged: Iterable[str], metric: str, axis: int | None = None
 ) -> tuple[dict[str, Classes], list[str]]:
-    """Returns the classes of each output that holds numbers, and notes for the user on axes that were guessed.
+    """Returns the classes of each output of numbers, and notes on axes that were guessed.
 
     Raises:
-        BadInput: an output that counts has no such axis, or the metric needs one and it is not known.
+        BadInput: an output that counts has no such axis, or the metric needs one that is not known.
     """
     classes: dict[str, Classes] = {}
     notes = []
@@ -249,7 +245,7 @@ def softmax(rows: np.ndarray) -> np.ndarray:
 
 
 def _shares(rows: np.ndarray) -> np.ndarray:
-    """Returns rows divided by their sums; negative values count as 0, rows of zeros stay zero."""
+    """Returns rows divided by their sums; negative values count as 0."""
     positive = np.maximum(rows, 0.0)
     sums = positive.sum(axis=-1, keepdims=True)
     return np.asarray(positive / np.where(sums > 0.0, sums, 1.0))
@@ -273,11 +269,8 @@ def _logarithms_sum_to_one(array: np.ndarray, axis: int) -> bool:
 
 
 def _looks_channels_first(first: int, second: int, third: int, *, own: bool) -> bool:
-    """Returns true if the three sizes after the batch look like ``[C, H, W]`` and not like ``[H, W, C]``.
-
-    The last two sizes are equal, or the first differs from the second and the last is not the smallest. A first size of
-    1 could also be ``[1, T, C]``: it is an image only if the values are probabilities of their ``own``.
-    """
+    """True if the three sizes after the batch look like ``[C, H, W]`` and not like ``[H, W, C]``."""
     if second == third:
         return True
+    # A first size of 1 could also be [1, T, C].
     return own if first == 1 else first != second and third >= min(first, second)

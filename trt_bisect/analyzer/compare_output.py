@@ -1,7 +1,4 @@
-"""Comparison of one output with the FP32 output, each input by itself, and of two sets of outputs in a notebook.
-
-With the metrics come facts for doubts on a pass, over all inputs together: the reach of the values, and lost classes.
-"""
+"""Comparison of one output with the FP32 output, each input by itself, with the facts for doubts on a pass."""
 
 from __future__ import annotations
 
@@ -25,26 +22,23 @@ from trt_bisect.support.memory import float_parts, largest_magnitude
 FAINT_OCTAVES = 10
 """An output is faint if its norm is more than this many powers of two below the median: relative metrics fail there."""
 _KEPT_VALUES = 1 << 20
-"""The most FP32 values that are kept prepared, at about 50 bytes each."""
+"""The most FP32 values that are kept prepared, at 50 bytes each."""
 _ZERO_OCTAVE = -(1 << 12)
-"""The octave of an output of zeros: below that of any number."""
+"""The octave of an output of zeros."""
 NEVER_FAINT = 1 << 12
-"""The octave of an output without a norm, above any number; other inputs are not compared with it."""
+"""The octave of an output without a norm: other inputs are not compared with it."""
 LEAST_SCORE = 0.05
-"""The least divisor of a single score's error: lower scores predict nothing, and a sigmoid's float noise is
-absolute.
-"""
+"""The least divisor of a single score's error: lower scores predict nothing."""
 LARGEST_SCORE = "largest_score"
 """The figure of single scores that are all below ``LEAST_SCORE``: FP32's largest."""
 _NOTHING: dict[str, float] = {}
-"""The figures on an input where the two outputs have no common region."""
+"""The figures without a common region."""
 
 
 class _PreparedReference:
-    """The FP32 output for one input, and everything that depends on its values alone.
+    """The FP32 output for one input, and all that depends on its values alone.
 
-    It is whole if all values are finite, and empty if none is. Its rows are the finite values, see ``rows_of``;
-    ``finite`` marks them where it is not whole. ``least`` is the least divisor of relative errors.
+    Its rows are the finite values, see ``rows_of``; ``least`` is the least divisor of relative errors.
     """
 
     def __init__(
@@ -69,7 +63,7 @@ class _PreparedReference:
             self.divergence = Divergence(values, finite, classes, keeps=keeps)
 
     def values_of(self, output: np.ndarray) -> dict[str, float]:
-        """Returns each metric's value for an output of the same shape, finite where the reference is, and not empty."""
+        """Returns each metric's value for an output of the same shape, finite where the reference is."""
         rows, sums = rows_of(output, self.finite), RunningSums()
         for r, o in float_parts(self.rows, rows):
             sums.add(r[np.newaxis], o[np.newaxis], self._least)
@@ -89,13 +83,13 @@ class _PreparedReference:
 
 
 class OutputJudge:
-    """Compares one output with the FP32 output on the same inputs.
+    """Compares an output with the FP32 output on the same inputs.
 
     Args:
-        reference: the FP32 output for each input.
-        classes: the classes of the output; found from ``reference`` by default.
-        predicted: the classes that may vanish; ``classes`` by default, where their axis is known.
-        faint: further inputs, by index, on which relative metrics do not count.
+        reference: by input.
+        classes: of the output; default: found from ``reference``.
+        predicted: the classes that may vanish; default: ``classes`` if their axis is known.
+        faint: further inputs on which relative metrics do not count.
         with_facts: the figures hold the facts for doubts.
     """
 
@@ -128,11 +122,11 @@ class OutputJudge:
         self._axis = rows_axis(self._reference)
 
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
-        """Returns the figures of an output, given for each input in the reference's order; each metric's is its worst.
+        """Returns the figures of an output, given by input; each metric's is its worst.
 
         Arrays of different shapes are compared in their common region; an input where that is empty does not count.
-        Values that are not finite in the reference are left out; an input on which none is finite counts only if there
-        is no other.
+        Values that are not finite in the reference are left out; an input without finite values counts only if there is
+        no other.
         """
         rows, rows_by_input, shapes = lost_rows(self._reference, outputs, self._axis)
         notes: dict[str, None] = {shapes: None} if shapes else {}
@@ -153,7 +147,7 @@ class OutputJudge:
         )
 
     def at(self, place: int, output: np.ndarray) -> OutputFigures | None:
-        """Returns the figures of an output for one input; None if the deciding metrics do not count there."""
+        """Returns the figures for one input; None if the deciding metrics do not count there."""
         is_faint = place in self._faint and all(metric.name in RELATIVE for metric in self._metrics)
         if is_faint or place in self._unusable:
             return None
@@ -198,9 +192,8 @@ class OutputJudge:
 
 
 def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Returns the indices of the inputs on which an output is almost zero, compared with the other inputs.
-
-    ``octaves`` are those of the outputs' norms, for each input.
+    """Returns the inputs on which an output is almost zero beside the others, from the octaves of the norms by
+    input.
     """
     columns = [[exponent for exponent in column if exponent != NEVER_FAINT] for column in zip(*octaves, strict=True)]
     medians = [median_low(column) if column else NEVER_FAINT for column in columns]
@@ -212,7 +205,7 @@ def faint_places(octaves: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: Metric) -> list[str]:
-    """Returns notes for the user on inputs and figures that the metric cannot judge."""
+    """Returns notes on inputs and figures that the metric cannot judge."""
     if not is_reusable(metric.code):
         return [
             f"the metric '{metric.name}' is a closure, or not from a source file: another run measures everything again"
@@ -231,16 +224,12 @@ def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: M
 
 
 def are_single_scores(arrays: Sequence[np.ndarray]) -> bool:
-    """Returns true if an output is one number between 0 and 1 on each input, such as a sigmoid gives."""
+    """Returns true if an output is one number between 0 and 1 on each input, as of a sigmoid."""
     return all(array.size == 1 and array.dtype.kind == "f" and 0.0 <= array.item() <= 1.0 for array in arrays)
 
 
 def low_score_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence without full stop on the error of a score that no input raises; empty for other outputs.
-
-    Args:
-        values: the figures of the output, see ``OutputJudge.figures``.
-    """
+    """Returns a sentence without full stop on the error of a score that no input raises; ``values`` are its figures."""
     largest, error = values.get(LARGEST_SCORE), values.get("max_abs")
     if largest is None or error is None:
         return ""
@@ -249,15 +238,12 @@ def low_score_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def is_broken(array: np.ndarray) -> bool:
-    """Returns true if an output has NaN, or values of which none is finite: infinite ones alone may be a mask."""
+    """Returns true if an output has NaN, or no finite value among some: infinite ones alone may be a mask."""
     return array.dtype.kind == "f" and bool(np.isnan(array).any() or (array.size and not np.isfinite(array).any()))
 
 
 def judged_norm(array: np.ndarray) -> float:
-    """Returns the norm by which an output is faint on an input.
-
-    It is infinite (never faint) for integers, without values, and where none is finite.
-    """
+    """Returns the norm by which an output is faint; infinite (never faint) for integers, and without finite values."""
     return finite_norm(array) if array.dtype.kind == "f" and np.isfinite(array).any() else math.inf
 
 
@@ -272,21 +258,21 @@ def finite_norm(array: np.ndarray) -> float:
 
 
 def octave(norm: float) -> int:
-    """Returns the exponent of the power of two above a norm; ``NEVER_FAINT`` for an infinite norm."""
+    """Returns the exponent of the power of two above a norm; ``NEVER_FAINT`` for infinity."""
     if math.isinf(norm):
         return NEVER_FAINT
     return math.frexp(norm)[1] if norm > 0 else _ZERO_OCTAVE
 
 
 def finite_rows(array: np.ndarray) -> np.ndarray:
-    """Returns the finite values of an output as a user's metric gets them; see ``rows_of``."""
+    """Returns the finite values of an output as a user's metric gets them."""
     values = np.asarray(array, np.float64)
     finite = np.isfinite(values)
     return rows_of(values, None if finite.all() else finite)
 
 
 def rows_of(array: np.ndarray, kept: np.ndarray | None) -> np.ndarray:
-    """Returns an array as ``[rows, last axis]``, or its ``kept`` values as ``[n, 1]``; None keeps all."""
+    """Returns an array as ``[rows, last axis]``, or its ``kept`` values as ``[n, 1]``."""
     if kept is not None:
         return np.asarray(array[kept]).reshape(-1, 1)
     return array.reshape(-1, max(array.shape[-1] if array.ndim else 1, 1))
@@ -297,15 +283,15 @@ _TOP_LEVEL = 0.99
 _BEYOND = 1.05
 """An FP32 value this much larger than an output's largest was clipped, not rounded."""
 _LEAST_SHARE = 0.005
-"""A class counts if this share of all sure rows has it; a single row counts only on an input without others."""
+"""A class counts if this share of all sure rows has it; a single row only on an input without others."""
 
 
 class ReachOfOutput:
-    """Counts the facts of one output.
+    """Counts the facts of an output.
 
     Args:
-        reference: the FP32 output for each input.
-        classes: the classes of the output, the axis known; None where it has none.
+        reference: by input.
+        classes: with a known axis, if any.
     """
 
     def __init__(self, reference: Sequence[np.ndarray], classes: Classes | None) -> None:
@@ -314,7 +300,7 @@ class ReachOfOutput:
         self._largest = largest_magnitude(*reference)
 
     def facts(self, outputs: Sequence[np.ndarray]) -> dict[str, Any]:
-        """Returns the facts of an output, given for each input, as ``OutputFigures`` names them.
+        """Returns the facts of an output, given by input, as ``OutputFigures`` names them.
 
         There are none if shapes differ or FP32 is all zero.
         """
@@ -326,9 +312,7 @@ class ReachOfOutput:
         return {"reach": top / self._largest, "clipped": clipped, "vanished": vanished}
 
     def _clipped(self, outputs: Sequence[np.ndarray], top: float) -> float:
-        """The share of FP32's large values (half of the largest magnitude or more) that lie beyond ``top`` while the
-        output's are at it; 0 if most of the output is at ``top``, as it is constant then.
-        """
+        """The share of FP32's large values that lie beyond ``top`` while the output's are at it."""
         if top * _BEYOND >= self._largest:
             return 0.0
         large = clipped = at_top = count = 0
@@ -339,6 +323,7 @@ class ReachOfOutput:
             clipped += int(((magnitude > _BEYOND * top) & is_at_top).sum())
             at_top += int(is_at_top.sum())
             count += is_at_top.size
+        # An output that is mostly at top is constant.
         return min(1.0, clipped / large) if at_top <= 0.5 * count else 0.0
 
     def _vanished(self, outputs: Sequence[np.ndarray]) -> tuple[int, ...]:
@@ -377,10 +362,10 @@ def similarity(
     NaN if the output is not finite or nothing can be compared.
 
     Args:
-        reference: one array, or several by name.
+        reference: an array, or several by name.
         output: the same for the other run.
-        metric: the name of a built-in metric, ``module:function``, or a function, see ``find_metric``.
-        class_axis: for ``kl`` and ``top1``: the class axis; found from ``reference`` by default.
+        metric: a built-in's name, ``module:function``, or a function, see ``find_metric``.
+        class_axis: for ``kl`` and ``top1``; default: found from ``reference``.
 
     Raises:
         BadInput: the metric is unknown, or needs a class axis that is not known.

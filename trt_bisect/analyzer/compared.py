@@ -1,7 +1,4 @@
-"""Comparison of inner tensors of two runs, sample by sample, and of weights before and after rounding.
-
-Weights, which can have as many bytes as all other tensors together, are compared some channels at a time.
-"""
+"""Comparison of inner tensors of two runs, sample by sample, and of weights before and after rounding."""
 
 from __future__ import annotations
 
@@ -40,14 +37,14 @@ from trt_bisect.support.text import listed, number, percent, together
 
 @dataclass(frozen=True)
 class ComparedPart:
-    """The comparison of a tensor, or of a channel of a weight, in both runs.
+    """A tensor, or a channel of a weight, in both runs.
 
     Attributes:
         origin: the tensor.
         shape: the shape on the first sample.
         dtype: the dtype in the FP32 run.
-        quantized_dtype: the type that it is rounded to, such as ``int8``; empty if it is not rounded.
-        scale: the scale of INT8; the largest if each channel has its own; None if not rounded.
+        quantized_dtype: the type that it is rounded to, such as ``int8``; empty if not rounded.
+        scale: the scale of INT8, the largest of a per-channel scale.
         figures: INT8 against FP32, before the tensor's own rounding; for a weight, after rounding against before.
         fp32: the values in FP32.
         int8: the values in INT8.
@@ -79,19 +76,17 @@ class ComparedChannel(ComparedPart):
 
 @dataclass(frozen=True)
 class ComparedTensor(ComparedPart):
-    """The comparison of one tensor in both runs.
+    """A tensor in both runs.
 
     Attributes:
-        rounding: the error of the tensor's own rounding alone.
+        rounding: the error of its own rounding alone.
         loud: the channel with the largest magnitude.
         loud_input: the input channel of a weight with the largest magnitude.
-        worst_cosine: the worst cosine of one sample, without samples on which the FP32 tensor is almost zero. None for
-            a weight.
-        note: the part that could not be compared; the pairs, where the tensor has several.
-        observer: what chose the scale: the calibrator, the largest value of a weight, or the file; empty without one.
-        histogram: the histogram of the values in FP32, and of those that the INT8 layers read; None where no value is
-            finite.
-        map: the channels of a weight in FP32; None where there are none.
+        worst_cosine: the worst cosine of a sample on which the FP32 tensor is not almost zero; None for a weight.
+        note: the part that could not be compared; the pairs, if several.
+        observer: what chose the scale: the calibrator, the largest value of a weight, or the file.
+        histogram: the histogram of the values in FP32, and of those that the INT8 layers read.
+        map: the channels of a weight in FP32.
     """
 
     rounding: Annotated[RoundingFigures | None, NestedColumns("rounding_")] = None
@@ -110,12 +105,12 @@ class ComparedTensor(ComparedPart):
 
 @dataclass(frozen=True)
 class Compared(ComparedTensor):
-    """The comparison of one tensor, with what rounds it."""
+    """A tensor in both runs, with what rounds it."""
 
     origin: Origin
 
     def row_by(self, observer: str) -> ComparedTensor:
-        """Returns the comparison alone; ``observer`` chose the scale, if there is one."""
+        """Returns the comparison alone; ``observer`` chose the scale."""
         quantizers = self.origin.quantizers
         axes = [quantizer.axis for quantizer in quantizers if np.size(quantizer.scale) > 1]
         scale = quantizers[0].scale if quantizers else None
@@ -132,14 +127,14 @@ class Compared(ComparedTensor):
 
 
 class _RoundedTensor:
-    """A tensor through one of its pairs, or unrounded: its rounding, and the values of both runs as they are read."""
+    """A tensor through one of its pairs, or unrounded: its rounding, and both runs' values as they are read."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.values = RoundedValues(origin.quantizers)
 
     def add(self, reference: np.ndarray, output: np.ndarray) -> None:
-        """Adds the FP32 values and both runs as they are read; whole tensors if each channel has its scale."""
+        """Adds the FP32 values and both runs as they are read."""
         by_channel = any(quantizer.axis is not None for quantizer in self.origin.quantizers)
         pieces = [(reference, output)] if by_channel else zip(*map(_in_parts, (reference, output)), strict=True)
         for in_fp32, in_int8 in pieces:
@@ -150,7 +145,7 @@ class _RoundedTensor:
         return math.inf if rounding is None else rounding.sqnr
 
     def in_short(self) -> str:
-        """Returns its scale, its readers and the share of the values that it clips."""
+        """Returns its scale, its readers and its clipped share."""
         rounding = self.values.rounding
         clipped = "" if rounding is None else f" clips {percent(rounding.clipped)}"
         return f"scale {number(self.origin.scale)} for {listed(self.origin.readers, 3) or 'the output'}{clipped}"
@@ -171,7 +166,7 @@ class _TensorComparison:
         self._samples = 0
 
     def add(self, reference: np.ndarray, output: np.ndarray) -> None:
-        """Adds the tensor of both runs on the next sample. If the shapes differ, it is counted and left out."""
+        """Adds the tensor of both runs on the next sample; tensors of different shapes are only counted."""
         if self._shape is None:
             self._shape, self._dtype = reference.shape, str(reference.dtype)
         self._samples += 1
@@ -242,12 +237,12 @@ def compare_tensors(
     origins: Mapping[str, Origin],
     on_sample: Callable[[], None] = lambda: None,
 ) -> tuple[Compared, ...]:
-    """Compares every floating-point tensor of ``origins`` that both runs have, over all samples together.
+    """Compares every float tensor of ``origins`` that both runs have, over all samples together.
 
-    The tensors of a sample are compared in parallel; one sample's are in memory at a time.
+    One sample's tensors are in memory at a time, and compared in parallel.
 
     Args:
-        samples: for each sample the tensors of the FP32 run and of the INT8 run, by the same names.
+        samples: the tensors of the FP32 run and of the INT8 run, by the same names.
         origins: by tensor; the result has their order.
     """
     comparisons = {name: _TensorComparison(origin) for name, origin in origins.items()}
@@ -266,13 +261,13 @@ ComparedWeights = tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]
 
 
 def compare_weights(network: Network, origins: Iterable[Origin]) -> ComparedWeights:
-    """Compares weights after rounding with those before, whole and by channel; an unrounded weight equals itself."""
+    """Compares weights after rounding with those before, whole and by channel."""
     values = ((origin, network.constant(origin.tensor)) for origin in origins)
     return compare_weight_pairs((origin, array, rounded_weight(array, origin)) for origin, array in values)
 
 
 def compare_weight_pairs(weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]]) -> ComparedWeights:
-    """Compares weights with those of the same shape that the low run has, whole and by channel."""
+    """Compares weights with those of the low run, whole and by channel."""
     tensors: list[Compared] = []
     channels: list[ComparedChannel] = []
     for origin, values, rounded in weights:
@@ -311,7 +306,7 @@ def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> C
 
 
 def input_axis(axis: int | None) -> int | None:
-    """Returns the axis of a weight's input channels, given the axis of its output channels."""
+    """Returns the axis of a weight's input channels, from that of its output channels."""
     if axis is None:
         return None
     return axis - 1 if axis else 1

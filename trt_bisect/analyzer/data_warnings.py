@@ -1,7 +1,4 @@
-"""Warnings on data of the wrong scale, constant, or unlike the calibration data.
-
-The layers that read an input tell which values it takes: small values, pixels, or a recurrent state.
-"""
+"""Warnings on data of the wrong scale, constant, or unlike the calibration data."""
 
 from __future__ import annotations
 
@@ -23,10 +20,10 @@ from trt_bisect.support.text import counted, percent
 
 _PASSING = frozenset({"Transpose", "Reshape", "Cast", "Identity", "Pad", "Flatten", "Squeeze", "Unsqueeze"})
 _AFFINE = frozenset({"Add", "Sub", "Mul", "Div"})
-"""With a constant: a network that scales its input itself, or the bias of a convolution without one."""
+"""With a constant: a network that scales its input, or the bias of a convolution."""
 _ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Clip"})
 _STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
-"""The places of initial states among the inputs of ONNX's recurrent operators."""
+"""The slots of initial states in ONNX's recurrent operators."""
 _PICKING = frozenset({"Slice", "Split", "Gather", "Concat", "Expand"})
 _FITS_SMALL_VALUES = 0.5
 """The sum of a channel's absolute weights from which on pixels of 0 to 255 would make its output exceed 100. Layers
@@ -34,17 +31,17 @@ trained on values of about 1 have sums of 2 to 20, those trained on pixels about
 """
 _SAMPLES = 4
 _BORDER = 3
-"""Places at each edge of a picture that are left out: there, the padding moves the outputs."""
+"""Places at each edge of a picture that are left out: padding moves the outputs there."""
 
 
 @dataclass(frozen=True)
 class FirstLayer:
-    """The convolutions that read an input, all of them through the same nodes that move, scale or shift values.
+    """The convolutions that read an input, all through the same nodes that move, scale or shift values.
 
     Attributes:
         reads: the tensor that they read.
         convolutions: the nodes.
-        scaled: true if the network scales or shifts its input itself.
+        scaled: the network scales or shifts its input itself.
     """
 
     reads: str
@@ -53,7 +50,7 @@ class FirstLayer:
 
 
 def first_layer(network: Network, name: str) -> FirstLayer | None:
-    """Returns the convolutions with weights that read an input of a network as read; None if other layers read it."""
+    """Returns the convolutions with constant weights that read an input; None if other layers read it."""
     reads, scaled = name, False
     while True:
         readers = _readers(network, reads)
@@ -75,8 +72,8 @@ def has_large_weights(network: Network, layer: FirstLayer) -> bool:
 def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds]) -> tuple[float, float] | None:
     """Returns the largest magnitude that the first layer reads of at most four samples, and the spread of its outputs.
 
-    The spread is the median over the output channels of standard deviation / |mean|, after the last bias or batch
-    normalisation that follows the convolution directly. None if ONNX Runtime refuses a sample.
+    The spread is the median over the output channels of standard deviation / |mean|, after the bias or batch
+    normalisation behind the convolution. None if ONNX Runtime refuses a sample.
     """
     outputs = [_biased(network, node) for node in layer.convolutions]
     made = [name for name in dict.fromkeys((layer.reads, *outputs)) if name in network.producers]
@@ -102,10 +99,10 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
 
 
 def feeds_state(network: Network, name: str) -> bool:
-    """Returns true if an input is a recurrent state, which an application feeds as 0 at the start of a sequence.
+    """Returns true if an input is a recurrent state, which is 0 at the start of a sequence.
 
-    It reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or one of several outputs has its shape: its next
-    value.
+    It reaches the initial state of an LSTM, GRU, RNN, Loop or Scan; or one of several outputs, its next value, has its
+    shape.
     """
     followed, graph = {name}, network.skeleton.graph
     for node in graph.node:
@@ -133,17 +130,15 @@ def _readers(network: Network, tensor: str) -> list[onnx.NodeProto]:
 
 
 def _convolves(network: Network, node: onnx.NodeProto, tensor: str) -> bool:
-    """Returns true for a convolution of a tensor with a constant weight."""
     return node.op_type == "Conv" and node.input[0] == tensor and network.has_constant(node.input[1])
 
 
 def _moves_or_scales(network: Network, node: onnx.NodeProto) -> bool:
-    """Returns true for a node that moves values, or adds or multiplies a constant."""
     return node.op_type in _PASSING or (node.op_type in _AFFINE and any(map(network.has_constant, node.input)))
 
 
 def _biased(network: Network, node: onnx.NodeProto) -> str:
-    """The output of a convolution, behind the last bias or batch normalisation that follows it alone."""
+    """The output of a convolution, behind the last bias or batch normalisation that alone reads it."""
     last = tensor = node.output[0]
     while True:
         readers = _readers(network, tensor)
@@ -174,26 +169,23 @@ _NO_EFFECT = 0.1
 networks have 0.39 to 5 with their own data, and at most 0.075 with a 58th of it.
 """
 _NORMALISED_TO = 300.0
-"""A network that scales its input itself brings pixels of 0 to 255 below this, means subtracted."""
+"""A network that scales its input itself brings pixels of 0 to 255 below this."""
 _OTHER_UNITS = 10.0
-"""Data whose largest magnitude differs from the calibration's by this factor are taken to be in other units."""
+"""Data whose largest magnitude differs from the calibration's by this factor are in other units."""
 _OUTSIDE = 0.05
-"""Data have drifted if more than this share of their values lies outside the calibration data's range."""
+"""Data have drifted if more of their values lie outside the calibration data's range."""
 _APART, _BY_CHANCE = 0.3, 0.001
-"""Data have drifted if their distribution is so far from the calibration's, and chance is as far apart this rarely."""
+"""Data have drifted if their distribution is this far from the calibration's, and by chance only this rarely."""
 _GROWS, _MANY = 0.05, 0.1
-"""A range grows if the last quarter of the data adds more than the first number, a share, to it. More growing ranges
-than the second number, a share, are a warning.
+"""A range grows if the last quarter of the data adds more than this share to it; a larger share of such ranges than the
+second number is a warning.
 """
 _LEAST_SAMPLES = 4
 _GIVE_MORE = "Give a few hundred samples like the data in production"
 
 
 def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds], source: str) -> Iterator[str]:
-    """Yields a warning for each input with data of the wrong scale, or (nearly) one value everywhere.
-
-    A few of the samples are run through the first layer.
-    """
+    """Yields a warning for each input of the wrong scale, or (nearly) constant."""
     states = zero_states(network, fed)
     for data in fed:
         if data.std == 0.0 and data.samples > 1:
@@ -206,17 +198,15 @@ def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds
 
 
 def zero_states(network: Network, fed: Sequence[FedInput]) -> list[str]:
-    """Returns the inputs (``fed``, of floats) that are 0 everywhere because they are recurrent states at their start.
-
-    If every input is constant, data are missing, and the result is empty.
-    """
+    """Returns the inputs (``fed``) that are 0 everywhere because they are recurrent states at their start."""
     zero = [data.name for data in fed if data.absmax == 0.0]
+    # If every input is constant, data are missing.
     all_constant = len(fed) == len(network.inputs) and all(data.std == 0.0 for data in fed)
     return [] if all_constant else [name for name in zero if feeds_state(network, name)]
 
 
 def _of_wrong_scale(network: Network, data: FedInput, samples: Iterable[Feeds], source: str) -> Iterator[str]:
-    """Yields a warning if the first convolution that reads an input expects far smaller or far larger values."""
+    """Yields a warning if the first convolution that reads an input expects far smaller or larger values."""
     layer = first_layer(network, data.name)
     if layer is None:
         return
@@ -237,13 +227,13 @@ def _of_wrong_scale(network: Network, data: FedInput, samples: Iterable[Feeds], 
 
 
 def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: str, source: str) -> Iterator[str]:
-    """Yields a warning for each input whose magnitudes differ tenfold from those of the calibration.
+    """Yields a warning for each input whose magnitudes differ tenfold from the calibration's.
 
     Args:
-        seen: the largest magnitude by input during calibration.
-        fed: the statistics of the data that are judged.
-        calibration: the name of the calibration's data or cache.
-        source: the name of the judged data.
+        seen: the largest magnitude by input in the calibration.
+        fed: the statistics of the judged data.
+        calibration: its data or cache.
+        source: the judged data.
     """
     for data in fed:
         before, now = seen.get(data.name, 0.0), data.absmax
@@ -267,15 +257,12 @@ def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iter
 
 
 def reach_of_scales(scales: Mapping[str, np.float32]) -> dict[str, float]:
-    """Returns by tensor the largest magnitude that its INT8 scale represents."""
+    """Returns by tensor the largest magnitude of its INT8 scale."""
     return {name: float(scale) * INT8_MAX for name, scale in scales.items()}
 
 
 def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
-    """Yields a sentence if many ranges still grow when the last quarter of the calibration data is added.
-
-    ``samples`` is None if their number is not known.
-    """
+    """Yields a sentence if many ranges still grow with the last quarter of the calibration data."""
     if samples is not None and samples < _LEAST_SAMPLES:
         yield f"calibrated with {counted(samples, 'sample')}: too few for the range of activations. {_GIVE_MORE}"
         return

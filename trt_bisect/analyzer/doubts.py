@@ -28,25 +28,25 @@ BY_CHANCE, LENGTH, OBJECTS_LOST = "equal by chance", "rows lost or won", "object
 VARIES_LESS = "variation lost"
 """The kinds of doubts."""
 _CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
-"""An output is clipped noticeably if it reaches less than this share of FP32's largest magnitude, and at least this
-share of FP32's large values are cut off there. If a task agrees, it must be short too: slightly lower scores find
-the same.
+"""An output is clipped if it reaches less than the first share of FP32's largest magnitude, and at least the second
+share of FP32's large values are cut off there. If a task agrees, it must be short too: slightly lower scores find the
+same.
 """
 _SHORT_REACH = 0.8
 """An output is short if its largest magnitude is below this share of FP32's."""
 _ALLOWED_DECIBELS = 3.0
 _SHOWN_CLASSES = 8
 _FEWEST_LOST, _LOST_SHARE = 2, 0.05
-"""The number of lost objects that are a doubt, and their least share of all."""
+"""The least number of lost objects that are a doubt, and their least share."""
 _LEAST_KAPPA = 0.5
 """Integers that agree less beyond chance are a doubt. Single classes of good recipes had 0.73."""
 _LEAST_EQUAL = 0.5
-"""Integers too few for kappa are a doubt if less than this share is equal."""
+"""Integers too few for kappa are a doubt if a smaller share is equal."""
 BY_CLASS, BY_AGREEMENT = "class", "agreement"
 SURE = 0.95
-"""The probability that a bound holds, over the choice of the held-out inputs."""
+"""The probability that a bound holds."""
 _ROUND = tuple(digit / 10**power for power in (1, 2, 3) for digit in (5, 3, 2, 1))
-"""The bounds that more inputs may lead to: 50 % down to 0.1 %."""
+"""The bounds that more inputs may lead to."""
 _STEPS = 60
 """Halvings of an interval: a double has no more digits."""
 _MOST_MORE = 10**6
@@ -57,7 +57,7 @@ class Doubt:
     """A reason not to trust a pass.
 
     Attributes:
-        output: the output, or the group of its places.
+        output: or the group of its places.
         kind: one of the words above.
         text: a sentence for the user.
     """
@@ -68,8 +68,8 @@ class Doubt:
 
 
 def is_destroyed(rule: Rule, trial: Trial) -> bool:
-    """Returns true if a plan is wrong in every judged output on every input: SQNR below 1 dB; with a task, no
-    agreement.
+    """Returns true if a plan is wrong in every judged output on every input: SQNR below 1 dB, or no agreement of a
+    task.
     """
     metric, least = (rule.metric, 0.0) if rule.metric is AGREEMENT else (BUILT_IN["sqnr"], 1.0)
     figures = [
@@ -82,10 +82,7 @@ def is_destroyed(rule: Rule, trial: Trial) -> bool:
 
 
 def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:
-    """Returns the doubts on a trial's outputs and the groups of their places; empty if it misses the threshold.
-
-    Where a task decides, only the outputs that it reads, and its findings, are looked at.
-    """
+    """Returns the doubts on a passing trial's outputs and groups of places; with a task, on what it reads and finds."""
     return tuple(_found(rule, trial)) if rule.meets(trial) else ()
 
 
@@ -115,7 +112,7 @@ def _of_reach(name: str, figures: OutputFigures, least: float) -> Iterator[Doubt
 
 
 def _of_classes(name: str, figures: OutputFigures) -> Iterator[Doubt]:
-    """Yields doubts on classes that INT8 never gives, and on objects of which it gives no pixel."""
+    """Yields doubts on classes that INT8 never gives, and on objects that it loses whole."""
     if figures.vanished:
         shown = ", ".join(map(str, figures.vanished[:_SHOWN_CLASSES]))
         more = len(figures.vanished) - _SHOWN_CLASSES
@@ -142,14 +139,13 @@ def _of_counts(name: str, figures: OutputFigures) -> Iterator[Doubt]:
 
 
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:
-    """Returns doubts if none of the judged outputs depends on the input in FP32, else notes on those that do not.
+    """Returns doubts if no judged output depends on the input in FP32, else notes on those that do not.
 
-    Such an output is 0 everywhere, or bitwise equal on all of two or more inputs. Integers (labels, shapes) may be
-    equal and are left out.
+    Such an output is 0 everywhere, or bitwise equal on two or more inputs. Integers are left out: labels may be equal.
 
     Args:
-        rule: the rule; where it judges a task, all outputs count.
-        references: FP32's outputs for each of the inputs, which differ.
+        rule: with a task all outputs count.
+        references: FP32's outputs for different inputs.
     """
     floats = [name for name in outputs_to_judge(references[0]) if references[0][name].dtype.kind == "f"]
     named = {output_of(name) for name in rule.outputs}
@@ -162,7 +158,7 @@ def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[D
 
 
 def _constant(name: str, arrays: Sequence[np.ndarray]) -> str:
-    """Returns a sentence without full stop on an output that does not depend on the input; else an empty text."""
+    """Returns a sentence on an output that does not depend on the input; else an empty text."""
     inputs = "the input" if len(arrays) == 1 else f"all {len(arrays)} inputs"
     if not any(array.any() for array in arrays):
         return f"Output '{name}' of FP32 itself is 0 everywhere on {inputs}"
@@ -180,7 +176,7 @@ def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]
 
 
 def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
-    """Returns a doubt if cosine meets the threshold and SQNR does not, or the other way round; else None.
+    """Returns a doubt if cosine meets the threshold and SQNR does not, or the other way round.
 
     For small errors without an offset, ``1 - cosine = noise / (2 signal)``: the threshold T of cosine corresponds to an
     SQNR of ``-10 log10(2 (1 - T))``, the mean removed from the signal. A difference of 3 dB is allowed.
@@ -217,13 +213,13 @@ class Bound:
 
     Attributes:
         inputs: the number of held-out inputs.
-        missed: the number of these on which the plan misses.
+        missed: the number of these that miss.
         most: with probability ``sure``, at most this share of such inputs misses.
         sure: that probability.
-        next: a lower, round bound that more held-out inputs with the same miss rate would give; None if there is none.
-        more: the number of further held-out inputs for it; None likewise.
+        next: a lower, round bound that more held-out inputs with the same miss rate would give.
+        more: the number of further inputs that this takes.
         by: how an input misses: empty for the threshold; where an accuracy decides, ``class`` for another class than in
-            FP32, and ``agreement`` for an agreement below that of the task.
+            FP32, ``agreement`` for an agreement below the task's.
     """
 
     inputs: int
@@ -236,7 +232,7 @@ class Bound:
 
 
 def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
-    """Returns the bound of held-out inputs, of which some missed."""
+    """Returns the bound of held-out inputs."""
     most = upper_bound(inputs, missed)
     rounder = next((share for share in _ROUND if missed / inputs < share < most), None)
     more = None if rounder is None else _further(inputs, missed, rounder)
@@ -244,7 +240,7 @@ def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
 
 
 def upper_bound(inputs: int, missed: int) -> float:
-    """Returns the share of misses at which that few of the inputs miss with probability 1 - ``SURE``; 1 if all miss."""
+    """Returns the share of misses at which so few inputs miss with probability 1 - ``SURE``; 1 if all miss."""
     least, most = missed / inputs, 1.0
     for _ in range(_STEPS):
         middle = (least + most) / 2
@@ -256,7 +252,7 @@ def upper_bound(inputs: int, missed: int) -> float:
 
 
 def _further(inputs: int, missed: int, share: float) -> int | None:
-    """The number of further inputs, of which the same share misses, that lowers a bound to a share."""
+    """The number of further inputs, with the same miss rate, that lowers a bound to a share."""
 
     def is_enough(more: int) -> bool:
         count = inputs + more
@@ -275,7 +271,7 @@ def _further(inputs: int, missed: int, share: float) -> int | None:
 
 
 def _at_most(missed: int, inputs: int, share: float) -> float:
-    """The probability that at most ``missed`` of the inputs miss, each with the probability ``share``."""
+    """The probability that at most ``missed`` inputs miss, each with probability ``share``."""
     if missed >= inputs or share <= 0.0:
         return 1.0
     if share >= 1.0:

@@ -1,4 +1,4 @@
-"""FP32 itself, before any plan is judged by it: random outputs, values that are not finite, scores that stay near 0."""
+"""FP32 itself, before plans are judged by it: random outputs, values that are not finite, scores that stay near 0."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MEANS_NOTHING = (
 
 
 def randomness(network: Network, first: Outputs, second: Outputs) -> str:
-    """Returns a sentence on FP32 outputs that differ on the same input (``first``, ``second``); empty if equal."""
+    """Returns a sentence on FP32 outputs that differ on the same input; empty if equal."""
     apart = {
         name: relative_difference(np.asarray(value), np.asarray(second[name]))
         for name, value in first.items()
@@ -57,10 +57,10 @@ def data_warnings(
     """Yields sentences on data for which FP32 itself gives nothing to compare.
 
     Args:
-        names: the outputs that are judged.
-        references: FP32's outputs for each of the inputs.
+        names: the judged outputs.
+        references: FP32's outputs by input.
         labels: the names of the inputs.
-        memory: for the tensors of the network, in bytes.
+        memory: for the network's tensors, in bytes.
     """
     floats = [name for name in names if references[0][name].dtype.kind == "f"]
     found = _inputs_with(is_broken, floats, references)
@@ -97,7 +97,7 @@ class Start:
     """The start of values that are not finite.
 
     Attributes:
-        text: words on it for the end of a sentence; empty if not known.
+        text: words for the end of a sentence, if known.
         masks: they come from a constant or an input that is infinite, or nearly, as a mask is.
     """
 

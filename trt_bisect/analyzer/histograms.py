@@ -9,7 +9,7 @@ import numpy as np
 
 TENSOR_BINS = 64
 _LEAST_EXPONENT = -1000
-"""The least exponent of a bin's width: the width stays a normal number, and quotients by it finite."""
+"""The least exponent of a bin's width: quotients by it stay finite."""
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Histogram:
     """Counts of values between edges.
 
     Attributes:
-        edges: float64 ``[bins + 1]``; the first is the least value, the last the largest. Empty without values.
+        edges: float64 ``[bins + 1]``, from the least to the largest value. Empty without values.
         counts: int64 ``[bins]``; a bin includes its left edge, and the last bin its right edge too.
-        sum: the sum of the values.
+        sum: of the values.
         squares: the sum of their squares.
     """
 
@@ -37,7 +37,7 @@ class TensorHistogram:
         low: the left edge of the first bin.
         high: the right edge of the last bin.
         fp32: the counts in the FP32 run.
-        int8: the counts in the INT8 run as the INT8 layers read the tensor, after its own rounding; empty with one run.
+        int8: the counts in the INT8 run as the INT8 layers read the tensor; empty with one run.
     """
 
     low: float
@@ -47,14 +47,13 @@ class TensorHistogram:
 
 
 class GrowingHistogram:
-    """Counts of values in equal bins around zero, in groups: one for a tensor, for each run or for each channel.
+    """Counts of values in equal bins around zero, in groups: for a tensor, a run or a channel.
 
-    The width is a power of two, so that edges and bins are exact. A value beyond the last bin doubles the width until
-    it fits. Values that are not finite are counted in ``nonfinite``.
+    The width is a power of two, so that edges and bins are exact; it doubles until all values fit. Values that are not
+    finite are counted in ``nonfinite``.
 
     Args:
-        groups: the number of groups.
-        bins: the number of bins of each group; even.
+        bins: of each group; even.
     """
 
     def __init__(self, groups: int = 1, bins: int = 1024) -> None:
@@ -88,7 +87,7 @@ class GrowingHistogram:
         self._counts += counted.reshape(groups, bins)
 
     def _widen(self, peaks: np.ndarray) -> None:
-        """Widens the bins until they cover all magnitudes up to each group's peak; ``peaks`` is ``[groups]``."""
+        """Widens the bins until they cover each group's peak."""
         exponents = np.maximum(np.where(peaks > 0, np.frexp(peaks / self._half)[1], self._exponents), self._exponents)
         for group in np.flatnonzero(exponents > self._exponents).tolist():
             self._counts[group] = self._widened(group, int(exponents[group]))
@@ -101,7 +100,7 @@ class GrowingHistogram:
         return counts
 
     def seen(self, group: int = 0, most: int = 128) -> Histogram:
-        """Returns the histogram of a group. Bins are merged in pairs until there are at most ``most``."""
+        """Returns the histogram of a group; bins are merged in pairs until there are at most ``most``."""
         counts = self._counts[[group]]
         least, largest = float(self._least[group]), float(self._largest[group])
         sums = float(self._sum[group]), float(self._squares[group])
@@ -133,10 +132,10 @@ class GrowingHistogram:
         return TensorHistogram(low, high, fp32, others[0] if others else ())
 
     def _narrowed(self, counts: np.ndarray, most: int) -> tuple[int, int, np.ndarray]:
-        """Merges bins in pairs until those in use, from first to last, are at most ``most``.
+        """Merges bins in pairs until those in use are at most ``most``.
 
-        ``counts`` are ``[groups, bins]``, not all 0. Returns the first merged bin in use, from zero on; how often bins
-        were merged; and their counts.
+        Returns the first merged bin in use, from zero on; how often bins were merged; and their counts ``[groups,
+        bins]``.
         """
         used = np.flatnonzero(counts.any(axis=0))
         places, shift = used - self._half, 0
@@ -160,7 +159,7 @@ class ChannelMap:
         axis: the axis of the channels.
         low: the left edge of the first bin.
         high: the right edge of the last bin.
-        step: the number of neighbouring channels that one row holds; 1 up to ``MOST_ROWS`` channels.
+        step: the number of neighbouring channels in a row; 1 up to ``MOST_ROWS`` channels.
         rows: one text a row, one character a bin: ``0`` for no value, else the bits of the count as a digit, or a
             letter from ``a`` (10) on: ``1`` is 1 value, ``2`` 2 or 3, ``3`` 4 to 7.
     """
@@ -173,7 +172,7 @@ class ChannelMap:
 
 
 def channel_map(values: np.ndarray, axis: int | None) -> ChannelMap | None:
-    """Returns the counts of a weight by channel; None without several channels or without a finite value."""
+    """Returns the counts of a weight by channel; None without several channels or a finite value."""
     if axis is None or values.ndim < 2 or values.shape[axis] < 2 or not values.size:
         return None
     finite = np.isfinite(values)

@@ -1,8 +1,7 @@
 """Outputs of integers and booleans (labels, class maps, masks, indices, counts), which are equal or not.
 
-How near two classes are in number says nothing, so no metric of floats is computed. The share of equal elements is
-reported with Cohen's kappa (1960), the agreement beyond chance: a map of which 97 % are equal has kappa 0 if one class
-is left of two.
+How near two classes are in number says nothing. Cohen's kappa (1960) is the agreement beyond chance: a map of which 97
+% are equal has kappa 0 if one class is left of two.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from trt_bisect.model.network import Network
 from trt_bisect.support.text import percent
 
 CLASSES, LABELS = "classes", "labels"
-"""The kinds of ``OutputFigures.pooled``: elements that differ beyond chance, for an output judged with floats; elements
-that differ, for an output with few elements for each input.
+"""The kinds of ``OutputFigures.pooled``: elements that differ beyond chance, for an output judged next to floats;
+elements that differ, for an output with few elements.
 """
 FEW_ELEMENTS = 20
 """Fewer elements have no kappa, and say nothing on a single input."""
 CLASSES_MISSED = 0.75
-"""Next to floats it is a miss if more of the agreement beyond chance is lost: less than a quarter is left."""
+"""Next to floats it is a miss if more of the agreement beyond chance is lost."""
 _MOST_CLASSES = 4096
 """With more values none is equal by chance."""
 _IN_PLACE = ("Cast", "Identity")
-"""The operators that keep the elements of an output at their places."""
+"""Operators that keep the elements at their places."""
 _MOVING = ("Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose")
-"""The operators that keep the elements at any place."""
+"""Operators that keep the elements, at any place."""
 _DISCRETE = frozenset(
     "ArgMax ArgMin NonZero NonMaxSuppression Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not".split()
 )
-"""The operators that give labels, indices or truth values."""
+"""Operators that give labels, indices or truth values."""
 _LEVEL_TYPES = (onnx.TensorProto.UINT8, onnx.TensorProto.INT8)
 
 
@@ -49,10 +48,10 @@ class Integers:
     """The readings of the outputs of integers.
 
     Attributes:
-        sets: by output, the axis along which the order of its indices means nothing, from either end.
-        levels: the outputs of quantities in 8 bits, such as pixels, which are judged as floats are.
-        selections: the outputs whose rows may come in any order, such as those of NonMaxSuppression.
-        as_floats: the outputs of labels, indices or truth values that a Cast has made floats.
+        sets: by output, the axis along which the order of its indices means nothing.
+        levels: quantities in 8 bits, such as pixels, which are judged as floats are.
+        selections: outputs whose rows may come in any order, such as those of NonMaxSuppression.
+        as_floats: labels, indices or truth values that a Cast has made floats.
     """
 
     sets: Mapping[str, int] = field(default_factory=dict)
@@ -61,7 +60,7 @@ class Integers:
     as_floats: frozenset[str] = frozenset()
 
     def of(self, outputs: Outputs) -> tuple[str, ...]:
-        """Returns the names of the outputs that are judged by equality."""
+        """Returns the outputs that are judged by equality."""
         return tuple(name for name, value in outputs.items() if self.is_one(name, value))
 
     def is_one(self, name: str, value: object) -> bool:
@@ -72,13 +71,11 @@ class Integers:
 
 
 PLAIN = Integers()
-"""All outputs of integers are judged by equality, each element at its place."""
+"""All outputs of integers are judged by equality, element by element."""
 
 
 def integers_of(network: Network) -> Integers:
-    """Finds indices of TopK, rows of NonMaxSuppression, floats in 8 bits, and labels as floats among a network's
-    outputs.
-    """
+    """Finds indices of TopK, rows of NonMaxSuppression, floats in 8 bits, and labels as floats among the outputs."""
     makers = {name: node for node in network.skeleton.graph.node for name in node.output}
     sets: dict[str, int] = {}
     levels: set[str] = set()
@@ -107,12 +104,10 @@ def _behind(name: str, makers: Mapping[str, onnx.NodeProto], passed: Sequence[st
 
 
 def _is_discrete(name: str, node: onnx.NodeProto) -> bool:
-    """Returns true if a node gives labels, indices or truth values in a tensor."""
     return node.op_type in _DISCRETE or (node.op_type == "TopK" and list(node.output).index(name) == 1)
 
 
 def _rounds(node: onnx.NodeProto, network: Network) -> bool:
-    """Returns true if a node makes levels of 8 bits of a tensor of floats."""
     if node.op_type != "Cast":
         return node.op_type == "QuantizeLinear"
     to = next((a.i for a in node.attribute if a.name == "to"), 0)
@@ -122,8 +117,7 @@ def _rounds(node: onnx.NodeProto, network: Network) -> bool:
 def integers_text(name: str, values: Mapping[str, float | None]) -> str:
     """Returns a sentence without full stop on an output of integers; empty if all is equal, or nothing compared.
 
-    Args:
-        values: the figures of the output over all inputs, see ``IntegerJudge.figures``.
+    ``values`` are its figures over all inputs.
     """
     equal, worst, kappa = (values.get(figure) for figure in (ALL_EQUAL, EQUAL.name, KAPPA))
     if equal is None or worst is None or equal == 1.0:
@@ -137,7 +131,7 @@ class IntegerJudge:
     """Compares an output of integers with FP32's on the same inputs.
 
     Args:
-        reference: the FP32 output for each input.
+        reference: by input.
         unordered: the axis along which indices are compared as sets; None to compare each element at its place.
         by_rows: rows are equal at any place, see ``Integers.selections``.
     """
@@ -150,10 +144,9 @@ class IntegerJudge:
         self._few = median_low([array.size for array in self._reference]) < FEW_ELEMENTS
 
     def figures(self, outputs: Sequence[np.ndarray]) -> OutputFigures:
-        """Returns the figures of an output, given for each input in the reference's order.
+        """Returns the figures of an output, given by input; ``EQUAL`` is that of the worst input.
 
-        ``EQUAL`` is that of the worst input. An input without a common region does not count; if FP32 has nothing there
-        either, all is equal.
+        An input without a common region does not count; if FP32 has nothing there either, all is equal.
         """
         both = [self._common(place, np.asarray(output)) for place, output in enumerate(outputs)]
         equal = [self._equal(place, np.asarray(output)) for place, output in enumerate(outputs)]
@@ -210,7 +203,7 @@ class IntegerJudge:
     def _beyond_chance(
         self, both: Sequence[tuple[np.ndarray, np.ndarray]], equal: int, elements: int
     ) -> dict[str, float]:
-        """Cohen's kappa over all inputs together; empty with few elements. It is 1 if both have one class, the same."""
+        """Cohen's kappa over all inputs; 1 if both have one class, the same."""
         if elements < FEW_ELEMENTS:
             return {}
         a, b = (_counts([pair[side] for pair in both]) for side in (0, 1))
@@ -233,11 +226,9 @@ class IntegerJudge:
 
 
 def _in_equal_rows(reference: np.ndarray, output: np.ndarray) -> int:
-    """Returns the number of elements in the rows that both arrays have, at any place and as often as in both.
-
-    Rows are along the first axis on which the shapes differ, or the first.
-    """
+    """Returns the number of elements in the rows that both arrays have, at any place."""
     sizes = zip(reference.shape, output.shape, strict=True)
+    # Rows are along the first axis on which the shapes differ, or the first.
     axis = next((k for k, (size, other) in enumerate(sizes) if size != other), 0)
     rows = [np.moveaxis(array, axis, 0).astype(np.int64) for array in (reference, output)]
     reference_rows, output_rows = (Counter(row.tobytes() for row in array) for array in rows)
@@ -245,7 +236,6 @@ def _in_equal_rows(reference: np.ndarray, output: np.ndarray) -> int:
 
 
 def _counts(arrays: Sequence[np.ndarray]) -> Counter[int]:
-    """Returns the number of elements by value."""
     counts: Counter[int] = Counter()
     for array in arrays:
         values, numbers = np.unique(array, return_counts=True)

@@ -1,4 +1,4 @@
-"""The judge: compares final outputs with the FP32 outputs, and their figures with the threshold."""
+"""The judge compares final outputs with the FP32 outputs, and their figures with the threshold."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ from trt_bisect.precision import Precision
 
 DEFAULT_SHARE = 0.5
 _MISSED = {ROWS: ROWS_MISSED, CLASSES: CLASSES_MISSED, VARIATION: VARIATION_MISSED}
-"""By kind of figure over all inputs together, the share above which it is a miss."""
+"""By kind of figure over all inputs, the share above which it is a miss."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule by which trials are judged.
+    """The rule that judges trials.
 
     Attributes:
         metric: the deciding metric.
-        threshold: the worst value of the metric that is still good.
-        share: a suspect loses at least this share of the loss that the threshold allows.
-        outputs: the final outputs, or groups of their places (``Slice.name``), that count, by name; empty for all. The
-            worst decides.
-        reads: the outputs that a task reads, where a task decides.
+        threshold: the worst value that is still good.
+        share: a suspect loses at least this share of the budget.
+        outputs: the final outputs, or groups of their places (``Slice.name``), that count; empty for all. The worst
+            decides.
+        reads: the outputs that a task reads.
     """
 
     metric: Metric
@@ -73,7 +73,7 @@ class Rule:
         return self.share * self.budget
 
     def text(self, value: float) -> str:
-        """Returns a value of the metric as text: a percentage is on the same side of the threshold as the value."""
+        """Returns a value of the metric as text; a percentage is on the value's side of the threshold."""
         return figure_text(self.metric.name, value, self.threshold)
 
     def loss_text(self, loss: float) -> str:
@@ -81,31 +81,32 @@ class Rule:
         return loss_text(self.metric.name, loss)
 
     def judged(self, trial: Trial) -> Mapping[str, OutputFigures]:
-        """Returns the figures of the outputs that count, by name."""
+        """Returns the figures of the outputs that count."""
         return self.judged_of(trial.outputs)
 
     def judged_of(self, outputs: Mapping[str, OutputFigures]) -> Mapping[str, OutputFigures]:
-        """Returns the figures of those outputs that count, by name."""
+        """Returns those figures that count."""
         return {name: figures for name, figures in outputs.items() if not self.outputs or name in self.outputs}
 
     def loss(self, trial: Trial) -> float | None:
-        """Returns the loss of the worst output, on the worst input or over all inputs together.
+        """Returns the loss of the worst output, on the worst input or over all inputs together; None if the trial
+        failed.
 
-        It is infinite if an output is not finite, and None if the trial failed.
+        It is infinite if an output is not finite.
         """
         if trial.failed:
             return None
         return max((self.output_loss(figures) for figures in self.judged(trial).values()), default=math.inf)
 
     def output_loss(self, figures: OutputFigures) -> float:
-        """Returns the loss of one output; infinite if it is not finite or nothing could be compared."""
+        """Returns the loss of an output; infinite if it is not finite or nothing could be compared."""
         own = self.own_loss(figures)
         pooled = [self.pooled_loss(kind, *counts) for kind, counts in self.pools(figures).items()]
         losses = pooled if own is None else [*pooled, own]
         return max(losses, default=math.inf)
 
     def own_loss(self, figures: OutputFigures) -> float | None:
-        """Returns the loss of one output on its worst input; None if only figures over all inputs judge it."""
+        """Returns the loss of an output on its worst input; None if only figures over all inputs judge it."""
         if not figures.finite:
             return math.inf
         if self.metric is EQUAL and LABELS in figures.pooled:
@@ -114,7 +115,7 @@ class Rule:
         return None if value is None else self.metric.loss(value)
 
     def passes_alone(self, figures: OutputFigures) -> bool:
-        """Returns true if one output is as good as the threshold by the metric, on its worst input."""
+        """Returns true if an output meets the threshold by the metric, on its worst input."""
         own = self.own_loss(figures)
         return own is not None and own <= self.budget
 
@@ -122,24 +123,23 @@ class Rule:
         """Returns the figures that are judged over all inputs together.
 
         They are rows; for integers labels, or the agreement beyond chance; for floats that pass by the metric, their
-        variation. Labels decide where all judged outputs are integers: next to floats, a strict share of equal elements
-        would fail good plans.
+        variation.
         """
+        # Labels decide if all judged outputs are integers: next to floats, a strict share of equal elements would fail
+        # good plans.
         kinds = [ROWS, LABELS if self.metric is EQUAL else CLASSES]
         if self.passes_alone(figures):
             kinds.append(VARIATION)
         return {name: counts for name, counts in figures.pooled.items() if name in kinds}
 
     def missed(self, kind: str) -> float:
-        """Returns the share above which a figure over all inputs is a miss.
-
-        If the user accepts a cosine below 0.5, as little of the variation may be left.
-        """
+        """Returns the share above which a figure over all inputs is a miss."""
+        # If the user accepts a cosine below 0.5, as little of the variation may be left.
         accepted = 1.0 - self.threshold**2 if kind == VARIATION and self.metric.name == "cosine" else 0.0
         return max(_MISSED[kind], accepted)
 
     def pooled_loss(self, kind: str, differ: float, of_all: float, *, alone: bool = False) -> float:
-        """Returns the loss of a figure over all inputs together; 0 where that is no miss, except for labels.
+        """Returns the loss of a figure over all inputs together; 0 if that is no miss, except for labels.
 
         ``alone``: it is one input's part of a miss, however few its elements are.
         """
@@ -158,9 +158,9 @@ class Rule:
         return max(share, beyond) if self.metric.name in FRACTIONS else beyond
 
     def similarity(self, trial: Trial | None) -> float | None:
-        """Returns the metric's value for the worst output on the worst input; None without one.
+        """Returns the metric's value for the worst output on the worst input, if any.
 
-        Where a figure over all inputs together decides, it is the value of that loss.
+        If a figure over all inputs decides, it is the value of that loss.
         """
         if trial is None or trial.failed:
             return None
@@ -174,7 +174,7 @@ class Rule:
     def by_input(self, trial: Trial | None) -> ByInput | None:
         """Returns the metric's value for the worst output on each input; None if the trial failed or had one input.
 
-        A figure over all inputs together has a value on an input where it is a miss, or where nothing else is judged.
+        A figure over all inputs has a value on an input where it is a miss, or where nothing else is judged.
         """
         judged = [] if trial is None or trial.failed else list(self.judged(trial).values())
         own = [figures for figures in judged if self.own_loss(figures) is not None]
@@ -207,7 +207,7 @@ class Rule:
         )
 
     def deciding(self, trial: Trial) -> tuple[str, str]:
-        """Returns the worst output and, if a figure over all inputs decides there, its kind; else empty."""
+        """Returns the worst output, and the kind of the figure over all inputs that decides there, if one does."""
         judged = {} if trial.failed else self.judged(trial)
         name = max(judged, key=lambda name: self.output_loss(judged[name]), default="")
         if not name:
@@ -235,21 +235,20 @@ class Rule:
 
 @dataclass(frozen=True)
 class ByInput:
-    """The figures of a trial for each input.
+    """The figures of a trial by input.
 
-    With a task, whose agreement is judged over all inputs together, an input on which FP32 finds nothing does not
-    count; wrong findings there are part of the agreement.
+    With a task, an input on which FP32 finds nothing does not count; wrong findings there are part of the agreement.
 
     Attributes:
         inputs: the number of inputs that count.
         misses: the number of these that miss the threshold.
         mean: the mean of the finite values.
-        fifth: their 5th percentile by NumPy's definition; the 95th where lower values are better.
-        worst: the place of the worst input, from 0.
-        values: the metric on each input; None where the input does not count, since FP32's output on it is almost zero,
-            or where the metric has no value.
-        faint: the places of the inputs that do not count.
-        together: the threshold is for all inputs together and not for the worst one.
+        fifth: their 5th percentile by NumPy's definition; the 95th if lower is better.
+        worst: the place of the worst input.
+        values: the metric on each input; None if the input does not count, since FP32's output is almost zero, or if
+            the metric has no value.
+        faint: the inputs that do not count.
+        together: the threshold is for all inputs together.
         invented: with a task, the number of further inputs on which the plan finds something and FP32 nothing.
     """
 
@@ -271,7 +270,7 @@ def make_rule(
     outputs: Sequence[str] = (),
     low: Precision = Precision.INT8,
 ) -> Rule:
-    """Returns a rule, by default with the metric's own threshold for the ``low`` precision.
+    """Returns a rule, by default with the metric's threshold for the ``low`` precision.
 
     Raises:
         BadInput: the metric has no threshold of its own, a value is out of range, or the threshold allows no loss.
@@ -294,7 +293,7 @@ def make_rule(
 
 
 def refuse_no_loss(rule: Rule) -> None:
-    """Raises BadInput if a threshold is as good as the figure of equal outputs, or better."""
+    """Raises BadInput for a threshold that equal outputs do not exceed."""
     perfect = rule.metric.perfect
     if perfect is not None and rule.budget <= 0.0:
         raise BadInput(
@@ -304,7 +303,7 @@ def refuse_no_loss(rule: Rule) -> None:
 
 
 def refuse_per_cent(metric: Metric, value: float, name: str) -> None:
-    """Raises BadInput for a value above 1 of a metric that is a share; ``name``: of the value, for the user."""
+    """Raises BadInput for a value above 1 of a metric that is a share; ``name`` is the value's, for the user."""
     if metric.name not in FRACTIONS or value <= 1.0:
         return
     if value > 100.0:
@@ -318,16 +317,15 @@ class Comparer:
     """Compares the outputs for every input with FP32's, by all metrics.
 
     Args:
-        reference: the FP32 outputs, one dictionary for each input.
+        reference: by input.
         extra: the user's own metric.
-        classes: the classes of each output and group; found from ``reference`` where they are missing.
-        slices: the groups of places that are compared too.
-        task: its agreement is one more entry among the figures.
-        integers: the readings of the outputs of integers, which are compared by equality, unless ``extra`` is the
-            user's own.
-        only: the one metric to compute; all by default.
+        classes: of outputs and groups; default: found from ``reference``.
+        slices: the groups of places to compare too.
+        task: its agreement is one more entry.
+        integers: how outputs of integers are read, unless ``extra`` judges them.
+        only: the one metric to compute.
         with_facts: the figures hold the facts for doubts.
-        inputs: the inputs, if the variation of the outputs is judged too.
+        inputs: for the variation of the outputs.
     """
 
     def __init__(
@@ -368,7 +366,7 @@ class Comparer:
                 )
 
     def __call__(self, outputs: Sequence[Outputs]) -> dict[str, OutputFigures]:
-        """Returns the figures by output, group and task; a group that predicts nothing on any input is left out."""
+        """Returns the figures by output, group and task; a group that predicts nothing is left out."""
         parts = [self._with_groups(of_input) for of_input in outputs]
         figures = {name: judge.figures([part[name] for part in parts]) for name, judge in self._judges.items()}
         figures |= {name: with_variation(figures[name], found) for name, found in self._variations(parts).items()}
@@ -396,7 +394,6 @@ class Comparer:
         return {name: of_output for name, of_output in figures.items() if of_output is not None}
 
     def _of_task(self, task: Task, outputs: Mapping[int, Outputs]) -> OutputFigures:
-        """Returns the agreement on some inputs, by their places; with FP32's outputs for all of them known."""
         self._judge = self._judge or task.judge(self._reference)
         return self._judge(outputs)
 
@@ -407,13 +404,11 @@ def numeric_outputs(outputs: Outputs) -> list[str]:
 
 
 def outputs_to_judge(outputs: Outputs, integers: Integers = PLAIN, *, own_metric: bool = False) -> list[str]:
-    """Returns the outputs that count by default: all with numbers, integers by equality.
-
-    A user's own metric, which may mean nothing for labels, judges the floating-point outputs, or else all.
-    """
+    """Returns the outputs that count by default: all of numbers; for a user's own metric the floats, else all."""
     numeric = numeric_outputs(outputs)
     if not own_metric:
         return numeric
+    # A user's own metric may mean nothing for labels.
     return [name for name in numeric if not integers.is_one(name, outputs[name])] or numeric
 
 
@@ -423,18 +418,18 @@ def compare_arrays(
     metrics: Mapping[str, Metric],
     class_axis: int | None = None,
 ) -> OutputFigures:
-    """Returns the figures of one output, each input by itself; see ``OutputJudge.figures``.
+    """Returns the figures of an output; see ``OutputJudge.figures``.
 
     Args:
-        reference: the FP32 output for each input.
-        output: the other output for each input.
+        reference: the FP32 output by input.
+        output: the other output by input.
         class_axis: see ``find_classes``.
     """
     return OutputJudge(reference, metrics, find_classes(reference, class_axis)).figures(output)
 
 
 def nonfinite_in_reference(reference: Sequence[Outputs]) -> dict[str, str]:
-    """Returns a note by output for each reference output with NaN or infinite values."""
+    """Returns a note on each reference output with NaN or infinite values."""
     notes = {}
     for name in numeric_outputs(reference[0]):
         counts = [int(np.size(outputs[name]) - np.isfinite(outputs[name]).sum()) for outputs in reference]

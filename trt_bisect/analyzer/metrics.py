@@ -18,10 +18,10 @@ from trt_bisect.support.table import FIGURE, LOSS
 from trt_bisect.support.text import percent
 
 EXACT_SQNR = 400.0
-"""The SQNR of equal outputs in dB. It is above the SQNR of any two float32 outputs that differ."""
+"""The SQNR of equal outputs in dB, above that of any float32 outputs that differ."""
 
 RELATIVE = ("cosine", "sqnr", "centered_sqnr", "max_rel")
-"""The metrics that have no meaning for an output that is almost zero."""
+"""The metrics without a meaning for an output that is almost zero."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,13 @@ class Metric:
     """A figure of an output compared with the FP32 output.
 
     Attributes:
-        name: a built-in name, or that of the user's function.
-        perfect: the figure of equal outputs; None if it depends on the reference (a user's function).
+        name: a built-in's, or that of the user's function.
+        perfect: of equal outputs; None if it depends on the reference (a user's function).
         loss_of: from a figure and the perfect figure to the loss: 0 is perfect, and losses can be compared and added.
-        of_sums: from ``Sums`` to the figure; None if the metric needs more than these.
-        function: the user's function, from reference and output for one input, float64 of the same shape ``[rows, last
-            axis]``, to the figure. None for a built-in.
+        of_sums: from ``Sums`` to the figure, if these are enough.
+        function: the user's, from reference and output for one input, float64 ``[rows, last axis]``, to the figure.
         code: a digest of the user's function: figures of another function are never reused.
-        says_order: it says itself which figures are better.
+        says_order: the function says which figures are better.
     """
 
     name: str
@@ -49,16 +48,16 @@ class Metric:
 
     @property
     def higher(self) -> bool:
-        """Returns true if higher figures are better."""
+        """True if higher figures are better."""
         return self.loss_of(0.0, 1.0) > self.loss_of(1.0, 0.0)
 
     @property
     def jumps(self) -> bool:
-        """True if figures may jump from value to value, as top-1 does; so may those of a user's function."""
+        """True if figures may jump, as top-1 does; so may those of a user's function."""
         return self.name in ("top1", "agreement") or bool(self.code)
 
     def worst(self, figures: Iterable[float]) -> float:
-        """Returns the worst figure; NaN if one figure is NaN."""
+        """Returns the worst figure; NaN if one is NaN."""
         values = list(figures)
         if any(map(math.isnan, values)):
             return math.nan
@@ -75,7 +74,7 @@ class Metric:
         return math.inf if math.isnan(value) else self.loss_of(value, self.perfect)
 
     def value(self, loss: float) -> float:
-        """Returns the figure that has a finite loss; raises as ``loss``."""
+        """Returns the figure of a finite loss; raises as ``loss``."""
         if self.perfect is None:
             raise ValueError(f"the perfect value of metric '{self.name}' is not known")
         if self.loss_of is _noise_ratio:
@@ -83,11 +82,11 @@ class Metric:
         return self.perfect - loss if self.higher else self.perfect + loss
 
     def knowing_perfect(self, *references: np.ndarray) -> Metric:
-        """Returns this metric with a perfect figure: by default the worst figure of a reference against itself.
+        """Returns this metric with a perfect figure: by default the worst of a reference against itself.
 
         Raises:
-            BadInput: a figure of a reference against itself is NaN; or it is 0 and that of other values above 0, as of
-                a distance, and the function does not say that lower figures are better.
+            BadInput: that figure is NaN; or it is 0 and that of other values above 0, as of a distance, and the
+                function does not say that lower is better.
         """
         if self.perfect is not None:
             return self
@@ -110,14 +109,14 @@ class Metric:
         return replace(self, perfect=perfect)
 
     def facts(self) -> dict[str, Any]:
-        """Returns what judging figures needs without the function, in JSON types. See ``metric_of_facts``."""
+        """Returns what ``metric_of_facts`` needs, in JSON types."""
         perfect = None if self.perfect is None else repr(self.perfect)
         return {"name": self.name, "perfect": perfect, "higher": self.loss_of is _below, "own": bool(self.code)}
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the values r of the FP32 output and o of the output; most metrics are computed from them.
+    """Sums over the values r of the FP32 output and o of the output, for most metrics.
 
     Attributes:
         size: the number of values.
@@ -128,7 +127,7 @@ class Sums:
         distance: the sum of |r - o|.
         largest: the largest |r - o|.
         relative: the largest |r - o| / |r|, where |r| is at least ``least_divisor``.
-        centered: the sum of (r - mean of r)^2; NaN if it was not asked for.
+        centered: the sum of (r - mean of r)^2; NaN if not asked for.
     """
 
     size: int
@@ -143,10 +142,7 @@ class Sums:
 
 
 class RunningSums:
-    """Adds up ``Sums`` block after block in float64, in groups: one for a tensor, or for each channel of a weight.
-
-    BLAS is not used, as its threads cost more than they save here; ``einsum`` adds products without a copy of them.
-    """
+    """Adds up ``Sums`` block after block in float64, in groups: for a tensor, or each channel of a weight."""
 
     def __init__(self, groups: int = 1) -> None:
         self._sums = np.zeros((6, groups))
@@ -155,14 +151,15 @@ class RunningSums:
     def add(
         self, reference: np.ndarray, output: np.ndarray, least: float | np.ndarray, size: int | np.ndarray | None = None
     ) -> None:
-        """Adds one value or more of FP32 and of the other run, finite float64 ``[groups, values]``.
+        """Adds values of FP32 and of the other run, finite float64 ``[groups, values]``.
 
         Args:
-            least: the ``least_divisor`` of the reference; of each group as ``[groups, 1]``.
-            size: the number of values that count, of each group as ``[groups]``, if the others are zero in both runs.
+            least: the ``least_divisor``, of each group as ``[groups, 1]``.
+            size: the number of values that count, by group, if the others are zero in both runs.
         """
         error = reference - output
         pairs = ((reference, reference), (output, output), (reference, output), (error, error))
+        # BLAS is not used: its threads cost more than they save here.
         products = [np.einsum("gv,gv->g", a, b) for a, b in pairs]
         error = np.abs(error, out=error)
         count = error.shape[1] if size is None else size
@@ -185,12 +182,12 @@ class RunningSums:
 
 
 def least_divisor(largest: float | np.ndarray) -> np.ndarray:
-    """Returns the least number that a relative error is divided by: a millionth of the largest magnitude."""
+    """Returns the least divisor of a relative error: a millionth of the largest magnitude."""
     return np.maximum(1e-6 * largest, float(np.finfo(np.float32).tiny))
 
 
 def cosine(sums: Sums) -> float:
-    """Returns the cosine similarity of the flattened arrays: exactly 1 for equal arrays, 0 if only one is zero.
+    """Returns the cosine similarity of the flattened arrays: exactly 1 for equal arrays, 0 if one is zero.
 
     For a single value, which has no direction, it is 1 - |r - o| / max(|r|, |o|).
     """
@@ -218,10 +215,7 @@ def sqnr(sums: Sums) -> float:
 
 
 def centered_sqnr(sums: Sums) -> float:
-    """Returns the SQNR in dB with the reference's mean removed from the signal; of a single value, the plain SQNR.
-
-    A large common offset does not improve it.
-    """
+    """Returns the SQNR in dB with the reference's mean removed from the signal; of a single value, the SQNR."""
     return decibels(sums.signal if sums.size == 1 else sums.centered, sums.noise)
 
 
@@ -244,7 +238,7 @@ def _above(value: float, perfect: float) -> float:
 
 
 def _noise_ratio(decibels: float, perfect: float) -> float:
-    """Returns noise power over signal power. Unlike decibels, these losses can be compared and added."""
+    """Returns noise power over signal power; unlike decibels, such losses can be added."""
     return 0.0 if decibels >= perfect else float(10.0 ** (-decibels / 10.0))
 
 
@@ -263,26 +257,26 @@ BUILT_IN: dict[str, Metric] = {
     )
 }
 AGREEMENT = Metric("agreement", 1.0, _below)
-"""The share of a task's findings that is as in FP32 (``trt_bisect.analyzer.tasks``)."""
+"""The share of a task's findings that is as in FP32 (``analyzer.tasks``)."""
 EQUAL = Metric("equal", 1.0, _below)
-"""The share of elements of an output of integers that equal FP32's (``trt_bisect.analyzer.integers``)."""
+"""The share of elements of an output of integers that equal FP32's (``analyzer.integers``)."""
 ALL_EQUAL, KAPPA = "equal_in_all", "kappa"
-"""The figures of an output of integers over all inputs together: the share of equal elements, and Cohen's kappa."""
+"""The figures of integers over all inputs: the share of equal elements, and Cohen's kappa."""
 JUDGING = {**BUILT_IN, AGREEMENT.name: AGREEMENT, EQUAL.name: EQUAL}
 """The metrics of the package that can decide."""
 FRACTIONS = ("cosine", "top1", "agreement", "equal")
-"""The metrics that are shares of 1, written in per cent."""
+"""The metrics that are shares of 1."""
 DEFAULT_THRESHOLDS = {**dict.fromkeys(FRACTIONS, 0.99), "sqnr": 20.0, "centered_sqnr": 20.0, "kl": 0.01, "max_rel": 0.1}
 
 _FINER_THRESHOLDS: Mapping[Precision, Mapping[str, float]] = {
     Precision.FP16: {"cosine": 0.9999, "sqnr": 40.0, "centered_sqnr": 40.0, "kl": 0.0001, "max_rel": 0.01},
     Precision.BF16: {"cosine": 0.999, "sqnr": 30.0, "centered_sqnr": 30.0, "kl": 0.001, "max_rel": 0.05},
 }
-"""By low precision, the thresholds that differ from those of INT8 and FP8; docs/precisions.md says why."""
+"""By low precision, the thresholds that differ from INT8's; docs/precisions.md says why."""
 
 
 def default_threshold(metric: str, low: Precision = Precision.INT8) -> float | None:
-    """Returns the threshold that a metric has for a low precision if none is given; None if it has none."""
+    """Returns a metric's threshold for a low precision, if it has one."""
     return _FINER_THRESHOLDS.get(low, {}).get(metric, DEFAULT_THRESHOLDS.get(metric))
 
 
@@ -290,15 +284,15 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
     """Returns a built-in metric, or a metric of the user's function.
 
     Args:
-        name: a built-in's name, ``module:function``, or a function of reference and output, float64 arrays ``[rows,
-            last axis]`` of one output for one input, that returns a number. Higher values are better unless its
-            attribute ``higher_is_better`` is False, as in TorchMetrics. A function named like a built-in figure is
-            called ``module:function``.
+        name: a built-in's name, ``module:function``, or a function of reference and output, float64 ``[rows, last
+            axis]`` of one output for one input, that returns a number. Higher is better unless its attribute
+            ``higher_is_better`` is False, as in TorchMetrics.
 
     Raises:
         BadInput: there is no such metric or function.
     """
     if not isinstance(name, str):
+        # A function named like a built-in figure is called module:function.
         label = getattr(name, "__name__", "metric")
         return _user_metric(f"{name.__module__}:{label}" if label in (*JUDGING, ACCURACY) else label, name)
     if name in BUILT_IN:
@@ -309,10 +303,10 @@ def find_metric(name: str | Callable[..., Any]) -> Metric:
 
 
 def metric_of_facts(facts: Mapping[str, Any]) -> Metric:
-    """Returns a metric that judges figures measured before; only a built-in metric can measure new ones.
+    """Returns a metric that judges figures measured before, from ``Metric.facts``.
 
     Raises:
-        KeyError, TypeError, ValueError: the facts do not come from ``Metric.facts``.
+        KeyError, TypeError, ValueError: the facts are others.
     """
     if not facts["own"]:
         return JUDGING[facts["name"]]
@@ -344,17 +338,14 @@ def _user_metric(label: str, function: Callable[..., Any]) -> Metric:
 
 
 ACCURACY = "accuracy"
-"""The figure of labelled data: a share of 1."""
+"""The figure of labelled data."""
 PERCENTAGES = (*FRACTIONS, ACCURACY)
-"""The figures that are shares of 1, written in percent."""
+"""The figures that are shares of 1."""
 _IN_DECIBELS = ("sqnr", "centered_sqnr")
 
 
 def figure_text(metric: str, value: float | None, threshold: float | None = None) -> str:
-    """Returns a metric's value as the screen, the page and the tables write it; ``-`` for None.
-
-    A user's metric has six significant digits. For ``threshold`` see ``support.text.percent``.
-    """
+    """Returns a metric's value as text; ``-`` for None. For ``threshold`` see ``support.text.percent``."""
     if value is None:
         return "-"
     if metric in PERCENTAGES:
@@ -365,17 +356,17 @@ def figure_text(metric: str, value: float | None, threshold: float | None = None
 
 
 def threshold_text(metric: str, value: float) -> str:
-    """Returns a threshold of a metric with the digits that it was given with: ``99.5%``."""
+    """Returns a threshold with its own digits: ``99.5%``."""
     return f"{100 * value:.6g}%" if metric in PERCENTAGES else figure_text(metric, value)
 
 
 def loss_text(metric: str, loss: float | None) -> str:
-    """Returns a loss as text, in the units of the metric's loss; ``-`` for None."""
+    """Returns a loss as text; ``-`` for None."""
     if loss is None:
         return "-"
     return percent(loss) if metric in PERCENTAGES else f"{loss:.3g}"
 
 
 def metric_texts(metric: str, threshold: float | None = None) -> Mapping[str, Callable[[Any], str]]:
-    """Returns by kind of column the function that writes figures and losses of a metric; see ``support.table``."""
+    """Returns by kind of column the function that writes a metric's figures and losses; see ``support.table``."""
     return {FIGURE: partial(figure_text, metric, threshold=threshold), LOSS: partial(loss_text, metric)}

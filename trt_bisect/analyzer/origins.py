@@ -18,10 +18,10 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.table import INDEX, NAME, Column
 
 Tensors = Mapping[str, np.ndarray]
-"""The tensors of one run on one sample, by name."""
+"""The tensors of a run on a sample, by name."""
 INPUT, ACTIVATION, RESULT, WEIGHT, BIAS = "input", "activation", "output", "weight", "bias"
 WEIGHTED = frozenset("Conv ConvTranspose Gemm LayerNormalization InstanceNormalization BatchNormalization".split())
-"""Operators whose input 1 is a weight and whose input 2 is a bias."""
+"""Operators whose input 1 is a weight and whose input 2 a bias."""
 _CHANNELS_FIRST = frozenset(
     "Conv ConvTranspose MaxPool AveragePool GlobalAveragePool GlobalMaxPool BatchNormalization "
     "InstanceNormalization".split()
@@ -40,13 +40,13 @@ class LayerTensor:
     """A tensor and its layer.
 
     Attributes:
-        index: the index of the layer that makes it (reads it, for a weight); None for an input.
+        index: the index of the layer that makes it, or reads the weight; None for an input.
         layer: the name of that layer; empty for an input.
-        tensor: its name.
+        tensor: the tensor's name.
         kind: ``input`` or ``output`` of the network, ``activation`` inside it, ``weight`` or ``bias``.
         op_type: the operator of that layer; ``Input`` for an input.
-        int8_op_type: the operator of that layer in the INT8 run.
-        module, code: the place of that layer in a program of PyTorch, where the exporter wrote it.
+        int8_op_type: its operator in the INT8 run.
+        module, code: its place in a program of PyTorch.
     """
 
     index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)] = None
@@ -66,13 +66,13 @@ class Origin(LayerTensor):
     """A tensor and its layer, and its rounding.
 
     Attributes:
-        quantizers: those that round it to eight bits, first applied first; empty if none does.
-        float_type: FP16 or BF16 if it is rounded to that, else None.
+        quantizers: those that round it to eight bits, first applied first.
+        float_type: FP16 or BF16 if it is rounded to that.
         readers: the layers that read it rounded.
-        channel_axis: None if it has no channels.
+        channel_axis: None without channels.
         inputs: the tensors that its layer reads.
         rounded_as_result: a Q/DQ pair stands between it and the network's output.
-        beside: the same tensor as other layers read it, where the file has pairs of other quantizers for them.
+        beside: it as other layers read it, if the file has pairs of other quantizers for them.
     """
 
     quantizers: tuple[Quantizer, ...] = ()
@@ -90,7 +90,7 @@ class Origin(LayerTensor):
 
     @property
     def quantized_dtype(self) -> str:
-        """The type that it is rounded to, such as ``int8``, ``uint8`` or ``float16``; empty if it is not rounded."""
+        """The type that it is rounded to, such as ``int8`` or ``float16``; empty if none."""
         if self.float_type is not None:
             return self.float_type.name
         return str(self.quantizers[0].zero_point.dtype) if self.quantizers else ""
@@ -101,12 +101,12 @@ class Origin(LayerTensor):
 
     @property
     def scale(self) -> float | None:
-        """The scale of the first quantizer; the largest one if each channel has its own. None if it is not rounded."""
+        """The scale of the first quantizer, the largest of a per-channel scale."""
         return float(np.max(self.quantizers[0].scale)) if self.quantizers else None
 
     @property
     def reach(self) -> float | None:
-        """The largest magnitude that the first quantizer can represent; None if the tensor is not rounded."""
+        """The largest magnitude that the first quantizer can represent."""
         if not self.quantizers:
             return None
         first = self.quantizers[0]
@@ -116,18 +116,17 @@ class Origin(LayerTensor):
 
 
 def sides_of(plan: PrecisionPlan) -> dict[int, Precision]:
-    """Returns the layers of which one side alone is rounded, or whose activations are in 16 bits: each precision."""
+    """Returns the precision of each layer of which one side alone is rounded, or whose activations are in 16 bits."""
     return {k: side for k, side in enumerate(plan.precisions) if side in (*_WEIGHT_SIDE, *_ACTIVATION_SIDE)}
 
 
 def activation_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> dict[str, Origin]:
-    """Returns the network's floating-point inputs and activations by name, in execution order.
+    """Returns the float inputs and activations by name, in execution order.
 
     Args:
-        writer: writes the network's plans; has the ranges.
-        int8: the indices of the layers in INT8.
+        int8: the layers in INT8.
         sides: see ``sides_of``.
     """
     rounded, as_result = _roundings(network, writer, int8, sides)
@@ -165,7 +164,7 @@ def activation_origins(
 def weight_origins(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
 ) -> list[Origin]:
-    """Returns the weights that can be rounded, one for each layer that reads one; high layers have no quantizers."""
+    """Returns the weights that can be rounded, by layer that reads them; those of high layers have no quantizers."""
     types = network.types
     origins = []
     for layer in network.layers:
@@ -189,7 +188,7 @@ def weight_origins(
 
 
 def bias_origins(network: Network) -> list[Origin]:
-    """Returns the constant floating-point biases of the layers, which INT8 does not round."""
+    """Returns the constant float biases, which INT8 does not round."""
     return [
         Origin(
             tensor=name,
@@ -214,7 +213,7 @@ def _place_of(layer: Layer) -> dict[str, Any]:
 
 
 def bias_names(network: Network, layer: Layer) -> list[str]:
-    """Returns a layer's constant biases: input 2 of a layer with weights, or the vector that an Add adds unrounded."""
+    """Returns a layer's constant biases: input 2, or the vector that an Add adds unrounded."""
     read = list(network.skeleton.graph.node[layer.index].input)
     rounded = {rounding.tensor for rounding in layer.roundings if rounding.is_weight}
     if layer.op_type in WEIGHTED:
@@ -232,7 +231,7 @@ def bias_names(network: Network, layer: Layer) -> list[str]:
 
 
 def low_op_type(network: Network, layer: Layer, low: Collection[int]) -> str:
-    """Returns a layer's operator in the low run, with a prefix if it is low: ``QDQ-``, or ``FP16-`` and ``BF16-``."""
+    """Returns a layer's operator in the low run; if it is low with the prefix ``QDQ-``, ``FP16-`` or ``BF16-``."""
     if not layer.quantizable or layer.index not in low:
         return layer.op_type
     return f"{'QDQ' if network.low.needs_ranges else network.low.title}-{layer.op_type}"
@@ -240,7 +239,7 @@ def low_op_type(network: Network, layer: Layer, low: Collection[int]) -> str:
 
 @dataclass(frozen=True)
 class _Rounded:
-    """Quantizers of an activation, and the layers that read it through them."""
+    """Quantizers of an activation, and the layers that read it so."""
 
     quantizers: tuple[Quantizer, ...] = ()
     readers: list[str] = field(default_factory=list)
@@ -249,7 +248,7 @@ class _Rounded:
 def _roundings(
     network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision]
 ) -> tuple[dict[str, list[_Rounded]], set[str]]:
-    """Returns the roundings of activations by name, those of unlike quantizers apart; and those rounded as outputs."""
+    """Returns the roundings of activations, unlike quantizers apart; and the tensors rounded as outputs."""
     rounded: dict[str, dict[tuple[object, ...], _Rounded]] = {}
     as_result: set[str] = set()
     for layer in network.layers:
@@ -277,7 +276,7 @@ def _roundings(
 def _channel_axes(network: Network) -> dict[str, int]:
     """Returns the channel axis of each tensor: 1 after a convolution, the last after a matrix product.
 
-    After other operators it is the input's if the rank is the same, else it follows from the rank.
+    After other operators it is the input's if the rank is the same, else by the rank.
     """
     shapes = network.types.shapes
     ranks = {**{spec.name: len(spec.shape) for spec in network.inputs}, **{n: len(s) for n, s in shapes.items()}}
@@ -306,17 +305,16 @@ def plan_observer(
     origins: Mapping[str, Origin],
     groups: Sequence[Sequence[str]] | None = None,
 ) -> Callable[[Feeds, int], Iterator[dict[str, np.ndarray]]]:
-    """Returns a function from a sample and its number to the tensors of the network under a plan, group by group.
-
-    Tensors are given as their layers make them, outputs before their rounding; inputs unchanged.
+    """Returns a function from a sample and its number to the tensors under a plan, group by group, as their layers make
+    them.
 
     Args:
-        plan: all high, or the plan for which the origins were found.
-        origins: the wanted tensors, by name.
-        groups: their names, in groups that are read one after another; None for a single group.
+        plan: all high, or that of the origins.
+        origins: the wanted tensors.
+        groups: of their names, read one after another; default: a single group.
 
     Raises:
-        BadInput: ONNX Runtime refuses the network or, when the function is called, a sample.
+        BadInput: ONNX Runtime refuses the network or, when called, a sample.
     """
     network, unrounded = writer.network, f"{writer.context.tag}unrounded"
     as_made = {
@@ -344,7 +342,7 @@ def both_observer(
 ) -> Callable[[Feeds, int], Iterator[tuple[Tensors, Tensors]]]:
     """Returns a function from a sample and its number to the tensors in FP32 and under a plan, group by group.
 
-    Both have the tensors' FP32 names. See ``plan_observer`` for the arguments and errors.
+    See ``plan_observer`` for arguments and errors.
     """
     in_fp32 = plan_observer(writer, writer.network.free_plan(), origins, groups)
     in_plan = plan_observer(writer, plan, origins, groups)

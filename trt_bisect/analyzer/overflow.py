@@ -1,4 +1,4 @@
-"""Finds where values leave the range of FP16 or BF16 with all layers in that precision, and says so in words."""
+"""Finds where values leave the range of FP16 or BF16 with all layers in it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trt_bisect.support.text import RANGE, Note, listed, noted
 
 _NOTED = 2
 _SEARCHED = 8
-"""The largest number of judged inputs that are searched."""
+"""The most judged inputs that are searched."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,17 @@ class Overflow:
     """The first value of a tensor that a low precision cannot hold.
 
     Attributes:
-        layer: the name of the layer that makes or reads the tensor in the low precision.
+        layer: the layer that makes or reads the tensor in the low precision.
         op_type: its operator.
         tensor: the name of the tensor.
         role: ``output``, ``input`` or ``weight`` of the layer.
         kind: ``overflow``: a finite value becomes infinite; ``not finite``: the layer makes NaN or an infinite value of
-            finite ones; ``underflow``: a value other than zero becomes zero.
+            finite ones; ``underflow``: a value becomes zero.
         element: its position in the tensor.
-        value: before rounding; None for a value that is not finite.
-        times: an overflow's magnitude as a multiple of the largest value of the type; else None.
+        value: the value before rounding, if finite.
+        times: an overflow's magnitude as a multiple of the type's largest value.
         count: the number of such values in the tensor.
-        sample: the place of the judged input on which it was seen first; None for a weight.
+        sample: the judged input on which it was seen first; None for a weight.
     """
 
     layer: str
@@ -56,7 +56,7 @@ class Overflow:
     sample: int | None = None
 
     def text(self, low: LowPrecision) -> str:
-        """Returns a sentence without its full stop; ``low`` is the low precision, a float type."""
+        """Returns a sentence without its full stop."""
         assert low.float_type is not None
         title = low.title
         where = f"'{self.tensor}'[{', '.join(map(str, self.element))}]" if self.element else f"'{self.tensor}'"
@@ -76,9 +76,8 @@ class Overflow:
 def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tuple[Overflow, ...]:
     """Returns the values that FP16 or BF16 cannot hold, by layer: for each tensor on the first input that shows it.
 
-    The first judged inputs are run, emulated, with all layers low (tensors before rounding) and in FP32: values after a
-    first overflow are infinite or NaN in the low run, but their layers may overflow by themselves too. Up to ``memory``
-    bytes of tensors are held. Empty if the low precision is quantized, or ONNX Runtime refuses the network or an input.
+    Up to ``memory`` bytes of tensors are held. Empty if the low precision is quantized, or ONNX Runtime refuses the
+    network or an input.
     """
     kind = network.low.float_type
     if kind is None:
@@ -91,6 +90,8 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
         for position, feeds in enumerate(inputs[:_SEARCHED]):
             spoiled: set[str] = set()
             low_run = _run(writer, places, network.quantizable, feeds, position, memory)
+            # Values after a first overflow are infinite or NaN in the low run, but their layers may overflow by
+            # themselves too.
             fp32_run = _run(writer, as_made, (), feeds, position, memory)
             in_low_run = (_in_low_run(tensor, kind, values, position, spoiled) for tensor, values in low_run)
             in_fp32 = (_in_fp32(tensor, kind, values, position) for tensor, values in fp32_run)
@@ -104,7 +105,7 @@ def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tupl
 
 
 def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: bool) -> list[Note]:
-    """Returns notes on the first values that leave the range; ``emulated`` is false if a real engine was measured."""
+    """Returns notes on the first values that leave the range."""
     low = network.low
     if not found:
         return []
@@ -118,7 +119,7 @@ def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: boo
 
 
 def _on_norms_in_parts(network: Network, found: Sequence[Overflow]) -> Iterator[str]:
-    """Yields a sentence on the remedy where values leave the range inside a LayerNormalization in parts."""
+    """Yields the remedy for values that leave the range inside a LayerNormalization in parts."""
     skeleton = onnx.ModelProto()
     skeleton.CopyFrom(network.skeleton)
     norms = decomposed_normalizations(import_detached(skeleton, network.weights))
@@ -134,7 +135,9 @@ def _on_norms_in_parts(network: Network, found: Sequence[Overflow]) -> Iterator[
 def base_overflows(
     network: Network, inputs: Sequence[Feeds], memory: int, *, emulated: bool
 ) -> tuple[list[Note], tuple[Overflow, ...]]:
-    """Returns the first values that leave the range of the network's base, with all layers in it, and notes on them."""
+    """Returns notes on the values that leave the range of the network's base, with all layers in it, and these
+    values.
+    """
     if network.base is None or network.has_pairs:
         return [], ()
     in_base = replace(network, base=None).with_low(LOWS[network.base])
@@ -149,7 +152,7 @@ def sets_to_keep(found: Sequence[Overflow]) -> Iterator[tuple[str, ...]]:
 
 
 def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Advice]:
-    """Yields an advice for each value that leaves the range: for the layer that makes it, and for low readers of it."""
+    """Yields an advice for each value that leaves the range, for its maker and its low readers."""
     index = {layer.name: layer.index for layer in network.layers}
     for overflow in found:
         readers = [layer.name for layer in network.layers if layer.quantizable and overflow.tensor in layer.inputs]
@@ -163,10 +166,7 @@ def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Adv
 
 @dataclass(frozen=True)
 class _PlanTensor:
-    """A tensor of the plan with all layers low, before it is rounded for the layer that makes or reads it.
-
-    It is ``tensor`` in the network and ``name`` in the graph. Its role is ``input``, ``output`` or ``weight``.
-    """
+    """A tensor of the plan with all layers low, before it is rounded for a layer; ``name`` is its name in the graph."""
 
     layer: Layer
     tensor: str
@@ -175,7 +175,7 @@ class _PlanTensor:
 
 
 def _places(writer: PlanWriter) -> list[_PlanTensor]:
-    """The tensors that are rounded, in the order of layers: the outputs of low layers, and what no low layer made."""
+    """The tensors that are rounded, in the order of layers: outputs of low layers, and what no low layer made."""
     network, made = writer.network, set[str]()
     tensors: list[_PlanTensor] = []
     for layer in network.layers:
@@ -196,7 +196,6 @@ def _places(writer: PlanWriter) -> list[_PlanTensor]:
 def _run(
     writer: PlanWriter, places: Sequence[_PlanTensor], low: Collection[int], feeds: Feeds, position: int, memory: int
 ) -> Iterator[tuple[_PlanTensor, np.ndarray]]:
-    """Yields the tensors of a sample, with the layers ``low`` in the low precision; in the order of layers."""
     network = writer.network
     by_tensor = {place.tensor: place for place in reversed(places)}
     groups = groups_within(network, list(dict.fromkeys(place.tensor for place in places)), feeds, memory)
@@ -212,7 +211,7 @@ def _run(
 def _in_low_run(
     place: _PlanTensor, kind: FloatType, values: np.ndarray, position: int, spoiled: set[str]
 ) -> Overflow | None:
-    """The overflow of one tensor; ``spoiled``, the tensors with infinite values or NaN so far, may gain it."""
+    """The overflow of a tensor; ``spoiled``, the tensors that are not finite so far, may gain it."""
     finite = np.isfinite(values)
     lost = finite & ~np.isfinite(kind.rounded(values))
     if finite.all() and not lost.any():
@@ -225,7 +224,7 @@ def _in_low_run(
 
 
 def _in_fp32(place: _PlanTensor, kind: FloatType, values: np.ndarray, position: int | None) -> Overflow | None:
-    """The overflow of FP32 values: some become infinite, or every value other than zero becomes zero."""
+    """The overflow of FP32 values: some become infinite, or all become zero."""
     rounded = kind.rounded(values)
     lost = np.isfinite(values) & ~np.isfinite(rounded)
     if lost.any():

@@ -1,7 +1,7 @@
 """Rows lost or won: outputs whose length depends on the data, such as those of NonMaxSuppression, NonZero or Compress.
 
-The share is that of all inputs together: ``sum |rows of FP32 - rows of the plan| / sum max(both)``. A single input says
-nothing: 2 rows against 1 are half of them.
+The share is over all inputs: ``sum |rows of FP32 - rows of the plan| / sum max(both)``. A single input says nothing: 2
+rows against 1 are half of them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ LOST = "rows_lost"
 FEW_ROWS = 20
 """With fewer rows over all inputs, a loss of half is a miss, and nothing is a doubt."""
 ROWS_MISSED, _FEW_MISSED, _DOUBT = 0.25, 0.5, 0.1
-"""The shares of rows lost or won that are a miss; a miss of few rows; and a doubt."""
+"""The shares of rows that are a miss; a miss of few rows; and a doubt."""
 
 
 def rows_axis(arrays: Sequence[np.ndarray]) -> int | None:
-    """Returns the axis along which FP32's outputs differ in length (else the first longer than 1, or the first); None
-    without axes.
-    """
+    """Returns the axis along which FP32's outputs differ in length, else the first longer than 1, or the first."""
     rank = min(array.ndim for array in arrays)
     lengths = [{array.shape[axis] for array in arrays} for axis in range(rank)]
     varying = [axis for axis in range(rank) if len(lengths[axis]) > 1]
@@ -39,11 +37,11 @@ def lost_rows(
     """Compares the numbers of rows on the same inputs.
 
     Args:
-        axis: the axis of the rows where shapes are equal, see ``rows_axis``; else it is the first on which they differ.
+        axis: the axis of the rows if shapes are equal; else it is the first on which they differ.
 
     Returns:
         By ``ROWS`` the rows lost or won and all rows; by ``ROWS`` the share on each of several inputs; a note on the
-        shapes. All are empty where no shape differs.
+        shapes. All are empty if no shape differs.
     """
     pairs = [_rows(np.asarray(r), np.asarray(o), axis) for r, o in zip(reference, outputs, strict=True)]
     lost = sum(abs(a - b) for a, b in pairs)
@@ -59,12 +57,12 @@ def lost_rows(
 
 
 def rows_values(pooled: Mapping[str, tuple[float, float]]) -> dict[str, float]:
-    """Returns the rows lost or won over all inputs, and all rows, as figures; empty where no shape differs."""
+    """Returns the rows lost or won, and all rows, as figures; empty if no shape differs."""
     return dict(zip((LOST, ROWS), pooled[ROWS], strict=True)) if ROWS in pooled else {}
 
 
 def rows_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence without full stop on rows lost or won; empty without any. For ``values`` see above."""
+    """Returns a sentence without full stop on rows lost or won, if any."""
     lost, rows = values.get(LOST), values.get(ROWS)
     if not lost or not rows:
         return ""
@@ -72,13 +70,12 @@ def rows_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def rows_at(reference: np.ndarray, output: np.ndarray, axis: int | None) -> dict[str, tuple[float, float]]:
-    """Returns by ``ROWS`` the rows lost or won on one input, and all of them; empty for an output without an axis."""
+    """Returns by ``ROWS`` the rows lost or won on one input, and all; empty without an axis."""
     a, b = _rows(reference, output, axis)
     return {} if axis is None else {ROWS: (float(abs(a - b)), float(max(a, b)))}
 
 
 def _rows(reference: np.ndarray, output: np.ndarray, axis: int | None) -> tuple[int, int]:
-    """Returns the number of rows of both; none is common to unlike ranks."""
     if reference.ndim != output.ndim:
         return max(reference.size, 1), 0
     unlike = [k for k in range(reference.ndim) if reference.shape[k] != output.shape[k]]

@@ -1,7 +1,7 @@
-"""The slices of an output: groups of places along one axis whose FP32 magnitudes are far apart.
+"""The slices of an output: groups of places along an axis whose FP32 magnitudes are far apart.
 
-A detector writes boxes in pixels and scores from 0 to 1 into one output. A relative metric of the whole output sees
-only the boxes, so each group is judged as an output of its own.
+A detector writes boxes in pixels and scores from 0 to 1 into one output, of which a relative metric sees only the
+boxes. So each group is judged as an output of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trt_bisect.builder.base import Outputs
 FACTOR = 30.0
 """The ratio of largest FP32 magnitudes above which an output is cut."""
 _LONGEST_AXIS = 1024
-"""A longer axis is not cut: it holds anchors, pixels or words, which are one quantity."""
+"""A longer axis holds anchors, pixels or words, which are one quantity."""
 _LEAST_VALUES = 16
 """A place with fewer FP32 values over all inputs has no known magnitude: vectors stay whole if inputs are few."""
 _LEAST_SCORE = 0.05
@@ -26,9 +26,9 @@ _LEAST_SCORE = 0.05
 _DUST = 1e-5
 """A place below this share of the output's largest magnitude is near float32's rounding: it makes no group."""
 _SEPARATED = 0.5
-"""Two groups are separated only if they differ by the factor at this share of the positions on the other axes."""
+"""Groups are separate only if they differ by the factor at this share of the positions on the other axes."""
 _MOST_RUNS = 8
-"""With more runs of neighbouring places than this, all runs of one magnitude are one group."""
+"""With more runs of neighbouring places, all runs of a magnitude are one group."""
 _SHOWN_SPANS = 3
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
 
@@ -38,9 +38,9 @@ class Slice:
     """A group of places along an axis of an output.
 
     Attributes:
-        axis: the axis that is cut, from 1; axis 0 is the batch.
-        spans: the places, each span from its first place to one after its last.
-        largest: the largest FP32 magnitude in the group.
+        axis: from 1; axis 0 is the batch.
+        spans: the places, each span from its first to one after its last.
+        largest: FP32's largest magnitude in it.
         scores: its FP32 values all lie in 0..1.
     """
 
@@ -52,7 +52,7 @@ class Slice:
 
     @property
     def name(self) -> str:
-        """The name, with the axis as NumPy shows it: ``output0[:, 4:84]``; of two spans ``output0[:, 0:4+5:7]``."""
+        """The name, as NumPy shows the axis: ``output0[:, 4:84]``; of two spans ``output0[:, 0:4+5:7]``."""
         return f"{self.output}[{':, ' * self.axis}{self.places}]"
 
     @property
@@ -64,12 +64,12 @@ class Slice:
 
     @property
     def classes(self) -> Classes | None:
-        """The classes of a group of two or more scores; None for another group."""
+        """The classes of a group of several scores."""
         places = sum(end - first for first, end in self.spans)
         return Classes(self.axis, OWN) if self.scores and places > 1 else None
 
     def of(self, array: np.ndarray) -> np.ndarray:
-        """Returns the group's part of an output, an array of the same rank; another rank is returned as it is."""
+        """Returns the group's part of an output; an output of another rank as it is."""
         if array.ndim <= self.axis:
             return array
         before = (slice(None),) * self.axis
@@ -77,7 +77,7 @@ class Slice:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, self.axis)
 
     def faint_inputs(self, parts: Sequence[np.ndarray]) -> tuple[int, ...]:
-        """Returns the inputs, given the group's FP32 values for each, on which its scores predict nothing."""
+        """Returns the inputs, given the group's FP32 values, on which its scores predict nothing."""
         if not self.scores:
             return ()
         return tuple(k for k, part in enumerate(parts) if part[np.isfinite(part)].max(initial=0.0) < _LEAST_SCORE)
@@ -88,15 +88,15 @@ class Slices:
     """The slices of all outputs.
 
     Attributes:
-        by_output: the groups of each output that is cut.
-        apart: each group is judged as an output; else the whole outputs are judged, and the groups only raise doubts.
+        by_output: the groups of outputs that are cut.
+        apart: groups are judged as outputs; else whole outputs are judged, and groups only raise doubts.
     """
 
     by_output: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
     apart: bool = True
 
     def with_groups(self, outputs: Outputs) -> Outputs:
-        """Returns the outputs by name, each followed by its groups."""
+        """Returns the outputs, each followed by its groups."""
         parts: Outputs = {}
         for name, value in outputs.items():
             parts[name] = value
@@ -110,7 +110,7 @@ class Slices:
         return tuple(chain.from_iterable(names))
 
     def group(self, name: str) -> Slice | None:
-        """Returns the group of a name; None for the name of a whole output."""
+        """Returns the group of a name, if it is one."""
         return next((g for groups in self.by_output.values() for g in groups if g.name == name), None)
 
     def notes(self) -> list[str]:
@@ -123,17 +123,16 @@ class Slices:
 
 
 def output_of(name: str) -> str:
-    """Returns the output that a name in a trial's figures belongs to: ``output0`` for ``output0[:, 4:84]``."""
+    """Returns the output of a name in a trial's figures: ``output0`` for ``output0[:, 4:84]``."""
     return name.rpartition("[")[0] or name if name.endswith("]") else name
 
 
 def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], *, apart: bool = True) -> Slices:
-    """Finds the slices of the named outputs, given all FP32 outputs for each input.
+    """Finds the slices of the named outputs, from all FP32 outputs by input.
 
-    An output of floating-point numbers is cut along the axis, not the first, that gives the fewest groups: where the
-    sorted largest magnitudes of its places, over all inputs, differ by more than ``FACTOR``. Places whose values all
-    lie in 0..1 are scores: they share the largest magnitude of them, so that classes stay together, and are in no group
-    with others.
+    A float output is cut along the axis, not the first, that gives the fewest groups: where the sorted largest
+    magnitudes of its places, over all inputs, differ by more than ``FACTOR``. Places whose values all lie in 0..1 are
+    scores: they share their largest magnitude, so that classes stay together, and are in no group with others.
     """
     by_output = {name: _groups(name, [np.asarray(arrays[name]) for arrays in reference]) for name in outputs}
     return Slices({name: groups for name, groups in by_output.items() if groups}, apart)
@@ -170,7 +169,7 @@ def _rows(array: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _levels(largest: np.ndarray, scores: np.ndarray) -> np.ndarray | None:
-    """Returns the level of each place's magnitude, from 0, int64 ``[places]``; -1 without one. None for one level."""
+    """Returns the level of each place's magnitude, int64 ``[places]``; -1 without one. None for one level."""
     magnitude = np.asarray(largest, np.float64).copy()
     magnitude[scores] = largest[scores].max(initial=0.0)
     silent = (largest == 0.0) | (magnitude < _DUST * magnitude.max()) | (scores & (magnitude < _LEAST_SCORE))
@@ -180,10 +179,7 @@ def _levels(largest: np.ndarray, scores: np.ndarray) -> np.ndarray | None:
 
 
 def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray) -> bool:
-    """Returns true if each level is apart from the next at most positions, not by a few peaks alone.
-
-    At each position the upper level's median magnitude is compared with the lower level's largest.
-    """
+    """True if each level is apart from the next at most positions, not by a few peaks alone."""
     for lower in range(level.max()):
         apart = counting = 0
         for positions in rows:
@@ -203,7 +199,7 @@ def _filled(kinds: np.ndarray) -> np.ndarray:
 
 
 def _spans(kinds: np.ndarray) -> list[tuple[tuple[int, int], ...]]:
-    """Returns the spans of each group: each run of one kind, or of many runs all those of one kind."""
+    """Returns the spans of each group: runs of one kind, or of many runs all those of one kind."""
     borders = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(kinds)]
     runs = list(pairwise(borders))
     if len(runs) <= _MOST_RUNS:

@@ -23,7 +23,7 @@ from trt_bisect.support.memory import channel_parts, parts
 from trt_bisect.support.table import DECIBELS, PERCENT, Column
 
 NEAR_ZERO = 2
-"""The relative error of a value that is rounded to this many steps or fewer can be a fifth or more."""
+"""A value that is rounded to this many steps or fewer can have a relative error of a fifth or more."""
 MOST = 0.9
 _FEWEST_CHANNELS = 4
 
@@ -36,8 +36,7 @@ class PairFigures(NanForNull):
         cosine: the cosine similarity.
         kl: KL(reference || output) in nats, the mean over rows. Rows that are not probabilities go through a softmax.
         sqnr: the SQNR in dB.
-        max_rel: the largest relative error. A reference below a millionth of its sample's largest magnitude counts as
-            that.
+        max_rel: the largest relative error; the divisor is at least a millionth of the sample's largest magnitude.
     """
 
     cosine: Annotated[Real, Column("Cosine", "{low} against {high}, before its own rounding", PERCENT, rank=0)]
@@ -51,13 +50,13 @@ class PairFigures(NanForNull):
 
 @dataclass(frozen=True)
 class RoundingFigures(NanForNull):
-    """The effect of rounding to eight bits alone on a tensor of the FP32 run. Shares are from 0 to 1.
+    """The effect of rounding to eight bits alone on a tensor of the FP32 run.
 
     Attributes:
         sqnr: the SQNR in dB.
-        near_zero: the share of the non-zero values that fall into the ``2 NEAR_ZERO + 1`` levels around zero.
+        near_zero: the share of the non-zero values in the ``2 NEAR_ZERO + 1`` levels around zero.
         levels: the number of levels.
-        levels_90: the least number of levels that hold 90 % of the non-zero values.
+        levels_90: the fewest levels that hold 90 % of the non-zero values.
     """
 
     sqnr: Annotated[Real, Column("Own rounding", "SQNR of the tensor's own rounding alone, dB", DECIBELS, rank=8)]
@@ -85,11 +84,11 @@ class LoudChannel(NanForNull):
 
 
 class PairStatistics:
-    """Statistics of a tensor in two runs. A value that is not finite in one of the runs does not count as an error.
+    """Statistics of a tensor in two runs. A value that is not finite in a run is no error.
 
     Attributes:
         reference: the moments in the FP32 run.
-        output: the moments in the other run.
+        output: those in the other run.
     """
 
     def __init__(self, groups: int = 1) -> None:
@@ -98,11 +97,11 @@ class PairStatistics:
         self._kl, self._rows = np.zeros(groups), np.zeros(groups, np.int64)
 
     def add(self, reference: np.ndarray, output: np.ndarray, *, row: int, largest: float | None = None) -> RunningSums:
-        """Adds the same values of both runs, float64 ``[groups, values]``, and returns the sums of these alone.
+        """Adds values of both runs, float64 ``[groups, values]``; returns their sums.
 
         Args:
             row: the number of neighbouring values that are one distribution for KL.
-            largest: the largest magnitude of the whole reference on this sample; by default each group's.
+            largest: the largest magnitude of the whole reference on this sample; default: each group's.
         """
         self.reference.add(reference)
         self.output.add(output)
@@ -130,7 +129,7 @@ class PairStatistics:
 
 
 class RoundingStatistics:
-    """Statistics of the rounding errors of a tensor's quantizers, and of the levels that its values use."""
+    """The rounding errors of a tensor's quantizers, and the levels that its values use."""
 
     def __init__(self, quantizers: Sequence[Quantizer]) -> None:
         self._quantizers = tuple(quantizers)
@@ -143,7 +142,7 @@ class RoundingStatistics:
         self._signal = self._noise = self._clipped_noise = 0.0
 
     def add(self, values: np.ndarray, part: tuple[slice, ...] = ()) -> None:
-        """Adds values of any shape that has the quantizers' axis, or ``values[part]`` alone. NaN and infinity are 0."""
+        """Adds values of any shape with the quantizers' axis, or ``values[part]``. NaN and infinity are 0."""
         values = values[part] if part else values
         values = np.where(np.isfinite(values), values, 0).astype(np.float32)
         quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
@@ -181,10 +180,10 @@ class RoundingStatistics:
 
 
 class RoundedValues:
-    """The values of a tensor, and what is read of them: the errors of its own rounding, and a histogram of both.
+    """The errors of a tensor's own rounding, and a histogram of its values and of those that are read.
 
     Args:
-        quantizers: the quantizers of the pairs that round it, first applied first; empty if it is not rounded.
+        quantizers: those that round it, first applied first.
         runs: 1 if only values are added.
     """
 
@@ -194,7 +193,7 @@ class RoundedValues:
         self._histogram = GrowingHistogram(runs)
 
     def add(self, values: np.ndarray, *read: np.ndarray, part: tuple[slice, ...] = ()) -> None:
-        """Adds values of any shape that has the quantizers' axis, or ``values[part]``, and as many that are read."""
+        """Adds values of any shape with the quantizers' axis, or ``values[part]``, and as many that are read."""
         if self._rounding is not None:
             self._rounding.add(values, part)
         flat = [run.reshape(-1) for run in (values[part] if part else values, *read)]
@@ -204,20 +203,17 @@ class RoundedValues:
 
     @property
     def rounding(self) -> RoundingFigures | None:
-        """The errors; None where the values are not rounded in equal steps: unrounded, or FP8."""
+        """The errors; None for values that are not rounded, or to FP8."""
         return None if self._rounding is None else self._rounding.figures()
 
     @property
     def histogram(self) -> TensorHistogram | None:
-        """The histogram; None without a finite value."""
+        """The histogram of finite values, if any."""
         return self._histogram.together()
 
 
 class ChannelPeaks:
-    """The largest magnitude of each channel along an axis; of nothing if it is None.
-
-    All samples must have the same number of channels.
-    """
+    """The largest magnitude of each channel along an axis; all samples have the same number of channels."""
 
     def __init__(self, axis: int | None) -> None:
         self._axis = axis
@@ -225,7 +221,7 @@ class ChannelPeaks:
         self._steady = True
 
     def add(self, values: np.ndarray) -> None:
-        """Adds a tensor that has the axis; values that are not finite are left out."""
+        """Adds the finite values of a tensor with the axis."""
         if self._axis is None or not values.size or values.ndim < 2:
             return
         others = tuple(axis for axis in range(values.ndim) if axis != self._axis % values.ndim)
@@ -240,8 +236,8 @@ class ChannelPeaks:
             self._steady = False
 
     def loudest(self) -> LoudChannel | None:
-        """Returns the channel with the largest magnitude, channels of zeros left out; None if there are fewer than
-        four, or their number changed.
+        """Returns the channel with the largest magnitude; None if fewer than four are not zero, or their number
+        changed.
         """
         if self._peaks is None or not self._steady:
             return None
@@ -255,12 +251,12 @@ class ChannelPeaks:
 
 
 def row_length(shape: Sequence[int]) -> int:
-    """Returns the length of the rows that are distributions for KL: the size of the last axis longer than 1."""
+    """Returns the length of the distributions for KL: the last axis longer than 1."""
     return next((size for size in reversed(shape) if size > 1), 1)
 
 
 def channels_first(values: np.ndarray, axis: int | None) -> np.ndarray:
-    """Returns a tensor as ``[channels, values]``; as one row if it has no channel axis."""
+    """Returns a tensor as ``[channels, values]``; one row without a channel axis."""
     if axis is None:
         return values.reshape(1, -1)
     return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
@@ -272,10 +268,10 @@ def as_block(values: np.ndarray) -> np.ndarray:
 
 
 class TensorStatistics:
-    """The statistics of one tensor, sample by sample.
+    """The statistics of a tensor, sample by sample.
 
     Args:
-        quantizers: the quantizers of the pairs that round it, first applied first; empty if it is not rounded.
+        quantizers: those that round it, first applied first.
     """
 
     def __init__(self, quantizers: Sequence[Quantizer] = ()) -> None:
@@ -284,7 +280,7 @@ class TensorStatistics:
         self._spread, self._rounded = Moments(), Moments()
 
     def add(self, values: np.ndarray) -> None:
-        """Adds a sample's tensor, of any shape that has the quantizers' axis."""
+        """Adds a sample's tensor, of any shape with the quantizers' axis."""
         axis = next((quantizer.axis for quantizer in self._quantizers if quantizer.axis is not None), None)
         if axis is None:
             values, axis = values.reshape(-1), 0
@@ -298,7 +294,7 @@ class TensorStatistics:
             self._values.add(values, *read, part=part)
 
     def figures(self) -> dict[str, Any]:
-        """Returns the figures of all samples added, as ``report.comparison.ProfiledTensor`` names them."""
+        """Returns the figures of all samples, as ``report.comparison.ProfiledTensor`` names them."""
         return {
             "spread": self._spread.spread(),
             "rounded": self._rounded.spread() if self._quantizers else None,

@@ -1,11 +1,11 @@
-"""Variation: the part of a floating-point output that depends on the input.
+"""Variation: the part of a float output that depends on the input.
 
 An output that is a large constant and a small varying part, such as boxes around an anchor grid, has a cosine near 1
 even if all that varies is lost. So the varying parts are compared too, over all inputs: ``v_i = r_i - mean r`` of
 FP32's output and ``w_i = o_i - mean o`` of a plan's. The figure D is the smaller of ``sum <v, w> / sqrt(sum |v|^2 sum
 |w|^2)`` and, for outputs of eight numbers or more, the median over the inputs of ``cos(v_i, w_i)``, so that one loud
-input does not decide alone. D^2 is the share of the variation that is left; constants, offsets and factors change
-nothing. ``docs/concepts/metrics.md`` has the figures behind the thresholds.
+input does not decide alone. D^2 is the share of the variation that is left. ``docs/concepts/metrics.md`` has the
+figures behind the thresholds.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from trt_bisect.support.memory import parts
 VARIATION = "variation"
 """The kind of ``OutputFigures.pooled``: the share of FP32's variation that is lost, times the inputs; their number."""
 LEFT, INPUTS = "variation_left", "variation_inputs"
-"""The figures of an output: the share of FP32's variation that is left, and the number of inputs."""
+"""The figures: the share of FP32's variation that is left, and the number of inputs."""
 VARIATION_MISSED = 0.75
-"""If more of the variation is lost, it is a miss: D is below 0.5."""
+"""A miss if more of the variation is lost: D is below 0.5."""
 _DOUBTED, _NOTED = 0.7**2, 0.9**2
-"""If less of the variation is left, it is a doubt, and a line of the verdict."""
+"""With less of the variation left, it is a doubt, and a line of the verdict."""
 FEWEST_INPUTS = 4
 _LEAST_BETWEEN = 0.1
 """Inputs are nearly equal if less of each tensor's variance lies between them."""
 _NOISE = 1e-10
-"""An output varies by float noise alone if less of its power varies."""
+"""An output varies by float noise if less of its power varies."""
 _SMALL = 0.02
 """An output of which less of the power varies can lose all variation at a cosine of 99 %."""
 _LEAST_SCORE = 0.05
 """Scores that all stay below this predict nothing."""
 _FEW_NUMBERS = 8
-"""The varying part of an output with fewer numbers has no direction on a single input."""
+"""The varying part of fewer numbers has no direction on a single input."""
 _AT_MEAN = 1e-6
-"""An input on which the varying part has less than this share of the median power says nothing alone."""
+"""An input whose varying part has less of the median power says nothing alone."""
 _LONGEST_AXIS, _COLUMN_WEIGHT, _COLUMN_NUMBERS, _LEAST_COLUMN = 1000, 0.1, 64, 0.5
 """The most positions of an axis whose columns are judged; the share of the axis's mean variance, and the numbers over
 all inputs, that a column needs; and the correlation below which it is lost.
 """
 _MOST_COLUMNS = 8
 _HELD = 1 << 21
-"""The numbers of all inputs together that are held at a time."""
+"""The numbers of all inputs that are held at a time."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Variation:
     """The comparison of the varying parts of an output.
 
     Attributes:
-        left: the share of FP32's variation that is left; None if not judged.
-        lost_by_input: the share lost on each input; None where FP32's output is at the mean.
+        left: the share of FP32's variation that is left, if judged.
+        lost_by_input: the share lost on each input; None if FP32's output is at the mean.
         columns: axis (batch included) and place of the first lost columns.
-        unjudged: the reason why it is not judged, where the metric alone cannot see that all variation is lost.
+        unjudged: the reason why it is not judged, if the metric alone cannot see a loss.
     """
 
     left: float | None = None
@@ -70,7 +70,7 @@ class Variation:
 class _Sums:
     """Sums of ``v^2``, ``w^2`` and ``v w``: by input ``[3, inputs]``, and by axis for each place ``[3, places]``.
 
-    ``power`` is the sum of FP32's squares; ``least`` and ``largest`` are of FP32's values.
+    ``power``, ``least`` and ``largest`` are of FP32's values.
     """
 
     by_input: np.ndarray
@@ -83,8 +83,8 @@ class _Sums:
 def inputs_vary(samples: Iterable[Feeds]) -> bool:
     """Returns true unless inputs are nearly equal; inputs of unlike shapes are not.
 
-    The largest share of variance between inputs, over all input tensors, counts; for integers, such as word ids, the
-    share of numbers that differ from the first input's.
+    The largest share of variance between inputs, over all tensors, counts; for integers the share of numbers that
+    differ from the first input's.
     """
     tensors: dict[str, list[np.ndarray]] = {}
     for feeds in samples:
@@ -110,13 +110,10 @@ def _between(arrays: Sequence[np.ndarray]) -> float:
 
 
 def variation_of(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray], *, unlike: bool) -> Variation:
-    """Compares the varying parts of an output and of FP32's, given for each input in the same order.
+    """Compares the varying parts of an output and of FP32's, both by input.
 
-    Not judged are outputs of unlike shapes or not finite, outputs that vary by float noise alone, scores that all stay
-    below 0.05, fewer than four inputs, and nearly equal inputs.
-
-    Args:
-        unlike: the inputs are not nearly equal, see ``inputs_vary``.
+    Not judged are outputs of unlike shapes or not finite, outputs that vary by float noise alone, scores below 0.05,
+    and fewer than four or nearly equal inputs (not ``unlike``).
     """
     inputs, first = len(reference), reference[0]
     shapes = {array.shape for array in (*reference, *outputs)}
@@ -172,19 +169,19 @@ def _sums(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> _Su
 
 
 def _values(array: np.ndarray, part: slice) -> np.ndarray:
-    """Returns a part of the flat array as float64, without copying the rest."""
+    """Returns a part of the flat array as float64, without a copy of the rest."""
     flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
     return np.asarray(flat[part], np.float64)
 
 
 def _correlation(v: np.ndarray, w: np.ndarray, product: np.ndarray) -> np.ndarray:
-    """Returns ``sum v w / sqrt(sum v^2 sum w^2)``; 0 where a side does not vary."""
+    """Returns ``sum v w / sqrt(sum v^2 sum w^2)``; 0 if a side does not vary."""
     norms = np.sqrt(v) * np.sqrt(w)
     return np.asarray(np.divide(product, norms, out=np.zeros_like(norms), where=norms > 0.0))
 
 
 def _lost_columns(sums: _Sums, numbers: int) -> list[tuple[int, int]]:
-    """Returns axis and place of the first lost columns; ``numbers`` are those of all inputs together."""
+    """Returns axis and place of the first lost columns."""
     lost: list[tuple[int, int]] = []
     for axis, (v, w, product) in sums.by_place.items():
         if numbers // len(v) < _COLUMN_NUMBERS:
@@ -209,11 +206,7 @@ def with_variation(figures: OutputFigures, found: Variation) -> OutputFigures:
 
 
 def variation_text(name: str, values: Mapping[str, float | None]) -> str:
-    """Returns a sentence without full stop on lost variation; empty if enough is left, or not judged.
-
-    Args:
-        values: the figures of the output, see ``with_variation``.
-    """
+    """Returns a sentence without full stop on lost variation; empty if enough is left, or not judged."""
     left, inputs = values.get(LEFT), values.get(INPUTS)
     if left is None or inputs is None or left >= _NOTED:
         return ""
@@ -221,7 +214,7 @@ def variation_text(name: str, values: Mapping[str, float | None]) -> str:
 
 
 def variation_doubted(name: str, figures: OutputFigures) -> str:
-    """Returns a sentence on the lost variation of an output, or of columns, that is a doubt; else empty."""
+    """Returns a sentence on lost variation, of an output or of columns, that is a doubt; else empty."""
     left = figures.values.get(LEFT)
     if left is not None and left < _DOUBTED:
         text = variation_text(name, figures.values)

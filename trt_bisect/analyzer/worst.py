@@ -1,7 +1,4 @@
-"""The worst inputs of a data set: those on which INT8 and FP32 differ most, found in one pass.
-
-The distribution of the metric over the data set shows whether a few inputs are bad or all of them.
-"""
+"""The worst inputs of a data set: those on which INT8 and FP32 differ most, found in one pass."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import MEASURED, Trial
 
 _BROKEN = -math.inf
-"""The loss of a sample for which FP32 itself gives nothing to compare: it is among the worst only if all are so."""
+"""The loss of a sample on which FP32 gives nothing to compare: it is the worst only if all are so."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +33,11 @@ class WorstInputs:
     Attributes:
         inputs: the worst inputs, the worst first.
         places: their indices in the data set.
-        similarities: the metric on each sample of the data set; NaN where it has no value.
-        losses: the loss of each sample; infinite where the INT8 output is not finite, minus infinity for ``broken``.
-        faint: the indices of samples that do not count: the FP32 output is almost zero, so that only float noise is
-            compared.
-        first_broken: the first sample of ``broken``; None without any.
-        stopped: the user stopped the search before the end of the data set.
+        similarities: the metric on each sample; NaN without a value.
+        losses: the loss of each sample; infinite if the INT8 output is not finite, minus infinity for ``broken``.
+        faint: the samples that do not count: the FP32 output is almost zero, so that only float noise is compared.
+        first_broken: the first sample of ``broken``.
+        stopped: the user stopped the search.
     """
 
     inputs: tuple[Feeds, ...]
@@ -55,19 +51,19 @@ class WorstInputs:
 
     @property
     def broken(self) -> tuple[int, ...]:
-        """The indices of samples that do not count: FP32 itself has NaN there, or nothing finite."""
+        """The samples that do not count: FP32 itself has NaN there, or nothing finite."""
         return tuple(place for place, loss in enumerate(self.losses) if loss == _BROKEN)
 
     @property
     def median(self) -> float:
-        """The median of the similarities that have a value; NaN if none has one."""
+        """The median of the similarities; NaN if none has a value."""
         values = [value for value in self.similarities if not math.isnan(value)]
         return float(np.median(values)) if values else math.nan
 
 
 @dataclass
 class _Candidate:
-    """A sample that can be among the worst: if it is judgeable, its loss, and the tie breaker.
+    """A sample that can be among the worst; ``loss`` is if it is judgeable, its loss, and the tie breaker.
 
     ``beaten`` counts the samples that are worse, or earlier and as bad, and nowhere fainter.
     """
@@ -82,8 +78,8 @@ class _Candidate:
 class WorstSamples:
     """Keeps the worst ``count`` of the samples added so far.
 
-    Faint samples are known only at the end, with the median. Until then a sample is kept as long as fewer than
-    ``count`` others are worse and nowhere fainter: the number kept depends on the number of octaves, not of samples.
+    Faint samples are known only at the end, with the median: a sample is kept as long as fewer than ``count`` others
+    are worse and nowhere fainter. So the number kept depends on the number of octaves, not of samples.
     """
 
     def __init__(self, count: int) -> None:
@@ -108,14 +104,13 @@ class WorstSamples:
         scores: Sequence[bool] = (),
         judgeable: bool = True,
     ) -> None:
-        """Adds the next sample, and the loss of INT8 on it.
+        """Adds the next sample, and INT8's loss on it.
 
         Args:
-            norms: the norms of the FP32 outputs; empty if the metric is not relative.
-            scores: by output, true for a single number between 0 and 1; outputs that are so on all samples are never
-                faint.
-            tie: of samples with equal losses the larger one is worse.
-            judgeable: false for a sample that comes after all others, whatever its loss.
+            norms: of the FP32 outputs, if the metric is relative.
+            scores: by output, true for a single number between 0 and 1: such outputs are never faint.
+            tie: the larger is the worse of equal losses.
+            judgeable: false for a sample that comes after all others.
         """
         if loss == _BROKEN and self.first_broken is None:
             self.first_broken = feeds
@@ -130,14 +125,14 @@ class WorstSamples:
         self._held = [sample for sample in (*self._held, new) if sample.beaten < self._count]
 
     def faint(self) -> tuple[int, ...]:
-        """Returns the indices of the samples with an output that is almost zero."""
+        """Returns the samples with an output that is almost zero."""
         if not any(self._scores):
             return faint_places(self._octaves)
         compared = [k for k, is_score in enumerate(self._scores) if not is_score]
         return faint_places([tuple(octaves[k] for k in compared) for octaves in self._octaves])
 
     def worst(self) -> list[tuple[int, Feeds]]:
-        """Returns the worst samples with their indices, the worst first. Of equal samples the earlier comes first."""
+        """Returns the worst samples with their indices, the worst first, the earlier of equal ones first."""
         faint = frozenset(self.faint())
         counting = [sample for sample in self._held if sample.place not in faint] or self._held
         chosen = sorted(counting, key=lambda sample: sample.loss, reverse=True)[: self._count]
@@ -161,19 +156,18 @@ def worst_inputs(
 ) -> WorstInputs:
     """Runs every sample through both engines once and returns the ``count`` samples with the largest loss.
 
-    Of equal samples the earlier comes first. About ``count`` samples are in memory; see ``WorstSamples``.
+    About ``count`` samples are in memory; see ``WorstSamples``.
 
     Args:
-        samples: read once. fp32, int8: the reference, and the engine compared with it.
-        rule: the rule, or a function from the reference outputs of the first sample to it. count, on_sample: the number
-            of samples to return; called with the number of samples begun.
-        keep_when_stopped: Ctrl-C ends the search and returns the samples found until then.
+        samples: read once.
+        rule: the rule, or a function from the first sample's reference outputs to it.
+        on_sample: called with the number of samples begun.
+        keep_when_stopped: Ctrl-C ends the search and returns the samples so far.
         class_axis: see ``find_classes``; the first sample decides.
-        slices: from the reference outputs of a sample to their slices; the first sample that has some decides.
-        task: from the reference outputs of the first sample, in a list, to the task that the rule judges, if any. Of
-            samples with the same agreement, the one with the lower cosine is worse.
-        integers: the readings of the outputs of integers.
-        found_first: with a task, samples on which FP32 finds nothing come after all others.
+        slices: from a sample's reference outputs to their slices; the first sample that has some decides.
+        task: from the first sample's reference outputs, in a list, to the task to judge, if any. Of samples with the
+            same agreement, the lower cosine is worse.
+        found_first: samples on which the task finds nothing in FP32 come after all others.
 
     Raises:
         BadInput: ``count`` is below 1, there are no samples, or the metric needs a class axis that is not known.
@@ -210,7 +204,7 @@ class _SampleFigures:
     """The figures of a sample.
 
     Attributes:
-        norms: those of the reference's outputs; none if the metric is not relative.
+        norms: of the reference's outputs, if the metric is relative.
         tie, scores: see ``WorstSamples.offer``.
         is_empty: a task finds nothing in the reference.
     """
@@ -224,7 +218,7 @@ class _SampleFigures:
 
 
 class _SampleJudge:
-    """Judges samples, one at a time, by a rule for whole outputs; their slices may be judged apart."""
+    """Judges samples by a rule for whole outputs; their slices may be judged apart."""
 
     def __init__(
         self,
@@ -244,9 +238,8 @@ class _SampleJudge:
         self._judged = self.rule.outputs or numeric_outputs(reference)
 
     def figures(self, reference: Outputs, output: Outputs) -> _SampleFigures:
-        """Returns the figures of a sample from both outputs for it.
-
-        The loss is ``_BROKEN`` if FP32 itself has NaN in a judged output, or nothing finite.
+        """Returns the figures of a sample; the loss is ``_BROKEN`` if a judged FP32 output has NaN, or nothing
+        finite.
         """
         relative = self.rule.metric.name in RELATIVE
         scores = tuple(are_single_scores([reference[name]]) for name in self._judged) if relative else ()
@@ -290,7 +283,7 @@ _BINS = 12
 
 @dataclass(frozen=True)
 class Bin:
-    """A bar of the histogram: the number of values from ``low`` to below ``high``; the last bar includes ``high``."""
+    """A bar of the histogram, from ``low`` to below ``high``; the last bar includes ``high``."""
 
     low: float
     high: float
@@ -304,13 +297,13 @@ class MetricDistribution:
     Attributes:
         count: the number of samples.
         not_finite: the number of samples on which INT8 gave NaN or infinite values, or nothing comparable.
-        best: the metric on the best sample; None if it has no value.
-        median: the middle one of the samples in order of their loss; of two, the worse.
-        percentiles: by p, the value such that p % of the samples are as good or better.
+        best: the metric on the best sample.
+        median: the middle sample by loss; of two, the worse.
+        percentiles: by p, the value that p % of the samples reach.
         worst: the metric on the worst sample.
         bins: the histogram of the values.
         standing_out: the number of samples with more than ``STANDS_OUT`` times the median loss.
-        bad: the number of samples that miss the threshold; None without a threshold.
+        bad: the number of samples that miss the threshold.
     """
 
     count: int
@@ -327,13 +320,13 @@ class MetricDistribution:
 def distribution_of(
     values: Sequence[float], losses: Sequence[float], allowed: float | None, faint: Collection[int] = ()
 ) -> MetricDistribution:
-    """Returns the distribution of a metric's values. Percentiles are values that occur, without interpolation.
+    """Returns the distribution of a metric's values; percentiles are values that occur.
 
     Args:
-        values: the metric on each sample, NaN where it has no value; at least one.
-        losses: the loss of each sample; infinite where the metric has no value.
-        allowed: the loss that the threshold allows; None without a threshold.
-        faint: the samples that do not count, by index, unless all are faint.
+        values: the metric on each sample; NaN without a value.
+        losses: of each sample; infinite without a value.
+        allowed: the loss that the threshold allows.
+        faint: the samples that do not count, unless all are faint.
     """
     counting = sorted(set(range(len(values))) - set(faint)) or range(len(values))
     values, losses = [values[index] for index in counting], [losses[index] for index in counting]
@@ -371,7 +364,7 @@ def _histogram(values: Sequence[float]) -> tuple[Bin, ...]:
 
 
 def verdict(losses: MetricDistribution) -> str:
-    """Returns a sentence that says if the data or the network is the problem, and what to do."""
+    """Returns a sentence that blames the data or the network, and says what to do."""
     total = "the one input" if losses.count == 1 else f"{losses.count} inputs"
     if losses.bad is None:
         return _without_threshold(losses, total)

@@ -1,1 +1,1 @@
-"""Builders: one network and one precision plan become an engine. One module an engine."""
+"""Builders: a network and a precision plan become an engine."""

@@ -16,11 +16,11 @@ from trt_bisect.precision import WORDS, Precision, PrecisionPlan
 
 @dataclass(frozen=True)
 class LayerTime:
-    """The time of one layer of an engine.
+    """The time of a layer of an engine.
 
     Attributes:
         name: the name in the engine, such as ``conv1 + relu1``.
-        layers: the network's layers that it computes; empty for a change of format between layers.
+        layers: the network's layers that it computes; empty for a change of format.
         milliseconds: the mean; the profiler makes the layers run one after another.
     """
 
@@ -31,16 +31,16 @@ class LayerTime:
 
 @dataclass(frozen=True)
 class Latency:
-    """The time of one inference on the GPU between two CUDA events, without copies from and to the host.
+    """The time of an inference on the GPU between two CUDA events, without copies from and to the host.
 
     Attributes:
         mean_ms: the mean, in milliseconds.
         median_ms: the median.
         p99_ms: the 99th percentile.
         runs: the number of inferences timed.
-        layers: the layers in the engine's order; empty if the engine names none.
-        computed: by the name of a quantizable layer, the precision in which its kernel computes, or one of
-            ``UNPROVEN``; only layers that the engine reports.
+        layers: the layers in the engine's order, if it names them.
+        computed: by quantizable layer that the engine reports, the precision in which its kernel computes, or one of
+            ``UNPROVEN``.
     """
 
     mean_ms: float
@@ -54,27 +54,23 @@ class Latency:
     def of(
         cls, times: Sequence[float], layers: tuple[LayerTime, ...] = (), computed: Mapping[str, str] | None = None
     ) -> Latency:
-        """Returns the statistics of the times of single inferences, all in milliseconds.
-
-        >>> Latency.of([1.0, 2.0, 6.0]).mean_ms
-        3.0
-        """
+        """Returns the statistics of the times of single inferences, in milliseconds."""
         array = np.asarray(times, np.float64)
         mean, median, p99 = float(array.mean()), float(np.median(array)), float(np.percentile(array, 99))
         return cls(mean, median, p99, len(times), layers, dict(computed or {}))
 
 
 Outputs = dict[str, np.ndarray]
-"""The network's final outputs of one inference, by name."""
+"""The final outputs of an inference, by name."""
 
 ProfileShapes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
-"""The smallest, the usual and the largest shape of each dynamic input, by name."""
+"""The smallest, the usual and the largest shape of each dynamic input."""
 
 EMULATED = "emulated"
 MEASURED = "measured"
 
 IN_REGION = "region"
-"""In place of a precision: the layer ran in a region that TensorRT compiled as one, in an unknown precision."""
+"""In place of a precision: the layer ran in a region that TensorRT compiled as one."""
 
 ON_DLA = "dla"
 """In place of a precision: the layer ran in a region on the DLA, in INT8 or FP16."""
@@ -83,32 +79,32 @@ UNPROVEN = frozenset({IN_REGION, ON_DLA})
 """The values of ``ran`` for layers whose precision an engine does not tell."""
 
 DEFAULT_TIMEOUT = 3600.0
-"""Seconds that a build, or an inference, may take in a run."""
+"""Seconds for a build, or an inference, in a run."""
 
 _RAN_FOLLOWING = {kind: str(kind if kind in (Precision.FP16, Precision.BF16) else Precision.FP32) for kind in Precision}
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """The options of a build.
+    """The options of a build; None is the engine's default.
 
     Attributes:
         high: the precision of layers that are not in INT8.
-        workspace_bytes: TensorRT's workspace limit; None for TensorRT's default.
-        optimization_level: TensorRT's builder optimisation level, 0..5; None for TensorRT's default.
+        workspace_bytes: TensorRT's workspace limit.
+        optimization_level: TensorRT's, 0..5.
         force_int8: weak typing only: constrain the INT8 layers to INT8 instead of leaving the choice to TensorRT.
         timing_cache: a file that all builds of a run share.
-        tactic_sources: the names of the only TensorRT tactic sources allowed; None for TensorRT's default.
-        threads: the threads of ONNX Runtime in one inference; None for ONNX Runtime's default.
-        unquantized_round: ONNX Runtime only: tensors of unquantized layers are rounded too, see ``model.layers``.
-        plugins: TensorRT only: libraries with plugins, loaded before the network is parsed.
+        tactic_sources: the only TensorRT tactic sources allowed.
+        threads: of ONNX Runtime in an inference.
+        unquantized_round: ONNX Runtime only: tensors of unquantized layers are rounded too.
+        plugins: TensorRT only: libraries with plugins.
         operators: ONNX Runtime only: libraries with the user's operators.
         sizes: TensorRT only: by input that may be a shape tensor, the smallest, the usual and the largest values.
-        dla: TensorRT only: the DLA core that runs what it can, with the GPU for the rest; None for the GPU alone.
-        debug_tensors: TensorRT 10.8 and later with strong typing only: ``infer`` also gives the tensors that the engine
-            did not fuse, by their names in the graph that was built.
-        timeout: seconds that a build, or an inference, may take in its worker process; None for no limit.
-        device: ``cpu`` or ``cuda:0``; None for the usual one.
+        dla: TensorRT only: the DLA core that runs what it can, with the GPU for the rest.
+        debug_tensors: ``infer`` also gives the tensors that the engine did not fuse, by their names in the graph:
+            TensorRT 10.8 and later with strong typing.
+        timeout: seconds for a build, or an inference, in its worker process; None for no limit.
+        device: ``cpu`` or ``cuda:0``.
     """
 
     high: Precision = Precision.FP32
@@ -132,9 +128,8 @@ class Engine(Protocol):
     """A built network.
 
     Attributes:
-        ran: by layer index, the precision to which the layer's inputs were rounded, or one of ``UNPROVEN``: the plan's
-            if it stands in the graph (Q/DQ pairs, casts); with weak typing that of the engine's kernels, only for
-            layers that the engine reports.
+        ran: by layer index, the precision to which its inputs were rounded, or one of ``UNPROVEN``: the plan's if it
+            stands in the graph (Q/DQ pairs, casts); with weak typing that of the engine's kernels, as far as reported.
         messages: the builder's warnings.
     """
 
@@ -146,7 +141,7 @@ class Engine(Protocol):
         ...
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Measures the time of an inference; None if the arithmetic is emulated; raises as ``infer``."""
+        """Measures the time of an inference; None if emulated; raises as ``infer``."""
         ...
 
     def __enter__(self) -> Engine: ...
@@ -161,7 +156,7 @@ class Builder(Protocol):
         engine: ``onnxruntime``, ``tensorrt`` or ``tensorrt-rtx``.
         typing: ``weak`` or ``strong``.
         arithmetic: ``emulated`` or ``measured``.
-        versions: the versions of all software that the figures depend on, and the device.
+        versions: of all software that the figures depend on, and the device.
     """
 
     engine: str
@@ -170,11 +165,11 @@ class Builder(Protocol):
     versions: Mapping[str, str]
 
     def build(self, plan: PrecisionPlan) -> Engine:
-        """Builds the engine of one plan; raises TrialFailed if the build failed."""
+        """Builds the engine of a plan; raises TrialFailed if that fails."""
         ...
 
     def reference(self) -> Engine:
-        """Builds the engine with every layer in FP32, whatever the high precision; raises as ``build``."""
+        """Builds the engine with every layer in FP32; raises as ``build``."""
         ...
 
 

@@ -4,7 +4,7 @@ By the bindings' documentation, marking unfused tensors leaves the engine as it 
 inspector's names, and the memory is valid during the call only. No real engine was read by this code yet.
 
 Behind a wrong kernel all tensors differ. So each is also compared with the emulation on the engine's own tensors before
-it: where the two differ, the layers between are to blame.
+it.
 """
 
 from __future__ import annotations
@@ -40,24 +40,26 @@ FIRST_WITH_UNFUSED = (10, 8)
 """The first version that marks what it does not fuse."""
 QUANTIZATION, ENGINE, BEFORE = "quantization", "engine", "engine before"
 STORED = " as stored"
-"""Suffix of a tensor that is read in the engine's format, as TensorRT does not say whether it shows it so."""
+"""Suffix of a tensor read in the engine's format, as TensorRT does not say whether it shows it so."""
 _EXACT, _ROUNDED = 1e-3, 2e-2
-"""The largest distance that the order of sums explains: all in FP32, and with roundings to fewer bits."""
+"""The largest distance that the order of sums explains: in FP32, and with roundings to fewer bits."""
 _FORMAT = re.compile(
     r"(two|four|sixteen|thirty-two) wide channel|CHW(\d+)|HWC(\d+)|channel major(?:.*channel % (\d+))?", re.IGNORECASE
 )
-"""The inspector's formats with grouped channels, and with channels last; the number divides the channels."""
+"""The inspector's formats with grouped channels, and with channels last; a number divides the channels."""
 _WIDE = {"two": 2, "four": 4, "sixteen": 16, "thirty-two": 32}
 
 
 def mark_unfused(definition: Definition) -> None:
-    """Marks unfused tensors; raises TrialFailed where TensorRT does not."""
+    """Marks unfused tensors; raises TrialFailed if TensorRT does not."""
     if not definition.network.mark_unfused_tensors_as_debug_tensors():
         raise TrialFailed("build failed", "TensorRT marks no tensors as debug tensors.")
 
 
 def listen(trt: ModuleType, cuda: Any, context: Any, dtypes: Mapping[str, np.dtype[Any]]) -> Any:
-    """Gives an execution context a listener that keeps tensors of these dtypes in ``tensors``, by the engine's name."""
+    """Gives an execution context a listener that keeps tensors of these dtypes in ``tensors``, by the engine's
+    names.
+    """
 
     class KeepingListener(trt.IDebugListener):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
@@ -89,8 +91,8 @@ def _pointer(capsule: Any) -> int:
 def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the shown tensors by their names in the graph, and again as stored if the format is not linear.
 
-    An engine layer with one output holds the one tensor that leaves the ONNX nodes in its metadata. Outputs padded in
-    memory are left out. ``inspected`` is the engine inspector's JSON, ``graph`` the one that was built.
+    An engine layer with one output holds the tensor that leaves the ONNX nodes in its metadata. Outputs padded in
+    memory are left out. ``inspected`` is the engine inspector's JSON.
     """
     made = {node.name: list(node.output) for node in graph.node}
     tensors = {name for names in made.values() for name in names}
@@ -121,11 +123,11 @@ def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator
 
 @dataclass(frozen=True)
 class EngineTensor(NanForNull):
-    """A tensor of a real engine. A distance is the norm of a difference over the norm of its reference.
+    """A tensor of a real engine. A distance is the norm of a difference over that of its reference.
 
     Attributes:
-        index: the index of the layer that makes it; -1 for a network's input.
-        layer: its name; empty for a network's input.
+        index: the index of the layer that makes it; -1 for an input.
+        layer: the layer's name.
         tensor: its name in the network.
         layers: the layers since the engine's tensors before it, which the engine fused.
         quantization: the distance of the emulation to FP32, on the worst sample.
@@ -133,7 +135,7 @@ class EngineTensor(NanForNull):
         own: the distance of the engine to the emulation of ``layers`` on the engine's own tensors.
         precision: the low precision of the engine, or ``fp32``.
         cause: ``engine`` if the kernel of ``layers`` is wrong, ``engine before`` if an earlier one is, ``quantization``
-            for the rest of a difference to FP32; empty without a difference.
+            for another difference to FP32; empty without a difference.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -150,7 +152,7 @@ class EngineTensor(NanForNull):
 def engine_tensors(
     writer: PlanWriter, plan: PrecisionPlan, infer: Callable[[Feeds], Outputs], samples: Iterable[Feeds]
 ) -> tuple[EngineTensor, ...]:
-    """Compares the tensors that a plan's engine shows with the emulation, over samples; in execution order.
+    """Compares the tensors that a plan's engine shows with the emulation, over samples.
 
     Raises TrialFailed if the engine fails, and BadInput if ONNX Runtime refuses a sample.
     """
@@ -177,7 +179,7 @@ def _cause(row: EngineTensor, bound: float) -> str:
 
 
 class _Beside:
-    """The emulation of a plan, whole and layer by layer on the engine's tensors of a sample, and FP32."""
+    """The emulation of a plan, whole and layer by layer on the engine's tensors, and FP32."""
 
     def __init__(self, writer: PlanWriter, plan: PrecisionPlan, shown: Outputs) -> None:
         self._network, self._tag, written = writer.network, writer.context.tag, writer.write(plan)
@@ -206,14 +208,14 @@ class _Beside:
         return tensor in self._makers and (values.dtype == np.int8 if in_levels else values.dtype.kind == "f")
 
     def _base_of(self, name: str) -> str:
-        """The network's tensor of which a tensor of the graph is a rounded or typed copy."""
+        """The tensor of which a tensor of the graph is a rounded or typed copy."""
         originals = {*self._network.producers, *(spec.name for spec in self._network.inputs)}
         while name not in originals and self._tag in name:
             name = name.rpartition(self._tag)[0]
         return name
 
     def rows(self, feeds: Feeds, position: int, shown: Outputs) -> list[EngineTensor]:
-        """Returns the tensors of one sample, as linear or as stored: whichever agrees better on the first sample."""
+        """Returns the tensors of a sample, linear or as stored: whichever agrees better on the first sample."""
         (fp32,), (plan,) = self._fp32.run(feeds, position), self._plan.run(feeds, position)
         stored = {name.removesuffix(STORED): values for name, values in shown.items() if name.endswith(STORED)}
         views = shown, {**shown, **stored}

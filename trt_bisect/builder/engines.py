@@ -1,6 +1,6 @@
 """The engines that can be used on this machine, the choice between them, and their builders.
 
-TensorRT's libraries are large: an engine's module is imported when it is first used.
+TensorRT's libraries are large: an engine's module is imported at its first use.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ TYPINGS = ("weak", "strong")
 
 _FIRST_STRONG = (10, 0)
 _CACHE_DEPRECATED = (10, 12)
-"""The first version of TensorRT whose calibration caches and weak typing are deprecated."""
+"""The first TensorRT that deprecates calibration caches and weak typing."""
 _FIRST_WITHOUT_WEAK = (11, 0)
 _OLDEST = (8, 5)
 _READS_NUMPY_2 = (10, 16)
-"""The first version whose Python module reads weights right with NumPy 2: see docs/evidence/README.md."""
+"""The first version that reads weights right with NumPy 2: see docs/evidence/README.md."""
 
 
 @dataclass(frozen=True)
 class EngineStatus:
-    """The status of one engine on this machine.
+    """The status of an engine on this machine.
 
     Attributes:
         name: one of ``ENGINES``.
-        version: empty if the engine does not import.
+        version: empty if it does not import.
         typings: the choices for ``--typing``, the default first.
-        device: the device that it runs on; empty if there is none.
-        why_not: the reason why it cannot be used, with a remedy; empty if it can be used.
-        note: a limit of what is installed, with a remedy; empty if there is none.
+        device: the device that it runs on, if there is one.
+        why_not: the reason why it cannot be used, with a remedy.
+        note: a limit of what is installed, with a remedy.
     """
 
     name: Annotated[str, Column("engine", rank=0)]
@@ -127,7 +127,7 @@ def _refused(module: ModuleType, gpu: InstalledGpu) -> list[str]:
 
 
 def choose_engine(name: str) -> str:
-    """Returns the engine of a run: the named one; for ``auto`` TensorRT if it can be used, else ONNX Runtime.
+    """Returns the named engine; for ``auto`` TensorRT if it can be used, else ONNX Runtime.
 
     Raises BadInput for an unknown name, and EngineUnavailable if the engine cannot be used here.
     """
@@ -145,10 +145,7 @@ def choose_engine(name: str) -> str:
 
 
 def engine_version(engine: str) -> str:
-    """Returns the version of an engine from its module, as ONNX Runtime's package has several names.
-
-    Raises EngineUnavailable if the module does not import.
-    """
+    """Returns the version of an engine's module; raises EngineUnavailable if it does not import."""
     if engine == ONNXRUNTIME:
         import onnxruntime
 
@@ -163,10 +160,10 @@ def choose_typing(engine: str, typing: str = AUTO, version: str | None = None) -
     chooses the precision of all else among the allowed ones.
 
     Args:
-        version: that of the engine; None reads it from its module.
+        version: default: that of the engine's module.
 
     Raises:
-        BadInput: the engine, or this version of it, does not have the typing.
+        BadInput: this version of the engine does not have the typing.
         EngineUnavailable: no version is given, and the engine does not import.
     """
     if typing not in (AUTO, *TYPINGS):
@@ -221,7 +218,7 @@ def make_builder(
         profile_shapes: the smallest, usual and largest shape of each dynamic input; ONNX Runtime needs none.
 
     Raises:
-        BadInput: a dynamic input has no shapes, or the engine has no DLA or not the low precision.
+        BadInput: a dynamic input has no shapes, or the engine lacks a DLA or the low precision.
         EngineUnavailable: the engine does not start here.
     """
     if options.dla is not None and engine == RTX:
@@ -252,7 +249,7 @@ def open_builder(
 ) -> Builder:
     """Makes a builder as ``make_builder`` does, in a worker process for an NVIDIA engine; raises the same errors.
 
-    Other builders may share ``process``; None starts a new one.
+    Other builders may share ``process``.
     """
     if network.pipeline is not None:
         return _pipeline_builder(engine, typing, network, scales, options, profile_shapes or {}, process)
@@ -263,10 +260,7 @@ def open_builder(
 
 
 def _gpu_of(device: str | None) -> str | None:
-    """Returns a device as ``CUDA_VISIBLE_DEVICES`` names it; None for the usual one.
-
-    Raises EngineUnavailable if the driver has no such GPU.
-    """
+    """Returns a device as ``CUDA_VISIBLE_DEVICES`` names it; raises EngineUnavailable if there is no such GPU."""
     if device is None:
         return None
     gpus, index = visible_gpus(), int(device.partition(":")[2])
@@ -285,7 +279,7 @@ def _pipeline_builder(
     profile_shapes: ProfileShapes,
     process: WorkerProcess | None,
 ) -> PipelineBuilder:
-    """Makes a builder for each network of a pipeline; those of NVIDIA engines share a worker process."""
+    """Makes a builder for each network of a pipeline; NVIDIA's share a worker process."""
     from trt_bisect.builder.pipeline import EmulatedPipelineBuilder, PipelineBuilder
 
     process = process or WorkerProcess(None if engine == ONNXRUNTIME else _gpu_of(options.device))

@@ -8,13 +8,12 @@ only. With dynamic shapes, formats are reported only through an execution contex
 A region that TensorRT's compiler made of many layers (Myelin: attention, chains of pointwise layers), or that runs on
 the DLA, is one layer, ``{ForeignNode[first...last]}``. It names neither its layers nor their precision, and may ignore
 the precisions asked for (TensorRT issues 3889 and 4505). TensorRT 10 lists the kernels of such regions instead
-(``__myl_...``), with the ONNX nodes of each in its metadata (issue 4397). TensorRT-RTX logs the same facts of each
-engine while it builds it, also without a GPU: see ``logged_layers``.
+(``__myl_...``), with the ONNX nodes of each in its metadata (issue 4397). TensorRT-RTX logs the same facts while it
+builds, also without a GPU: see ``logged_layers``.
 
 ``trtexec --exportLayerInfo`` writes this JSON, at detailed verbosity with a convolution's filter, stride and groups;
 ``--exportProfile`` the time of each layer by name. Formats say how many channels are stored together: "Thirty-two wide
-channel vectorized", "Channel major ... where channel % 8 == 0"; a tensor of 24 channels has 32 of them in memory. Seen
-in the JSON of TensorRT 8.4 and 8.6.
+channel vectorized", "Channel major ... where channel % 8 == 0". Seen in the JSON of TensorRT 8.4 and 8.6.
 """
 
 from __future__ import annotations
@@ -56,12 +55,12 @@ _METADATA_BREAKS = re.compile(r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )")
 _REFORMAT = re.compile(r"Reformatting CopyNode for |.* (?:input|output) reformatter \d+$", re.DOTALL)
 _REGION = re.compile(r"\{ForeignNode\[(.*?)\]\}", re.DOTALL)
 _DLA, _MYELIN = "dla", "myelin"
-"""The kinds of layers that are regions; so is a layer with ``_REGION`` in its name."""
+"""The kinds of layers that are regions, besides names with ``_REGION``."""
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""The operators that compute in the precision of their inputs."""
+"""Operators that compute in the precision of their inputs."""
 
 LOGGED = "Layers:"
-"""The start of the verbose message in which TensorRT-RTX lists the layers of a built engine."""
+"""Begins the verbose message in which TensorRT-RTX lists the layers of a built engine."""
 
 _LOGGED_LAYER = re.compile(
     r"Name: (?P<Name>.*?), LayerType: (?P<LayerType>.*?), Inputs: \[(?P<Inputs>.*?)\], Constants: .*?"
@@ -72,21 +71,20 @@ _LOGGED_TYPE = re.compile(r"\], Datatype: (\w+), Format: ")
 _POINTWISE = "PWN("
 _OWN_BRACKETS = re.compile(r"\([^()]*\)")
 _JOINED = re.compile(r" \+ | \|\| |, ")
-"""The separators of names: `` + `` where layers were fused, `` || `` where side by side (TensorRT issue 2525), ``, ``
-inside ``PWN(...)``, a block of pointwise layers.
+"""The separators of names: `` + `` of fused layers, `` || `` of those side by side (TensorRT issue 2525), ``, `` inside
+``PWN(...)``, a block of pointwise layers.
 """
 
 
 @dataclass(frozen=True)
 class EngineLayer:
-    """One layer of an engine.
+    """A layer of an engine.
 
     Attributes:
         name: TensorRT's name for it.
-        kind: TensorRT's ``LayerType``; empty if only names are known.
-        network_layers: the names of the ONNX nodes, and of TensorRT's own layers, that it computes; none for a change
-            of format between two layers, even if it is named after one.
-        inputs: the precision of each input that is a float or INT8 tensor of a known format.
+        kind: TensorRT's ``LayerType``, if known.
+        network_layers: the ONNX nodes, and TensorRT's own layers, that it computes; none for a change of format.
+        inputs: the precision of each float or INT8 input of a known format.
         outputs: likewise.
         tactic: the kernel's name.
     """
@@ -100,13 +98,13 @@ class EngineLayer:
 
     @property
     def is_region(self) -> bool:
-        """True for layers that TensorRT compiled as one, whose precisions the inspector does not tell."""
+        """True for layers compiled as one, whose precisions the inspector does not tell."""
         is_copy = _REFORMAT.match(self.name) is not None
         return not is_copy and (self.kind.lower() in (_DLA, _MYELIN) or _REGION.search(self.name) is not None)
 
 
 def engine_layers(text: str) -> tuple[EngineLayer, ...]:
-    """Returns the layers that the inspector's JSON describes; none if the text is not such JSON."""
+    """Returns the layers in the inspector's JSON; none of any other text."""
     try:
         described = json.loads(text, strict=False)
     except ValueError:
@@ -129,11 +127,11 @@ def _engine_layer(layer: Mapping[str, Any] | str) -> EngineLayer:
 
 
 def logged_layers(message: str) -> tuple[EngineLayer, ...]:
-    """Returns the layers in TensorRT-RTX's verbose message about an engine, one a line; none of any other text.
+    """Returns the layers in TensorRT-RTX's verbose message about an engine; none of any other text.
 
     Seen in TensorRT-RTX 1.7 with detailed profiling verbosity: ``Layers:``, then lines like ``Name: n, LayerType: gemm,
     Inputs: [ { Name: x, Dimensions: [1,8], ..., Datatype: Int8, Format: ... }], Constants: [...], Outputs: [...],
-    TacticName: t, StreamId: 0, Metadata: [ONNX Layer: fc]``. Constants are no inputs.
+    TacticName: t, StreamId: 0, Metadata: [ONNX Layer: fc]``.
     """
     lines = message.split("\n") if message.startswith(LOGGED) else []
     layers: list[dict[str, Any]] = [match.groupdict() for match in map(_LOGGED_LAYER.fullmatch, lines) if match]
@@ -156,8 +154,7 @@ def onnx_layers_in(metadata: str) -> tuple[str, ...]:
 def named_in(name: str) -> tuple[str, ...]:
     """Returns the layers whose names were joined into an engine layer's name.
 
-    None for a change of format between layers, and for a region that names only its ends, ``{ForeignNode[a...b]}``.
-    Brackets that belong to a name stay in it. Layers fused side by side are all returned.
+    None for a change of format, and for a region that names only its ends. Brackets that belong to a name stay in it.
 
     >>> named_in("conv2 + PWN(PWN(sigmoid2), mul2)")
     ('conv2', 'sigmoid2', 'mul2')
@@ -192,7 +189,7 @@ def _parts(name: str) -> Iterator[str]:
 
 
 def precision_of(description: str) -> str | None:
-    """Returns the precision in the description of a tensor's format, None for another type or an unknown format.
+    """Returns the precision in the description of a tensor's format, if any.
 
     >>> precision_of("Thirty-two wide channel vectorized row major Int8 format")
     'int8'
@@ -206,13 +203,10 @@ def _format(tensor: Mapping[str, Any]) -> str:
 
 
 def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
-    """Returns by index the precision in which each layer of the network computes, as far as the engine shows it.
+    """Returns by index the precision in which each layer computes, as far as the engine shows it.
 
-    It can differ from the precision to which Q/DQ pairs round the layer's inputs: TensorRT may fuse these into a float
-    kernel.
-
-    It is the precision of the tensors that the layer reads. Fused layers that may read tensors inside an engine layer
-    are left out, see ``_shown``. A layer in a region that TensorRT compiled as one has ``IN_REGION``, or ``ON_DLA``.
+    It is the precision of the tensors that the layer reads. It can differ from that of its Q/DQ pairs, which TensorRT
+    may fuse into a float kernel. A layer in a region has ``IN_REGION``, or ``ON_DLA``.
     """
     by_name = {layer.name: layer for layer in network}
     ran: dict[int, str] = {}
@@ -230,12 +224,11 @@ def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int,
 
 
 def _shown(part: EngineLayer, inside: Sequence[Layer]) -> Sequence[Layer]:
-    """Returns the layers in an engine layer whose precision the engine layer's inputs show.
+    """Returns the layers in an engine layer whose precision its inputs show.
 
     - If it reads INT8 and float tensors, only the first: TensorRT does not say which later layer reads the float
       tensor.
-    - No product that reads another layer's output in it: attention in one kernel multiplies twice, and the inspector
-      shows no tensor between.
+    - No product that reads another layer's output in it: attention in one kernel multiplies twice.
     """
     if "int8" in part.inputs and set(part.inputs) != {"int8"}:
         return inside[:1]
@@ -251,8 +244,8 @@ def _shown(part: EngineLayer, inside: Sequence[Layer]) -> Sequence[Layer]:
 def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
     """Returns the layers that ran in regions, by index.
 
-    A region's metadata, or its name, may list its layers. Without a list they are its ends, and the layers between them
-    that no other engine layer names; an end that is no layer, such as a constant, leaves that side open.
+    A region's metadata, or its name, may list its layers. Else they are its ends, and the layers between them that no
+    other engine layer names; an end that is no layer leaves that side open.
     """
     indices = {layer.name: layer.index for layer in network}
     named = {indices[name] for part in engine if not part.is_region for name in part.network_layers if name in indices}
@@ -278,15 +271,15 @@ _WIDTHS = {"two": 2, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32}
 _WIDE = re.compile(rf"^({'|'.join(_WIDTHS)}) wide", re.IGNORECASE)
 _MULTIPLE = re.compile(r"channel % (\d+) == 0")
 _POOLED = "Conv"
-"""The prefix of a convolution's keys where a pooling is in the same layer."""
+"""The prefix of a convolution's keys next to a pooling in the same layer."""
 _PICTURE = 4
-"""A tensor with at most this many channels is moved in scattered pieces where its format changes."""
+"""The most channels of a tensor that is moved in scattered pieces where its format changes."""
 _DETAILED = "Give the file of trtexec --exportLayerInfo --profilingVerbosity=detailed."
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor that an engine's layer reads or writes, as it is stored."""
+    """A tensor that an engine's layer reads or writes, as stored."""
 
     shape: tuple[int, ...]
     precision: Precision
@@ -294,7 +287,7 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """Its bytes, with the channels that pad it to the width of its format."""
+        """Its bytes, padded channels included."""
         values = math.prod(self.shape)
         if len(self.shape) > 1 and self.shape[1]:
             values = values // self.shape[1] * math.ceil(self.shape[1] / self.width) * self.width
@@ -302,7 +295,7 @@ class Tensor:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Tensor:
-        """Reads an input or output of the inspector's JSON; a type that is no precision counts as FP32."""
+        """Reads a tensor of the inspector's JSON; a type that is no precision counts as FP32."""
         text = _format(described)
         wide, multiple = _WIDE.search(text), _MULTIPLE.search(text)
         if wide:
@@ -318,8 +311,8 @@ class EngineKernel:
     """A layer of an engine.
 
     Attributes:
-        kernel: the layer in the time model.
-        is_convolution: true also for a fully connected layer that TensorRT runs as a convolution.
+        kernel: it in the time model.
+        is_convolution: true also for a fully connected layer run as a convolution.
         ms: its measured time.
     """
 
@@ -329,12 +322,12 @@ class EngineKernel:
 
     @property
     def is_reformat(self) -> bool:
-        """True for a kernel that only changes the type or the format of a tensor."""
+        """True for a kernel that only changes a tensor's type or format."""
         return self.kernel.kind is Kind.REFORMAT
 
 
 def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
-    """Reads the layers of an engine and the time of each; layers that the profile does not name take no time.
+    """Reads the layers of an engine and their times; layers that the profile does not name take no time.
 
     Raises BadInput if a file cannot be read, is no such JSON, or lists names only.
     """
@@ -364,7 +357,7 @@ def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
 def graph_beside(profile: Path) -> Path:
     """Returns the file of the engine's layers next to a profile: its name with ``graph`` or ``layers`` for ``profile``.
 
-    Raises BadInput if one of the two does not exist.
+    Raises BadInput if a file is missing.
     """
     if not profile.is_file():
         raise BadInput(f"The profile '{profile}' does not exist.", "Give the file of trtexec --exportProfile.")
@@ -381,8 +374,7 @@ def graph_beside(profile: Path) -> Path:
 def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], ...]:
     """Reads the kernels of an engine of a network, with the network's layers in each, and the measured seconds.
 
-    For the graph's file see ``graph_beside``. Raises BadInput if a file cannot be used, or no kernel has a layer of the
-    network.
+    Raises BadInput if a file cannot be used, or no kernel has a layer of the network.
     """
     graph = graph_beside(profile)
     kernels = profiled_kernels(graph, profile)
@@ -434,7 +426,7 @@ def kernel_of(layer: Mapping[str, Any]) -> Kernel:
 
 
 def _convolution(layer: Mapping[str, Any], read: Tensor, written: Tensor) -> Product:
-    """The product of a convolution; with a pooling in the same layer its own output is not shown."""
+    """The product of a convolution; a pooling in the same layer hides its own output."""
     prefix = "" if "OutMaps" in layer else _POOLED
     filters, groups = int(layer[f"{prefix}OutMaps"]), int(layer.get(f"{prefix}Groups", 1))
     kernel, batch, channels = layer[f"{prefix}Kernel"], read.shape[0], read.shape[1] // groups
@@ -451,7 +443,7 @@ def _convolution(layer: Mapping[str, Any], read: Tensor, written: Tensor) -> Pro
 
 
 def _matrices(read: Sequence[Tensor], written: Tensor) -> Product | None:
-    """The product of two matrices, the second a constant or an input; batches of two activations are groups."""
+    """The product of two matrices; batches of two activations are groups."""
     first, out = read[0].shape, written.shape
     if len(first) < 2 or len(out) < 2:
         return None

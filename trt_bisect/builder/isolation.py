@@ -1,8 +1,7 @@
 """A builder in a process of its own: a build or an inference that crashes, hangs or exhausts memory costs one trial.
 
 The process is a fresh interpreter: CUDA does not survive a fork, and ``multiprocessing`` would run the user's script
-again. It serves many builds, and is replaced after a failure, since CUDA calls may keep failing. ``serve`` is its main
-loop.
+again. It serves many builds, and is replaced after a failure, since CUDA calls may keep failing.
 """
 
 from __future__ import annotations
@@ -35,21 +34,19 @@ _PR_SET_PDEATHSIG = 1
 
 
 BuiltEngine = tuple[int, tuple[str, ...], Mapping[int, str]]
-"""The number of an engine in later requests, and its ``messages`` and ``ran``, see ``Engine``."""
+"""The number of an engine in later requests, and its ``messages`` and ``ran``."""
 
 
 def outcome_of(request: str) -> str:
-    """Returns the outcome of a trial for which a request of that name fails."""
+    """Returns the outcome of a trial for which a request fails."""
     return "build failed" if request in ("build", "reference", "call") else "inference failed"
 
 
 def serve(descriptor: int, parent: int, work: object | None = None) -> None:
     """Answers requests, with the result or the error, until the parent closes the connection.
 
-    The engine's log messages are sent before an answer.
-
     Args:
-        work: an object with one method for each request; None for one that builds and runs engines.
+        work: an object with a method for each request; default: builds and runs engines.
     """
     for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal, or a scheduler, sends them to all: the parent decides
         signal.signal(stop, signal.SIG_IGN)
@@ -75,7 +72,7 @@ def serve(descriptor: int, parent: int, work: object | None = None) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Makes Linux end this process when its parent ends in any way: a hanging build would never notice."""
+    """Makes Linux end this process with its parent: a hanging build would never notice."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -99,8 +96,6 @@ def _broken(error: Exception) -> RuntimeError:
 
 
 class _Work:
-    """Builds and runs engines; has one method for each request."""
-
     def __init__(self) -> None:
         self._builders: list[Builder] = []
         self._engines: dict[int, Engine] = {}
@@ -162,10 +157,10 @@ _WORK = {
 
 
 class WorkerProcess:
-    """The worker process of one or several builders; it is replaced if it has ended."""
+    """The worker process of one or several builders; replaced if it has ended."""
 
     def __init__(self, device: str | None = None) -> None:
-        """Starts nothing yet; ``device`` is the only GPU that the process sees, as in ``CUDA_VISIBLE_DEVICES``."""
+        """Starts nothing; ``device`` is the only GPU that the process sees, as in ``CUDA_VISIBLE_DEVICES``."""
         self._worker: Worker | None = None
         self._environment = {} if device is None else {"CUDA_VISIBLE_DEVICES": device}
 
@@ -176,13 +171,13 @@ class WorkerProcess:
         return self._worker
 
     def stop(self) -> None:
-        """Kills the process; a thread that waits for its answer gets TrialFailed. It is started again when needed."""
+        """Kills the process; a thread that waits for its answer gets TrialFailed."""
         if self._worker is not None:
             self._worker.kill()
 
 
 class IsolatedBuilder:
-    """A ``Builder`` whose engines are built, and run, in a worker process, ``process``."""
+    """A ``Builder`` whose engines are built, and run, in a worker process."""
 
     engine: str
     typing: str
@@ -196,8 +191,8 @@ class IsolatedBuilder:
 
         Args:
             make: makes the builder in the worker; it is pickled, as plans, feeds and outputs are.
-            timeout: seconds that a build, or an inference, may take; None sets no limit.
-            process: the worker process, which other builders may share; None starts a new one.
+            timeout: seconds for a build, or an inference; None sets no limit.
+            process: default: a new one.
 
         Raises:
             BadInput: ``make`` raised it.
@@ -209,15 +204,15 @@ class IsolatedBuilder:
         self._start()
 
     def build(self, plan: PrecisionPlan) -> IsolatedEngine:
-        """Builds the engine of one plan in the worker; raises TrialFailed if that fails, crashes or takes too long."""
+        """Builds the engine of a plan in the worker; raises TrialFailed if that fails, crashes or takes too long."""
         return IsolatedEngine(partial(self._ask, "build", plan), self._timeout)
 
     def reference(self) -> IsolatedEngine:
-        """Builds the engine with every layer in FP32 in the worker; raises as ``build`` does."""
+        """Builds the engine in FP32 in the worker; raises as ``build``."""
         return IsolatedEngine(partial(self._ask, "reference"), self._timeout)
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """Returns the constraints of a plan from the builder in the worker; raises as ``build`` does."""
+        """Returns the constraints of a plan from the worker; raises as ``build``."""
         constrained: WeakPlan = self._ask("weak_plan", plan)[1]
         return constrained
 
@@ -227,7 +222,7 @@ class IsolatedBuilder:
         return self._worker, self._worker.ask((request, self._number, *arguments), self._timeout)
 
     def _restart(self, request: str) -> None:
-        """Starts the engine again for a request; raises TrialFailed if the GPU's memory is exhausted."""
+        """Starts the engine again; raises TrialFailed if the GPU's memory is exhausted."""
         try:
             self._start()
         except EngineUnavailable as error:
@@ -246,10 +241,10 @@ class IsolatedBuilder:
 
 
 class IsolatedEngine:
-    """An engine in a worker; it is built again at the next request if another engine's failure ended the worker.
+    """An engine in a worker; it is built again if another engine's failure ended the worker.
 
     Attributes:
-        ran: by layer index, the precision that the layer ran in; on TensorRT known after the first inference.
+        ran: see ``Engine``; on TensorRT known after the first inference.
         messages: the builder's warnings.
     """
 
@@ -259,12 +254,12 @@ class IsolatedEngine:
         self._worker, (self._number, self.messages, self.ran) = make()
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for one sample; raises TrialFailed if it fails, crashes or takes too long."""
+        """Returns the outputs for a sample; raises TrialFailed if it fails, crashes or takes too long."""
         outputs, self.ran = self._ask("infer", feeds)
         return dict(outputs)
 
     def latency(self, feeds: Feeds) -> Latency | None:
-        """Returns the engine's own measurement of its latency; raises TrialFailed as ``infer`` does."""
+        """Returns the engine's own measurement; raises as ``infer``."""
         latency: Latency | None = self._ask("latency", feeds)
         return latency
 
@@ -285,7 +280,7 @@ class Worker:
     """A process that answers requests. It ends after a failure, when this object is deleted, and with this process.
 
     Attributes:
-        end: a function that ends it at once; later calls do nothing.
+        end: ends it at once.
     """
 
     def __init__(
@@ -294,8 +289,8 @@ class Worker:
         """Starts it.
 
         Args:
-            environment: variables added to its environment.
-            module: the module whose function ``serve`` it runs.
+            environment: variables added to its own.
+            module: its function ``serve`` runs.
         """
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._connection, theirs = Pipe()
@@ -312,7 +307,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """True if it has not failed and can be asked."""
+        """True if it can be asked."""
         return self.end.alive and self._process.poll() is None
 
     @property
@@ -321,7 +316,7 @@ class Worker:
         return self._process.pid
 
     def kill(self) -> None:
-        """Kills the process; the request that waits for it raises TrialFailed."""
+        """Kills the process; a waiting request raises TrialFailed."""
         self._process.kill()
 
     def ask(self, request: tuple[Any, ...], limit: float | None) -> Any:
@@ -350,7 +345,7 @@ class Worker:
         return answer
 
     def _answer(self, request: tuple[Any, ...], limit: float | None, messages: list[str]) -> Any:
-        """Waits for the answer; the engine's messages before it are added to ``messages``."""
+        """Waits for the answer; ``messages`` gets the engine's messages before it."""
         deadline = None if limit is None else monotonic() + limit
         self._connection.send(request)
         while True:
@@ -364,7 +359,7 @@ class Worker:
             messages.append(answer.text)
 
     def _crash_message(self, request: tuple[Any, ...], messages: list[str]) -> str:
-        """Describes how the worker crashed, with the engine's messages and the last lines that it printed."""
+        """Describes a crash, with the engine's messages and the last lines printed."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_EXIT_SECONDS)
         self._printed.seek(0)

@@ -1,31 +1,22 @@
 """ONNX Runtime: the emulated arithmetic of TensorRT INT8, a session for each plan, or one session for all plans.
 
-The Q/DQ graph runs in float32; ``model.session`` says why without ONNX Runtime's INT8 kernels.
+**The session of all plans.** A search measures hundreds of plans, and building a session takes longer than running it.
+So one graph has an If at every quantizable layer, with the layer in each precision, and two more inputs: the side that
+each If takes, and the scales of the activations.
 
-The session of all plans
+Plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between them
+are kept by their state: the input, and the precisions and scales of all layers before. A plan starts behind the last
+piece whose state is known.
 
-The idea
-    A search measures hundreds of plans, and building a session takes longer than running it. So one graph has an If at
-    every quantizable layer, with the layer in each precision, and two more inputs: the side that each If takes, and the
-    scales of the activations.
+    piece       0        1        2        3
+    plan A   8888---->8888---->ffff---->ffff---->  outputs       - kept
+    plan B   (kept)   (kept)   8fff---->ffff---->  outputs       differs from A in piece 2
 
-    Plans of a search differ in few layers. So the graph is cut into pieces, each a session, and the tensors between
-    them are kept by their state: the input, and the precisions and scales of all layers before. A plan starts behind
-    the last piece whose state is known.
-
-        piece       0        1        2        3
-        plan A   8888---->8888---->ffff---->ffff---->  outputs       - kept
-        plan B   (kept)   (kept)   8fff---->ffff---->  outputs       differs from A in piece 2
-
-    A curve, whose prefixes differ in one layer each, costs half of the inferences of as many whole plans.
-
-Invariants
-    The outputs are, bit for bit, those of the plan's own graph with all optimisations of ONNX Runtime off, however the
-    network is cut and whatever is kept. (Optimisations fuse operators and add floats in another order; a value at the
-    edge between two INT8 levels can then fall to the other side.)
-
-    A piece never ends where a tensor has two versions, rounded and unrounded (``model.pieces``), and kept tensors are
-    never changed. A network that cannot be cut is one piece: each plan then costs an inference.
+**Invariants.** The outputs are, bit for bit, those of the plan's own graph with all optimisations of ONNX Runtime off,
+however the network is cut and whatever is kept. (Optimisations fuse operators and add floats in another order; a value
+at the edge between two INT8 levels can then fall to the other side.) A piece never ends where a tensor has two
+versions, rounded and unrounded (``model.pieces``), and kept tensors are never changed. A network that cannot be cut is
+one piece.
 """
 
 from __future__ import annotations
@@ -65,20 +56,20 @@ from trt_bisect.support.machine import processor
 from trt_bisect.support.memory import give_back_memory
 
 _PIECES = 12
-"""The desired number of pieces; each has at least about ``PIECE_LAYERS`` quantizable layers."""
+"""The desired number of pieces, each of about ``PIECE_LAYERS`` quantizable layers or more."""
 _LEAST_MACS = 4_000_000
-"""The least mean multiply-adds of a piece: they take about as long as the call of a session."""
+"""The least mean multiply-adds of a piece: about the time of a session's call."""
 _State = tuple[int, int, bytes]
-"""An input, the number of a piece, and the precisions and the scales of all layers up to its end."""
+"""An input, the number of a piece, and the precisions and scales of all layers up to its end."""
 
 
 class SwitchSession:
     """Runs any plan whose layers have one of their ``choices``, with any scales of the activations; see above.
 
     Args:
-        choices: by layer the precisions that it can have, see ``choices_of``.
-        threads: the threads for one inference; None for ONNX Runtime's default.
-        facts: the shapes of the tensors, by which the network is cut; None to keep it whole.
+        choices: see ``choices_of``.
+        threads: for an inference.
+        facts: the shapes of the tensors, by which the network is cut; None keeps it whole.
         memory: the bytes that kept tensors may take.
 
     Raises:
@@ -109,9 +100,9 @@ class SwitchSession:
         return all(precision in choices for precision, choices in zip(plan.precisions, self._choices, strict=True))
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
-        """Returns the outputs of a plan for one sample, which must not be changed; raises TrialFailed.
+        """Returns the outputs of a plan for a sample, which must not be changed; raises TrialFailed.
 
-        ``scales`` are those of the activations; None for the builder's.
+        ``scales`` replace the builder's.
         """
         with self._lock:
             self._pieces = pieces = self._pieces or self._make()
@@ -127,18 +118,18 @@ class SwitchSession:
         return {name: live[name] for name in self._outputs}
 
     def forget(self) -> None:
-        """Lets go of the tensors that are kept."""
+        """Drops the kept tensors."""
         self._kept.clear()
 
     def close(self) -> None:
-        """Closes the sessions and lets go of the tensors; the next inference makes the sessions again."""
+        """Closes the sessions and drops the tensors; the next inference makes the sessions again."""
         self.forget()
         with self._lock:
             self._pieces = []
 
 
 class _SwitchPiece:
-    """The session of a piece, with the tensors needed after it; or of the whole network."""
+    """The session of a piece, or of the whole network, with the tensors needed after it."""
 
     def __init__(self, written: WrittenSwitch, live: Collection[str], provider: str, threads: int | None) -> None:
         session = make_session(written, provider, threads, one_of_many=True, level=SAME_SUMS)
@@ -161,7 +152,7 @@ class _SwitchPiece:
         return inputs
 
     def run(self, tensors: Outputs, settings: Feeds) -> Outputs:
-        """Returns the tensors needed after the piece from those before it; raises TrialFailed."""
+        """Returns the tensors needed after the piece; raises TrialFailed."""
         inputs = {**tensors, **settings}
         after = {**tensors, **self._engine.infer({name: inputs[name] for name in self._reads})}
         return {name: after[name] for name in self._live}
@@ -192,9 +183,7 @@ class _Kept:
             self._bytes = 0
 
     def keep(self, state: _State, feeds: Feeds, tensors: Outputs) -> None:
-        """Keeps tensors, and drops the least recently used. It holds ``feeds``, of which a state has only the
-        ``id``.
-        """
+        """Keeps tensors, drops the least recently used, and holds ``feeds``, of which a state has only the ``id``."""
         size = sum(int(getattr(tensor, "nbytes", 0)) for tensor in tensors.values())
         if size > self._memory:
             return
@@ -217,7 +206,7 @@ def _sessions(
 
 
 def _pieces(writer: PlanWriter, facts: TensorFacts | None) -> list[Piece | None]:
-    """Returns the pieces of a network; None stands for all of it, if it is not or cannot be cut."""
+    """Returns the pieces of a network; None stands for all of it."""
     network = writer.network
     if facts is None or writer.context.followed(network.quantizable):
         return [None]
@@ -250,7 +239,7 @@ class OnnxRuntimeEngine:
         self.messages: tuple[str, ...] = ()
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for one sample; raises TrialFailed if ONNX Runtime fails."""
+        """Returns the outputs for a sample; raises TrialFailed."""
         try:
             return dict(zip(self._names, self._session.run(self._names, feeds), strict=True))
         except Exception as error:
@@ -291,22 +280,17 @@ class OnnxRuntimeBuilder:
         }
 
     def build(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
-        """Builds the session of one plan; its ``ran`` is that of the graph that was written."""
+        """Builds the session of a plan."""
         session = make_session(self._writer.write(plan), self.provider, self._options.threads)
         return OnnxRuntimeEngine(session, self.ran(plan))
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` computes as a plan means it: INT8 kernels are exact, and no layer is in FP16 or the
-        like.
-        """
+        """Returns true if ``plain`` computes as a plan means it: INT8 kernels are exact, and other layers in FP32."""
         has_kernels = {*plan.precisions} <= {Precision.INT8, Precision.FP32}
         return has_kernels and self.provider == CPU and integer_sums_are_exact()
 
     def plain(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
-        """Builds the session of a plan's file with default options, INT8 kernels included.
-
-        Raises TrialFailed if ONNX Runtime refuses the file with these options.
-        """
+        """Builds the session of a plan's file with default options, INT8 kernels included; raises TrialFailed."""
         written = PlanWriter(self._network, self._scales, GraphTarget.TENSORRT).write(plan)
         return OnnxRuntimeEngine(make_session(written, threads=self._options.threads, integers=True), self.ran(plan))
 
@@ -320,8 +304,8 @@ class OnnxRuntimeBuilder:
         """Builds the session of all plans, see ``SwitchSession``; raises TrialFailed if ONNX Runtime refuses it.
 
         Args:
-            threads: None for those of the build options.
-            more: precisions of quantizable layers in plans other than the low, the high and the base one.
+            threads: default: those of the build options.
+            more: precisions of quantizable layers besides the low, the high and the base one.
         """
         choices, threads = choices_of(self._network, self._options.high, more), threads or self._options.threads
         return SwitchSession(self._writer, self._scales, choices, self.provider, threads, facts, memory)
@@ -331,5 +315,5 @@ class OnnxRuntimeBuilder:
         return precisions_in(self._network, plan)
 
     def reference(self) -> OnnxRuntimeEngine:
-        """Builds the float32 network, with no layer in INT8."""
+        """Builds the float32 network."""
         return self.build(self._network.free_plan())

@@ -18,17 +18,16 @@ from trt_bisect.model.file import Written, save_model
 from trt_bisect.support.files import ScratchFolder
 
 PARSERS = (TENSORRT, RTX)
-"""The engines whose parsers are asked: the first one that is installed and starts."""
+"""The engines whose parsers are asked: the first that is installed and starts."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error of the parser.
+    """An error of the parser, in its own words.
 
     Attributes:
-        node: the name of the node in the file; empty where the parser tells none.
-        operator: its operator; empty likewise.
-        reason: the parser's own words, in one line.
+        node: the node in the file, if told.
+        operator: its operator, likewise.
     """
 
     node: str
@@ -42,7 +41,7 @@ class ParserAnswer:
 
     Attributes:
         parser: the engine and its version.
-        refusals: its errors; empty if it takes the file. It stops at the first node that it cannot import.
+        refusals: its errors; none if it takes the file. It stops at the first node that it cannot import.
     """
 
     parser: str
@@ -50,9 +49,7 @@ class ParserAnswer:
 
 
 def ask_parser(written: Written) -> ParserAnswer | None:
-    """Returns the answer of TensorRT's parser, else of TensorRT-RTX's; None if neither is installed, starts and
-    answers.
-    """
+    """Returns the answer of TensorRT's parser, else of TensorRT-RTX's; None if neither answers."""
     for engine in PARSERS:
         if not tensorrt_build.is_installed(engine):
             continue
@@ -77,7 +74,7 @@ def _answer_of(engine: str, path: Path) -> ParserAnswer:
 
 
 def refusals_of(rt: TensorRT, path: Path) -> Iterator[Refusal]:
-    """Yields the errors of the parser on a file, parsed for strong typing where this version has it."""
+    """Yields the errors of the parser on a file, with strong typing if this version has it."""
     network = rt.builder.create_network(tensorrt_build.creation_flags(rt.module, ("EXPLICIT_BATCH", "STRONGLY_TYPED")))
     parser = rt.module.OnnxParser(network, rt.logger)
     parsed = parser.parse_from_file(str(path))
@@ -89,9 +86,8 @@ def refusals_of(rt: TensorRT, path: Path) -> Iterator[Refusal]:
 
 
 def _refusal(error: Any) -> Refusal:
-    """Returns an error of the parser. TensorRT names node and operator since 10.0, not in all errors; else the
-    importer's function tells the operator: ``importScatterElements``.
-    """
+    """Returns an error of the parser."""
+    # TensorRT names node and operator since 10.0, not in all errors; else the importer's function tells the operator.
     operator = getattr(error, "node_operator", str)() or re.sub(r"^import(?=[A-Z])|^.*$", "", error.func(), count=1)
     return Refusal(getattr(error, "node_name", str)(), operator, _in_words(error.desc()))
 

@@ -1,7 +1,7 @@
 """Engines of a pipeline: one for each network, which the user's function calls; feeds in, outputs out, as any engine.
 
-In the emulation each network has a session of all plans (``builder.onnxruntime``). What a network gives for the same
-feeds and the same part of a plan is kept: in a search most plans differ in one network.
+In the emulation, what a network gives for the same feeds and the same part of a plan is kept: in a search most plans
+differ in one network.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PipelineEngine:
 
     Attributes:
         ran: by index in the merged network, see ``Engine.ran``.
-        messages: those of the engines, and for samples without outputs the reason.
+        messages: those of the engines, and the reasons for samples without outputs.
     """
 
     def __init__(self, pipeline: Pipeline, parts: tuple[Part, ...], build: Callable[[int], Engine]) -> None:
@@ -55,7 +55,7 @@ class PipelineEngine:
         return {part.layers[k]: ran for part, engine in pairs for k, ran in engine.ran.items()}
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the function's outputs for one sample; raises TrialFailed if an engine does not run."""
+        """Returns the function's outputs for a sample; raises TrialFailed."""
         engines = {part.name: engine.infer for part, engine in zip(self._parts, self._engines, strict=True)}
         outputs, reason = self._pipeline.run(feeds, engines)
         self.ran = self._ran()
@@ -89,11 +89,7 @@ class PipelineEngine:
 
 
 class PipelineBuilder:
-    """Builds an engine for each network from the plan of all.
-
-    Args:
-        make: makes the builder of a network.
-    """
+    """Builds an engine for each network from the plan of all; ``make`` makes the builder of a network."""
 
     def __init__(self, network: Network, scales: Scales, make: MakeBuilder) -> None:
         assert network.pipeline is not None
@@ -104,7 +100,7 @@ class PipelineBuilder:
         self.versions = first.versions
 
     def build(self, plan: PrecisionPlan) -> PipelineEngine:
-        """Builds the engines of one plan; raises TrialFailed if a build fails."""
+        """Builds the engines of a plan; raises TrialFailed if a build fails."""
         return self._engine(lambda place: self.builders[place].build(self.parts[place].plan(plan)))
 
     def reference(self) -> PipelineEngine:
@@ -116,12 +112,12 @@ class PipelineBuilder:
 
 
 class EmulatedPipelineBuilder(PipelineBuilder):
-    """The same on ONNX Runtime, with a session of all plans as well."""
+    """The same on ONNX Runtime, with a session of all plans."""
 
     builders: list[OnnxRuntimeBuilder]  # type: ignore[assignment]
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
-        """Returns true if ``plain`` computes as a plan means it; see ``OnnxRuntimeBuilder.has_plain``."""
+        """Returns true if ``plain`` computes as a plan means it."""
         return self.builders[0].has_plain(plan)
 
     def plain(self, plan: PrecisionPlan) -> PipelineEngine:
@@ -163,7 +159,7 @@ class PipelineSession:
         return all(session.runs(part.plan(plan)) for part, session in pairs)
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
-        """Returns the function's outputs with a plan for one sample; raises TrialFailed."""
+        """Returns the function's outputs with a plan for a sample; raises TrialFailed."""
         engines = {}
         for part, session in zip(self._parts, self._sessions, strict=True):
             own_scales, own_plan = None if scales is None else part.of(scales), part.plan(plan)
@@ -173,32 +169,29 @@ class PipelineSession:
         return self._pipeline.run(feeds, engines)[0]
 
     def _infer(self, key: tuple[object, ...], infer: Callable[[Feeds], Outputs], feeds: Feeds) -> Outputs:
-        """Returns outputs, from those kept if they are there; arrays are copied, as the function may change its own.
-
-        Equal feeds are one object, by which ``SwitchSession`` keeps tensors.
-        """
         name, digest = key[0], digest_of_feeds(feeds)
         outputs = self._kept.get((*key, digest))
         if outputs is None:
+            # Equal feeds are one object, by which SwitchSession keeps tensors; the function may change its own arrays.
             fed = self._kept.get((name, digest)) or self._kept.put((name, digest), _copied(feeds))
             outputs = self._kept.put((*key, digest), infer(fed))
         return _copied(outputs)
 
     def forget(self) -> None:
-        """Lets go of the tensors that are kept."""
+        """Drops the kept tensors."""
         self._kept.clear()
         for session in self._sessions:
             session.forget()
 
     def close(self) -> None:
-        """Closes the sessions and lets go of the tensors; the next inference makes the sessions again."""
+        """Closes the sessions and drops the tensors; the next inference makes the sessions again."""
         self._kept.clear()
         for session in self._sessions:
             session.close()
 
 
 def _in_pipeline(message: str, part: Part) -> str:
-    """Returns a message on one network with its layers' names in the merged network."""
+    """Returns a message with the layers' names in the merged network."""
     for layer in part.network.layers:
         if layer.name in message:
             as_word = rf"(?<![\w/]){re.escape(layer.name)}(?![\w/])"
@@ -212,7 +205,7 @@ def _of_sample(layer: LayerTime, prefix: str, calls: float) -> LayerTime:
 
 
 class _Kept:
-    """The arrays used most recently, at most ``memory`` bytes."""
+    """The most recently used arrays, at most ``memory`` bytes."""
 
     def __init__(self, memory: int) -> None:
         self._memory, self._bytes = memory, 0

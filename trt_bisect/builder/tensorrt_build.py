@@ -1,7 +1,7 @@
 """Builds a serialized TensorRT engine from an ONNX graph: the common part of both typings and TensorRT-RTX.
 
 Polygraphy's loaders are not used: they choose TensorRT or TensorRT-RTX once for the whole process, by an environment
-variable, and send TensorRT's messages to a global log, where those of one build cannot be told from another's.
+variable, and send messages to a global log, where those of one build cannot be told from another's.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def import_tensorrt(engine: str) -> ModuleType:
 
 
 def is_installed(engine: str) -> bool:
-    """Returns true if there is a module of ``tensorrt`` or ``tensorrt-rtx``, which may still be broken."""
+    """Returns true if there is a module, which may still be broken."""
     return any(importlib.util.find_spec(name) is not None for name in _MODULES[engine])
 
 
@@ -75,15 +75,14 @@ class Message:
 
 
 LISTENERS: list[Callable[[Message], None]] = []
-"""Called with every error and warning at once, so that they survive a crash."""
+"""Called with every error and warning at once: they survive a crash."""
 
 
 @functools.cache
 def logger_of(trt: ModuleType) -> Any:
-    """Returns the logger of this process, which prints nothing.
+    """Returns the logger of this process, which prints nothing: TensorRT uses a process's first logger alone.
 
     It keeps errors and warnings in ``records``, and in ``layers`` the last message that lists an engine's layers.
-    TensorRT uses the first logger of a process and ignores all later ones.
     """
 
     class KeepingLogger(trt.ILogger):  # type: ignore[name-defined,misc]
@@ -105,27 +104,25 @@ def logger_of(trt: ModuleType) -> Any:
 
 
 def drain(logger: Any) -> tuple[Message, ...]:
-    """Removes the messages logged since the last call from the logger, and returns them in order, without
-    repetitions.
-    """
+    """Removes the messages since the last call from the logger, and returns them, each once."""
     records = tuple(dict.fromkeys(logger.records))
     logger.records.clear()
     return records
 
 
 def errors_in(messages: Iterable[Message], otherwise: str) -> str:
-    """Returns the errors among ``messages`` as one text, or ``otherwise`` if there are none."""
+    """Returns the errors among ``messages`` as a text, or ``otherwise``."""
     return "\n".join(message.text for message in messages if message.is_error) or otherwise
 
 
 def warnings_in(messages: Iterable[Message]) -> tuple[str, ...]:
-    """Returns the texts of the warnings among ``messages``."""
+    """Returns the warnings among ``messages``."""
     return tuple(message.text for message in messages if not message.is_error)
 
 
 _RULES = "7"
 """Increased when weak typing's constraints or ranges, the reading of the engine inspector, or TensorRT-RTX's kernels
-change. It is part of the fingerprint: trials measured under other rules are not reused.
+change. It is part of the fingerprint.
 """
 
 
@@ -134,9 +131,6 @@ class TensorRT:
     """TensorRT or TensorRT-RTX, started.
 
     Attributes:
-        engine: ``tensorrt`` or ``tensorrt-rtx``.
-        module: the Python module.
-        logger: see ``logger_of``.
         builder: its ``trt.Builder``.
         kernels: the ``trt.IRuntimeCache`` of its engines, if one was made: see ``tensorrt_rtx``.
     """
@@ -155,7 +149,7 @@ class TensorRT:
 
 @dataclass(frozen=True)
 class Definition:
-    """A parsed ``trt.INetworkDefinition``, and the ``trt.OnnxParser``, which owns weights that it refers to."""
+    """A parsed ``trt.INetworkDefinition``, and the ``trt.OnnxParser`` that owns its weights."""
 
     network: Any
     parser: Any
@@ -163,7 +157,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Serialized:
-    """A built engine's bytes, the builder's warnings, and the engine's layers as far as the builder logs them."""
+    """An engine's bytes, the builder's warnings, and the engine's layers if the builder logs them."""
 
     data: bytes
     messages: tuple[str, ...]
@@ -171,7 +165,7 @@ class Serialized:
 
 
 def start_tensorrt(engine: str, plugins: Sequence[str] = ()) -> TensorRT:
-    """Imports and starts ``tensorrt`` or ``tensorrt-rtx``. TensorRT-RTX starts and builds without a GPU.
+    """Imports and starts an engine; TensorRT-RTX starts and builds without a GPU.
 
     Raises:
         BadInput: a library with plugins does not load.
@@ -192,7 +186,7 @@ def start_tensorrt(engine: str, plugins: Sequence[str] = ()) -> TensorRT:
 
 
 def versions_of(rt: TensorRT, options: BuildOptions) -> dict[str, str]:
-    """Returns everything that an engine's figures depend on: its version, our rules, NumPy, plugins, GPU and driver."""
+    """Returns all that an engine's figures depend on: its version, our rules, NumPy, plugins, GPU and driver."""
     ours = {rt.engine: rt.module.__version__, "rules": _RULES, "numpy": np.__version__}
     if options.plugins:
         ours["plugins"] = digests_of(options.plugins)
@@ -207,7 +201,7 @@ def versions_of(rt: TensorRT, options: BuildOptions) -> dict[str, str]:
 
 
 def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
-    """Returns the shapes of the dynamic inputs; raises BadInput if they are missing, or do not fit an input."""
+    """Returns the shapes of the dynamic inputs; raises BadInput if they are missing, or do not fit."""
     dynamic = [spec for spec in network.inputs if None in spec.shape]
     for spec in dynamic:
         if spec.name not in shapes:
@@ -222,7 +216,7 @@ def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
 
 
 def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.ndarray], flags: int) -> Definition:
-    """Parses a graph and its detached weights; see ``parse_file``, and ``creation_flags`` for the flags."""
+    """Parses a graph and its detached weights; see ``parse_file``, and ``creation_flags``."""
     with ScratchFolder() as folder:
         path = folder / "network.onnx"
         save_model(model, weights, path)
@@ -230,7 +224,7 @@ def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.n
 
 
 def parse_file(rt: TensorRT, path: Path, flags: int) -> Definition:
-    """Parses an ONNX file; raises TrialFailed if the parser refuses the graph; the message is its own."""
+    """Parses an ONNX file; raises TrialFailed, with the parser's message, if it refuses the graph."""
     drain(rt.logger)
     network = rt.builder.create_network(flags)
     parser = rt.module.OnnxParser(network, rt.logger)
@@ -243,7 +237,7 @@ def parse_file(rt: TensorRT, path: Path, flags: int) -> Definition:
 
 
 def creation_flags(trt: ModuleType, names: Sequence[str]) -> int:
-    """Returns the bits of the network creation flags in ``names`` that this version has.
+    """Returns the bits of those network creation flags that this version has.
 
     ``EXPLICIT_BATCH`` and ``STRONGLY_TYPED`` exist only in versions where they are a choice.
     """
@@ -254,13 +248,13 @@ def creation_flags(trt: ModuleType, names: Sequence[str]) -> int:
 def new_config(
     rt: TensorRT, options: BuildOptions, shapes: ProfileShapes, definition: Definition | None = None
 ) -> tuple[Any, Any]:
-    """Makes a builder configuration with TF32 off, and with detailed profiling verbosity for the engine inspector.
+    """Makes a builder configuration with TF32 off, and detailed profiling verbosity for the engine inspector.
 
     Args:
-        definition: the parsed network, which tells shape tensors among its inputs; None if it has none.
+        definition: tells shape tensors among the inputs.
 
     Returns:
-        The configuration and its optimization profile, None where no input is dynamic or a shape tensor.
+        The configuration and its optimization profile, None if no input is dynamic or a shape tensor.
 
     Raises:
         BadInput: this version does not have an option.
@@ -297,7 +291,7 @@ def new_config(
 
 
 def serialize(rt: TensorRT, definition: Definition, config: Any, options: BuildOptions) -> Serialized:
-    """Builds the engine; raises TrialFailed with TensorRT's own message if it does not."""
+    """Builds the engine; raises TrialFailed with TensorRT's own message."""
     rt.logger.layers = ""
     data = rt.builder.build_serialized_network(definition.network, config)
     messages = drain(rt.logger)
@@ -309,7 +303,7 @@ def serialize(rt: TensorRT, definition: Definition, config: Any, options: BuildO
 
 
 def _timing_cache(rt: TensorRT, options: BuildOptions) -> Path | None:
-    """Returns the file of the timing cache; None for TensorRT-RTX, which times no tactics."""
+    """Returns the file of the timing cache; TensorRT-RTX times no tactics."""
     return None if rt.engine == RTX else options.timing_cache
 
 
@@ -344,17 +338,14 @@ def _save_timing_cache(config: Any, path: Path | None) -> None:
 
 
 def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None:
-    """Loads the user's libraries with plugins, which register themselves, and TensorRT's own plugins.
-
-    From TensorRT 10.1 on the parser does not register TensorRT's own (RoiAlign, NonMaxSuppression and others). Raises
-    BadInput if a library does not load.
-    """
+    """Loads the user's libraries with plugins, and TensorRT's own; raises BadInput if a library does not load."""
     for path in libraries:
         try:
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
             remedy = f"Give a library that was built for TensorRT {trt.__version__} on this machine."
             raise BadInput(f"The plugins in '{path}' do not load: {error}", remedy) from error
+    # From TensorRT 10.1 on the parser does not register these (RoiAlign, NonMaxSuppression and others).
     trt.init_libnvinfer_plugins(logger, "")
 
 

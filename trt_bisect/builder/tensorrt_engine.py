@@ -39,14 +39,14 @@ def import_pycuda() -> Any:
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU: the module ``pycuda.driver``, and the retained primary context, the one that TensorRT uses."""
+    """The module ``pycuda.driver``, and a GPU's retained primary context, which TensorRT uses."""
 
     cuda: Any
     context: Any
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Makes the context current in this thread while the block runs."""
+        """Makes the context current in this thread."""
         self.context.push()
         try:
             yield
@@ -70,7 +70,7 @@ def open_device() -> Device:
 
 
 class Buffer:
-    """Pinned host memory and device memory of one tensor, with room for at least the bytes last asked for."""
+    """Pinned host memory and device memory of a tensor."""
 
     def __init__(self, device: Device) -> None:
         self._cuda = device.cuda
@@ -79,7 +79,7 @@ class Buffer:
         self.memory: Any = None
 
     def hold(self, size: int) -> None:
-        """Makes room for ``size`` bytes; if the buffer has to grow, its content is lost."""
+        """Makes room for ``size`` bytes; a buffer that has to grow loses its content."""
         if self.memory is None or size > self._bytes:
             self.memory = None
             self._bytes = max(size, 1)
@@ -101,15 +101,15 @@ class Buffer:
         self.host[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
     def upload(self, size: int, stream: Any) -> None:
-        """Begins to copy ``size`` bytes from host to device."""
+        """Begins to copy ``size`` bytes to the device."""
         self._cuda.memcpy_htod_async(self.memory, self.host[:size], stream)
 
     def download(self, size: int, stream: Any) -> None:
-        """Begins to copy ``size`` bytes from device to host."""
+        """Begins to copy ``size`` bytes to the host."""
         self._cuda.memcpy_dtoh_async(self.host[:size], self.memory, stream)
 
     def read(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A copy of the host memory as an array."""
+        """A copy of the host memory."""
         size = math.prod(shape) * dtype.itemsize
         copied: np.ndarray = self.host[:size].copy().view(dtype).reshape(shape)
         return copied
@@ -157,12 +157,11 @@ class _Loaded:
 
 
 class TensorRTEngine:
-    """One built engine; loaded onto the GPU at the first use, and unloaded when the ``with`` block ends.
+    """An engine; loaded onto the GPU at the first use, and unloaded when the ``with`` block ends.
 
     Attributes:
         serialized: its bytes.
-        ran: by layer index, the precision to which the layer's inputs were rounded: the plan's if the graph has its
-            Q/DQ pairs, else as ``computed``.
+        ran: see ``Engine``; without pairs in the graph that of ``computed``.
         computed: by layer index, the precision in which its kernel computes, from the engine inspector; empty until the
             engine is loaded.
         messages: the builder's warnings.
@@ -182,9 +181,9 @@ class TensorRTEngine:
         """Keeps an engine that is loaded at the first use.
 
         Args:
-            options: those that it was built with; None for the defaults.
-            rounded: the precision of each layer by index, if the graph settles it; None with constraints.
-            names: the user's name, by name of a layer in ``network``; None if all are the same.
+            options: those that it was built with.
+            rounded: the precision of each layer by index, if the graph settles it.
+            names: by layer of ``network``, the user's name, if others.
             graph: the graph that was built, if ``infer`` gives its debug tensors too.
         """
         self.serialized = serialized
@@ -205,12 +204,12 @@ class TensorRTEngine:
         self._profiler: Any = None
 
     def inspect(self) -> str:
-        """Returns the engine inspector's JSON for the usual shapes of the dynamic inputs; raises as ``infer`` does."""
+        """Returns the engine inspector's JSON for the usual shapes; raises as ``infer``."""
         with self._current() as loaded:
             return self._inspect(loaded)
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for one sample, in the dtypes of the network's outputs.
+        """Returns the outputs for a sample, in the dtypes of the network's outputs.
 
         Raises:
             EngineUnavailable: no GPU answers, or PyCUDA is not installed.
@@ -266,7 +265,7 @@ class TensorRTEngine:
 
     def _bind(self, loaded: _Loaded, feeds: Feeds) -> dict[str, tuple[int, ...]]:
         """Uploads the inputs, makes room for the outputs, and returns their shapes, except those that depend on the
-        data, which TensorRT tells when it runs.
+        data.
         """
         context = loaded.context
         for tensor in loaded.tensors:
@@ -316,7 +315,7 @@ class TensorRTEngine:
 
     @contextmanager
     def _current(self) -> Iterator[_Loaded]:
-        """Gives the loaded engine with its GPU context current; an error of CUDA in the block becomes TrialFailed."""
+        """Makes the loaded engine's GPU context current; errors of CUDA become TrialFailed."""
         device = open_device()
         try:
             with device.current():
@@ -383,7 +382,7 @@ class TensorRTEngine:
 
 
 def adding_profiler(trt: ModuleType) -> Any:
-    """Makes a TensorRT profiler that adds up the milliseconds of each engine layer in ``totals``."""
+    """Makes a profiler that adds up the milliseconds of each engine layer in ``totals``."""
 
     class AddingProfiler(trt.IProfiler):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
@@ -397,9 +396,9 @@ def adding_profiler(trt: ModuleType) -> Any:
 
 
 def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
-    """Makes an allocator that gives outputs the room of their buffers, and keeps their shapes in ``shapes``, by name.
+    """Makes an allocator that gives outputs the room of their buffers, and keeps their shapes in ``shapes``.
 
-    TensorRT calls it during an inference: before 10 the first function, since then the asynchronous one.
+    TensorRT calls the first function before 10, since then the asynchronous one.
     """
 
     class BufferAllocator(trt.IOutputAllocator):  # type: ignore[name-defined,misc]
@@ -421,7 +420,7 @@ def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
 
 
 _FIRST_STRONG = 10
-"""The first major version with strongly typed networks."""
+"""The first major version with strong typing."""
 _FIRST_STRONG_DLA = (11, 4)
 """The first version whose DLA takes strongly typed networks (JetPack 7.2.2 has 11.4.1). Untested on a board."""
 
@@ -467,14 +466,14 @@ class TensorRTStrongBuilder:
         self.versions: Mapping[str, str] = tensorrt_build.versions_of(self._rt, options)
 
     def network_definition(self, plan: PrecisionPlan) -> tensorrt_build.Definition:
-        """Returns the network of one plan as TensorRT parsed it; raises TrialFailed if the parser refuses the graph."""
+        """Returns a plan's network as TensorRT parsed it; raises TrialFailed if the parser refuses it."""
         written = self._writer.write(plan)
         flag = "EXPLICIT_BATCH" if self._allows else "STRONGLY_TYPED"
         flags = tensorrt_build.creation_flags(self._rt.module, (flag,))
         return tensorrt_build.parse_model(self._rt, written.model, written.weights, flags)
 
     def serialize(self, plan: PrecisionPlan) -> tensorrt_build.Serialized:
-        """Builds the engine of one plan as bytes; raises TrialFailed."""
+        """Builds the engine of a plan as bytes; raises TrialFailed."""
         definition = self.network_definition(plan)
         if self._options.debug_tensors:
             mark_unfused(definition)
@@ -488,12 +487,12 @@ class TensorRTStrongBuilder:
         return tensorrt_build.serialize(self._rt, definition, config, self._options)
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
-        """Builds the engine of one plan, loaded onto the GPU when it is first used; raises TrialFailed."""
+        """Builds the engine of a plan; raises TrialFailed."""
         rounded = precisions_in(self._network, plan)
         graph = self._writer.write(plan).model.graph if self._options.debug_tensors else None
         serialized = self.serialize(plan)
         return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options, rounded, graph=graph)
 
     def reference(self) -> TensorRTEngine:
-        """Builds the engine with every layer in FP32, TF32 off; raises TrialFailed."""
+        """Builds the engine in FP32, TF32 off; raises TrialFailed."""
         return self.build(self._network.free_plan())

@@ -12,10 +12,10 @@ from trt_bisect.builder.inspector import EngineLayer
 
 
 def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[EngineLayer, ...]:
-    """Builds an ONNX file as it is, with strong typing and without a GPU, and returns the layers of the engine.
+    """Builds an ONNX file as it is, with strong typing and without a GPU; returns the layers of the engine.
 
     Args:
-        shapes: the sizes of dynamic inputs by name; a dynamic axis without a size is 1, as for trtexec.
+        shapes: of dynamic inputs; other dynamic axes are 1, as for trtexec.
 
     Raises:
         EngineUnavailable: TensorRT-RTX is not installed, or does not start here.
@@ -34,11 +34,8 @@ def eager_context(rt: tensorrt_build.TensorRT, engine: Any) -> Any:
     """Makes an execution context whose kernels are final from the first inference on; None without memory for it.
 
     By default TensorRT-RTX compiles kernels for dynamic shapes in the background, and runs others meanwhile: two
-    inferences would not be of one engine. The compiled kernels are kept for the builder's next engines.
-
-    Args:
-        rt: the builder's TensorRT-RTX, which keeps the cache and must outlive every context.
-        engine: a ``trt.ICudaEngine``.
+    inferences would not be of one engine. ``rt`` keeps the compiled kernels and must outlive every context; ``engine``
+    is a ``trt.ICudaEngine``.
     """
     eager = rt.module.DynamicShapesKernelSpecializationStrategy.EAGER
     runtime_config = engine.create_runtime_config()

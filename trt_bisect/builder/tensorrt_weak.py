@@ -1,43 +1,38 @@
 """Weak typing, TensorRT 8.5 to 10.x: a precision plan as constraints on the layers of a parsed TensorRT network.
 
-The idea
-    A plan speaks of the layers of the ONNX network. TensorRT's parser makes one or more layers of each, some with names
-    that only the parser knows. ``walk_steps`` finds for each TensorRT layer the layer that it belongs to, its *owner*;
-    ``set_ranges`` gives their tensors dynamic ranges, and ``constraints`` their precisions.
+**The idea.** A plan speaks of the layers of the ONNX network. TensorRT's parser makes one or more layers of each, some
+with names that only the parser knows. ``walk_steps`` finds for each TensorRT layer the layer that it belongs to, its
+*owner*; ``set_ranges`` gives their tensors dynamic ranges, and ``constraints`` their precisions.
 
-        ONNX             TensorRT's layers                        owner by
-        fc (Gemm)        fc.weight          CONSTANT              its first reader
-                         (Unnamed Layer* 3) SHUFFLE   constant    its first reader
-                         fc                 MATRIX_MULTIPLY main  its name
-                         fc.bias            CONSTANT              its first reader
-                         fc_1               ELEMENTWISE           its name with a number, or its metadata
-        relu (Relu)      relu               ACTIVATION main       its name
+    ONNX             TensorRT's layers                        owner by
+    fc (Gemm)        fc.weight          CONSTANT              its first reader
+                     (Unnamed Layer* 3) SHUFFLE   constant    its first reader
+                     fc                 MATRIX_MULTIPLY main  its name
+                     fc.bias            CONSTANT              its first reader
+                     fc_1               ELEMENTWISE           its name with a number, or its metadata
+    relu (Relu)      relu               ACTIVATION main       its name
 
-    Forwards, a layer without a name takes the owner of the last of the layers that make its inputs; backwards, a layer
-    that only constants feed takes that of its first reader. Metadata, which 8.5 lacks, counts before the name.
+Forwards, a layer without a name takes the owner of the last of the layers that make its inputs; backwards, a layer that
+only constants feed takes that of its first reader. Metadata, which 8.5 lacks, counts before the name.
 
-    Unquantized layers may run in INT8 too. Tensors ``fed`` by an INT8 layer are found in one walk forwards, tensors
-    ``read`` by one in one walk backwards, both through unquantized layers:
+Unquantized layers may run in INT8 too, if an INT8 layer feeds them and one reads them, both through unquantized layers:
 
-        conv1 (INT8) --> relu --> maxpool --> conv2 (INT8)       relu and maxpool: fed and read, left free
-        conv1 (INT8) --> relu --> softmax --> output             fed, not read: high
-        conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high
+    conv1 (INT8) --> relu --> maxpool --> conv2 (INT8)       relu and maxpool: fed and read, left free
+    conv1 (INT8) --> relu --> softmax --> output             fed, not read: high
+    conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high
 
-Invariants
-    A high layer computes in its high precision and its outputs have it too: a constraint on the layer alone would let
-    TensorRT round its output. An INT8 layer is left free unless it is forced. An output of the network is FP32.
-    TensorRT computes tensors without a range in floats, so no range is invented: a tensor that the parser made has one
-    only if its values are moved, inside a quantizable layer, or constant.
+**Invariants.** A high layer computes in its high precision and its outputs have it too: a constraint on the layer alone
+would let TensorRT round its output. An INT8 layer is left free unless it is forced. An output of the network is FP32.
+TensorRT computes tensors without a range in floats, so no range is invented: a tensor that the parser made has one only
+if its values are moved, inside a quantizable layer, or constant. The network is ``Network.for_parser``: no node has the
+name of another with a number.
 
-    The network is ``Network.for_parser``: no node has the name of another with a number.
+**Tried and dropped.** Owners by name alone: the parser of 8.6 gives the product with Gemm's ``alpha`` no name, and it
+would have stayed free in a high layer. The owner of the first input: that product reads a constant first.
 
-Tried and dropped
-    Owners by name alone: the parser of 8.6 gives the product with Gemm's ``alpha`` no name, and it would have stayed
-    free in a high layer. The owner of the first input: that product reads a constant first.
-
-TensorRT cannot be started without a GPU, and TensorRT-RTX has no weak typing. On an H200, TensorRT 8.6.0 gave the
-layers of LeNet the names, ranges and constraints expected (``docs/evidence``). Tests check the constraints on objects
-with the interface of ``INetworkDefinition``.
+On an H200, TensorRT 8.6.0 gave the layers of LeNet the names, ranges and constraints expected (``docs/evidence``).
+Tests check the constraints on objects with the interface of ``INetworkDefinition``: TensorRT does not start without a
+GPU.
 """
 
 from __future__ import annotations
@@ -74,7 +69,7 @@ _LEFT_ALONE = frozenset(
     "CONSTANT SHAPE CAST QUANTIZE DEQUANTIZE ASSERTION CONDITION CONDITIONAL_INPUT CONDITIONAL_OUTPUT TRIP_LIMIT "
     "RECURRENCE ITERATOR LOOP_OUTPUT".split()
 )
-"""The types of layers without a precision of their own: they have the type of the data that they hold or pass on."""
+"""The types of layers without a precision of their own: they have that of the data that they hold or pass on."""
 
 _HEAVY = frozenset({"CONVOLUTION", "DECONVOLUTION", "FULLY_CONNECTED", "MATRIX_MULTIPLY"})
 _MOVES = frozenset({"SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE", "SLICE", "PADDING"})
@@ -87,14 +82,14 @@ _LAST_MAJOR = 10
 
 @dataclass(frozen=True)
 class WalkStep:
-    """One layer of a TensorRT network.
+    """A layer of a TensorRT network.
 
     Attributes:
         layer: the ``trt.ILayer``.
-        owner: the index of the network's layer that it belongs to, or None.
-        named: true if its name or metadata says so; false if its place in the network does.
-        main: true if it has that layer's own name.
-        constant: true if it is a constant, or reads constants alone.
+        owner: the index of the network's layer that it belongs to.
+        named: its name or metadata says so, not its place in the network.
+        main: it has that layer's own name.
+        constant: it is a constant, or reads constants alone.
     """
 
     layer: Any
@@ -114,26 +109,26 @@ class WalkStep:
         return self.main or (self.named and self.kind in _HEAVY)
 
     def read(self) -> Iterator[str]:
-        """Yields the names of all tensors that it reads, without optional ones that are absent."""
+        """Yields the tensors that it reads."""
         tensors = (self.layer.get_input(i) for i in range(self.layer.num_inputs))
         return (tensor.name for tensor in tensors if tensor is not None)
 
     def made(self) -> Iterator[str]:
-        """Yields the names of all tensors that it makes."""
+        """Yields the tensors that it makes."""
         return (self.layer.get_output(i).name for i in range(self.layer.num_outputs))
 
     def outputs(self) -> Iterator[Any]:
-        """Yields the float tensors that it makes and that are no shape tensors."""
+        """Yields the float tensors that it makes, no shape tensors."""
         return filter(is_activation, (self.layer.get_output(i) for i in range(self.layer.num_outputs)))
 
 
 def is_activation(tensor: Any) -> bool:
-    """Returns true if a tensor holds floats and is no shape tensor."""
+    """Returns true for a tensor of floats that is no shape tensor."""
     return tensor.dtype.name in _FLOATS and not tensor.is_shape_tensor
 
 
 def walk_steps(definition: Any, layers: tuple[Layer, ...]) -> list[WalkStep]:
-    """Returns the layers of a TensorRT network, each with its owner among ``layers``; see above."""
+    """Returns the layers of a TensorRT network with their owners among ``layers``."""
     indices = {layer.name: layer.index for layer in layers}
     steps: list[WalkStep] = []
     constants: set[str] = set()
@@ -171,11 +166,10 @@ def _step(layer: Any, indices: Mapping[str, int]) -> WalkStep:
 
 
 def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network: Network, scales: Scales) -> None:
-    """Sets the dynamic range of every float tensor, scale times 127, so that no calibrator is needed.
+    """Sets the dynamic range of float tensors, scale times 127, so that no calibrator is needed.
 
-    Tensors that TensorRT's parser made have no scale of their own. Moved values get the range of the tensor that was
-    moved; values inside a quantizable layer, between its product and its bias, that of its output; constants get their
-    largest magnitude. Others get no range.
+    Of the parser's own tensors, moved values get the range of the tensor that was moved; values inside a quantizable
+    layer that of its output; constants their largest magnitude. Others get no range.
     """
     ranges: dict[str, float] = {}
 
@@ -205,7 +199,7 @@ def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network:
 
 
 def scales_set(definition: Any) -> dict[str, np.float32]:
-    """Returns the scales of the tensors that have a dynamic range, by name: its upper end divided by 127."""
+    """Returns the scales of the tensors with a dynamic range: its upper end divided by 127."""
     inputs = [definition.get_input(i) for i in range(definition.num_inputs)]
     layers = [definition.get_layer(i) for i in range(definition.num_layers)]
     made = [layer.get_output(i) for layer in layers for i in range(layer.num_outputs)]
@@ -224,9 +218,7 @@ def _moved(step: WalkStep, ranges: Mapping[str, float]) -> float | None:
 def _largest_of_constants(
     trt: ModuleType, step: WalkStep, network: Network, ranges: Mapping[str, float]
 ) -> float | None:
-    """Returns the largest magnitude of a constant, moved or multiplied constants (Gemm's ``beta`` and bias)
-    included.
-    """
+    """Returns the largest magnitude of a constant, or of moved or multiplied constants (Gemm's ``beta`` and bias)."""
     if step.kind == "CONSTANT":
         return largest_constant(trt, step.layer, network)
     if step.kind != "ELEMENTWISE":
@@ -237,7 +229,7 @@ def _largest_of_constants(
 
 
 def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | None:
-    """Returns the largest magnitude in a constant layer's weights, None if they are empty.
+    """Returns the largest magnitude in a constant layer's weights, if there are any.
 
     With NumPy 2, the Python modules of TensorRT before 10.16 give an array of stride 0, all values the first (see
     docs/evidence/README.md). Then the network's constant of that name (or without a number), size and first value is
@@ -267,13 +259,13 @@ def _as(kind: type, layer: Any) -> Any:
 
 @dataclass(frozen=True)
 class Constraint:
-    """The precisions set on one TensorRT layer.
+    """The precisions set on a TensorRT layer.
 
     Attributes:
         layer: its name.
-        precision: the precision in which it computes; None leaves the choice to TensorRT.
+        precision: None leaves the choice to TensorRT.
         outputs: the type of each output: a precision; None leaves the choice to TensorRT; for a tensor that is no
-            activation, its own, unchanged TensorRT type, such as ``INT32``.
+            activation, its own TensorRT type, such as ``INT32``.
     """
 
     layer: str
@@ -284,20 +276,17 @@ class Constraint:
 def constraints(
     definition: Any, steps: list[WalkStep], network: Network, plan: PrecisionPlan, force_int8: bool = False
 ) -> Iterator[tuple[WalkStep, Constraint]]:
-    """Yields the constraints that make TensorRT run a plan; the builder sets them, and the recipe's files repeat them.
+    """Yields the constraints that make TensorRT run a plan, with their steps; the builder sets them, and the recipe's
+    files repeat them.
 
     - A quantizable layer is INT8 or high as the plan says. If the low precision is FP16 or BF16, low layers are
       constrained too: TensorRT would choose by speed.
     - An unquantized layer is free between two INT8 layers, unless the user fixed its precision, and high elsewhere.
     - A high layer computes in its high precision, and its outputs have it too.
-    - An INT8 layer is free, or forced to INT8. Its output may be INT8 only if an INT8 layer reads it, directly or
-      through free layers; otherwise it has the network's base.
+    - An INT8 layer is free, or forced to INT8 (``force_int8``). Its output may be INT8 only if an INT8 layer reads it,
+      directly or through free layers; otherwise it has the network's base.
     - An output of the network is FP32.
     - Constants, and layers that read constants alone, are free: an INT8 MatMul may read its weights through a Shuffle.
-
-    Args:
-        steps: from ``walk_steps``; each that has constraints comes with its own.
-        force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
     """
     low = frozenset(i for i in plan.lowered if network.layers[i].quantizable)
     fed, read = _beside_int8(steps, network, low), _beside_int8(steps, network, low, backwards=True)
@@ -336,7 +325,7 @@ def constrain(
     plan: PrecisionPlan,
     force_int8: bool = False,
 ) -> None:
-    """Sets ``constraints`` on the layers of a parsed network; the builder flag must make TensorRT obey them."""
+    """Sets ``constraints`` on the layers of a parsed network; see ``obey_flag``."""
     types = {Precision.INT8: trt.DataType.INT8, Precision.FP32: trt.DataType.FLOAT, Precision.FP16: trt.DataType.HALF}
     if Precision.BF16 in network.used_precisions(plan):
         types[Precision.BF16] = trt.DataType.BF16
@@ -373,10 +362,10 @@ class WeakPlan:
     """The constraints that carry out a plan under weak typing.
 
     Attributes:
-        constraints: the constraints of the layers that have any.
-        layers: the names of all layers, in TensorRT's order.
-        parser: the parser that named the layers, such as ``TensorRT 8.6.1``; empty for the nodes of the ONNX graph.
-        scales: the scales of tensors that TensorRT's parser made, by name; empty for the nodes of the ONNX graph.
+        constraints: of the layers that have any.
+        layers: all layers, in TensorRT's order.
+        parser: the parser that named them, such as ``TensorRT 8.6.1``; empty for ONNX nodes.
+        scales: of tensors that TensorRT's parser made.
     """
 
     constraints: tuple[Constraint, ...]
@@ -387,7 +376,7 @@ class WeakPlan:
 
 @runtime_checkable
 class TellsWeakPlan(Protocol):
-    """A builder that builds with weak typing, or one that may do so in another process."""
+    """A builder with weak typing, or one that may build so in another process."""
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
         """Returns the constraints of a plan; raises TrialFailed if the graph cannot be parsed."""
@@ -398,8 +387,7 @@ def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPl
     """Returns the constraints of a plan: the builder's own with weak typing, else those of ONNX nodes.
 
     The names are those of ``network.for_parser``, the recipe's ``network.onnx``. TensorRT's parser names the main layer
-    of a node after the node. Layers that it adds (the sum with a Gemm's bias) have names that only it knows: they are
-    left free.
+    of a node after it; layers that it adds (the sum with a Gemm's bias) are left free.
     """
     if builder.typing == "weak" and isinstance(builder, TellsWeakPlan):
         with suppress(TrialFailed):
@@ -459,7 +447,7 @@ class TensorRTWeakBuilder:
     ) -> None:
         """Starts TensorRT and writes the FP32 network to a folder that lives as long as the builder.
 
-        TensorRT itself reads the calibration cache, if given, instead of ``scales``.
+        TensorRT itself reads ``calibration_cache`` instead of ``scales``.
 
         Raises:
             BadInput: a dynamic input has no shapes.
@@ -483,10 +471,9 @@ class TensorRTWeakBuilder:
         self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT) if network.has_pairs else None
 
     def network_definition(self, plan: PrecisionPlan) -> tensorrt_build.Definition:
-        """Returns the network of one plan as TensorRT parsed it, with its ranges and constraints.
+        """Returns a plan's network as TensorRT parsed it, with its ranges and constraints; raises TrialFailed.
 
-        A network that came with Q/DQ pairs has the pairs that the plan keeps, which alone settle the precisions. Raises
-        TrialFailed if the parser refuses the graph.
+        A network that came with Q/DQ pairs has the pairs that the plan keeps, which alone settle the precisions.
         """
         trt = self._rt.module
         if self._writer is not None:
@@ -500,7 +487,7 @@ class TensorRTWeakBuilder:
         return parsed_file
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """Returns the precisions and scales set for an engine of ``plan``, as data; raises TrialFailed."""
+        """Returns the precisions and scales of an engine of ``plan``, as data; raises TrialFailed."""
         parsed_file = self.network_definition(plan)
         parsed = parsed_file.network
         steps = walk_steps(parsed, self._network.layers)
@@ -510,7 +497,7 @@ class TensorRTWeakBuilder:
         return WeakPlan(tuple(constraint for _, constraint in constrained), layers, parser, scales_set(parsed))
 
     def serialize(self, plan: PrecisionPlan) -> tensorrt_build.Serialized:
-        """Builds the engine of one plan as bytes, that of FP32 alone without constraints; raises TrialFailed."""
+        """Builds the engine of a plan as bytes; raises TrialFailed."""
         trt, is_fp32 = self._rt.module, {*plan.precisions} == {Precision.FP32}
         if is_fp32:
             parsed_file = tensorrt_build.parse_file(self._rt, self._file, self._flags)
@@ -538,7 +525,7 @@ class TensorRTWeakBuilder:
         return serialized
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
-        """Builds the engine of one plan; raises TrialFailed."""
+        """Builds the engine of a plan; raises TrialFailed."""
         serialized = self.serialize(plan)
         rounded = None if self._writer is None else precisions_in(self._network, plan)
         names = {mine.name: layer.name for mine, layer in zip(self._network.layers, self._in_file.layers, strict=True)}
@@ -556,7 +543,7 @@ def obey_flag(trt: ModuleType) -> Any:
 
 
 def cache_calibrator(trt: ModuleType, cache: bytes) -> Any:
-    """Makes a calibrator that gives TensorRT the bytes of a calibration cache and has no data."""
+    """Makes a calibrator that gives TensorRT the bytes of a calibration cache, without data."""
 
     class CacheCalibrator(trt.IInt8EntropyCalibrator2):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:

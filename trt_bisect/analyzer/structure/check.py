@@ -1,7 +1,4 @@
-"""The structure check: finds, without running the network, what TensorRT refuses and what loses accuracy or speed.
-
-For operators and their forms see ``operators``.
-"""
+"""The structure check: finds, without running the network, what TensorRT refuses and what loses accuracy or speed."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ def opset_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def type_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields inputs and outputs of types that TensorRT does not have or casts."""
+    """Yields inputs and outputs of types that TensorRT casts or lacks."""
     constants = {tensor.name for tensor in graph.model.graph.initializer}
     values = {"input": graph.model.graph.input, "output": graph.model.graph.output}
     for side, listed in values.items():
@@ -61,10 +58,10 @@ def type_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def structure_findings(graph: FileGraph, calls: Mapping[str, int] | None = None) -> tuple[Finding, ...]:
-    """Returns the findings on a graph as it is in the file: errors first, each finding once.
+    """Returns the findings on a graph as in the file, errors first, each once.
 
     Args:
-        calls: by module of the program that was exported, the number of its calls; None for what the file says.
+        calls: by module of the exported program, the number of its calls; default: what the file says.
     """
     of_modules = _call_findings(graph, calls_of(graph.model.graph) if calls is None else calls)
     return in_order(chain(of_modules, *(check(graph) for check in _CHECKS)))
@@ -92,11 +89,9 @@ def _shared_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _call_findings(graph: FileGraph, calls: Mapping[str, int]) -> Iterator[Finding]:
-    """Yields modules that are called more than once, or never; not those inside a module of which this is also true.
-
-    A module is in use without a call if one in it is called, or a function reads its parameters.
-    """
+    """Yields modules that are called more than once, or never; not those inside such a module."""
     places, parameters = places_of(graph.model.graph), {tensor.name for tensor in graph.model.graph.initializer}
+    # A module is in use without a call if a module in it is called, or a function reads its parameters.
     used = {name[:end] for name in (*filter(calls.get, calls), *parameters) for end in _ends(name)}
     for path, count in calls.items():
         parent = path.rpartition(".")[0]
@@ -115,8 +110,8 @@ def _constants_of(node: onnx.NodeProto, graph: FileGraph) -> tuple[str, ...]:
     return tuple(graph.root(name) for name in node.input if name in graph.constants)
 
 
+# Patterns that TensorRT would fuse, if this graph did not prevent it.
 def _fusion_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields patterns that TensorRT would fuse, if this graph did not prevent it."""
     for node in graph.nodes:
         if node.op_type in WEIGHTED and not graph.constants.issuperset(node.output):
             yield from _read_twice(node, graph)
@@ -127,7 +122,7 @@ def _fusion_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _read_twice(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
-    """Yields a layer that cannot be fused with its BatchNormalization or activation, since others read its output."""
+    """Yields a layer that is not fused with its BatchNormalization or activation, since others read its output."""
     tensor = node.output[0]
     if graph.uses(tensor) < 2:
         return
@@ -140,7 +135,7 @@ def _read_twice(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
 
 
 def _activation_before_sum(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
-    """Yields a residual sum that cannot be fused with a layer, since an activation stands between them."""
+    """Yields a residual sum that is not fused with a layer, since an activation stands between them."""
     if len(node.input) != 2 or any(name in graph.constants for name in node.input):
         return
     makers = [graph.makers.get(graph.source(name, PAIR)) for name in node.input]
@@ -155,7 +150,6 @@ def _activation_before_sum(node: onnx.NodeProto, graph: FileGraph) -> Iterator[F
 
 
 def _transpose_between(node: onnx.NodeProto, graph: FileGraph) -> Iterator[Finding]:
-    """Yields a Transpose that prevents a fusion, or that the next Transpose undoes."""
     maker = graph.makers.get(node.input[0])
     for reader, _ in graph.readers(node.output[0]):
         two_sided = reader.op_type == "Add" and not any(name in graph.constants for name in reader.input)
@@ -174,7 +168,6 @@ def _cancels(first: onnx.NodeProto, second: onnx.NodeProto) -> bool:
 
 
 def _norm_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields each LayerNormalization that the exporter took apart."""
     copied = onnx.ModelProto()
     copied.CopyFrom(graph.model)
     imported = import_detached(copied, graph.weights)
@@ -188,7 +181,7 @@ def _norm_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _float_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields layers that are not quantized only because their type is not float32, except behind pairs."""
+    """Yields layers that are not quantized only because their type is not float32."""
     for node in graph.nodes:
         if node.input and is_dequantized(graph, node.input[0]):
             continue

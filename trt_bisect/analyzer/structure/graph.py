@@ -1,5 +1,5 @@
-"""The main graph of an ONNX file, unprepared: makers and readers of each tensor, the constants, and the nodes that are
-no layers (constants, Q/DQ pairs, and operators that preparing the graph drops).
+"""The main graph of an ONNX file, unprepared, and its nodes that are no layers (constants, Q/DQ pairs, dropped
+operators).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from trt_bisect.support.table import NAME, Column
 
 PAIR = QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-"""The layers with weights that TensorRT runs in INT8."""
+"""Layers with weights that TensorRT runs in INT8."""
 
 ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "PRelu")
-"""The activations that TensorRT fuses with the layer before them."""
+"""Activations that TensorRT fuses with the layer before them."""
 
 NORM = "BatchNormalization"
 
@@ -47,29 +47,22 @@ SMOOTH_ACTIVATIONS = (
 """Activations that TensorRT computes in the kernel of the layer before them; SiLU is a Sigmoid and a Mul."""
 
 MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
-"""The operators that move values without changing them."""
+"""Operators that move values without changing them."""
 
 Reader = tuple[onnx.NodeProto, int]
-"""A node and the input slot at which it reads."""
+"""A node and the slot at which it reads."""
 
 
 @dataclass(frozen=True, eq=False)
 class FileGraph:
-    """A graph before any preparation. Its nodes have the names that TensorRT gives them.
-
-    Attributes:
-        model: the graph; its large weights are detached (see ``model.file``).
-        weights: the detached weights.
-    """
+    """A graph before any preparation, with TensorRT's names of nodes; large weights are detached."""
 
     model: onnx.ModelProto
     weights: Weights
 
     @classmethod
     def of(cls, model: onnx.ModelProto, source: str, weights: Weights | None = None) -> FileGraph:
-        """Returns the graph of a model read from ``source``, with its detached weights.
-
-        The model must not be used afterwards.
+        """Returns the graph of a model read from ``source``; the model must not be used afterwards.
 
         Raises:
             BadInput: the nodes form a cycle.
@@ -82,7 +75,7 @@ class FileGraph:
         return cls(infer_shapes(model), weights)
 
     def with_body(self, body: onnx.GraphProto) -> FileGraph:
-        """Returns this graph with the nodes, constants and types of the body of one of its nodes."""
+        """Returns this graph with the nodes, constants and types of a body of one of its nodes."""
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
         model.graph.node.extend(body.node)
@@ -97,7 +90,7 @@ class FileGraph:
 
     @property
     def opset(self) -> int:
-        """The version of the ONNX operators."""
+        """The opset."""
         return opset_of(self.model)
 
     @cached_property
@@ -123,16 +116,16 @@ class FileGraph:
         return self._readers.get(tensor, [])
 
     def uses(self, tensor: str) -> int:
-        """Returns the number of readers of a tensor; being an output of the network counts as one."""
+        """Returns the number of readers of a tensor; an output of the network counts as one."""
         return len(self.readers(tensor)) + (tensor in self.outputs)
 
     def maker_op(self, tensor: str) -> str:
-        """Returns the operator that makes a tensor; empty for the network's inputs and constants."""
+        """Returns the operator that makes a tensor; empty for inputs and constants."""
         return self.makers[tensor].op_type if tensor in self.makers else ""
 
     @cached_property
     def types(self) -> TensorTypes:
-        """The types and shapes of the tensors, as far as ONNX can infer them."""
+        """The known types and shapes of the tensors."""
         return TensorTypes.of(self.model.graph)
 
     def dtype(self, tensor: str) -> np.dtype[np.generic] | None:
@@ -145,7 +138,7 @@ class FileGraph:
 
     @cached_property
     def constants(self) -> frozenset[str]:
-        """The tensors that do not depend on the network's inputs, including rounded weights."""
+        """The tensors that do not depend on the network's inputs, with rounded weights."""
         constants = set(self._initializers)
         for node in self.nodes:
             read = [name for name in node.input if name]
@@ -154,7 +147,7 @@ class FileGraph:
         return frozenset(constants)
 
     def values(self, tensor: str) -> np.ndarray | None:
-        """Returns the values of a constant in the file; None for other tensors and for computed constants."""
+        """Returns the values of a constant in the file; None for other tensors and computed constants."""
         if tensor in self.weights:
             return self.weights[tensor]
         if tensor in self._initializers:
@@ -169,18 +162,18 @@ class FileGraph:
         return self.source(tensor, (*MOVES, *PAIR))
 
     def moved_from(self, tensor: str) -> str:
-        """Returns the tensor from which this one comes through operators that only move values."""
+        """The same through operators that only move values."""
         return self.source(tensor, MOVES)
 
     def source(self, tensor: str, through: Collection[str]) -> str:
-        """Returns the tensor from which this one comes through the first inputs of the operators ``through``."""
+        """The same through the first inputs of the operators ``through``."""
         while self.maker_op(tensor) in through and self.makers[tensor].input:
             tensor = self.makers[tensor].input[0]
         return tensor
 
     @cached_property
     def wiring(self) -> Wiring:
-        """The makers and readers of each tensor, for the rules of residual sums."""
+        """The makers and readers of each tensor, for residual sums."""
         return Wiring(self.model.graph, self.constants, self.types.shapes)
 
     def layers_reading(self, tensor: str) -> list[Reader]:
@@ -192,7 +185,7 @@ class FileGraph:
         return layers
 
     def is_given_out(self, tensor: str) -> bool:
-        """Returns true for an output of the network, looking through the same operators as ``layers_reading``."""
+        """Returns true for an output of the network, looking through the same operators."""
         passed = (node for node, slot in self.readers(tensor) if node.op_type in self._passing(tensor) and slot == 0)
         return tensor in self.outputs or any(self.is_given_out(out) for node in passed for out in node.output)
 
@@ -201,7 +194,7 @@ class FileGraph:
 
 
 def _sort(graph: onnx.GraphProto, source: str) -> None:
-    """Sorts the nodes in place, each behind the nodes it reads from; ``source`` names the file in an error."""
+    """Sorts the nodes in place, each behind those that it reads from; ``source`` is for an error."""
     maker = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     needed = [{maker[name] for name in node.input if name in maker} for node in graph.node]
     if all(max(before, default=-1) < i for i, before in enumerate(needed)):
@@ -217,7 +210,7 @@ def _sort(graph: onnx.GraphProto, source: str) -> None:
 
 
 def in_scope(nodes: Iterable[onnx.NodeProto], graph: FileGraph) -> Iterator[tuple[onnx.NodeProto, FileGraph]]:
-    """Yields every node, those in the bodies of control flow too, with the graph that knows the tensors it reads."""
+    """Yields every node, those in bodies too, with the graph that knows its tensors."""
     for node in nodes:
         yield node, graph
         for body in _bodies(node):
@@ -240,7 +233,7 @@ def _constant_of(node: onnx.NodeProto) -> np.ndarray | None:
 
 
 def attribute_of(node: onnx.NodeProto, name: str) -> onnx.AttributeProto:
-    """Returns an attribute of a node; by default an empty one: no name, 0, no text, an empty list."""
+    """Returns an attribute of a node, by default an empty one."""
     return next((attribute for attribute in node.attribute if attribute.name == name), onnx.AttributeProto())
 
 
@@ -252,7 +245,7 @@ class DroppedNode:
     """A node of the file that is no layer.
 
     Attributes:
-        after: the index of the layer before it in the file; None before the first one.
+        after: the index of the layer before it in the file.
         node: its name.
         op_type: its operator.
         tensor: its first output.
@@ -267,7 +260,7 @@ class DroppedNode:
 
 
 def dropped_nodes(graph: FileGraph, network: Network) -> Iterator[DroppedNode]:
-    """Yields the nodes of a file that are no layers of its network once that is prepared, in the order of the file."""
+    """Yields the nodes of a file that are no layers once it is prepared, in the order of the file."""
     needed = set(graph.outputs)
     """The tensors that an output of the network depends on."""
     for node in reversed([*graph.nodes]):

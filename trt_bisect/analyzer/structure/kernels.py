@@ -1,8 +1,8 @@
 """The kernels of a real engine compared with the pairs of its graph: which layers read INT8, and what the pairs cost.
 
-The builder of TensorRT-RTX logs (see ``builder.inspector``) the tensors that a kernel reads and, in its metadata, the
-nodes of the graph that it computes, Q/DQ nodes included. A pair whose two nodes are in one kernel rounds a value in
-passing: no INT8 tensor is ever in memory. Generated kernels are named after their operations, four letters each:
+TensorRT-RTX logs (see ``builder.inspector``) the tensors that a kernel reads and, in its metadata, the nodes that it
+computes, Q/DQ nodes included. A pair whose two nodes are in one kernel rounds a value in passing: no INT8 tensor is
+ever in memory. Generated kernels are named after their operations, four letters each:
 ``__myl_MulMinMaxRounCast_myl0_7`` is a quantizer.
 """
 
@@ -29,7 +29,7 @@ _ROUNDS = frozenset({"Mul", "Div", "Min", "Max", "Roun", "Cast"})
 
 @dataclass(frozen=True)
 class KernelCounts:
-    """The kernels of an engine, by kind. A kernel is of the first kind that fits.
+    """The kernels of an engine, each in the first kind that fits.
 
     Attributes:
         total: all of them.
@@ -50,17 +50,17 @@ class KernelCounts:
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """A real engine of a graph compared with that of the same network without pairs.
+    """An engine of a graph compared with that of the same network without pairs.
 
     Attributes:
         engine: its name and version.
         kernels: those of the engine.
-        fp32: those of the engine without pairs; None without one.
+        fp32: those of the engine without pairs, if there is one.
         low: the layers with pairs that read low tensors.
-        rounded: the layers with pairs whose inputs are only rounded, in a kernel that reads floats.
+        rounded: the layers with pairs that are only rounded, in a kernel that reads floats.
         untold: the layers with pairs that no kernel names.
-        pair_kernels: for each kernel that only rounds or dequantizes, its Q/DQ nodes; without those of weights.
-        broken: the layers, in parts, of each kernel of ``fp32`` whose layers are in no common kernels any more.
+        pair_kernels: for each kernel that only rounds or dequantizes, its Q/DQ nodes, except those of weights.
+        broken: the layers, in parts, of each kernel of ``fp32`` that are in no common kernel any more.
     """
 
     engine: str
@@ -87,9 +87,9 @@ class EngineFacts:
 def engine_facts(
     engine: str, graph: FileGraph, layers: Sequence[EngineLayer], fp32: Sequence[EngineLayer] | None
 ) -> EngineFacts:
-    """Returns the facts of an engine, given its name and version, the graph that was built, and its layers.
+    """Returns the facts of an engine, from its name and version, the graph that was built, and its layers.
 
-    ``fp32`` are the layers of the engine of the same network without pairs; None if there is none.
+    ``fp32`` are the layers of the engine without pairs.
     """
     kernels = _kernels(layers)
     states = {name: _state(name, pairs, kernels) for name, pairs in _layers_with_pairs(graph)}
@@ -143,25 +143,23 @@ def _kind(kernel: EngineLayer, nodes: dict[str, onnx.NodeProto]) -> str:
 
 
 def _operations(kernel: EngineLayer) -> frozenset[str]:
-    """The operations in the name of a generated kernel; none of another kernel."""
+    """The operations in the name of a generated kernel."""
     match = _GENERATED.fullmatch(kernel.name)
     return frozenset(_OPERATION.findall(match[1])) if match else frozenset()
 
 
 def _is_of_pairs(kernel: EngineLayer, nodes: dict[str, onnx.NodeProto]) -> bool:
-    """Returns true if a kernel does the work of Q/DQ nodes alone.
-
-    It may name a weighted layer, for which it pads the rounded tensor or multiplies the sums by the scale.
-    """
+    """True if a kernel does the work of Q/DQ nodes alone."""
     operations = _operations(kernel)
     if not operations & _ROUNDS or not operations <= _ROUNDS | _MOVES:
         return False
+    # It may name a weighted layer, for which it pads the rounded tensor or multiplies the sums by the scale.
     named = [nodes[name].op_type for name in kernel.network_layers if name in nodes]
     return any(op in PAIR for op in named) and all(op in (*PAIR, *WEIGHTED, *MOVES) for op in named)
 
 
 def _layers_with_pairs(graph: FileGraph) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yields the layers that read an activation through a pair, each with the nodes of these pairs."""
+    """Yields the layers that read an activation through a pair, with the nodes of these pairs."""
     for node in graph.nodes:
         if node.op_type in (*PAIR, *MOVES):
             continue
@@ -176,7 +174,7 @@ def _layers_with_pairs(graph: FileGraph) -> Iterator[tuple[str, list[tuple[str, 
 
 
 def _state(layer: str, pairs: Sequence[tuple[str, str]], kernels: Sequence[EngineLayer]) -> bool | None:
-    """True for a layer that reads a low tensor, False for one that is only rounded; None if no kernel names it."""
+    """True for a layer that reads a low tensor, False if it is only rounded; None if no kernel names it."""
     inside = [kernel for kernel in kernels if layer in kernel.network_layers]
     for kernel in inside:
         names = frozenset(kernel.network_layers)
@@ -189,8 +187,8 @@ def _state(layer: str, pairs: Sequence[tuple[str, str]], kernels: Sequence[Engin
 def _broken(before: Sequence[EngineLayer], after: Sequence[EngineLayer]) -> Iterator[tuple[tuple[str, ...], ...]]:
     """Yields the layers of each kernel of ``before`` that the kernels of ``after`` do not connect, part by part.
 
-    A kernel, or a chain of kernels, connects the layers that it names: an INT8 convolution is often one kernel for the
-    sums, and a second one for the scale, the bias and the fused layers.
+    A chain of kernels connects layers: an INT8 convolution is often a kernel for the sums, and another for the scale,
+    the bias and the fused layers.
     """
     named = {name for kernel in after for name in kernel.network_layers}
     for kernel in before:

@@ -1,8 +1,7 @@
 """Operators, types and forms that TensorRT's parser refuses: ``refused.json``, and rules for the forms.
 
-Source: the parser of TensorRT-RTX 1.7. ``python tools/parser_table.py`` writes the table of operators and types from
-its answers, and compares table and rules with its answers to ONNX's own operator tests. ``docs/operators.md`` of
-onnx-tensorrt for TensorRT 10.15 agrees except where a comment says otherwise.
+Source: the parser of TensorRT-RTX 1.7, whose answers ``tools/parser_table.py`` writes into the table and compares with
+the rules. ``docs/operators.md`` of onnx-tensorrt for TensorRT 10.15 agrees except where a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ TABLE = Path(__file__).with_name("refused.json")
 
 @dataclass(frozen=True)
 class RefusedTypes:
-    """The types, by their names in NumPy, that an operator does not take as its input ``slot``."""
+    """The types, by NumPy's names, that an operator does not take as its input ``slot``."""
 
     operator: str
     slot: int
@@ -33,16 +32,16 @@ class RefusedTypes:
 
 @dataclass(frozen=True)
 class ParserTable:
-    """The operators and types that a parser refuses, whatever the form.
+    """The operators and types that a parser refuses in any form.
 
     Attributes:
         parser: the engine and its version.
-        onnx: the version of ONNX, whose operators and tests were tried.
-        operators: ONNX's operators that it has no importer for.
-        plugins: those that it builds from a plugin which it does not find.
-        types: the types that it refuses as an input of an operator.
+        onnx: the version of ONNX whose operators and tests were tried.
+        operators: ONNX's operators without an importer.
+        plugins: those that need a plugin which is not there.
+        types: those refused as an input of an operator.
         tests: the number of ONNX's tests of operators.
-        refused: the number of those that it refuses.
+        refused: the number of these that it refuses.
     """
 
     parser: str
@@ -69,7 +68,7 @@ OWN_TO_TENSORRT = frozenset(
     "TRT_INT4DequantizeLinear TRT_MXFP8QuantizeLinear TRT_MXFP8DequantizeLinear TRT_MXFP8DynamicQuantize "
     "TRT_FP4DynamicQuantize".split()
 )
-"""Operators that the parser imports and that are not ONNX operators."""
+"""Operators that the parser imports and ONNX does not have."""
 
 FROM_PLUGINS = frozenset({"DeformConv", "NonZero", "RoiAlign"})
 """Operators that TensorRT builds from its own plugins, which TensorRT-RTX lacks. Source: ``docs/operators.md``."""
@@ -90,12 +89,12 @@ OF_ONNXRUNTIME = ("com.microsoft", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.pr
 """The domains of ONNX Runtime's own operators, with their parts such as ``com.microsoft.nchwc``.
 
 TensorRT's parser ignores domains: it takes a convolution of ``com.microsoft.nchwc``, whose weights are in another
-order, for one of ONNX.
+order, for ONNX's.
 """
 
 
 def operator_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields operators that TensorRT's parser refuses, in any form or in the form that they have here."""
+    """Yields operators that TensorRT's parser refuses, in any form or in this one."""
     table = parser_table()
     refused = frozenset((*table.operators, *table.plugins)) - FROM_PLUGINS
     for node, scope in in_scope(graph.nodes, graph):
@@ -124,13 +123,13 @@ def operator_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _ignored(node: onnx.NodeProto) -> str:
-    """Not refused by the parser of RTX 1.7: it silently takes the input as time first."""
+    """The layout that the parser of RTX 1.7 ignores: it takes the input as time first."""
     is_batch_first = node.op_type in ("LSTM", "GRU", "RNN") and attribute_of(node, "layout").i
     return "layout 1, which the parser ignores" if is_batch_first else ""
 
 
 def _refused_type(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Returns the input of a type that the operator does not take, or the output of a type that only inputs have."""
+    """Returns the input of a refused type, or the output of a type that only inputs have."""
     for row in parser_table().types:
         name = node.input[row.slot] if row.operator == node.op_type and row.slot < len(node.input) else ""
         if str(graph.dtype(name)) in row.types and name not in graph.constants:
@@ -150,7 +149,7 @@ Rule = Callable[[onnx.NodeProto, FileGraph], str]
 
 
 def _any_of(*rules: Rule) -> Rule:
-    """Returns the rule that refuses what the first of several does."""
+    """Returns the rule that refuses what any of several does."""
     return lambda node, graph: next((form for rule in rules if (form := rule(node, graph))), "")
 
 
@@ -163,7 +162,7 @@ def _outputs(most: int) -> Rule:
 
 
 def _constant(slot: int, role: str) -> Rule:
-    """The input has to be a constant, or computed from constants alone."""
+    """Returns the rule that an input is a constant, or computed from constants alone."""
 
     def rule(node: onnx.NodeProto, graph: FileGraph) -> str:
         name = node.input[slot] if slot < len(node.input) else ""
@@ -173,7 +172,7 @@ def _constant(slot: int, role: str) -> Rule:
 
 
 def _values(slot: int, role: str) -> Rule:
-    """The input holds a shape: its values may come from a shape, but not from a float input of the network."""
+    """Returns the rule that an input's values may come from a shape, but not from a float input of the network."""
 
     def rule(node: onnx.NodeProto, graph: FileGraph) -> str:
         name = node.input[slot] if slot < len(node.input) else ""
@@ -187,7 +186,7 @@ _SHAPES = ("Shape", "Size", "NonZero")
 
 
 def _float_input(tensor: str, graph: FileGraph) -> str:
-    """Returns the network's input in floats from which the values of a tensor come; empty without one."""
+    """Returns the network's float input from which a tensor's values come, if any."""
     inputs = {value.name for value in graph.model.graph.input} - graph.constants
     seen, waiting = set[str](), [tensor]
     while waiting:
@@ -202,7 +201,7 @@ def _float_input(tensor: str, graph: FileGraph) -> str:
 
 
 def _only(attribute: str, *taken: str) -> Rule:
-    """The attribute, a word or a number, is absent or one of those taken."""
+    """Returns the rule that an attribute, a word or a number, is absent or one of those taken."""
 
     def rule(node: onnx.NodeProto, _graph: FileGraph) -> str:
         value = attribute_of(node, attribute)
@@ -247,7 +246,7 @@ def _clipped_integers(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _line_norm(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Norms over windows along a single axis."""
+    """Returns norms over windows along a single axis."""
     return "windows along one axis" if len(graph.types.shapes.get(node.input[0]) or ()) == 3 else ""
 
 
@@ -271,7 +270,7 @@ def _unlike_key_and_value(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _short_mask(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """The mask has to have as many columns as there are keys, or one."""
+    """Returns a mask with other columns than there are keys, or one."""
     keys, columns = _size(graph, node, 1, -2), _size(graph, node, 3, -1)
     has_past = len(node.input) > 4 and bool(node.input[4])
     if not keys or not columns or has_past or columns in (1, keys):
@@ -303,7 +302,7 @@ def _cache_of_rank(node: onnx.NodeProto, graph: FileGraph) -> str:
 
 
 def _short_last_part(node: onnx.NodeProto, graph: FileGraph) -> str:
-    """Parts of equal size, except a smaller last one, which cannot be negative."""
+    """Returns parts of equal size whose smaller last one would be negative."""
     parts, size = attribute_of(node, "num_outputs").i, _size(graph, node, 0, attribute_of(node, "axis").i)
     if not parts or not size:
         return ""

@@ -31,7 +31,7 @@ from trt_bisect.support.table import INDEX, NAME, Column
 from trt_bisect.support.text import listed
 
 OUT_OF_LINE = 1000.0
-"""A scale is out of line if it differs from its neighbours' by this factor or more."""
+"""A scale is out of line if it differs from its neighbours' by this factor."""
 _NEIGHBOURS = 2
 _BIAS_SLOT = 2
 
@@ -43,14 +43,14 @@ class QdqPair:
     Attributes:
         tensor: the quantized tensor, or the stored integers.
         stored: there is no quantizer: the file holds the integers.
-        is_constant: the tensor does not depend on the network's inputs.
+        is_constant: it does not depend on the network's inputs.
         scale: None if it is computed.
-        zero_point: None if there is none or it is computed.
-        dtype: the dtype of the levels; None if not known.
-        axis: the axis of the scales if there are several.
+        zero_point: None if absent or computed.
+        dtype: the dtype of the levels.
+        axis: that of several scales.
         out: the output of the pair.
-        readers: the layers that read the output; see ``FileGraph.layers_reading``.
-        is_output: the output of the pair is an output of the network, as it is or through operators that move values.
+        readers: the layers that read ``out``; see ``FileGraph.layers_reading``.
+        is_output: ``out`` is an output of the network, directly or through operators that move values.
     """
 
     tensor: str
@@ -66,23 +66,23 @@ class QdqPair:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of the layers that read it, or what is there instead."""
+        """The layers that read it, or what is there instead."""
         without = "(the network's output)" if self.is_output else "(read by nothing)"
         return tuple(dict.fromkeys(node.name for node, _ in self.readers)) or (without,)
 
     @property
     def per_channel(self) -> bool:
-        """Returns true if it has more than one scale."""
+        """True if it has several scales."""
         return self.scale is not None and self.scale.size > 1
 
     @property
     def in_blocks(self) -> bool:
-        """Returns true if it has scales for blocks of channels."""
+        """True if it has scales for blocks of channels."""
         return self.scale is not None and self.scale.ndim > 1
 
 
 def pairs_of(graph: FileGraph) -> tuple[QdqPair, ...]:
-    """Returns the pairs of a graph in execution order, including quantizers without a dequantizer."""
+    """Returns the pairs of a graph in execution order, and quantizers without a dequantizer."""
 
     def ends_a_pair(node: onnx.NodeProto) -> bool:
         if node.op_type != QUANTIZE:
@@ -93,7 +93,7 @@ def pairs_of(graph: FileGraph) -> tuple[QdqPair, ...]:
 
 
 def _pair(graph: FileGraph, node: onnx.NodeProto) -> QdqPair:
-    """Returns the pair that ends at ``node``. Its parameters are the quantizer's if it has a quantizer."""
+    """Returns the pair that ends at ``node``, with the quantizer's parameters if it has one."""
     quantizer = graph.makers.get(graph.moved_from(node.input[0]))
     source = quantizer if quantizer is not None and quantizer.op_type == QUANTIZE else node
     scale, zero = ([*source.input[1:], "", ""])[:2]
@@ -113,7 +113,7 @@ def _pair(graph: FileGraph, node: onnx.NodeProto) -> QdqPair:
 
 
 def pair_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields the findings on the pairs of a graph, and on missing pairs."""
+    """Yields the findings on pairs, and on missing pairs."""
     pairs = pairs_of(graph)
     for pair in pairs:
         yield from _level_findings(pair)
@@ -129,7 +129,6 @@ def pair_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _level_findings(pair: QdqPair) -> Iterator[Finding]:
-    """Yields findings on the zero points and the type of the levels."""
     if pair.zero_point is not None and pair.zero_point.dtype.kind in "iu" and np.any(pair.zero_point):
         points = sorted({int(point) for point in np.ravel(pair.zero_point)})
         values = str(points[0]) if len(points) == 1 else f"{points[0]} to {points[-1]}"
@@ -141,7 +140,7 @@ def _level_findings(pair: QdqPair) -> Iterator[Finding]:
 
 
 def _scale_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
-    """Yields unusable scales, and scales far above those of the other channels. Channels of zeros do not count."""
+    """Yields unusable scales, and scales far above those of other channels that are not zero."""
     if pair.scale is None or pair.scale.size == 0 or pair.scale.dtype.kind != "f":
         return
     scales = np.ravel(pair.scale).astype(np.float64)
@@ -166,7 +165,7 @@ def _scale_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
 
 
 def _channels_with_values(pair: QdqPair, graph: FileGraph) -> np.ndarray:
-    """Returns true for each scale of a channel that is not all zeros, bool ``[scales]``; true if values are unknown."""
+    """Returns true for each scale of a channel that is not all zeros, bool ``[scales]``; true if unknown."""
     assert pair.scale is not None
     values = graph.values(pair.tensor)
     if values is None or pair.in_blocks or not values.ndim or values.shape[pair.axis % values.ndim] != pair.scale.size:
@@ -181,7 +180,7 @@ def _count(where: np.ndarray, pair: QdqPair) -> str:
 
 
 def _out_of_line(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
-    """Yields activations with a scale far from those of the activations just before and after."""
+    """Yields activations with a scale far from those just before and after."""
     activations = [(pair, _single_scale(pair)) for pair in pairs if not pair.is_constant]
     usable = [(pair, scale) for pair, scale in activations if scale is not None]
     for k, (pair, scale) in enumerate(usable):
@@ -195,7 +194,7 @@ def _out_of_line(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
 
 
 def _unlike_pairs(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
-    """Yields activations with several pairs of different scales, each read by other layers."""
+    """Yields activations with several pairs of different scales."""
     by_tensor: dict[str, list[QdqPair]] = {}
     for pair in pairs:
         if not pair.stored and not pair.is_constant:
@@ -209,7 +208,7 @@ def _unlike_pairs(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
 
 
 def _concat_findings(graph: FileGraph, pairs: Mapping[str, QdqPair]) -> Iterator[Finding]:
-    """Yields each Concat whose inputs have pairs with different scales; ``pairs`` are by their outputs."""
+    """Yields each Concat whose inputs have different scales; ``pairs`` are by their outputs."""
     for node in graph.nodes:
         if node.op_type != "Concat":
             continue
@@ -228,7 +227,6 @@ def _single_scale(pair: QdqPair) -> float | None:
 
 
 def _place_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
-    """Yields findings on the place of a pair and on its axis."""
     if pair.per_channel and not pair.is_constant and pair.scale is not None:
         yield found("per-channel activation", pair.layers, f"{pair.scale.size} scales on '{pair.tensor}'")
     biased = [node.name for node, slot in pair.readers if _is_bias(node, slot, graph)]
@@ -260,7 +258,7 @@ def _pair_before(pair: QdqPair, maker: onnx.NodeProto | None) -> Iterator[Findin
 
 
 def _axis_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
-    """Yields weights with scales along another axis than the output channels, unless they are moved after the pair."""
+    """Yields weights with scales along another axis than the output channels."""
     rank = len(graph.types.shapes.get(pair.tensor, ()))
     for node, slot in pair.readers:
         moved = graph.maker_op(node.input[slot]) != DEQUANTIZE
@@ -280,7 +278,7 @@ def _is_bias(node: onnx.NodeProto, slot: int, graph: FileGraph) -> bool:
 
 
 def _residual_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields sums with one quantized and one float side that are not fused, and pairs that prevent a fusion."""
+    """Yields half quantized sums that are not fused, and pairs that prevent a fusion."""
     for node in graph.nodes:
         if node.op_type != "Add" or len(node.input) != 2 or not graph.constants.isdisjoint(node.input):
             continue
@@ -293,7 +291,7 @@ def _residual_findings(graph: FileGraph) -> Iterator[Finding]:
 
 
 def _sides_without_pair(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
-    """Returns the sides of a sum that lack a pair. A side needs none if its layer is fused with the sum."""
+    """Returns the sides of a sum that lack a pair; none is needed if the layer is fused with the sum."""
     bare = [name for name in sides if not is_dequantized(graph, name)]
     fused = [name for name in bare if graph.wiring.fused_with(name, WEIGHTED)]
     if len(bare) < 2:
@@ -306,7 +304,7 @@ def _sides_without_pair(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
 
 
 def _layers_cut_off(graph: FileGraph, sides: tuple[str, str]) -> list[str]:
-    """Returns the INT8 convolution that is not fused with the sum because of a pair between them; at most one name."""
+    """Returns the INT8 convolution that a pair keeps from being fused with the sum; at most one."""
     sources = (_behind_own_pair(graph, sides[0]), _behind_own_pair(graph, sides[1]))
     bare = graph.wiring.bare_side(sources)
     if bare is None or sides[bare] == sources[bare] or not _from_quantized_layer(graph, sources[bare]):
@@ -332,9 +330,7 @@ def is_dequantized(graph: FileGraph, tensor: str) -> bool:
 
 
 def _from_quantized_layer(graph: FileGraph, tensor: str) -> bool:
-    """Returns true if the tensor comes from an INT8 layer that is fused with the sum, directly or through pointwise
-    nodes.
-    """
+    """True if a tensor comes from an INT8 layer that is fused with the sum."""
     maker = graph.wiring.fused_with(tensor, WEIGHTED)
     return maker is not None and all(is_dequantized(graph, name) for name in maker.input[:2])
 
@@ -342,7 +338,7 @@ def _from_quantized_layer(graph: FileGraph, tensor: str) -> bool:
 def _coverage_findings(graph: FileGraph, other: set[str]) -> Iterator[Finding]:
     """Yields layers with weights that have no pair, or a pair on one operand only.
 
-    ``other`` are the outputs of pairs with levels of other than eight bits, or with scales for blocks.
+    ``other`` are the outputs of pairs of other than eight bits, or in blocks.
     """
     for node in graph.nodes:
         if node.op_type not in WEIGHTED or len(node.input) < 2 or other & {graph.moved_from(n) for n in node.input}:
@@ -371,12 +367,12 @@ class TensorRounding:
         op_type: its operator.
         role: ``input``, ``weight``, ``constant`` or ``output``.
         tensor: the name.
-        dtype: the dtype in the network; empty if not known.
-        quantized: the integer type of the pair, ``int8`` or ``uint8``; empty without one.
-        scales: the number of scales: 1, or the number of channels; 0 without a pair.
-        axis: the axis of the channels; None with one scale.
-        origin: ``file`` for a pair in the file, ``planned`` for one that a plan writes; empty without one.
-        why_not: the reason why the layer cannot be in INT8; empty for one that can.
+        dtype: the dtype in the network.
+        quantized: the integer type of the pair, ``int8`` or ``uint8``.
+        scales: 1, or the number of channels; 0 without a pair.
+        axis: the axis of the channels, if there are several scales.
+        origin: ``file`` for a pair in the file, ``planned`` for one that a plan writes.
+        why_not: the reason why the layer cannot be in INT8.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -394,7 +390,7 @@ class TensorRounding:
 
 
 def tensor_roundings(network: Network) -> Iterator[TensorRounding]:
-    """Yields a row for each tensor that a layer reads or makes, in execution order."""
+    """Yields the tensors that layers read or make, in execution order."""
     types, nodes = network.types, network.skeleton.graph.node
     constants = {tensor.name for tensor in network.skeleton.graph.initializer} | set(network.weights)
     calls = Counter(name for node in nodes for name in set(tensors_read(node)))
@@ -425,7 +421,7 @@ def tensor_roundings(network: Network) -> Iterator[TensorRounding]:
 
 
 def _rounding_facts(network: Network, rounding: Rounding | None) -> tuple[str, int, int | None, str]:
-    """The integer type, the number of scales, their axis, and where the pair is from."""
+    """The integer type, the number of scales, their axis, and the pair's origin."""
     if rounding is None:
         return "", 0, None, ""
     if rounding.fixed:

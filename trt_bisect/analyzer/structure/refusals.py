@@ -1,6 +1,5 @@
-"""Refusals of TensorRT: decides for ``run``, ``migrate`` and ``check`` if it takes a network.
-
-An installed parser of TensorRT or TensorRT-RTX answers; else the table and rules of ``operators``.
+"""Refusals of TensorRT: an installed parser of TensorRT or TensorRT-RTX answers, else the table and rules of
+``operators``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from trt_bisect.support.text import Line, counted, listed
 REFUSED = "refused"
 """The kind of the lines."""
 _STANDING_FOR_THE_PARSER = ("operator refused", "operator restricted", "type restricted", "plugin needed")
-"""The kinds of findings that do not hold where a parser takes the file."""
+"""Findings that do not hold if a parser takes the file."""
 
 
 def refusals(graph: FileGraph, plugins: Sequence[str] = ()) -> tuple[Finding, ...]:
@@ -45,7 +44,7 @@ def settled(findings: Iterable[Finding], graph: FileGraph, plugins: Sequence[str
 
 
 def in_lines(findings: Sequence[Finding]) -> tuple[Line, ...]:
-    """Returns a line for each kind of refusal, with its first node, the number of others, and the cure."""
+    """Returns a line for each kind of refusal: its first node, the number of others, and the cure."""
     lines = []
     for kind in dict.fromkeys(finding.kind for finding in findings):
         first, *others = [finding for finding in findings if finding.kind == kind]
@@ -58,7 +57,7 @@ def in_lines(findings: Sequence[Finding]) -> tuple[Line, ...]:
 
 
 def _of_parser(answer: ParserAnswer, errors: Sequence[Finding], graph: FileGraph) -> Iterator[Finding]:
-    """Yields the refusals that no error explains, and that do not come from the lack of a plugin alone."""
+    """Yields the refusals that no error explains, and that no missing plugin causes."""
     explained = {name for error in errors for name in error.layers}
     operators = {node.name: node for node, _ in in_scope(graph.nodes, graph)}
     for refusal in answer.refusals:

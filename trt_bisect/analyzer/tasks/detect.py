@@ -1,6 +1,5 @@
-"""Detection: the detections of FP32 that are kept, lost and invented.
-
-The heads of detectors, which say how outputs are read as detections, are found from their shapes and FP32 values.
+"""Detection: detections of FP32 that are kept, lost and invented, read by a head that is found from shapes and FP32
+values.
 """
 
 from __future__ import annotations
@@ -39,19 +38,12 @@ from trt_bisect.errors import BadInput
 
 
 def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for outputs of a detector; see ``find_head``.
-
-    The agreement is ``kept / (kept + lost + invented)``.
-    """
+    """Returns the task for outputs of a detector; the agreement is ``kept / (kept + lost + invented)``."""
     return found_task(asked, detector_head(asked, reference), "IoU", box_overlaps, reference[0])
 
 
 def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
-    """Returns the head that the user names, or that the outputs have.
-
-    Raises:
-        BadInput: they have none.
-    """
+    """Returns the head that the user names, or that the outputs have; raises BadInput if they have none."""
     named = asked.head or ""
     layout = parse_layout(named) if named and named not in (*ANCHORS, *SCORES) else None
     if named in ANCHORS:
@@ -86,11 +78,11 @@ SUPPORTED = (
 )
 _Y_FIRST = "detection_boxes"
 QUERIES = 1000
-"""At most this many candidates with boxes in 0..1 are the queries of a DETR, which need no NonMaxSuppression."""
+"""This many candidates with boxes in 0..1 can be the queries of a DETR, which need no NonMaxSuppression."""
 
 
 def find_head(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the head that fits the FP32 outputs of every input; None if none does.
+    """Returns the head that fits the FP32 outputs of every input, if any does.
 
     Raises:
         BadInput: there are raw maps, and outputs that they do not explain.
@@ -108,7 +100,7 @@ def _rows(reference: Sequence[Outputs], name: str) -> np.ndarray:
 
 
 def _are_classes(reference: Sequence[Outputs], name: str) -> bool:
-    """Returns true if an output has probabilities alone, of classes along one of its last two axes."""
+    """True if an output has probabilities alone, of classes along one of its last two axes."""
     arrays = [np.asarray(outputs[name], np.float64) for outputs in reference]
     return any(all(sums_of_one(array.swapaxes(axis, -1)) for array in arrays) for axis in (-1, -2))
 
@@ -116,7 +108,7 @@ def _are_classes(reference: Sequence[Outputs], name: str) -> bool:
 def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
     """Returns true if class ``last`` ends sequences: it comes after all others of each, and nowhere else.
 
-    ``best`` are the best classes of each step, an array for each sequence.
+    ``best`` has the best classes of each step, an array for each sequence.
     """
     others = [np.flatnonzero(steps != last) for steps in best]
     return any(map(len, others)) and all(not len(places) or places[-1] == len(places) - 1 for places in others)
@@ -126,15 +118,13 @@ def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
 
 
 def ready_lists(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the head for boxes, scores and labels that the network has chosen; None if there are none.
-
-    Corners are x first, except in outputs named as TensorFlow's object detection does.
-    """
+    """Returns the head for boxes, scores and labels that the network has chosen, if there are any."""
     first = reference[0]
     boxes = next((n for n, v in first.items() if v.ndim in (2, 3) and v.shape[-1] == 4 and v.dtype.kind == "f"), None)
     if boxes is None:
         return None
     fitting = {n: _flat(reference, n) for n, v in first.items() if n != boxes and v.shape == first[boxes].shape[:-1]}
+    # Corners are x first, except in outputs named as TensorFlow's object detection does.
     integral = [n for n, values in fitting.items() if are_integral(values)]
     labels = next((n for n in integral if first[n].dtype.kind in "iu"), integral[0] if integral else None)
     scored = [n for n in fitting if n != labels and first[n].dtype.kind == "f" and are_shares(fitting[n])]
@@ -173,7 +163,7 @@ _TABLES = {
     "image class score x1 y1 x2 y2": "image class score xyxy",
     "cx cy w h score class": "xywh score class",
 }
-"""The columns of a row, and their groups. Boxes given as centre and size are shares of the image."""
+"""The columns of a row, and their groups. Boxes of centre and size are shares of the image."""
 
 
 def _table(reference: Sequence[Outputs]) -> Head | None:
@@ -188,7 +178,7 @@ def _table(reference: Sequence[Outputs]) -> Head | None:
 
 
 def _table_head(name: str, title: str, every: np.ndarray) -> Head | None:
-    """Returns the head for rows of these columns; None if the rows of all inputs are none of them."""
+    """Returns the head for rows of these columns, if all rows can be such."""
     layout = Layout(tuple((group, ()) for group in _TABLES[title].split()))
     if every.shape[-1] != layout.width:
         return None
@@ -212,7 +202,7 @@ def _table_head(name: str, title: str, every: np.ndarray) -> Head | None:
 
 
 def _rows_with_masks(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the head for rows of x1 y1 x2 y2 score class and mask coefficients, whose prototypes are an output."""
+    """Returns the head for rows of x1 y1 x2 y2 score class and mask coefficients, next to prototypes."""
     sizes = {value.shape[1] for value in reference[0].values() if value.ndim == 4}
     columns = [Layout((("xyxy", ()), ("score", ()), ("class", ()), ("masks", (size,)))) for size in sizes if size > 1]
     places = fitting_layouts(reference, lambda *_: columns)
@@ -222,7 +212,7 @@ def _rows_with_masks(reference: Sequence[Outputs]) -> Head | None:
 
 
 def placed_head(placed: Placed, remark: str = "", kind: str = "") -> Head:
-    """Returns the head for the rows of a layout, its note ended by ``remark``; see ``Layout.read`` for ``kind``."""
+    """Returns the head for the rows of a layout; ``remark`` ends its note."""
     is_ready, note = placed.layout.is_ready, f"'{placed.output}' as rows of {placed.layout}{remark}"
     return Head((placed.output,), note, lambda o: placed.read(o, kind), not is_ready, is_ready)
 
@@ -256,10 +246,7 @@ def _boxes_and_scores(reference: Sequence[Outputs], kind: str = "") -> Head | No
 
 
 def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: str, asked_kind: str) -> Head | None:
-    """Returns the head for boxes and scores.
-
-    None if the scores are those of a sequence's steps (table tokens), or of several possible kinds.
-    """
+    """Returns the head for boxes and scores; None for scores of a sequence's steps, or of several possible kinds."""
 
     def by_candidate(outputs: Outputs) -> np.ndarray:
         values = np.asarray(outputs[scores], np.float64)
@@ -306,10 +293,9 @@ def _best_pairs(boxes: np.ndarray, shares: np.ndarray) -> Detections:
 def _kind_of_scores(scores: np.ndarray, named: str = "") -> tuple[str, int | None]:
     """Returns the kind of class scores ``[n, C]``, and the class that is the background, if there is one.
 
-    By default: probabilities that sum to 1, and logits that go through a softmax, have a background, the first or the
-    last class, which is best in most candidates. Their best logit is above 0 in most candidates, as training keeps the
-    mean of a candidate's logits. Logits whose best is below 0 in most candidates go through a sigmoid each. Else the
-    kind is empty.
+    By default: probabilities that sum to 1, and logits for a softmax, have a background, the first or the last class,
+    which is best in most candidates. Their best logit is above 0 in most candidates, as training keeps the mean of a
+    candidate's logits. Logits whose best is below 0 in most candidates are for a sigmoid each. Else the kind is empty.
     """
     last = scores.shape[-1] - 1
     shares = are_shares(scores)
@@ -350,12 +336,10 @@ def _yolo(reference: Sequence[Outputs]) -> Head | None:
 
 
 def undecoded(reference: Sequence[Outputs]) -> str:
-    """Returns the output ``[B, N, 4 + ...]``, or turned, with probable scores and undecoded boxes, or an empty text.
-
-    Their sizes are negative: offsets to anchors or logarithms.
-    """
+    """Returns the output ``[B, N, 4 + ...]``, or turned, with probable scores and undecoded boxes, or an empty text."""
     for name, _, _, rows in rows_either_way(reference):
         width = rows.shape[-1]
+        # Undecoded sizes are offsets to anchors or logarithms, and can be negative.
         is_wide = 5 <= width <= reference[0][name].size // width
         if is_wide and are_shares(rows[:, 4:]) and not are_sized(surest(rows)[:, :4]):
             return name
@@ -363,7 +347,7 @@ def undecoded(reference: Sequence[Outputs]) -> str:
 
 
 def _yolo_head(name: str, rows: np.ndarray, last: bool, many: int, extra: int) -> Head | None:
-    """Returns the head for candidates ``[rows, columns]``, masks' coefficients left out; None if they are none."""
+    """Returns the head for candidates ``[rows, columns]`` without masks' coefficients, if they are such."""
     width = rows.shape[-1]
     if width < 5 or many < width or not (are_sized(surest(rows)[:, :4]) and are_shares(rows[:, 4:])):
         return None

@@ -33,25 +33,25 @@ from trt_bisect.analyzer.tasks.task import (
 from trt_bisect.builder.base import Outputs
 
 MOST = 3000
-"""The most candidates of an image, the best by score, so that noise does not take hours."""
+"""The most candidates of an image, the best by score: noise does not take hours."""
 _SHORTEST = 5e-4
 """The least length of a side, as a part of the largest number of all boxes: a third of a pixel of 640."""
 FINEST = 8
 """The units of raw boxes along a cell of the finest map: the pixels of every export."""
 _NORMALISED, _SUREST = 1.5, 300
-"""Boxes are shares of the image if the surest candidates reach no further."""
+"""Boxes are shares of the image if this many of the surest candidates reach no further."""
 _OPSET, _IR = 11, 7
 
 
 @dataclass(frozen=True)
 class Detections:
-    """The detections in one image.
+    """The detections in an image.
 
     Attributes:
         boxes: two opposite corners, x and y each, in any unit; float64 ``[n, 4]``.
         scores: float64 ``[n]``.
         classes: int64 ``[n]``.
-        more: further figures of each detection, such as keypoints, ``[n, ...]``; no columns without any.
+        more: further figures of each, such as keypoints, ``[n, ...]``.
     """
 
     boxes: np.ndarray
@@ -63,12 +63,12 @@ class Detections:
         return len(self.scores)
 
     def at(self, places: np.ndarray) -> Detections:
-        """Returns some of the detections, by indices or by a mask."""
+        """Returns detections, by indices or a mask."""
         more = self.more[places] if self.more.size else self.more
         return Detections(self.boxes[places], self.scores[places], self.classes[places], more)
 
     def above(self, threshold: float) -> Detections:
-        """Returns the detections that score at least ``threshold``, at most ``MOST``, the best first."""
+        """Returns the detections that score at least ``threshold``, the best first, at most ``MOST``."""
         order = np.argsort(-self.scores, kind="stable")
         return self.at(order[self.scores[order] >= threshold][:MOST])
 
@@ -79,7 +79,7 @@ NO_DETECTIONS = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
 
 
 def corners(centred: np.ndarray) -> np.ndarray:
-    """Returns boxes given as centre and size, ``[..., 4]``, as two corners."""
+    """Returns boxes of centre and size, ``[..., 4]``, as two corners."""
     middle, half = centred[..., :2], centred[..., 2:] / 2.0
     return np.concatenate([middle - half, middle + half], axis=-1)
 
@@ -91,7 +91,7 @@ def rotated(points: np.ndarray, angles: np.ndarray) -> np.ndarray:
 
 
 def suppressed(found: Detections, iou: float) -> Detections:
-    """Returns the candidates, with scores above 0, that ONNX Runtime's NonMaxSuppression keeps, each class by itself.
+    """Returns the candidates, with scores above 0, that ONNX Runtime's NonMaxSuppression keeps in each class.
 
     A box that overlaps a better one of its class by more than ``iou`` is removed.
     """
@@ -113,7 +113,6 @@ def suppressed(found: Detections, iou: float) -> Detections:
 
 @cache
 def _session() -> ort.InferenceSession:
-    """Returns a session of the operator NonMaxSuppression alone."""
     types = {"boxes": TensorProto.FLOAT, "scores": TensorProto.FLOAT, "most": TensorProto.INT64}
     types |= {"iou": TensorProto.FLOAT, "least": TensorProto.FLOAT}
     inputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in types.items()]
@@ -131,21 +130,20 @@ def best_class(boxes: np.ndarray, shares: np.ndarray, *more: np.ndarray) -> Dete
 
 
 def areas_of(boxes: np.ndarray) -> np.ndarray:
-    """Returns the area of each box, ``[n, 4]``, two corners each; a side is at least as long as ``shortest_side``."""
+    """Returns the areas of boxes ``[n, 4]`` of two corners; for sides see ``shortest_side``."""
     starts, ends = _corners(boxes, shortest_side(boxes))
     return np.asarray(np.prod(ends - starts, axis=-1))
 
 
 def over_union(shared: np.ndarray, areas: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns intersection over union, from the shared areas and those of both sides; 0 where both have none."""
+    """Returns intersection over union, from the shared areas and those of both sides; 0 if both have none."""
     union = areas + others - shared
     return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
 
 
 def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns intersection over union of boxes with others, ``[n, 4]`` and ``[m, 4]``, two corners each.
-
-    It is float64 ``[n, m]``. A side is at least as long as ``shortest_side``.
+    """Returns intersection over union of boxes ``[n, 4]`` with others ``[m, 4]``, two corners each, float64 ``[n,
+    m]``.
     """
     shortest = shortest_side(boxes)
     (starts, ends), (other_starts, other_ends) = (_corners(side, shortest) for side in (boxes[:, None], others[None]))
@@ -157,14 +155,13 @@ def overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
 def shortest_side(boxes: np.ndarray) -> float:
     """Returns the least length of a side, so that boxes without an area overlap where they are alike.
 
-    It is a part of the largest number of FP32's boxes, far below a pixel: boxes clipped to a line at a picture's border
-    differ by as little as float noise.
+    It is far below a pixel: boxes clipped to a line at a picture's border differ by as little as float noise.
     """
     return _SHORTEST * (float(np.abs(boxes).max(initial=0.0)) or 1.0)
 
 
 def _corners(boxes: np.ndarray, shortest: float) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the first and the second corners of boxes ``[..., 4]``, with sides of a least length."""
+    """Returns both corners of boxes ``[..., 4]``, with sides of a least length."""
     starts, ends = np.asarray(boxes[..., :2], np.float64), np.asarray(boxes[..., 2:], np.float64)
     is_short = ends - starts < shortest
     middles = (starts + ends) / 2
@@ -172,7 +169,7 @@ def _corners(boxes: np.ndarray, shortest: float) -> tuple[np.ndarray, np.ndarray
 
 
 def box_overlaps(before: Detections, after: Detections) -> np.ndarray:
-    """Returns the intersection over union of the boxes of each detection with those of each other one, ``[n, m]``."""
+    """Returns the intersection over union of detections' boxes, ``[n, m]``."""
     return overlaps(before.boxes, after.boxes)
 
 
@@ -203,13 +200,13 @@ class Head:
 
     Attributes:
         names: the outputs that are read.
-        note: the way they are read, for the user.
+        note: how, for the user.
         read: from the outputs for one input to the candidates in each image, each with its best class alone.
-        needs_nms: the candidates of one object are many.
-        is_ready: the candidates are detections, which the network has chosen itself.
-        suppress: removes candidates too similar to a better one.
+        needs_nms: one object has many candidates.
+        is_ready: the network has chosen the detections itself.
+        suppress: removes candidates too similar to better ones.
         finish: from the outputs for one input, and the chosen detections of each image, to the compared ones.
-        finest: the raw map whose cells are ``FINEST`` units of the boxes; empty if the network has decoded them.
+        finest: the raw map whose cells are ``FINEST`` units of the boxes; empty for decoded boxes.
     """
 
     names: tuple[str, ...]
@@ -222,7 +219,7 @@ class Head:
     finest: str = ""
 
     def scaling(self, reference: Sequence[Outputs]) -> Scaling:
-        """Returns the scaling of the boxes; FP32's outputs for some inputs tell pixels from shares of the picture."""
+        """Returns the scaling of the boxes; FP32's outputs tell pixels from shares of the picture."""
         surest = [image.above(0.0).boxes[:_SUREST] for outputs in reference for image in self.read(outputs)]
         is_share = not self.finest and all((np.abs(boxes) <= _NORMALISED).all() for boxes in surest)
 
@@ -234,19 +231,19 @@ class Head:
 
 
 _SURE, _FEWEST = 0.5, 2
-"""The score from which FP32 is sure of a detection, and the number of these that a lost class had at least."""
+"""The score from which FP32 is sure of a detection, and the fewest of these of a lost class."""
 _NEARBY = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5)
-"""The other score thresholds of ``NEARBY``, as factors of the one asked for."""
+"""The other score thresholds of ``NEARBY``, as factors."""
 
 
 def found_task(asked: AskedTask, head: Head, likeness: str, alike: Alike, outputs: Iterable[str]) -> Task:
     """Returns the task that compares what a head finds: kept, lost and invented.
 
     Args:
-        asked: its ``iou`` is the likeness from which two detections are the same one.
-        likeness: the name of the likeness, a value of ``LIKENESSES``.
+        asked: detections are the same from the likeness ``iou`` on.
+        likeness: its name, a key of ``LIKENESS_KEYS``.
         alike: gives it.
-        outputs: the names of all outputs; those that are not read are noted.
+        outputs: all outputs; those that are not read are noted.
     """
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
     unread = ", ".join(f"'{name}'" for name in outputs if name not in head.names)

@@ -1,8 +1,7 @@
 """The tasks by name, how each counts its agreement with FP32, and the task that outputs look like.
 
 Classification: the share of rows, segmentation: of pixels, with FP32's class. Embeddings: the share of vectors that
-find themselves and their nearest neighbour among FP32's. Text: the edit distance between the lines of greedy CTC
-decoding. Detection has a module of its own.
+find themselves and their nearest neighbour among FP32's. Text: the edit distance between lines of greedy CTC decoding.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ from trt_bisect.errors import BadInput
 _FEW_CLASSES = 10
 _SURE = 0.9
 _BACKGROUND = 0.3
-"""The median of the best scores of a detector's candidates is below it."""
+"""The best scores of a detector's candidates have a lower median."""
 
 CLASSIFY_OUTPUTS = "outputs of floats with an axis of classes, which --class-axis can name"
 _TOP = 5
 
 
 def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for outputs of class scores, whose rows all count; see ``find_classes`` for the class axis."""
+    """Returns the task for outputs of class scores; see ``find_classes`` for the class axis."""
     axis = asked.class_axis
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
     fitting = [name for name, value in floats.items() if axis is None or -value.ndim <= axis < value.ndim]
@@ -79,7 +78,7 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def _counted_classify(classes: Classes, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
-    """Returns the counts of one output; rows that only one of both has do not agree."""
+    """Returns the counts of an output; rows that only one of both has do not agree."""
     expected, predicted = classes.predicted(before), classes.predicted(after)
     shared, rows = sorted((len(expected), len(predicted)))
     expected, predicted, scores = expected[:shared], predicted[:shared], classes.rows(after)[:shared]
@@ -99,13 +98,13 @@ SEGMENT_OUTPUTS = (
 )
 _LABELS = "labels"
 _FEWEST_PIXELS, _LEAST_OBJECT = 8, 0.002
-"""The least number of pixels of a class in an image that are an object, and their least share of the image."""
+"""The fewest pixels of a class in an image that are an object, and their least share."""
 
 
 def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for outputs of images: scores with a class axis, one channel, or integer labels.
 
-    A pixel of one channel belongs to the object above 0.5, or above 0 if the values are logits.
+    A pixel of one channel belongs to the object above 0.5, or above 0 for logits.
     """
     queries = None if asked.class_axis is not None else _queries(reference)
     if queries is not None:
@@ -147,7 +146,7 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def _queries(reference: Sequence[Outputs]) -> tuple[str, str] | None:
-    """Returns the outputs of class scores ``[N, Q, C + 1]`` and masks ``[N, Q, H, W]`` of queries; None if none."""
+    """Returns the outputs of class scores ``[N, Q, C + 1]`` and masks ``[N, Q, H, W]`` of queries, if any."""
     floats = {name: value.shape for name, value in reference[0].items() if value.dtype.kind == "f"}
     pairs = [
         (classes, masks)
@@ -185,7 +184,7 @@ def _segment_queries(asked: AskedTask, classes: str, masks: str, reference: Sequ
 
 
 def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Classes | None:
-    """Returns the classes of an output, its axis None for one channel; None if it is no image."""
+    """Returns the classes of an image, its axis None for one channel; None if it is no image."""
     arrays = [outputs[name] for outputs in reference]
     first = arrays[0]
     if first.ndim < 2 or np.sum(np.array(first.shape) > 1) < 2:
@@ -204,7 +203,7 @@ def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Class
 
 
 def _labels(classes: Classes, output: np.ndarray) -> np.ndarray:
-    """Returns the class of each pixel, int64, of the output's shape without the class axis."""
+    """Returns the class of each pixel, int64, without the class axis."""
     if classes.kind == _LABELS:
         return output.astype(np.int64)
     values = np.where(np.isnan(output), -np.inf, output)
@@ -213,7 +212,7 @@ def _labels(classes: Classes, output: np.ndarray) -> np.ndarray:
 
 
 def _sure(classes: Classes, output: np.ndarray) -> np.ndarray:
-    """Returns true for each pixel of whose class FP32 is sure, bool ``[pixels]``: for labels all are."""
+    """Returns true for each pixel of whose class FP32 is sure, bool ``[pixels]``."""
     if classes.kind == _LABELS:
         return np.ones(output.size, bool)
     if classes.axis is None:
@@ -223,17 +222,17 @@ def _sure(classes: Classes, output: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Pixels:
-    """The class of each pixel in FP32, and true in ``is_sure``, bool ``[pixels]``, where FP32 is sure of it."""
+    """The class of each pixel in FP32; ``is_sure``, bool ``[pixels]``."""
 
     labels: np.ndarray
     is_sure: np.ndarray
 
 
 def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts:
-    """Returns the counts of one output. Labels other than FP32's are a class of their own.
+    """Returns the counts of an output. Labels other than FP32's are a class of their own.
 
-    Enough pixels of a class that FP32 is sure of in an image are an object; it is lost if the output gives none of them
-    that class.
+    Enough pixels of a class that FP32 is sure of are an object, which is lost if the output gives none of them that
+    class.
     """
     shape = before.labels.shape
     if after.shape != shape:
@@ -258,8 +257,8 @@ def _counted_segment(before: _Pixels, after: np.ndarray, classes: int) -> Counts
 
 
 def _of_pixels(total: Counts) -> dict[str, float]:
-    """Returns the mean intersection over union of the classes that either side has, all pixels together; and the number
-    of objects, and of lost ones.
+    """Returns the mean intersection over union of the classes that either side has, and the number of objects and lost
+    ones.
     """
     present = total["unions"] > 0
     miou = float(np.mean(total["intersections"][present] / total["unions"][present]))
@@ -277,7 +276,7 @@ DEPTH_OUTPUTS = (
 )
 _LEAST_SIDE, _LONGEST = 8, 4
 _LEAST_DEPTH = 1e-3
-"""Lesser depths, as a share of FP32's median, count as this one: a logarithm of 0 has no end."""
+"""Lesser depths, as a share of FP32's median, count as this: the logarithm of 0 has no end."""
 _NEAR = 1.25
 
 
@@ -313,7 +312,7 @@ def _is_depth(arrays: Sequence[np.ndarray]) -> bool:
 
 
 def _counted_depth(before: np.ndarray, after: np.ndarray) -> Counts:
-    """Returns the counts of one input; another shape has the largest error."""
+    """Returns the counts of an input; another shape has the largest error."""
     images = len(before)
     if before.shape != after.shape:
         return {AGREED: 0.0, ITEMS: float(images), "error": float(images), "near": 0.0}
@@ -328,12 +327,12 @@ def _counted_depth(before: np.ndarray, after: np.ndarray) -> Counts:
 
 EMBED_OUTPUTS = "one output of vectors, [D] or [N, D], or of vectors of tokens, [N, T, D]"
 _SAME = 1e-6
-"""FP32's cosines that are no further apart are equal: rows of a batch and inputs of their own differ by less."""
+"""FP32's cosines that are no further apart are equal: rows of a batch and single inputs differ by less."""
 
 
 _Sought = tuple[np.ndarray, np.ndarray, "list[np.ndarray | None]"]
-"""FP32's vectors of one input ``[n, D]`` and of all inputs ``[N, D]``, and for each of the n the rows of the N that are
-it or its nearest neighbours; None where that is every row. Empty if it is so for all inputs.
+"""FP32's vectors of one input ``[n, D]`` and of all ``[N, D]``, and for each of the n the rows that are it or its
+nearest neighbours; None for every row. Empty if all have every row.
 """
 
 
@@ -341,8 +340,8 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for an output of vectors: the first of shape ``[N, D]`` or ``[D]``, else of ``[N, T, D]``.
 
     The vectors of the T tokens are averaged. A vector agrees if it is closer to its own FP32 vector and that one's
-    nearest neighbour than to all other FP32 vectors; equal vectors agree nowhere. Each input can be judged by itself.
-    Without three different vectors the cosine is the agreement.
+    nearest neighbour than to all other FP32 vectors; equal vectors agree nowhere. Without three different vectors the
+    cosine is the agreement.
     """
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
     ranks = {name: value.ndim for name, value in floats.items() if value.shape[-1] > 1}
@@ -367,7 +366,7 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def _vectors(output: np.ndarray) -> np.ndarray:
-    """Returns the vectors of an output, ``[N, D]``, of length 1; those that are zero or not finite are zero."""
+    """Returns an output's vectors, ``[N, D]``, of length 1; those that are zero or not finite are zero."""
     values = np.asarray(output, np.float64)
     rows = np.atleast_2d(values.mean(axis=1) if values.ndim == 3 else values)
     rows = np.where(np.isfinite(rows).all(axis=-1, keepdims=True), rows, 0.0)
@@ -375,7 +374,6 @@ def _vectors(output: np.ndarray) -> np.ndarray:
 
 
 def _sought(vectors: Sequence[np.ndarray]) -> list[_Sought]:
-    """Returns for each input what is sought, from FP32's vectors of all inputs."""
     every = np.concatenate(vectors)
     rows = iter(range(len(every)))
     nearest = [[_nearest(cosines, next(rows)) for cosines in of_input @ every.T] for of_input in vectors]
@@ -385,14 +383,14 @@ def _sought(vectors: Sequence[np.ndarray]) -> list[_Sought]:
 
 
 def _nearest(cosines: np.ndarray, row: int) -> np.ndarray | None:
-    """Returns the rows that are the vector of ``row`` or its nearest neighbour; None if that is every row."""
+    """Returns the rows that are the vector of ``row`` or its nearest neighbour; None for every row."""
     is_near = cosines >= np.delete(cosines, row).max(initial=-np.inf) - _SAME
     is_near[row] = True
     return None if is_near.all() else np.flatnonzero(is_near)
 
 
 def _counted_embed(before: _Sought, after: np.ndarray) -> Counts:
-    """Returns the counts of one input; rows that only one of both has do not agree."""
+    """Returns the counts of an input; rows that only one of both has do not agree."""
     vectors, every, nearest = before
     shared, rows = sorted((len(vectors), len(after)))
     cosines = np.zeros(rows)
@@ -408,10 +406,8 @@ def _counted_embed(before: _Sought, after: np.ndarray) -> Counts:
 
 
 def _are_detections(reference: Sequence[Outputs]) -> bool:
-    """Returns true for the outputs of a detector, which look like classes, CTC scores, vectors or depths too.
-
-    A single output of two axes is read as the asked task: six columns can be six classes, or detections.
-    """
+    """True for the outputs of a detector, which look like classes, CTC scores, vectors or depths too."""
+    # Six columns can be six classes, or detections: a single output of two axes is read as the asked task.
     if len(reference[0]) == 1 and next(iter(reference[0].values())).ndim < 3:
         return False
     try:
@@ -421,7 +417,7 @@ def _are_detections(reference: Sequence[Outputs]) -> bool:
 
 
 def _task_of_objects(reference: Sequence[Outputs]) -> str:
-    """Returns the task that reads the outputs as instance masks, poses or oriented boxes; empty if none does."""
+    """Returns the task that reads the outputs as instance masks, poses or oriented boxes, if any does."""
     for task in ("instances", "pose", "obb"):
         with suppress(BadInput):
             TASKS[task](AskedTask(task), reference)
@@ -436,7 +432,7 @@ Line = tuple[int, ...]
 
 
 def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for an output of CTC scores, whose blank has to be told from its values or named."""
+    """Returns the task for an output of CTC scores, whose blank is told from its values or named."""
     if asked.head not in (None, *_BLANKS):
         raise BadInput(f"--head '{asked.head}' names no blank.", f"Give --head {' or '.join(_BLANKS)}.")
     scored, scored_if_named = (
@@ -462,9 +458,9 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -> int | None:
-    """Returns the blank of an output of CTC scores; None if it is none, or its blank is not clear.
+    """Returns the blank of an output of CTC scores, if it is clear.
 
-    The blank is the first or the last class, and FP32's best in twice as many steps as any other, and five more.
+    It is the first or the last class, and FP32's best in twice as many steps as any other, and five more.
     """
     arrays = [outputs[name] for outputs in reference]
     classes = arrays[0].shape[-1] if arrays[0].ndim == 3 and arrays[0].dtype.kind == "f" else 0
@@ -481,8 +477,8 @@ def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
     """Returns the character of each class; none if there are not as many.
 
     Args:
-        listed: the characters, one a line (PaddleOCR's ONNX property ``character``); a final space may be left out.
-        classes: the number of classes, with the blank.
+        listed: one a line (PaddleOCR's ONNX property ``character``); a final space may be left out.
+        classes: their number, with the blank.
     """
     letters = listed.rstrip("\n").split("\n")
     letters += [" "] * (len(letters) == classes - 2)
@@ -491,23 +487,21 @@ def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
 
 
 def spelled(line: Line, letters: Sequence[str]) -> str:
-    """Returns a line as text; the numbers of its classes if their characters are not known."""
+    """Returns a line as text, or the numbers of its classes."""
     return "".join(letters[index] for index in line) if letters else " ".join(map(str, line))
 
 
 def _best_of_steps(scores: np.ndarray) -> np.ndarray:
-    """Returns the best class of each step, ``[N, T]``, of scores ``[N, T, C]`` or, of more than one, ``[T, 1, C]``."""
+    """Returns the best class of each step, ``[N, T]``, of scores ``[N, T, C]`` or ``[T, 1, C]``."""
     steps_first = scores.shape[1] == 1 and scores.shape[0] > 1
     best = np.where(np.isnan(scores), -np.inf, scores).argmax(axis=-1)
     return np.asarray(best.T if steps_first else best)
 
 
 def _counted_text(before: Sequence[Line], after: Sequence[Line]) -> Counts:
-    """Returns the counts of the lines of one input; a line that only one side has is empty on the other.
-
-    The length of a pair is that of its longer line, so that no agreement is below 0.
-    """
+    """Returns the counts of the lines of an input; a line that only one side has is empty on the other."""
     pairs = list(zip_longest(before, after, fillvalue=()))
+    # With the longer line of a pair no agreement is below 0.
     lengths = [max(map(len, pair)) for pair in pairs]
     edits = [edit_distance(*pair) for pair in pairs]
     letters = sum(lengths)
@@ -516,7 +510,7 @@ def _counted_text(before: Sequence[Line], after: Sequence[Line]) -> Counts:
 
 
 def edit_distance(before: Line, after: Line) -> int:
-    """Returns the least number of characters to insert, delete and replace (Levenshtein 1966)."""
+    """Returns the fewest insertions, deletions and replacements (Levenshtein 1966)."""
     row = list(range(len(after) + 1))
     for k, old in enumerate(before, 1):
         diagonal, row[0] = row[0], k
@@ -536,9 +530,9 @@ TASKS: dict[str, Callable[[AskedTask, Sequence[Outputs]], Task]] = {
     "instances": instances,
     "depth": depth,
 }
-"""By its name, the function that reads FP32's outputs for each input as those of a task.
+"""The functions that read FP32's outputs as those of a task.
 
-It raises BadInput if the outputs are not those of the task, or can be read in several ways.
+They raise BadInput if the outputs are not those of the task, or can be read in several ways.
 """
 
 
@@ -546,11 +540,10 @@ def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task that the user asks for, as it is on these outputs.
 
     Args:
-        asked: its name is a key of ``TASKS``.
-        reference: the FP32 outputs for each input, arrays of numbers alone.
+        reference: the FP32 outputs by input, arrays of numbers alone.
 
     Raises:
-        BadInput: the outputs are not those of this task; the remedy begins with the task that they look like, if any.
+        BadInput: the outputs are not those of the task; the remedy begins with the task that they look like.
     """
     try:
         return TASKS[asked.name](asked, reference)
@@ -562,7 +555,7 @@ def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def suggestion(reference: Sequence[Outputs]) -> str:
-    """Returns a sentence on the task that the outputs, arrays of numbers alone, look like; empty if like none."""
+    """Returns a sentence on the task that the outputs look like; empty if like none."""
     return _suggested(reference)[1]
 
 
@@ -585,7 +578,7 @@ def _suggested(reference: Sequence[Outputs]) -> tuple[str, str]:
 
 
 def _mostly_background(head: Head, reference: Sequence[Outputs]) -> bool:
-    """Returns true if most candidates are no detections, or the network has chosen the detections itself."""
+    """True if most candidates are no detections, or the network has chosen the detections."""
     images = [image.scores for outputs in reference for image in head.read(outputs)]
     return head.is_ready or not images or bool(np.median(np.concatenate(images)) < _BACKGROUND)
 
@@ -603,7 +596,7 @@ _JUDGED: Mapping[str, str] = {
 
 
 def _looks_like(name: str, reference: Sequence[Outputs], arrays: Sequence[np.ndarray]) -> tuple[str, str]:
-    """Returns the task and the kind of an output; empty texts if it looks like none, or like detections."""
+    """Returns the task and the kind of an output; empty texts if like none, or like detections."""
     first = arrays[0]
     if first.dtype.kind != "f" or not all(array.ndim == first.ndim and np.isfinite(array).all() for array in arrays):
         return "", ""
@@ -625,6 +618,6 @@ def _looks_like(name: str, reference: Sequence[Outputs], arrays: Sequence[np.nda
 
 
 def _is_sure(arrays: Sequence[np.ndarray]) -> bool:
-    """Returns true if most values are near 0 or 1, and both ends occur."""
+    """True if most values are near 0 or 1, and both ends occur."""
     values = np.concatenate([array.ravel() for array in arrays])
     return bool(np.mean((values < 1.0 - _SURE) | (values > _SURE)) > _SURE and values.max() > 0.5 > values.min())

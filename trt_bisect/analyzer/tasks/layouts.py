@@ -1,13 +1,11 @@
 """Layouts: the columns of a head's rows, told from values or named by the user.
 
-A layout is read only if the values can be of no other one: columns of scores, keypoints, angles and coefficients are
-told apart by FP32's values on all inputs. Otherwise the user names them.
+A layout is read only if FP32's values on all inputs can be of no other one. Otherwise the user names it.
 
 Raw heads have a map for each scale, whose distances and scores are decoded here as Ultralytics does. A distance is the
 mean of its bins under a softmax (distribution focal loss), in strides from the middle of a cell. With one bin, as in
 YOLO26, distances and angles are used directly, and keypoints are offsets from the middle of a cell. YOLO v5 and v7 have
-offsets from a cell, and sizes as multiples of anchors. Boxes are in eighths of the finest map's cells, which overlap as
-pixels do.
+offsets from a cell, and sizes as multiples of anchors. Boxes are in eighths of the finest map's cells.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ NEARLY_ALL = 0.99
 _MOSTLY = 0.75
 _TOLERANCE = 1e-3
 _MIDDLE = 0.1
-"""The median of the candidates' centres is at least this part of the largest one, on both axes."""
+"""The median of the candidates' centres is at least this part of the largest, on both axes."""
 _LARGEST_ANGLE = 2 * math.pi + _TOLERANCE
 _BOXES = ("xywh", "xyxy", "dfl")
 _WIDTHS = {"xywh": 4, "xyxy": 4, "score": 1, "class": 1, "objectness": 1, "angle": 1}
@@ -39,7 +37,7 @@ _GROUP = re.compile(
 LAYOUT = "xywh,classes:1,keypoints:17x3"
 """An example of a layout."""
 BINS = 16
-"""The bins of a distance in every export whose distances are an output of their own."""
+"""The bins of a distance in every export with distances as an output."""
 _LEAST_MAPS = 2
 _BACKGROUND = 0.3
 _QUARTER = math.pi / 4
@@ -47,7 +45,7 @@ ANCHORS: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "yolov5": ((10, 13, 16, 30, 33, 23), (30, 61, 62, 45, 59, 119), (116, 90, 156, 198, 373, 326)),
     "yolov7": ((12, 16, 19, 36, 40, 28), (36, 75, 76, 55, 72, 146), (142, 110, 192, 243, 459, 401)),
 }
-"""By the name that ``--head`` takes the widths and heights of each scale's anchors, in pixels: those of the authors."""
+"""By the value of ``--head`` the widths and heights of each scale's anchors, in pixels: those of the authors."""
 
 
 def are_integral(values: np.ndarray) -> bool:
@@ -61,12 +59,12 @@ def are_shares(values: np.ndarray) -> bool:
 
 
 def sums_of_one(rows: np.ndarray) -> bool:
-    """Returns true if all values are shares, and those of each row sum to 1."""
+    """Returns true if all values are shares, and each row's sum is 1."""
     return are_shares(rows) and np.allclose(rows.sum(axis=-1), 1.0, rtol=0.0, atol=1e-2)
 
 
 def are_spread(centres: np.ndarray) -> bool:
-    """Returns true if centres ``[n, 2]`` are spread over the image, as those of candidates: scores are near 0."""
+    """Returns true if centres ``[n, 2]`` are spread over the image, as those of candidates."""
     return bool((np.median(centres, axis=0) >= _MIDDLE * centres.max(axis=0)).all()) if len(centres) else True
 
 
@@ -76,11 +74,9 @@ def are_in_order(boxes: np.ndarray) -> bool:
 
 
 def are_corners(boxes: np.ndarray) -> bool:
-    """Returns true if boxes can be two corners each: in order, or mostly so in pixels.
-
-    Boxes in pixels can be little else, and a head without DFL (YOLO26) gives some negative sizes.
-    """
+    """Returns true if boxes can be two corners each: in order, or in pixels mostly so."""
     in_order = (boxes[:, 2:] >= boxes[:, :2]).all(axis=-1)
+    # Boxes in pixels can be little else, and a head without DFL (YOLO26) gives some negative sizes.
     return are_in_order(boxes) or bool(not are_shares(boxes) and np.mean(in_order) >= _MOSTLY)
 
 
@@ -102,14 +98,14 @@ def surest(rows: np.ndarray) -> np.ndarray:
 
 
 def about_boxes(boxes: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Returns true for each keypoint ``[n, K, 2 or 3]`` in a box of twice the size of its own, bool ``[n, K]``."""
+    """Returns true for each keypoint ``[n, K, 2 or 3]`` in its box of twice the size, bool ``[n, K]``."""
     middle, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
     return np.asarray((np.abs(points[..., :2] - middle[:, None]) <= size[:, None]).all(axis=-1))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The groups of columns of a row, in order; each has a name and a shape."""
+    """The groups of columns of a row, with their names and shapes."""
 
     groups: tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -123,21 +119,21 @@ class Layout:
 
     @property
     def more_width(self) -> int:
-        """The number of columns behind the box and the scores."""
+        """The number of columns behind box and scores."""
         return sum(_width(name, shape) for name, shape in self.groups if name in BEHIND)
 
     @property
     def is_ready(self) -> bool:
-        """The network has chosen the detections itself, and names the class of each."""
+        """True if the network has chosen the detections itself."""
         return "class" in self.shapes
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each group by its name."""
+        """The shape of each group."""
         return dict(self.groups)
 
     def of(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Returns the columns of a group, ``[n, columns]``; no columns if there is no such group."""
+        """Returns the columns of a group, ``[n, columns]``; none if there is no such group."""
         first = 0
         for group, shape in self.groups:
             if group == name:
@@ -146,7 +142,7 @@ class Layout:
         return rows[:, :0]
 
     def boxes(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the two corners of each box."""
+        """Returns two corners of each box."""
         return corners(self.of("xywh", rows)) if "xywh" in self.shapes else self.of("xyxy", rows)
 
     def scores(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -159,7 +155,7 @@ class Layout:
         return shares.max(axis=-1), shares.argmax(axis=-1)
 
     def read(self, rows: np.ndarray, kind: str) -> Detections:
-        """Returns the detections of one image, of rows ``[n, columns]``.
+        """Returns the detections of an image from rows ``[n, columns]``.
 
         ``kind`` is the group that each has with its box; ``angle`` for rotated boxes: cx, cy, w, h, angle.
         """
@@ -172,7 +168,7 @@ class Layout:
         return Detections(self.boxes(rows), scores, classes, more)
 
     def fits(self, rows: np.ndarray) -> bool:
-        """Returns true if the values of all rows can be of this layout, and tell each of its groups from a score."""
+        """Returns true if the values of all rows can be of this layout, and tell its groups from scores."""
         if not np.isfinite(rows).all():
             return False
         scores, _ = self.scores(np.clip(rows, -1e9, 1e9))
@@ -194,10 +190,7 @@ class Layout:
         return "keypoints" not in self.shapes or self._are_keypoints(rows, sure)
 
     def _are_keypoints(self, rows: np.ndarray, sure: np.ndarray) -> bool:
-        """Returns true if coordinates are pixels, and third columns shares.
-
-        With two columns a keypoint, half of them must lie in a box of twice the size of their own.
-        """
+        """True if coordinates are pixels, and third columns shares; of two columns, half must lie about their boxes."""
         points = self.of("keypoints", rows).reshape(len(rows), *self.shapes["keypoints"])
         coordinates = points[..., :2].reshape(len(rows), -1)
         if any(are_shares(column) for column in coordinates.T):
@@ -213,7 +206,7 @@ READY: Groups = (("xyxy", ()), ("score", ()), ("class", ()))
 
 
 def candidates(classes: int, *, objectness: bool) -> Groups:
-    """Returns the columns of candidates: boxes as centre and size, and scores of classes."""
+    """Returns the columns of candidates: centre and size, and scores of classes."""
     before: Groups = (("xywh", ()), ("objectness", ())) if objectness else (("xywh", ()),)
     return *before, ("classes", (classes,))
 
@@ -228,11 +221,7 @@ _SHARES = ("score", "objectness", "classes")
 
 
 def parse_layout(text: str) -> Layout:
-    """Returns the layout that a user names: ``xywh,classes:1,keypoints:17x3``.
-
-    Raises:
-        BadInput: it is none.
-    """
+    """Returns a layout such as ``xywh,classes:1,keypoints:17x3``; raises BadInput for another text."""
     groups: list[tuple[str, tuple[int, ...]]] = []
     for name in map(str.strip, text.split(",")):
         if not _GROUP.match(name):
@@ -268,7 +257,7 @@ def parse_layout(text: str) -> Layout:
 
 @dataclass(frozen=True)
 class Placed:
-    """A layout, the output that has it, and whether its columns are the last axis."""
+    """A layout, its output, and whether its columns are the last axis."""
 
     output: str
     layout: Layout
@@ -280,11 +269,7 @@ class Placed:
 
 
 def named_layout(layout: Layout, reference: Sequence[Outputs]) -> Placed:
-    """Returns the one place where outputs can have the layout that the user names.
-
-    Raises:
-        BadInput: there is no such place, or there are several.
-    """
+    """Returns the one place where outputs can have a layout; raises BadInput for none or several."""
     places = [
         Placed(name, layout, axis == 2)
         for name, value in reference[0].items()
@@ -307,7 +292,7 @@ MakeLayouts = Callable[[np.ndarray, bool], Iterable[Layout]]
 
 
 def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Placed]:
-    """Returns the layouts that the values of FP32's outputs can have, of those that ``make`` gives for their rows."""
+    """Returns the layouts of ``make`` that the values of FP32's outputs can have."""
     return [
         Placed(name, layout, last)
         for name, last, many, rows in rows_either_way(reference)
@@ -334,13 +319,13 @@ def rows_either_way(reference: Sequence[Outputs]) -> Iterator[tuple[str, bool, i
 
 @dataclass(frozen=True)
 class _Scale:
-    """The maps of one scale, which may be the same output: distances, scores, and the task's further channels.
+    """The maps of a scale, which may be one output: distances, scores, and the task's further channels.
 
     Attributes:
         bins: the bins of a distance.
-        first: the first of the channels of the scores, which are the ``classes``.
+        first: the first of the ``classes`` channels of scores.
         stride: the units along a cell.
-        more: the output of the task's further channels; empty without one.
+        more: the output of the task's further channels.
         begin: its first channel, or in an output ``[B, channels, N]`` of all scales the first cell.
     """
 
@@ -364,7 +349,6 @@ def raw_head(reference: Sequence[Outputs], layout: Layout = _ANY, without: Seque
     since a number of channels does not tell bins from classes. A third map is their sum, as in RKNN's exports.
 
     Args:
-        reference: the FP32 outputs for each input.
         layout: ``dfl:16,classes:80``, the channels of maps with both; a task's further channels, such as
             ``keypoints:17x3``, are in a map of their own for each scale, or in one output ``[B, channels, N]`` of all
             cells.
@@ -415,14 +399,14 @@ def _sizes(maps: Mapping[str, np.ndarray]) -> list[tuple[int, ...]]:
 
 
 def _of_all(outputs: Outputs, layout: Layout, sizes: Sequence[tuple[int, ...]]) -> str:
-    """Returns the output ``[B, channels, N]`` of a task's further channels at the cells of all scales; or empty."""
+    """Returns the output ``[B, channels, N]`` of a task's further channels at all cells, if any."""
     shape = (layout.more_width, sum(map(math.prod, sizes)))
     names = [name for name, value in outputs.items() if shape[0] and value.ndim == 3 and value.shape[1:] == shape]
     return names[0] if len(names) == 1 else ""
 
 
 def _scale(channels: dict[str, int], layout: Layout, stride: float, of_all: str, cells: int) -> _Scale | None:
-    """Returns the maps of a scale; None if its outputs, by name their channels, are not those of the layout."""
+    """Returns the maps of a scale; None if the outputs' ``channels`` are not those of the layout."""
     if layout is _ANY:
         distances = [name for name, count in channels.items() if count == 4 * BINS]
         others = [name for name, count in channels.items() if count != 4 * BINS]
@@ -477,7 +461,7 @@ def _scores(scale: _Scale, outputs: Outputs) -> np.ndarray:
 
 
 def _mostly_background(best: Sequence[np.ndarray], *, is_logit: bool) -> bool:
-    """Returns true if the best class of most cells is no detection, as in every image."""
+    """True if the best class of most cells is no detection."""
     values = np.concatenate([image.ravel() for image in best])
     return bool(np.median(sigmoid(values) if is_logit else values) < _BACKGROUND)
 
@@ -508,7 +492,7 @@ def _decoded(scale: _Scale, layout: Layout, outputs: Outputs, is_logit: bool) ->
 
 
 def _beside(scale: _Scale, layout: Layout, outputs: Outputs) -> np.ndarray:
-    """Returns the further channels at the cells of a scale, undecoded, ``[B, cells, columns]``."""
+    """Returns the further channels at a scale's cells, undecoded, ``[B, cells, columns]``."""
     values, columns = np.asarray(outputs[scale.more], np.float64), layout.more_width
     cells = math.prod(outputs[scale.distances].shape[2:])
     part = values[:, scale.begin :][:, :columns] if values.ndim == 4 else values[:, :, scale.begin :][..., :cells]
@@ -516,14 +500,11 @@ def _beside(scale: _Scale, layout: Layout, outputs: Outputs) -> np.ndarray:
 
 
 def _is_raw(scales: Sequence[_Scale], layout: Layout, reference: Sequence[Outputs], read: Read) -> bool:
-    """Returns true if the further channels are not decoded yet, as far as their values tell.
-
-    Undecoded angles exceed decoded ones, unless the head decodes none. Decoded keypoints lie about their boxes, and
-    visibilities are shares.
-    """
+    """True if the further channels are not decoded yet, as far as their values tell."""
     kind, *_ = [name for name in layout.shapes if name in BEHIND]
     beside = [_beside(scale, layout, outputs) for scale in scales for outputs in reference]
     every = np.concatenate([values.reshape(-1, layout.more_width) for values in beside])
+    # Undecoded angles exceed decoded ones, unless the head decodes none.
     if kind == "angle" and scales[0].bins > 1:
         return bool((every < -_QUARTER).any() or (every > 3 * _QUARTER).any())
     if kind in ("angle", "masks"):
@@ -538,8 +519,8 @@ def _is_raw(scales: Sequence[_Scale], layout: Layout, reference: Sequence[Output
 def anchored_head(reference: Sequence[Outputs], name: str) -> Head | None:
     """Returns the head for three maps of YOLO v5 or v7, ``[B, 3 * (5 + C), H, W]`` or ``[B, 3, H, W, 5 + C]``.
 
-    ``name`` is a key of ``ANCHORS``. None if the outputs are not three such maps, each half as large as the one before,
-    or there are other maps.
+    ``name`` is a key of ``ANCHORS``. None if the outputs are other than three maps, each half as large as the one
+    before.
     """
     every = {n: value for n, value in reference[0].items() if value.ndim in (4, 5) and value.dtype.kind == "f"}
     sizes, widths = _sizes(every), {_cells(value).shape[-1] for value in every.values() if _has_anchors(value)}

@@ -46,9 +46,9 @@ POSE_OUTPUTS = (
     "xywh,classes:1,keypoints:17x3; of raw maps --head dfl:16,classes:1,keypoints:17x3"
 )
 _COCO = (26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89)
-"""The spread of people's placings of each of COCO's 17 keypoints, in thousandths of an object's size."""
+"""The spread of people's placings of COCO's 17 keypoints, in thousandths of an object's size."""
 _AREA = 0.53
-"""The area of an object as a share of that of its box, as Ultralytics takes it."""
+"""The area of an object as a share of its box's, as in Ultralytics."""
 SEEN = 0.5
 
 
@@ -73,7 +73,7 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def key_similarity(before: Detections, after: Detections) -> np.ndarray:
-    """Returns the object keypoint similarity of each pose with each other one, ``[n, m]``.
+    """Returns the object keypoint similarity of poses, ``[n, m]``.
 
     Keypoints that neither pose sees do not count, unless ``before`` sees none; one that only one of them sees is not
     alike. The size is that of the box of ``before``. Source: COCO's keypoint evaluation, where the truth alone says
@@ -93,7 +93,7 @@ def key_similarity(before: Detections, after: Detections) -> np.ndarray:
 
 
 def sigmas_of(count: int) -> np.ndarray:
-    """Returns the spread of each keypoint as a share of an object's size: COCO's of 17 keypoints, else 1 / count."""
+    """Returns the spread of keypoints as a share of an object's size: COCO's of 17, else 1 / count."""
     return np.array(_COCO) / 1000 if count == len(_COCO) else np.full(count, 1 / count)
 
 
@@ -118,7 +118,7 @@ def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def turned_overlaps_of(before: Detections, after: Detections) -> np.ndarray:
-    """Returns the intersection over union of each oriented box with each other one, ``[n, m]``."""
+    """Returns the intersection over union of oriented boxes, ``[n, m]``."""
     boxes, others = np.array(before.more, np.float64), np.array(after.more, np.float64)
     shortest = shortest_side(boxes[:, :4])
     for sides in (boxes[:, 2:4], others[:, 2:4]):
@@ -127,18 +127,17 @@ def turned_overlaps_of(before: Detections, after: Detections) -> np.ndarray:
 
 
 def _turned_suppressed(candidates: Detections, iou: float) -> Detections:
-    """Returns the detections whose ``likely_overlaps`` with each better one of their class are at most ``iou``.
-
-    Those that are removed remove others too, as in Ultralytics. The detections given are the best first.
+    """Returns the detections whose ``likely_overlaps`` with better ones of their class are at most ``iou``; best ones
+    come first.
     """
     is_better = np.tri(len(candidates), k=-1, dtype=bool) & (candidates.classes[:, None] == candidates.classes)
+    # Those that are removed remove others too, as in Ultralytics.
     return candidates.at(~((likely_overlaps(candidates.more) > iou) & is_better).any(axis=1))
 
 
 def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
-    """Returns the ProbIoU of oriented boxes with each other, ``[n, n]``: 1 minus the Hellinger distance.
+    """Returns the ProbIoU of oriented boxes, ``[n, n]``: 1 minus the Hellinger distance of normal distributions.
 
-    A box is a normal distribution with the variance of points in it.
     Source: Murrugarra-Llerena et al. 2021, "Gaussian Bounding Boxes and Probabilistic Intersection-over-Union".
     """
     wide, high = (boxes[:, 2:4] ** 2 / 12).T
@@ -155,7 +154,7 @@ def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
 
 
 def _turned_overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Returns the intersection over union of one oriented box (cx, cy, w, h, angle) with others ``[m, 5]``."""
+    """Returns the intersection over union of an oriented box (cx, cy, w, h, angle) with others ``[m, 5]``."""
     shares = np.zeros(len(others))
     reach = np.hypot(*box[2:4]) + np.hypot(*others[:, 2:4].T)
     near = np.flatnonzero(2 * np.hypot(*(others[:, :2] - box[:2]).T) < reach)
@@ -167,10 +166,8 @@ def _turned_overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _shared_area(boxes_a: np.ndarray, boxes_b: np.ndarray) -> np.ndarray:
-    """Returns the area that two oriented boxes share, for pairs ``[p, 5]``.
-
-    Its corners are the corners of each box in the other one and the crossings of their edges.
-    """
+    """Returns the area that oriented boxes share, for pairs ``[p, 5]``."""
+    # Its corners are those of each box in the other one and the crossings of their edges.
     edges = []
     points, is_corner = [], []
     for boxes, others in ((boxes_a, boxes_b), (boxes_b, boxes_a)):
@@ -214,12 +211,12 @@ INSTANCES_OUTPUTS = (
     "xywh,classes:80,masks:32; of raw maps --head dfl:16,classes:80,masks:32"
 )
 _STRIDE = 4
-"""The pixels of an image along a side of a prototype's pixel, in every export of Ultralytics."""
+"""The pixels of an image along a prototype's pixel, in every export of Ultralytics."""
 _WITHIN = 1.1
 
 
 def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
-    """Returns the task for instance masks: two are the same if their masks overlap by ``asked.iou``."""
+    """Returns the task for instance masks: two are the same if they overlap by ``asked.iou``."""
     head = _beside_lists(asked, reference, "masks") or _head_with_prototypes(asked, reference)
     return found_task(asked, head, "mask IoU", mask_overlaps, reference[0])
 
@@ -246,7 +243,7 @@ def _head_with_prototypes(asked: AskedTask, reference: Sequence[Outputs]) -> Hea
 
 
 def _with_prototypes(head: Head, name: str, scale: tuple[float, float]) -> Head:
-    """Returns a head of masks' coefficients as one of masks, see ``prototype_masks``; empty masks are no detections."""
+    """Returns a head of coefficients as a head of masks; empty masks are no detections."""
 
     def finish(outputs: Outputs, chosen: list[Detections]) -> list[Detections]:
         images = zip(chosen, np.asarray(outputs[name], np.float64), strict=True)
@@ -285,7 +282,7 @@ def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mappin
 def _mask_scale(placed: Placed, prototypes: str, reference: Sequence[Outputs]) -> tuple[float, float]:
     """Returns the pixels of a prototype along a unit of the boxes, in x and y.
 
-    The boxes' middles have to be shares of the image, or pixels of one that is four times as large.
+    The boxes' middles are shares of the image, or pixels of an image four times as large.
     """
     height, width = reference[0][prototypes].shape[2:]
     boxes = placed.layout.boxes(np.concatenate([turned(outputs[placed.output], placed.last) for outputs in reference]))
@@ -302,10 +299,10 @@ def _mask_scale(placed: Placed, prototypes: str, reference: Sequence[Outputs]) -
 
 
 def prototype_masks(image: Detections, prototypes: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
-    """Returns the mask of each detection, of the prototypes' size and cut to its box, bool ``[n, H, W]``.
+    """Returns the masks of detections, of the prototypes' size and cut to the boxes, bool ``[n, H, W]``.
 
     Args:
-        image: detections with the coefficients of the prototypes.
+        image: with the coefficients of the prototypes.
         prototypes: ``[M, H, W]``.
         scale: the pixels of a prototype along a unit of the boxes, in x and y.
     """
@@ -319,7 +316,7 @@ def prototype_masks(image: Detections, prototypes: np.ndarray, scale: tuple[floa
 
 
 def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
-    """Returns the intersection over union of each mask with each other one, ``[n, m]``; 1 where both are empty."""
+    """Returns the intersection over union of masks, ``[n, m]``; 1 if both are empty."""
     if before.more.shape[1:] != after.more.shape[1:]:
         return np.zeros((len(before), len(after)))
     pixels = int(np.prod(before.more.shape[1:]))
@@ -330,9 +327,7 @@ def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
 
 
 def _beside_lists(asked: AskedTask, reference: Sequence[Outputs], kind: str) -> Head | None:
-    """Returns the head for boxes, scores and labels with an output of masks or keypoints; None if there is none, or the
-    user names columns.
-    """
+    """Returns the head for boxes, scores and labels next to masks or keypoints, unless the user names columns."""
     fits = _are_masks if kind == "masks" else _are_keypoints
     head = ready_lists(reference) if asked.head is None else None
     if head is None or reference[0][head.names[0]].ndim != 2:
@@ -350,13 +345,13 @@ def _beside_lists(asked: AskedTask, reference: Sequence[Outputs], kind: str) -> 
 
 
 def _are_masks(boxes: np.ndarray, values: np.ndarray) -> bool:
-    """Returns true for masks ``[n, 1, H, W]`` of a whole image that holds the boxes."""
+    """True for masks ``[n, 1, H, W]`` of a whole image that holds the boxes."""
     is_placed = values.ndim == 4 and values.shape[1] == 1 and (boxes[:, 2:] <= np.array(values.shape[:1:-1]) + 1).all()
     return bool(is_placed) and are_shares(values)
 
 
 def _are_keypoints(boxes: np.ndarray, values: np.ndarray) -> bool:
-    """Returns true for keypoints ``[n, K, 3]`` that lie about their boxes, and are seen or not."""
+    """True for keypoints ``[n, K, 3]`` that lie about their boxes, and are seen or not."""
     is_seen = values.ndim == 3 and values.shape[2] == 3 and are_shares(values[..., 2])
     return is_seen and float(np.mean(about_boxes(boxes, values))) >= NEARLY_ALL
 
@@ -368,7 +363,7 @@ def _with_more(head: Head, name: str, outputs: Outputs) -> list[Detections]:
 
 
 def _scored(classes: int, last: bool) -> Iterator[Groups]:
-    """Gives the columns of candidates before a task's; as rows, they may have an objectness, as in YOLO v5."""
+    """Yields the columns of candidates before a task's; as rows, they may have an objectness, as in YOLO v5."""
     if classes > 0:
         yield candidates(classes, objectness=False)
     if classes > 1 and last:
@@ -379,7 +374,7 @@ _SUPPORTED = {"keypoints": POSE_OUTPUTS, "angle": OBB_OUTPUTS, "masks": INSTANCE
 
 
 def _raw(asked: AskedTask, reference: Sequence[Outputs], kind: str, without: Sequence[str] = ()) -> Head | None:
-    """Returns the head for raw maps that the user names, or raises BadInput; None if they name something else."""
+    """Returns the head for raw maps that the user names, if any; raises BadInput if they do not fit."""
     layout = None if asked.head is None or not asked.head.startswith("dfl") else parse_layout(asked.head)
     if layout is None or kind not in layout.shapes:
         return None
@@ -390,7 +385,7 @@ def _raw(asked: AskedTask, reference: Sequence[Outputs], kind: str, without: Seq
 
 
 def _placed(asked: AskedTask, reference: Sequence[Outputs], kind: str, layouts: MakeLayouts) -> Placed:
-    """Returns the layout that the user names, or the only one that the outputs can have; or raises BadInput."""
+    """Returns the layout that the user names, or the only one that fits; raises BadInput for another number."""
     if asked.head is not None:
         layout = parse_layout(asked.head)
         if kind not in layout.shapes:

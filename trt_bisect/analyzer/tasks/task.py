@@ -15,25 +15,25 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import OutputFigures
 
 ITEMS = "items"
-"""The figure with the number of things that were compared."""
+"""The number of things that were compared."""
 NEARBY = "nearby"
-"""The figure with the mean agreement at other score thresholds: it tells plans of the same agreement apart."""
+"""The mean agreement at other score thresholds, which tells plans of the same agreement apart."""
 AGREED, FOUND = "agreed", "found"
-"""Counts of agreement, and of FP32's findings where these can be fewer than ``ITEMS``: 0 where FP32 finds nothing."""
+"""Counts of agreement, and of FP32's findings if these can be fewer than ``ITEMS``."""
 OBJECTS, LOST_OBJECTS = "objects", "lost_objects"
-"""Counts by class, in a ``Counter``, of the objects that FP32 is sure of, and of those lost whole."""
+"""Counts by class of the objects that FP32 is sure of, and of those lost whole."""
 LIKENESS_KEYS = {"IoU": "mean_iou", "OKS": "mean_oks", "mask IoU": "mean_mask_iou"}
-"""By the name of a likeness of two detections, the figure of its mean over those that are kept."""
+"""By the name of a likeness, the figure of its mean over kept detections."""
 _LEAST_SHARE = 0.005
-"""A class counts if this share of all objects has it."""
+"""A class counts with this share of all objects."""
 _EDITION = 6
-"""Changes when a task counts otherwise, so that earlier figures are not reused."""
+"""Changes when a task counts otherwise: earlier figures are not reused."""
 _Read = TypeVar("_Read")
 
 Judge = Callable[[Mapping[int, Outputs]], OutputFigures]
-"""Takes the outputs for some inputs, by their indices in the reference, and returns the agreement with FP32 there."""
+"""From the outputs for some inputs, by their places, to the agreement with FP32 there."""
 Counts = Mapping[str, Any]
-"""Counts on one input, which ``+`` joins over inputs: ``AGREED``, ``ITEMS`` and others; numbers, arrays or lists."""
+"""Counts on an input, which ``+`` joins: ``AGREED``, ``ITEMS`` and others; numbers, arrays or lists."""
 
 Scaling = Callable[[Outputs, tuple[int, int]], np.ndarray]
 """From the outputs for one input, and the picture's width and height, to the pixels along a unit in x and y."""
@@ -45,11 +45,11 @@ class AskedTask:
 
     Attributes:
         name: a key of ``TASKS``.
-        score_threshold: detections below this score do not count.
-        iou: two boxes are the same detection if their intersection is at least this share of their union.
-        class_axis: the class axis of the outputs; None to find it.
-        head: the columns of the rows of detections, see ``layouts.parse_layout``, or a key of ``raw.ANCHORS``;
-            None to find them.
+        score_threshold: lower detections do not count.
+        iou: boxes are the same detection if their intersection is at least this share of their union.
+        class_axis: None to find it.
+        head: the columns of the rows of detections, see ``layouts.parse_layout``, or a key of ``layouts.ANCHORS``; None
+            to find them.
     """
 
     name: str
@@ -64,21 +64,21 @@ class AskedTask:
         return f"task {self.name}"
 
     def facts(self) -> dict[str, Any]:
-        """Returns everything that its figures depend on, in JSON types."""
+        """Returns all that its figures depend on, in JSON types."""
         facts = {name: value for name, value in asdict(self).items() if name != "head" or value is not None}
         return {**facts, "edition": _EDITION}
 
 
 @dataclass(frozen=True)
 class Looks:
-    """The reading of a task, as a picture of the input shows it.
+    """A task as a picture of the input shows it.
 
     Attributes:
-        read: from the outputs for one input to the findings in each of its images: ``Detections``, the class of each
-            pixel (integers ``[H, W]``), its depth (floats ``[H, W]``), a text, or the classes of its characters.
-        pairs: from the detections of FP32 and of another plan to the place of each one's partner there, -1 without one.
-        scaling: from FP32's outputs for some inputs to the scaling of the boxes.
-        letters: from a list of characters to the character of each class, see ``letters_of``.
+        read: from the outputs for one input to the findings in each image: ``Detections``, the class of each pixel
+            (integers ``[H, W]``), its depth (floats ``[H, W]``), a text, or the classes of its characters.
+        pairs: from the detections of FP32 and of another plan to each one's partner there, -1 without one.
+        scaling: from FP32's outputs to the scaling of the boxes.
+        letters: see ``letters_of``.
     """
 
     read: Callable[[Outputs], Sequence[Any]]
@@ -92,14 +92,14 @@ class Task:
     """A task on the outputs of one network.
 
     Attributes:
-        entry: the name of its figures among those of the outputs.
-        note: a sentence for the user on how the outputs are read.
-        reads: the names of the outputs that it reads.
-        judge: from the FP32 outputs, one dictionary for each input, to the function that judges other outputs for any
-            of these inputs. The figures of several inputs are those of each added up.
-        nearby: likewise to the function that returns ``NEARBY`` of other outputs for all of these inputs; None for a
-            task without a threshold.
-        looks: what it reads, as pictures; None where nothing of it can be shown.
+        entry: the name of its figures.
+        note: how the outputs are read, for the user.
+        reads: the outputs that it reads.
+        judge: from the FP32 outputs by input to the function that judges other outputs for any of these inputs. The
+            figures of several inputs are those of each added up.
+        nearby: likewise to the function that returns ``NEARBY`` of other outputs for all of these inputs; None without
+            a threshold.
+        looks: None if nothing can be shown.
     """
 
     entry: str
@@ -110,7 +110,7 @@ class Task:
     looks: Looks | None = None
 
     def check(self, reference: Sequence[Outputs]) -> None:
-        """Raises BadInput if FP32 gives nothing that could be compared, on any input."""
+        """Raises BadInput if FP32 gives nothing to compare on any input."""
         if finds_nothing(self.judge(reference)(dict(enumerate(reference))).values):
             raise BadInput(
                 f"There is nothing to judge for '{self.entry}': FP32 finds nothing on the judged inputs.",
@@ -126,15 +126,14 @@ def each_input(
     compared_with: Callable[[Sequence[Outputs]], Sequence[Any]] | None = None,
     vanished: Callable[[Counts], tuple[int, ...]] = lambda _: (),
 ) -> Callable[[Sequence[Outputs]], Judge]:
-    """Returns ``Task.judge`` of a task whose counts on single inputs add up to those on all.
+    """Returns ``Task.judge`` of a task whose counts on single inputs add up.
 
     Args:
-        names: the outputs that are read.
         read: from the outputs for one input to their reading.
-        count: from the reading of FP32 and that of another plan to the counts.
-        further: from the counts of all inputs together to further figures.
-        compared_with: from FP32's outputs for every input to what each input is compared with; by default its reading.
-        vanished: from the counts of all inputs together to the lost classes.
+        count: from FP32's reading and another plan's to the counts.
+        further: from the counts of all inputs to further figures.
+        compared_with: from FP32's outputs to what each input is compared with; default: its reading.
+        vanished: from the counts of all inputs to the lost classes.
     """
 
     def judge(reference: Sequence[Outputs]) -> Judge:
@@ -163,19 +162,19 @@ def each_input(
 
 
 def lost_classes(total: Counts, fewest: int = 1) -> tuple[int, ...]:
-    """Returns the classes that have at least ``fewest`` objects, and ``_LEAST_SHARE`` of all, and have lost each."""
+    """Returns the classes that have lost all of at least ``fewest`` objects, and of ``_LEAST_SHARE`` of all."""
     objects, lost = total[OBJECTS], total[LOST_OBJECTS]
     least = max(fewest, math.ceil(_LEAST_SHARE * objects.total()))
     return tuple(sorted(name for name, count in objects.items() if count >= least and lost[name] == count))
 
 
 def share(agreed: float, items: float) -> float:
-    """Returns ``agreed / items``; 1 if there is nothing to compare: then both give nothing."""
+    """Returns ``agreed / items``; 1 if there is nothing to compare."""
     return float(agreed / items) if items else 1.0
 
 
 def finds_nothing(values: Mapping[str, float]) -> bool:
-    """Returns true if FP32 finds nothing on the inputs that the figures of a task are of."""
+    """Returns true if FP32 finds nothing on a task's inputs."""
     return values.get(FOUND, values.get(ITEMS, 1.0)) == 0.0
 
 
