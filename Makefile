@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 DECIDE := data model calibration builder driver evaluator analyzer runs recipe
 
-.PHONY: demo test quick full coverage lint site audit assets package clean
+.PHONY: demo test suite quick full coverage lint site audit assets package clean
 
 demo: $(STAMP)  ## the main job on networks that INT8 hurts
 	$(BIN)/trt-bisect run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \
@@ -16,8 +16,11 @@ demo: $(STAMP)  ## the main job on networks that INT8 hurts
 	$(BIN)/trt-bisect run samples/detector/detector.onnx --calibration samples/detector/calibration.npz \
 	    --task detect --calibrator entropy --output demo-run/detector; code=$$?; [ $$code -eq 1 ]
 
-test: $(STAMP) lint
+test: $(STAMP)
 	tools/get_browser.sh
+	$(MAKE) --jobs=2 lint suite
+
+suite: $(STAMP)
 	$(BIN)/python -m pytest $(PARALLEL)
 
 quick: $(STAMP)  ## the rooms that decide, without what takes long: under a minute

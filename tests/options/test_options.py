@@ -3,9 +3,6 @@
 import inspect
 import pydoc
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -144,50 +141,6 @@ def test_flags_of_trtexec_are_read():
     more = RunOptions(trtexec="--memPoolSize=workspace:2G --builderOptimizationLevel=0").build_options()
     assert (more.workspace_bytes, more.optimization_level, more.tactic_sources) == (2 << 30, 0, None)
     assert repeated(RunOptions(trtexec=flags)) == {"--trtexec": (flags,)}
-
-
-TYPED = """
-import trt_bisect
-reveal_type(trt_bisect.run("net.onnx", "data.npz", input, threshold="99%", high=["conv1"]))
-trt_bisect.run("net.onnx", thresold=0.9)
-trt_bisect.run("net.onnx", samples="two")
-trt_bisect.run("net.onnx", budget="5%", front="yes")
-trt_bisect.run("net.onnx", effort="fast")
-trt_bisect.worst("net.onnx", engine="cuda", calibrator="percentile=99.9")
-trt_bisect.compare("net.onnx", low="int4", other="other.onnx")
-trt_bisect.sensitivity("net.onnx", precision="mixed")
-qa = trt_bisect.Analysis("net.onnx", "data.npz", metric="mse")
-reveal_type(qa.worst(keep=3, metric=lambda one, other: 0.0))
-qa.run(effort="fast")
-reveal_type(trt_bisect.load("run", "sensitivity.json"))
-reveal_type(trt_bisect.load("run"))
-trt_bisect.run("net.onnx", effort="quick", metric="my.py:metric", cost="macs", low="int8", base="fp16").plot()
-trt_bisect.load("run", "report.json").plot().show()
-trt_bisect.load("run", "report.json").plot_front().show_me()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.subprocess
-def test_a_type_checker_knows_the_keywords(tmp_path):
-    """In the project's folder, where ``make lint`` has left mypy's cache; a cached line has the path of another day."""
-    (tmp_path / "user.py").write_text(TYPED)
-    root = Path(trt_bisect.__file__).parents[1]
-    command = [sys.executable, "-m", "mypy", tmp_path / "user.py"]
-    shown = subprocess.run(command, cwd=root, capture_output=True, text=True).stdout
-    told = [line.partition("user.py:")[2] for line in shown.splitlines() if "defined in" not in line]
-    lines = {int(line.split(":")[0]): line for line in told if line}
-    figures = {18} if sys.version_info >= (3, 11) else set()  # plotly-stubs need Python 3.11
-    assert set(lines) == {3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 15} | figures
-    assert "Report" in lines[3]
-    assert "thresold" in lines[4]
-    assert "samples" in lines[5]
-    assert "front" in lines[6]
-    assert ["effort" in lines[7], "engine" in lines[8], "low" in lines[9], "precision" in lines[10]] == [True] * 4
-    assert "WorstReport" in lines[12]
-    assert "effort" in lines[13]
-    assert "Sensitivity" in lines[14]
-    assert "Report | " in lines[15]
 
 
 def test_a_command_fixes_options_that_it_does_not_have():
