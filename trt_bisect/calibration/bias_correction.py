@@ -31,25 +31,21 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.machine import MEMORY
 
 _Tensors = dict[str, np.ndarray]
-"""The live tensors of one sample, by name, in FP32 or under the plan."""
+"""The live tensors of a sample."""
 
 SAMPLES = 32
-"""The most samples of a mean, if memory holds their live tensors."""
+"""The most samples of a mean."""
 
 
 def correct_biases(
     network: Network, scales: Scales, plan: PrecisionPlan, samples: Iterable[Feeds], *, memory: int = MEMORY
 ) -> tuple[Network, dict[str, np.ndarray]]:
-    """Returns ``network`` with corrected biases for a plan.
+    """Returns ``network``, without Q/DQ pairs, with corrected biases for a plan.
 
-    The network runs piece by piece, in FP32 and under the plan, on all samples at once. After each INT8 layer that has,
-    or can get, a bias, the mean difference of its output, by channel, is subtracted from the bias, and from the output
-    that later pieces read. These layers are Conv, ConvTranspose, Gemm, and MatMul before the Add of a constant, with
-    constant weights. The live tensors of all samples are held, so these are limited to ``SAMPLES``, and to half of
-    ``memory``.
-
-    Args:
-        network: without Q/DQ pairs of its own.
+    After each INT8 layer that can have a bias (Conv, ConvTranspose, Gemm, and MatMul before the Add of a constant, with
+    constant weights), the mean difference of its output, by channel, is subtracted from the bias, and from the output
+    that later layers read. The live tensors of all samples are held, so these are limited to ``SAMPLES``, and to half
+    of ``memory``.
 
     Returns:
         The network, and by corrected layer, in execution order, the mean error of its output by channel, float64.
@@ -104,8 +100,8 @@ def _samples_held(network: Network, boundaries: Boundaries, samples: Iterable[Fe
 def _bias_inputs(network: Network, plan: PrecisionPlan) -> Iterator[tuple[int, int, int, int, float]]:
     """Yields the biases of the layers in INT8.
 
-    Each is the index of the layer that reads it, of the INT8 layer (another one for a MatMul before an Add), the bias's
-    slot, the output's channel axis, and a Gemm's ``beta``, which multiplies its bias.
+    Each is the index of the layer that reads it, of the INT8 layer (another for a MatMul before an Add), the bias's
+    slot, the output's channel axis, and a Gemm's ``beta``.
     """
     nodes = network.skeleton.graph.node
     for k in sorted(plan.lowered & set(network.quantizable)):
@@ -127,7 +123,7 @@ def _bias_inputs(network: Network, plan: PrecisionPlan) -> Iterator[tuple[int, i
 
 
 def _run(writer: PlanWriter, piece: Piece, plan: PrecisionPlan, held: Sequence[_Tensors]) -> None:
-    """Runs a piece on all samples, with their types; adds its leaves to them."""
+    """Runs a piece on all samples; adds its leaves to them."""
     written = writer.write_piece(piece, plan)
     for value in written.model.graph.input:
         read = held[0][value.name]

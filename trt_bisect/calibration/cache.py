@@ -8,8 +8,7 @@ of TensorRT's sampleINT8 and users of ``IInt8Calibrator``, e.g. NVIDIA's ``polyg
 version and calibrates; without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW issue 26).
 
 A cache names the tensors that TensorRT's parser knew at calibration. Today's network may be another export, or
-simplified: tensors are renamed, gone, or were never calibrated. Tensors get their scales in this order, and each way is
-told:
+simplified. Tensors get their scales in this order:
 
     name    the same name
     alike   the only name that is the same without case and punctuation
@@ -24,11 +23,8 @@ The same name is not always the same tensor. onnxsim folds layers into the convo
 entry is of the values before them. Entries of no tensor, directly after the convolution's, show this. A tensor with
 several possible scales has none. Names that are numbers begin anew with each export: they count only if the cache has
 exactly the entries that the network needs, or also has them where the network lacks tensors, or values on inputs agree.
-
-Where entries are missing, order does not count: a tensor has an entry only if values on inputs tell it from all others.
-An entry that is there twice with different scales, or whose scale was cut short, belongs to no tensor.
-
-Nothing is invented: layers that round a tensor without a scale stay in floats.
+Where entries are missing, order does not count. An entry that is there twice with different scales, or whose scale was
+cut short, belongs to no tensor. Layers that round a tensor without a scale stay in floats.
 """
 
 from __future__ import annotations
@@ -55,11 +51,11 @@ from trt_bisect.support.text import counted
 
 @dataclass(frozen=True)
 class TensorRTVersion:
-    """A version of TensorRT or TensorRT-RTX that files are written for.
+    """The version of TensorRT or TensorRT-RTX that files are written for.
 
     Attributes:
         number: major, minor and patch; zeros for any TensorRT-RTX.
-        why: the reason for this version, shown to the user.
+        why: shown to the user.
     """
 
     number: tuple[int, int, int]
@@ -83,7 +79,7 @@ class TensorRTVersion:
 
     @property
     def header(self) -> str:
-        """The first line of a cache for this version; for a version without weak typing, of the default's caches."""
+        """The first line of a cache for this version; without weak typing, of the default's caches."""
         if not self.weak:
             return DEFAULT_HEADER
         major, minor, patch = self.number
@@ -96,18 +92,18 @@ class TensorRTVersion:
 
 
 DEFAULT_VERSION = TensorRTVersion((10, 3, 0), "the default, as no TensorRT with calibration caches is in use here")
-"""The version in JetPack 6.2, for a calibration cache alone."""
+"""JetPack 6.2's, for a calibration cache alone."""
 
 NEWEST_VERSION = TensorRTVersion((11, 4, 0), "the newest, as no TensorRT is in use here")
-"""The version that a recipe is for where no TensorRT is in use."""
+"""The version that a recipe is for if no TensorRT is in use."""
 DLA_VERSION = TensorRTVersion((11, 4, 1), "the DLA of the AGX Orin")
-"""The same for a recipe for the DLA, whose network is strongly typed."""
+"""The same for the DLA, whose network is strongly typed."""
 
 DEFAULT_HEADER = DEFAULT_VERSION.header
 _VERSION = re.compile(r"(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2}))?(?:\.\w+)*")
 _RTX = re.compile(r"(?i)^(?:tensorrt-)?rtx[- ]?")
 _KNOWN = range(5, 12)
-"""The major versions of TensorRT."""
+"""TensorRT's major versions."""
 _HEADER = re.compile(r"TRT-\w+-\w+")
 _BITS = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
 _MAGNITUDE = re.compile(r"(\S.*) ([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf|nan))")
@@ -116,7 +112,7 @@ _ORDINARY = (1e-9, 1e6)
 _DIGITS = 8
 """The hex digits of a float32."""
 _FEWEST = 3
-"""The fewest scales from which the order of bits is told."""
+"""The fewest scales that tell the order of bits."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +121,9 @@ class CalibrationCache:
 
     Attributes:
         header: the first line, such as ``TRT-8600-EntropyCalibration2``; for ONNX Runtime's, words.
-        scales: in the order of the file, bit for bit.
+        scales: in the order of the file.
         little_endian: the bits are in the order that TensorRT does not write.
-        doubtful: by entry whose scale cannot be used, the reason in words.
+        doubtful: by entry, the reason why its scale cannot be used.
     """
 
     header: str
@@ -137,7 +133,7 @@ class CalibrationCache:
 
 
 def parse_version(text: str) -> TensorRTVersion:
-    """Parses ``--trt-version``: ``10.3``, ``10.3.0``, ``10.3.0.26``, ``11``, ``rtx``, ``rtx 1.4``; raises BadInput."""
+    """Parses ``--trt-version``: ``10.3``, ``10.3.0.26``, ``11``, ``rtx``, ``rtx 1.4``; raises BadInput."""
     why, number = "as --trt-version asked", _RTX.sub("", text.strip(), count=1)
     rtx = number != text.strip()
     version = _VERSION.fullmatch(f"{number}.0" if number == str(_KNOWN[-1]) else number)
@@ -150,7 +146,7 @@ def parse_version(text: str) -> TensorRTVersion:
 
 
 def version_of_engine(text: str, *, rtx: bool = False) -> TensorRTVersion | None:
-    """Parses the version that TensorRT or TensorRT-RTX reports, such as ``10.3.0.26``; returns None if it is none."""
+    """Parses the version that TensorRT or TensorRT-RTX reports, such as ``10.3.0.26``; None if it is none."""
     version = _VERSION.match(text)
     if not version:
         return None
@@ -169,7 +165,7 @@ def is_cache_path(source: object) -> bool:
 
 
 def parse_cache(text: str, source: str) -> CalibrationCache:
-    """Parses the text of a cache; raises BadInput if it is none, or one of its lines cannot be read."""
+    """Parses the text of a cache; raises BadInput if it, or one of its lines, is none."""
     lines = text.splitlines()
     magnitudes = [_MAGNITUDE.fullmatch(line.strip()) for line in lines if line.strip()]
     if magnitudes and all(magnitudes):
@@ -209,7 +205,7 @@ def parse_cache(text: str, source: str) -> CalibrationCache:
 
 
 def _with_other_scales(entries: Sequence[tuple[str, np.float32]]) -> dict[str, str]:
-    """Returns the entries that are there more than once with different scales, each with this reason."""
+    """Returns the entries that are there more than once with different scales, with this reason."""
     all_bits: dict[str, set[bytes]] = {}
     for name, scale in entries:
         all_bits.setdefault(name, set()).add(scale.tobytes())
@@ -222,7 +218,7 @@ def _ordinary(scales: np.ndarray) -> np.ndarray:
 
 
 def open_cache(path: Path) -> CalibrationCache:
-    """Reads the file of a calibration cache; raises BadInput if it cannot be read, or is none."""
+    """Reads a calibration cache; raises BadInput if it cannot be read, or is none."""
     try:
         text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -257,7 +253,7 @@ def refuse_of_another_network(
 
 
 def format_cache(scales: Mapping[str, np.float32], header: str = DEFAULT_HEADER) -> str:
-    """Returns the text of a calibration cache. Names with line breaks, which it cannot hold, are left out."""
+    """Returns the text of a calibration cache, without names with line breaks, which it cannot hold."""
     lines = [f"{name}: {struct.pack('>f', scales[name]).hex()}" for name in scales if len(name.splitlines()) == 1]
     return "\n".join([header, *lines]) + "\n"
 
@@ -267,7 +263,7 @@ _KEEPS_VALUES = frozenset(
     ("Identity", "Dropout", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "MaxPool", "Expand")
 )
 OF_THE_PARSER = re.compile(r"\(Unnamed Layer\*|ONNXTRT_|.*_output$")
-"""The names that TensorRT gives tensors of its own, among them those of constants."""
+"""The names of TensorRT's own tensors, among them those of constants."""
 _WORDS = {
     "Conv": "conv|conv_?transpose",
     "Product": "gemm|mat_?mul|linear|dense",
@@ -285,22 +281,22 @@ _WORDS = {
     "Add": "add|plus|sub",
     "Mul": "mul|div",
 }
-"""By family of operators, the words for it in the names of tensors."""
+"""By family of operators, the words in the names of tensors."""
 _KIND = re.compile("|".join(f"(?<![a-z])(?P<{kind}>{words})(?![a-z])" for kind, words in _WORDS.items()))
 _EXPORTED = re.compile(r"(?:.*/)?([A-Z][A-Za-z]+)(?:_\d+)?_output_\d+")
-"""The names that PyTorch's exporter gives tensors; they tell the operator."""
+"""PyTorch's names of tensors, which tell the operator."""
 _BATCH_NORM = "BatchNormalization"
 _TAKEN_IN = frozenset((_BATCH_NORM, "Add", "Mul", ""))
-"""The kinds that a convolution or a product can absorb; the empty one is unknown."""
+"""The kinds that a convolution or a product can absorb; empty is unknown."""
 SEVERAL = "the cache is of the network before a change, or of another one, and several entries may be of it"
 MISSING = "the cache lacks entries, and order may give it that of another tensor"
-"""The reasons why the entry of a tensor is not sure."""
+"""The reasons why a tensor's entry is not sure."""
 _CLOSE = float(np.log(1.5))
 """The logarithm of a ratio of scales within which wrong tensors rarely fall."""
 _FAR = float(np.log(16.0))
 """The logarithm of a ratio of scales that no two calibrators and no choice of inputs explain."""
 _ENOUGH = 8
-"""The fewest tensors found by name that show how near the cache is to a calibrator on the inputs."""
+"""The fewest tensors found by name that show how near the cache is to a calibrator."""
 
 
 @dataclass(frozen=True)
@@ -326,9 +322,9 @@ class CacheScales:
     """The scales that a cache has for a network.
 
     Attributes:
-        found: in the order of execution.
-        unsure: the tensors for which no entry is sure, each with the reason in words.
-        far: the tensors found by name whose scale is far from what a calibrator finds on inputs.
+        found: in execution order.
+        unsure: the tensors without a sure entry, with the reason.
+        far: the tensors found by name whose scale is far from a calibrator's.
     """
 
     found: tuple[TensorScale, ...]
@@ -341,7 +337,7 @@ def scales_for(
 ) -> CacheScales:
     """Finds the scales that a cache has for a network's activations.
 
-    ``measured`` has by calibrator the scales that it finds on inputs; they decide where names do not.
+    ``measured`` has by calibrator the scales on inputs, which decide where names do not.
     """
     matching = _Matching(network, cache, measured)
     for _ in range(1 + bool(measured)):  # what order gives in the first pass tells how near values are in the second
@@ -350,7 +346,7 @@ def scales_for(
 
 
 class _Matching:
-    """Finds the entries of a network's tensors: those of the same name, then those that order or values leave."""
+    """Finds the entries of tensors: those of the same name, then those that order or values leave."""
 
     def __init__(self, network: Network, cache: CalibrationCache, measured: Sequence[Mapping[str, np.float32]]) -> None:
         self._network, self._cache, self._measured = network, cache, measured
@@ -428,7 +424,7 @@ class _Matching:
         self._unsure[tensor] = why
 
     def result(self) -> CacheScales:
-        """Returns the result; doubtful entries, which had their place in the order, are left out."""
+        """Returns the result without doubtful entries, which had their place in the order."""
         scales, doubtful = self._cache.scales, self._cache.doubtful
         _spread(self._network, self._chosen)
         for tensor, (entry, _) in list(self._chosen.items()):
@@ -442,10 +438,7 @@ class _Matching:
 
 
 def ranges_of_cache(path: Path, network: Network) -> Ranges:
-    """Reads the ranges in a calibration cache for a network, which may have changed after the cache was made.
-
-    It raises BadInput as ``read_cache`` does.
-    """
+    """Reads the ranges in a calibration cache for a network that may have changed since; raises as ``read_cache``."""
     cache = open_cache(path)
     matched = scales_for(network, cache)
     known = {*network.activations, *cache.doubtful}
@@ -473,8 +466,7 @@ def _spread(network: Network, entries: dict[str, tuple[str, str]]) -> None:
 def _anchors(tensors: Sequence[str], entries: Sequence[str], named: Mapping[str, str]) -> list[tuple[int, int]]:
     """Returns the places of tensors and entries of the same name, from before the first to after the last.
 
-    The few out of order are left out. Empty where these are many, or names tell nothing: half of the tensors have other
-    names, and half of the entries have names without an operator.
+    The few out of order are left out. Empty if these are many, or names tell nothing.
     """
     positions = {entry: k for k, entry in enumerate(entries)}
     at = [(k, positions[named[tensor]]) for k, tensor in enumerate(tensors) if tensor in named]
@@ -492,10 +484,9 @@ def _anchors(tensors: Sequence[str], entries: Sequence[str], named: Mapping[str,
 
 
 def _renumbered(tensors: set[str], entries: Iterable[str]) -> bool:
-    """Returns true if names that are numbers may be of other tensors, from an export that counted otherwise.
+    """True if names that are numbers may be of other tensors, from an export that counted otherwise.
 
-    A simplified network keeps its numbers: it lacks those of removed tensors, few of them the last, and has no new
-    ones.
+    A simplified network lacks the numbers of removed tensors, few of them the last, and has no new ones.
     """
     gone = [entry not in tensors for entry in entries if entry.isdecimal()]
     last = max((k for k, is_gone in enumerate(gone) if not is_gone), default=0)
@@ -504,10 +495,7 @@ def _renumbered(tensors: set[str], entries: Iterable[str]) -> bool:
 
 
 def _taken_in(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the tensors of layers with weights that may have absorbed the layers of the next entries, with these.
-
-    As many entries count as tensors of other names come next.
-    """
+    """Returns the tensors of layers with weights that may have absorbed the layers of the next entries, with these."""
     taken, positions = set(named.values()), {entry: k for k, entry in enumerate(entries)}
     may_be, others = {}, 0
     for layer in reversed(network.layers):
@@ -526,21 +514,16 @@ def _taken_in(network: Network, entries: Sequence[str], named: Mapping[str, str]
 
 
 def _doubted(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Returns the tensors of layers with weights, each with its possible entries, for a cache without order.
-
-    They may have absorbed any remaining BatchNormalization; without one, nothing shows that they did.
-    """
+    """Returns the tensors of layers with weights, with their possible entries, for a cache without order."""
     taken = set(named.values())
     norms = [entry for entry in entries if entry not in taken and _kind(entry) == _BATCH_NORM]
     made = [layer.outputs[0] for layer in network.layers if layer.has_weight] if norms else []
     return {tensor: (named[tensor], *norms) for tensor in made if tensor in named}
 
 
+# PyTorch's onnx::Conv_7 tells the reader.
 def _kind(name: str) -> str:
-    """Returns the family of operators that a name's last such word tells; empty if it tells none.
-
-    PyTorch's ``onnx::Conv_7`` tells the reader.
-    """
+    """Returns the family of operators that a name's last such word tells, if any."""
     if name.startswith("onnx::"):
         return ""
     exported = _EXPORTED.fullmatch(name)
@@ -553,7 +536,6 @@ def _kind(name: str) -> str:
 
 
 def _in_words(name: str) -> str:
-    """Returns the words of a name in small letters, with ``_`` between them."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
@@ -567,10 +549,7 @@ class _Values:
         sure: Mapping[str, str],
         guessed: Mapping[str, str] = {},
     ) -> None:
-        """Takes the calibrator that agrees best on tensors with an entry; none if these are too few.
-
-        A few of the guessed entries may be wrong: the limit is that of most of them.
-        """
+        """Takes the calibrator that agrees best on tensors with an entry; none if these are too few."""
         self._scales = cache.scales
         self._measured: Mapping[str, np.float32] = {}
         self._centre, self.limit = 0.0, np.inf
@@ -586,7 +565,7 @@ class _Values:
                     self._measured, self._centre, self.limit = scales, centre, limit
 
     def near(self, tensor: str, entries: Sequence[str]) -> tuple[str, ...]:
-        """Returns the entries that may be the tensor's: none if none is near, all where nothing was measured."""
+        """Returns the entries that may be the tensor's: none if none is near, all if nothing was measured."""
         if tensor not in self._measured:
             return tuple(entries)
         off = {entry: self.off(tensor, self._scales[entry]) for entry in entries}
@@ -594,24 +573,24 @@ class _Values:
         return tuple(entry for entry, log in off.items() if is_one and log <= 2 * self.limit)
 
     def only_one(self, tensor: str, entries: Sequence[str]) -> str | None:
-        """Returns the first entry of the one scale that is near the tensor's; None if none or others are near too."""
+        """Returns the first entry of the only scale that is near the tensor's."""
         near = self.near(tensor, entries) if tensor in self._measured else ()
         return near[0] if len({self._scales[entry].tobytes() for entry in near}) == 1 else None
 
     def off(self, tensor: str, scale: np.float32) -> float:
-        """Returns the logarithm of how many times a scale is off; 0 where nothing tells."""
+        """Returns the logarithm of how far a scale is off; 0 if nothing tells."""
         return abs(_log(scale, self._measured[tensor]) - self._centre) if tensor in self._measured else 0.0
 
 
 def _log(scale: np.float32, reference: np.float32 | None) -> float:
-    """Returns the logarithm of a ratio of scales; NaN where it has none."""
+    """Returns the logarithm of a ratio of scales; NaN if it has none."""
     return float(np.log(scale / reference)) if reference and scale > 0 and np.isfinite(scale) else np.nan
 
 
 class _InOrder(NamedTuple):
-    """The tensors that have an entry in every longest assignment that keeps both orders, with these entries.
+    """The tensors that have the same entry in every longest assignment that keeps both orders.
 
-    It is ``complete`` if these are all tensors, moved values excepted: no entry is missing.
+    ``complete``: these are all tensors, moved values excepted.
     """
 
     pairs: Mapping[str, tuple[str, ...]]
@@ -619,9 +598,9 @@ class _InOrder(NamedTuple):
 
 
 def _in_order(network: Network, tensors: Sequence[str], entries: Sequence[str]) -> _InOrder:
-    """Returns the tensors and entries that order gives to each other; each pair is of one kind of operator.
+    """Returns the tensors and entries that order gives to each other, of one kind of operator.
 
-    It is empty where a tenth of the shorter list finds no partner.
+    Empty if a tenth of the shorter list finds no partner.
     """
     fits = np.zeros((len(tensors), len(entries)), bool)
     for row, tensor in enumerate(tensors):
@@ -649,10 +628,7 @@ def _in_order(network: Network, tensors: Sequence[str], entries: Sequence[str]) 
 
 
 def _fits(network: Network, tensor: str, entries: Sequence[str], position: int) -> bool:
-    """Returns true if an entry's name tells no other operator than the tensor's maker.
-
-    Layers that a layer with weights absorbs come after its own entry.
-    """
+    """True if an entry's name tells no other operator than the tensor's maker, or than layers absorbed by it."""
     layer, kind = network.producers.get(tensor), _kind(entries[position])
     if layer is None:
         return not kind

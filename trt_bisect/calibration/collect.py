@@ -24,13 +24,13 @@ from trt_bisect.support.machine import MEMORY
 from trt_bisect.support.progress import Progress
 
 _MOVING = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity")
-"""The operators whose output holds the values of their input, each as often."""
+"""Operators whose output holds the values of their input, each as often."""
 _BOUNDING = ("Relu", "Clip")
-"""The operators that TensorRT fuses with the layer before them, and that commute with rounding to the same scale."""
+"""Operators that TensorRT fuses with the layer before, and that commute with rounding to the same scale."""
 _LEAST = np.finfo(np.float32).tiny
 _PERCENTILES = tuple(Calibrator("percentile", percentile) for percentile in (99.9, 99.99, 99.999))
 CANDIDATES = (Calibrator("entropy"), Calibrator("minmax"), *_PERCENTILES, Calibrator("mse"))
-"""TensorRT's default first: a run begins with it unless the user names another."""
+"""TensorRT's default first."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Magnitudes:
     """The magnitudes of a network's activations over a data set.
 
     Attributes:
-        histograms: the histograms by tensor; tensors without values are left out.
-        earlier: by tensor whose values are counted the range (see ``_range``) before the last quarter of the samples;
-            empty where their number was not known.
+        histograms: of tensors with values.
+        earlier: by counted tensor the range (see ``_range``) before the last quarter of the samples; empty if their
+            number was not known.
     """
 
     histograms: Mapping[str, AbsHistogram]
@@ -53,7 +53,7 @@ class Magnitudes:
         return {name: value / self.earlier[name] - 1.0 for name, value in now.items() if self.earlier[name] > 0.0}
 
     def thresholds(self, calibrator: Calibrator) -> Mapping[str, float]:
-        """Returns by tensor the largest magnitude that the range of a calibrator represents; computed once."""
+        """Returns by tensor the largest magnitude in a calibrator's range; computed once."""
         if calibrator not in self._known:
             distinct = {id(histogram): histogram for histogram in self.histograms.values()}
             thresholds = dict(zip(distinct, calibrator.thresholds(list(distinct.values())), strict=True))
@@ -61,11 +61,8 @@ class Magnitudes:
         return self._known[calibrator]
 
     def ranges(self, calibrator: Calibrator) -> Ranges:
-        """Returns the INT8 scales that a calibrator chooses.
-
-        The largest magnitude of a tensor decides if it has a usable range, so that all calibrators have ranges of the
-        same tensors. Scales below the smallest normal float32 become this number.
-        """
+        """Returns the INT8 scales that a calibrator chooses, at least the smallest normal float32."""
+        # The largest magnitude decides if a range is usable: all calibrators have ranges of the same tensors.
         largest = {name: _scale(histogram.absmax) for name, histogram in self.histograms.items()}
         nonfinite = [name for name, histogram in self.histograms.items() if histogram.nonfinite]
         why = "it held NaN or infinite values during calibration"
@@ -76,7 +73,7 @@ class Magnitudes:
 
 
 def _range(histogram: AbsHistogram) -> float:
-    """The magnitude that 99.99 % of the values do not exceed: single outliers do not decide."""
+    """The magnitude that 99.99 % of the values do not exceed."""
     return percentile_threshold(histogram, 99.99)
 
 
@@ -96,16 +93,15 @@ def magnitudes(
 ) -> Magnitudes:
     """Counts the magnitudes of every activation of ``network`` over ``samples``.
 
-    The network runs on the next sample while the values of one are counted, by one thread: ``numpy.bincount`` holds
-    Python's lock. Memory holds one histogram for each tensor and two groups of tensors of a quarter of ``memory`` bytes
-    each, with those that later groups need. A larger tensor is a group of its own.
+    Memory holds a histogram for each tensor and two groups of tensors of a quarter of ``memory`` bytes each, with those
+    that later groups need; a larger tensor is a group of its own.
 
     Args:
-        counted: the tensors whose values are counted, with those that hold the same values; None for all. Of others
-            only the largest magnitude is recorded, which suffices for ``minmax``. A tensor that only a Relu or a Clip
-            with counted output reads has that output's magnitudes: the two stay fused.
-        on_sample: called with the number of samples done after each one.
-        total: the number of samples, if known, for the ranges before the last quarter.
+        counted: the tensors whose values are counted; None for all. Of others only the largest magnitude is recorded,
+            for ``minmax``. A tensor that only a Relu or a Clip with counted output reads has that output's magnitudes:
+            the two stay fused.
+        on_sample: called with the number of samples done.
+        total: the number of samples, if known.
 
     Raises:
         BadInput: there are no samples, or the network refuses one.
@@ -123,6 +119,7 @@ def magnitudes(
     earlier: dict[str, float] = {}
     for number, tensors in enumerate(observe_ahead(network, groups, chain([first], remaining)), start=1):
         for name, values in tensors.items():
+            # By one thread, while the network runs on the next sample: numpy.bincount holds Python's lock.
             histograms[name].add(values, histogram=name in to_count)
         del tensors
         done, groups_of_next = divmod(number, len(groups))
@@ -138,7 +135,7 @@ def magnitudes(
 
 
 def _origins(network: Network, counted: Collection[str] | None) -> dict[str, str]:
-    """Returns by activation the one whose magnitudes it has: itself, or another one (see ``magnitudes``)."""
+    """Returns by activation the one whose magnitudes it has, itself or another."""
     origins = {name: name for name in network.activations}
     graph = network.skeleton.graph
     for node in graph.node:
@@ -175,7 +172,7 @@ def calibrate(
 
 
 def candidates(seen: Magnitudes) -> tuple[Ranges, ...]:
-    """Returns the ranges of each of ``CANDIDATES``, in this order. They have scales for the same tensors."""
+    """Returns the ranges of ``CANDIDATES``, for the same tensors."""
     return tuple(seen.ranges(calibrator) for calibrator in CANDIDATES)
 
 
@@ -194,13 +191,13 @@ def ranges_of(
 ) -> tuple[Ranges, Dataset | None]:
     """Returns the ranges, with the scales that the user fixed, and the data set if ``calibration`` is data.
 
-    The network's own Q/DQ pairs are used before data and caches.
+    The network's own Q/DQ pairs come before data and caches.
 
     Args:
         calibration: data (see ``open_dataset``), a TensorRT calibration cache, or ranges.
 
     Raises:
-        BadInput: nothing was given, or it cannot be used.
+        BadInput: nothing usable was given.
     """
     cache = is_cache_path(calibration)
     no_data = calibration is None or cache or isinstance(calibration, Ranges)

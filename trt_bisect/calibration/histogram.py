@@ -13,21 +13,21 @@ from trt_bisect.errors import BadInput
 from trt_bisect.support.machine import ThreadsIfLong, cores
 
 BINS = 2048
-"""The number in TensorRT's entropy calibrator."""
+"""The number of bins in TensorRT's entropy calibrator."""
 LEVELS = 128
-"""The number of magnitudes of INT8: 0 to 127."""
+"""The magnitudes of INT8: 0 to 127."""
 ENOUGH_VALUES = 4 * BINS
-"""The fewest values for the entropy search: four for each bin."""
+"""The fewest values for the entropy search."""
 THRESHOLDS = 3
-"""The version of the rules for thresholds; with another, ranges in old run folders are computed anew."""
+"""The version of the rules for thresholds; ranges of others in run folders are computed anew."""
 _PART = 1 << 16
-"""The number of values that are counted at a time."""
+"""The values that are counted at a time."""
 _TABLES = 4
 """Neighbouring values are counted in tables of their own: in one table, equal values, such as a Relu's zeros, wait for
 one another.
 """
 _WIDEST = BINS // LEVELS
-"""The most bins that are merged to one level."""
+"""The most bins that are merged to a level."""
 _EMPTY_LEVEL = 1e-4
 """The value of a level without counts, to which outliers were added."""
 METHODS = ("entropy", "minmax", "percentile", "mse")
@@ -38,14 +38,14 @@ _PERCENTILE = 99.99
 class AbsHistogram:
     """Counts of |x| in ``BINS`` equal bins from 0 on.
 
-    A value beyond the last bin doubles the width and merges neighbouring bins: memory is constant and the counts exact.
+    A value beyond the last bin doubles the width and merges neighbouring bins: the counts stay exact.
 
     Attributes:
         absmax: the largest finite |x|.
         width: that of a bin.
-        nonfinite: the number of NaN and infinite values; nothing else counts them.
+        nonfinite: the number of NaN and infinite values, counted nowhere else.
         values: the number of finite values.
-        counts: by bin, int64; None before the first value other than 0.
+        counts: int64; None before the first value other than 0.
     """
 
     absmax: float = 0.0
@@ -55,7 +55,7 @@ class AbsHistogram:
     counts: np.ndarray | None = None
 
     def add(self, array: np.ndarray, *, histogram: bool = True) -> None:
-        """Counts the values of a float array; with ``histogram=False`` records only their largest magnitude."""
+        """Counts the values of a float array, or (``histogram=False``) records their largest magnitude."""
         if not array.size:
             return
         values = array.reshape(-1)
@@ -100,10 +100,11 @@ longer than counting, and two quick conversions are faster than one from floats 
 
 
 def _places(values: np.ndarray, factor: float, *, signed: bool) -> np.ndarray:
-    """Returns t * (BINS + 1) + floor(|x| * factor) of finite values, where t, their table, is 0 to ``_TABLES - 1``.
+    """Returns t * (BINS + 1) + floor(|x| * factor) of finite values, int64, where t, their table, is 0 to ``_TABLES -
+    1``.
 
-    Values on the upper edge of the last bin have the place ``BINS``. The array, int64, is overwritten by the thread's
-    next call. ``values`` is flat, of at most ``_PART`` values; ``factor`` is the bins to a unit.
+    Values on the upper edge of the last bin have the place ``BINS``. The thread's next call overwrites the array.
+    ``values`` is flat, of at most ``_PART`` values; ``factor`` is the bins to a unit.
     """
     dtype = np.result_type(values.dtype, np.float32).str
     if dtype not in _ROOMS.__dict__:
@@ -133,7 +134,7 @@ def _finite_parts(values: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def percentile_threshold(histogram: AbsHistogram, percentile: float) -> float:
-    """Returns the upper edge of the bin up to which ``percentile`` percent of all values lie, at most ``absmax``."""
+    """Returns the upper edge of the bin up to which ``percentile`` percent of the values lie, at most ``absmax``."""
     counts = histogram.used()
     if not counts.size:
         return histogram.absmax
@@ -164,8 +165,8 @@ def entropy_threshold(histogram: AbsHistogram) -> float:
 def _divergences(counts: np.ndarray) -> np.ndarray:
     """Returns KL(P, Q) for every number of bins from 128 to all of them; infinite where it does not count.
 
-    Q is the same for all occupied bins of one level, so a level adds mass * log(mass / occupied bins), which depends
-    only on its first bin and number of bins and is computed once. The last level differs, as it takes the outliers.
+    Q is the same for all occupied bins of a level, so a level adds mass * log(mass / occupied bins), computed once for
+    its first bin and number of bins. The last level takes the outliers too.
     """
     sizes = np.arange(LEVELS, counts.size + 1)
     running, occupied = _running(counts), _running(counts > 0)
@@ -183,7 +184,7 @@ def _divergences(counts: np.ndarray) -> np.ndarray:
 
 
 def _level_terms(running: np.ndarray, occupied: np.ndarray) -> np.ndarray:
-    """Returns mass * log(mass / occupied bins) of the bins b to b + w, at place w * (BINS + 1) + b; 0 without mass."""
+    """Returns mass * log(mass / occupied bins) of the bins b to b + w, at place w * (BINS + 1) + b."""
     padded = [np.pad(sums, (0, BINS + 1 + _WIDEST - sums.size), "edge") for sums in (running, occupied)]
     ends = np.arange(_WIDEST + 1)[:, np.newaxis] + np.arange(BINS + 1)
     mass, bins = (sums[ends] - sums[: BINS + 1] for sums in padded)
@@ -192,7 +193,7 @@ def _level_terms(running: np.ndarray, occupied: np.ndarray) -> np.ndarray:
 
 @cache
 def _places_of_levels() -> np.ndarray:
-    """Returns for every number of bins from 128 to 2048 the places of its first 127 levels in ``_level_terms``."""
+    """Returns for 128 to 2048 bins the places of the first 127 levels in ``_level_terms``."""
     bounds = np.arange(LEVELS, BINS + 1)[:, np.newaxis] * np.arange(LEVELS) // LEVELS
     return np.asarray(np.diff(bounds, axis=1) * (BINS + 1) + bounds[:, :-1])
 
@@ -245,7 +246,7 @@ class Calibrator:
     Attributes:
         method: ``entropy`` (TensorRT's, 2048 bins and 128 levels), ``minmax``, ``percentile``, or ``mse`` (the least
             mean squared error).
-        percentile: the percentile of |x|, in percent; the default for another method, which does not use it.
+        percentile: the percentile of |x|, in percent; the default for methods that use none.
 
     Raises:
         BadInput: the method is unknown, or the percentile is outside (0, 100].
@@ -263,11 +264,11 @@ class Calibrator:
             object.__setattr__(self, "percentile", _PERCENTILE)
 
     def __str__(self) -> str:
-        """Returns ``entropy``, ``minmax``, ``mse`` or, for example, ``percentile 99.99``."""
+        """Returns the method, and the percentile if it counts: ``percentile 99.99``."""
         return f"percentile {self.percentile:g}" if self.method == "percentile" else self.method
 
     def thresholds(self, histograms: Sequence[AbsHistogram]) -> list[float]:
-        """Returns for each histogram the largest magnitude that the range represents."""
+        """Returns for each histogram the largest magnitude of the range."""
         if self.method == "entropy":
             with ThreadsIfLong(cores()) as pool:
                 return list(pool.map(entropy_threshold, histograms))

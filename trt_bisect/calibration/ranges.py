@@ -18,7 +18,7 @@ from trt_bisect.model.quantizer import FLOAT_TYPES, INT8_MAX, SMALLEST_SCALE
 from trt_bisect.support.text import counted, listed
 
 MASK_ABSMAX = 1e9
-"""A tensor that reaches more than this holds the constant of a mask (-3e38, -1e9), not activations."""
+"""A tensor that reaches more holds the constant of a mask (-3e38, -1e9)."""
 _CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
 
 
@@ -28,9 +28,9 @@ class Ranges:
 
     Attributes:
         scales: float32, finite, positive and normal: the calibrator's threshold / 127.
-        unusable: the reason in words for tensors without a usable scale.
-        origin: in words: ``entropy``, ``percentile 99.99``, ``cache FILE`` or ``the network's own Q/DQ``.
-        calibrator: chose the scales of all tensors, or of all but a few; None without calibration data.
+        unusable: by tensor without a usable scale, the reason.
+        origin: ``entropy``, ``percentile 99.99``, ``cache FILE`` or ``the network's own Q/DQ``.
+        calibrator: that of all tensors, or all but a few; None without calibration data.
     """
 
     scales: Mapping[str, np.float32]
@@ -51,12 +51,12 @@ class Ranges:
 
 
 def no_ranges(title: str) -> Ranges:
-    """Returns the ranges of a low precision that needs none; ``title`` is its name."""
+    """Returns the ranges of a low precision that needs none."""
     return Ranges({}, {}, f"none: {title} needs no ranges")
 
 
 def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
-    """Returns ranges in which some tensors have the scales of other ranges."""
+    """Returns ranges in which some tensors have the scales of others."""
     scales = {tensor: source.scales[tensor] for tensor, source in others.items()}
     counts = Counter(source.origin for source in others.values())
     changes = ", ".join(f"{counted(count, 'tensor')} by {how}" for how, count in counts.items())
@@ -65,7 +65,7 @@ def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
 
 
 def with_scales_given(ranges: Ranges, user_scales: Mapping[str, np.float32]) -> Ranges:
-    """Returns ranges in which some tensors have the user's scales; the origin stays the same."""
+    """Returns ranges in which some tensors have the user's scales."""
     if not user_scales:
         return ranges
     unusable = {tensor: why for tensor, why in ranges.unusable.items() if tensor not in user_scales}
@@ -77,7 +77,7 @@ def ranges_from_scales(
 ) -> Ranges:
     """Separates usable scales from others: zero, negative, denormal, not finite, or those of masks.
 
-    ``nonfinite`` has by tensor that held NaN or infinite values the reason in words.
+    ``nonfinite`` has by tensor that held NaN or infinite values the reason.
     """
     unusable = dict(nonfinite or {})
     finite = {name: np.float32(scale) for name, scale in scales.items() if name not in unusable}
@@ -101,7 +101,7 @@ def _problem(scale: np.float32) -> str:
 
 
 def notes_on_unusable(unusable: Iterable[tuple[str, str]]) -> list[str]:
-    """Returns a sentence for each reason why tensors have no usable range, from pairs of a tensor and its reason."""
+    """Returns a sentence for each reason, from pairs of a tensor and its reason."""
     by_reason: dict[str, list[str]] = {}
     for tensor, why in unusable:
         by_reason.setdefault(why, []).append(tensor)
@@ -135,7 +135,7 @@ def keeping_unusable_high(network: Network, ranges: Ranges) -> tuple[Network, li
 
 
 def refuse_without_low(network: Network) -> None:
-    """Raises BadInput if no layer of a network can be in its low precision."""
+    """Raises BadInput if no layer can be in the low precision."""
     if network.quantizable:
         return
     title = network.low.title
@@ -167,7 +167,7 @@ def refuse_without_low(network: Network) -> None:
 
 
 def non_finite_weight(network: Network) -> str:
-    """Returns a clause on the first weight that holds NaN or infinite values, and its layer; empty without one."""
+    """Returns a clause on the first weight with NaN or infinite values, if any."""
     for layer in network.layers:
         for rounding in layer.roundings:
             if rounding.is_weight and not np.isfinite(network.constant(rounding.tensor)).all():
@@ -176,13 +176,13 @@ def non_finite_weight(network: Network) -> str:
 
 
 SCALE_INFINITE, SCALE_NOT_POSITIVE = "scale infinite", "scale not positive"
-"""The structure check's names of the scales of a file that no engine can round with."""
+"""Scales of a file that no engine can round with."""
 
 
 def unusable_scales(network: Network) -> dict[str, list[str]]:
     """Returns by ``SCALE_INFINITE`` and ``SCALE_NOT_POSITIVE`` the layers whose pairs in the file have such scales.
 
-    A stored constant with one is dequantized to NaN or another tensor in every plan, FP32 included.
+    A stored constant with such a scale is dequantized to NaN or another tensor in every plan, FP32 included.
     """
     layers: dict[str, list[str]] = {}
     for layer in network.layers:

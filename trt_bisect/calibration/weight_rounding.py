@@ -11,8 +11,8 @@ as rarely used inputs would else take any weight.
 A convolution reads one vector at each place of its output; some places of each sample suffice. In a depthwise
 convolution each channel has its own H, of the size of its kernel.
 
-Only layers in INT8 have the new weights; FP32 stays the same. The steps are those of the old weights, and the largest
-weight of an output keeps the last level, so that steps taken from the new weights are the same.
+Only layers in INT8 have the new weights. The steps are those of the old weights, and the largest weight of an output
+keeps the last level, so that steps taken from the new weights are the same.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8_MAX, RoundedWeights, weight_quantizer
 
 SAMPLES = 32
-"""The samples from which H is taken."""
+"""The samples of H."""
 _PLACES = 2048
-"""The vectors that are read from all samples together."""
+"""The vectors that are read from all samples."""
 _MOST_INPUTS = 2048
 """A layer with more inputs is left: the time grows with the third power of their number."""
 _DAMPING = 0.01
@@ -44,10 +44,10 @@ _BLOCK = 64
 
 
 def round_weights(network: Network, samples: Iterable[Feeds]) -> tuple[Network, dict[str, float]]:
-    """Returns a network whose INT8 layers have weights rounded for their outputs (``Network.on_grid``).
+    """Returns a network whose INT8 layers have weights rounded for their outputs (``Network.on_grid``), and by weight
+    the share of its error that remains.
 
-    Also by weight the share of its error that remains there. ``network`` has no Q/DQ pairs; the samples are calibration
-    data.
+    ``network`` has no Q/DQ pairs; the samples are calibration data.
     """
     feeds, layers = list(islice(samples, SAMPLES)), list(_roundable(network))
     if not layers or not feeds:
@@ -96,7 +96,7 @@ def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
 
 
 def _roundable(network: Network) -> Iterator[tuple[onnx.NodeProto, int]]:
-    """Yields the layers whose one weight can be seen as rows of few inputs, each with the axis of its steps."""
+    """Yields the layers whose one weight can be seen as rows of few inputs, with the axis of its steps."""
     graph = network.skeleton.graph
     for k in network.movable:
         layer, node = network.layers[k], graph.node[k]
@@ -151,7 +151,7 @@ def _vectors(
 
 
 def _rounded(rows: np.ndarray, steps: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """The weights on the grid that change the outputs least, by GPTQ; see the head of the module.
+    """The weights on the grid that change the outputs least, by GPTQ.
 
     ``rows`` is [groups, outputs, inputs], ``steps`` [groups, outputs], and ``h`` [groups, inputs, inputs].
     """

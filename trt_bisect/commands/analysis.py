@@ -1,4 +1,4 @@
-"""One object for a session of diagnosis: the network, its ranges and the bad case are read, made and found once."""
+"""One object for a session of diagnosis, whose methods share the network, its ranges and the bad case."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _Result = TypeVar("_Result")
 def _keywords_of(
     function: Job[Any, _Keywords, _Result],
 ) -> Callable[[Callable[..., Any]], Callable[Concatenate[Analysis, _Keywords], _Result]]:
-    """Makes a method that takes the keywords of a function, for type checkers and editors, and returns its result."""
+    """Makes a method with the keywords and the result of a function, for type checkers and editors."""
 
     def method(given: Callable[..., Any]) -> Callable[Concatenate[Analysis, _Keywords], _Result]:
         _model, *keywords = inspect.signature(function).parameters.values()
@@ -56,20 +56,21 @@ def _keywords_of(
 class Analysis:
     """A network under diagnosis. Each method is the function of that name, with the known arguments filled in.
 
-    >>> qa = trt_bisect.Analysis("network.onnx", "calibration.npz", output="diagnosis")  # doctest: +SKIP >>> qa.worst()
-    # doctest: +SKIP >>> qa.compare()  # on the worst inputs  # doctest: +SKIP >>> qa.run(high=qa.top(3))  # doctest:
-    +SKIP
+    >>> qa = trt_bisect.Analysis("network.onnx", "calibration.npz", output="diagnosis")  # doctest: +SKIP
+    >>> qa.worst()  # doctest: +SKIP
+    >>> qa.compare()  # on the worst inputs  # doctest: +SKIP
+    >>> qa.run(high=qa.top(3))  # doctest: +SKIP
 
-    The keywords of a method count more than those of the object. With ``reference`` every method that compares does so
-    with that network. With ``other``, ``worst`` and ``compare`` compare the two networks, each as its file says and
-    without calibration; the other methods are on the second one, judged by the first.
+    A method's keywords override those of the object. With ``reference``, every method that compares does so with that
+    network. With ``other``, ``worst`` and ``compare`` compare the two networks, each as its file says and without
+    calibration; the other methods diagnose the second one, judged by the first.
 
     Args:
         network: as ``run`` takes it, so that it may be a ``torch.nn.Module``; so is ``calibration``.
-        output: a folder; each result is saved in a folder in it, by the name of its method.
-        dataset: the data that ``worst`` and ``run`` search; None for the calibration data, else the inputs.
+        output: a folder; each result is saved in a subfolder named by the method.
+        dataset: the data that ``worst`` and ``run`` search; the calibration data by default, else the inputs.
         other: a second network, such as a quantized export of the first.
-        options: keywords of the methods, such as ``metric`` and ``engine``; each method takes those that it has.
+        options: keywords of the methods, such as ``metric``; each method takes those that it has.
 
     Attributes:
         network: as it was read.
@@ -114,18 +115,17 @@ class Analysis:
         )
 
     def _given(self, keyword: str) -> Any:
-        """The value of an option of the object under any of its names; None without it."""
+        """The value of an option of the object, under any of its names."""
         keys = by_key(declared(CompareOptions))[keyword].keys
         return next((self._options[key] for key in keys if self._options.get(key) is not None), None)
 
     @cached_property
     def _diagnosed(self) -> Network:
-        """The network that methods on a single one take: the second one, if there are two."""
         return self.network if self._other is None else self._read(self._other)
 
     @cached_property
     def ranges(self) -> Ranges | None:
-        """The ranges of the activations, made once; None where the network needs none. ``run`` makes its own."""
+        """The ranges of the activations; None where the network needs none. ``run`` makes its own."""
         network = self._diagnosed
         if not network.low.needs_ranges or network.has_pairs:
             return None
@@ -157,12 +157,12 @@ class Analysis:
 
     @property
     def bad_case(self) -> tuple[Feeds, ...]:
-        """The worst inputs of the last ``worst``, worst first; searched for if there was none."""
+        """The worst inputs of the last ``worst``, worst first; calls it if need be."""
         worst_report: WorstReport = self._results["worst"] if "worst" in self._results else self.worst()
         return worst_report.inputs
 
     def top(self, count: int) -> tuple[str, ...]:
-        """Returns the layers that lose most alone by the last ``sensitivity``; measured if there was none."""
+        """Returns the layers that lose most alone by the last ``sensitivity``; calls it if need be."""
         measured: Sensitivity = self._results["sensitivity"] if "sensitivity" in self._results else self.sensitivity()
         return tuple(op.op_name for op in measured.sorted_by("loss", way="both")[:count])
 
@@ -175,7 +175,7 @@ class Analysis:
 
     @_keywords_of(compare)
     def compare(self, **options: Any) -> Any:
-        """Compares every tensor on the worst inputs, in FP32 (or the reference) and in low precision; or both
+        """Compares every tensor on the worst inputs: of FP32 (or the reference) and low precision, or of both
         networks.
         """
         source = self._scales if self._other is None else {"other": self._other}
@@ -224,9 +224,7 @@ class Analysis:
         return {"inputs": self._searched if saved_outputs(self._reference) is not None else self.bad_case}
 
     def _for(self, kind: Any) -> dict[str, Any]:
-        """The keywords of the object that a command has, except the threshold of ``compare``, which has another
-        meaning.
-        """
+        """The keywords of the object that a command has."""
         keys = by_key(declared(kind)).keys() - ({"threshold"} if kind is CompareOptions else set())
         return {key: value for key, value in self._options.items() if key in keys}
 

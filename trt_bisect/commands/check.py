@@ -1,4 +1,4 @@
-"""The structure check of a file. The command line calls this too."""
+"""The structure check of a file."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def check(
 ) -> CheckReport:
     """Looks at an ONNX file as it is, before anything is measured.
 
-    It finds weights and layers that several consumers share, patterns whose fusion the graph prevents, Q/DQ pairs where
+    The findings: weights and layers with several consumers, patterns whose fusion the graph prevents, Q/DQ pairs where
     TensorRT does not want them, odd scales, layers that are never quantized, and opsets, operators and types that
-    TensorRT refuses. With an engine also what became of the pairs.
+    TensorRT refuses; with an engine, also what became of the pairs.
 
     Args:
         model: an ONNX file, with or without Q/DQ pairs, or an ``onnx.ModelProto``; of a loaded network, its file.

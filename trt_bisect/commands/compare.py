@@ -1,6 +1,6 @@
 """``compare``: every tensor of a network in FP32 and low precision, of two networks, or of two saved runs.
 
-``profile``: the tensors of one FP32 network, layer by layer, without a comparison.
+``profile``: the tensors of one network, layer by layer.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ def compare(
     """Compares every tensor and weight of a network in FP32 and in low precision over all samples; names odd layers.
 
     ONNX Runtime emulates the network with all layers low. A tensor is compared before its own rounding, whose effect is
-    reported apart. Of one sample's tensors, those are held that fit into ``memory``.
+    reported apart.
 
-    With ``reference`` the columns ``fp32`` are of that network, which runs as its file says, or of saved outputs. With
-    ``other`` two networks are compared, each as its file says: in INT8 where it has Q/DQ pairs, else in float. The
-    columns ``fp32`` are then of the first, ``int8`` of the other. Integer networks, an ONNX Runtime session and a
-    function from feeds to outputs are compared as they run, by tensors of equal names.
+    With ``reference``, the columns ``fp32`` are of that network, which runs as its file says, or of saved outputs. With
+    ``other``, the columns ``fp32`` are of the first network and ``int8`` of the other, each as its file says. Integer
+    networks, an ONNX Runtime session and a function from feeds to outputs are compared as they run, by tensors of equal
+    names.
 
     Args:
         model: an FP32 ONNX file or a loaded network; optional for two saved runs, which get the layers from it.
@@ -121,7 +121,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Low(Planned):
-    """A network in low precision; the calibration data, None if the ranges were given; and the origin of the ranges."""
+    """A network in low precision; ``data`` is None if the ranges were given, ``observer`` the origin of the ranges."""
 
     data: Dataset | None
     notes: tuple[str, ...]
@@ -130,7 +130,7 @@ class _Low(Planned):
     unquantized_round: bool
 
     def shaped(self, network: Network) -> Planned:
-        """Returns the same plan of ``network``, which is its own with the shapes of a sample."""
+        """Returns the same plan of the network with the shapes of a sample."""
         return Planned(network, _writer(network, self.scales, unquantized_round=self.unquantized_round), self.plan)
 
 
@@ -158,7 +158,7 @@ def _data(
 
 @dataclass
 class _Comparing:
-    """A comparison; its TensorBoard logs are there as soon as the tensors are known."""
+    """A comparison."""
 
     options: CompareOptions
     progress: Progress
@@ -274,7 +274,6 @@ class _Comparing:
         return self._matched(two, network, other, samples, every, IN_FILE)
 
     def _against_reference(self, low: _Low) -> Comparison:
-        """Compares the reference, under ``fp32``, with the network in low precision."""
         options, network = self.options, low.network
         samples = _data(options, options.inputs, network.inputs, low.data)
         if samples is None:
@@ -305,7 +304,7 @@ class _Comparing:
         observer: str,
         notes: tuple[str, ...] = (),
     ) -> Comparison:
-        """Compares two networks whose layers were matched; ``every`` sample has the names of the first one's inputs."""
+        """Compares two networks whose layers were matched; ``every`` sample has the first one's input names."""
         tensors, count = self._tensors(_runs(two.on, every), two.origins, first, samples.length, two.groups)
         return self._result(
             tensors,
@@ -326,7 +325,6 @@ class _Comparing:
         )
 
     def _as_they_run(self, network: Network | None, first: AsItRuns | None, second: AsItRuns | None) -> Comparison:
-        """Compares two networks of which one or both are run as they are."""
         model = self.options.other
         other = asked_network(self.options, model, None) if second is None and model is not None else None
         mine, theirs = (Planned.as_in_file(plain) if plain else None for plain in (network, other))
@@ -348,11 +346,11 @@ class _Comparing:
         *,
         of_second: bool = True,
     ) -> Comparison:
-        """Compares the tensors of the same modules or names, and shapes, of two networks that run as they are.
+        """Compares the tensors of equal modules or names, and shapes, of two networks that run as they are.
 
         Args:
-            layers: the one of them whose layers are known; None for neither.
-            of_second: these are the layers of the second one, with the roundings in question.
+            layers: the network of the two whose layers are known; None for neither.
+            of_second: the layers are the second one's, with the roundings in question.
         """
         sample, every = _opened(samples)
         mine, theirs = first.tensors(sample), second.tensors(sample)
@@ -430,14 +428,13 @@ def _opened(samples: Dataset) -> tuple[Feeds, Iterable[Feeds]]:
 
 
 def _runs(on: Callable[[Feeds, int], _Runs], samples: Iterable[Feeds]) -> _Runs:
-    """Returns the tensors that ``on`` gives for each sample and its position."""
     return chain.from_iterable(on(feeds, position) for position, feeds in enumerate(samples))
 
 
 def _on_engine(
     planned: _Low, samples: Dataset, options: CompareOptions
 ) -> tuple[tuple[EngineTensor, ...], tuple[str, ...]]:
-    """Returns the tensors that a real engine shows for the plan, and notes; a note alone where none can."""
+    """Returns the tensors that a real engine shows for the plan, or a note on why it shows none."""
     if options.engine == ONNXRUNTIME:
         return (), ()
     status, network = engine_status(TENSORRT), planned.network
@@ -480,10 +477,9 @@ def final_outputs_only(engine: str) -> str:
 def profile(model: GivenModel, options: ProfileOptions) -> Profile:
     """Lists the inputs, outputs, weights and biases of each layer: dtype, INT8 scale, shape, and moments.
 
-    A float network runs in FP32, a file with Q/DQ pairs with them. For a tensor that INT8 rounds there are also the
-    moments after its Q/DQ pair, and the share of values beyond the pair's range. The pairs are those of the file;
-    without any, the scales come from the calibration data. In memory are only as many tensors of one sample as fit into
-    ``memory``. Without samples only constants are profiled.
+    A float network runs in FP32, a file with Q/DQ pairs with them. A tensor that INT8 rounds also has the moments after
+    its Q/DQ pair, and the share of values beyond the pair's range. The scales are those of the file, else of the
+    calibration data. Without samples only constants are profiled.
 
     Args:
         model: an ONNX file, or a loaded network.
@@ -528,11 +524,7 @@ _Pair = tuple[str, tuple[object, ...]]
 
 @dataclass
 class _Profiling:
-    """The tensors of a network: the facts of the network and the ranges on them, and their figures over the samples.
-
-    Attributes:
-        plan: the plan in which it runs.
-    """
+    """The profiled tensors of a network, and their figures over the samples."""
 
     network: Network
     writer: PlanWriter
@@ -560,7 +552,7 @@ class _Profiling:
     def watch(
         self, samples: Dataset, layers: Sequence[Layer], memory: int, progress: Progress, logs: ProfileLogs | None
     ) -> None:
-        """Adds the figures of the tensors that are no constants, over the samples."""
+        """Adds the figures of the tensors that are no constants."""
         progress.stage("Profiling", samples.length)
         uses = (use for layer in layers for use in self.uses(layer))
         varying = {use.pair: use for use in uses if not self.network.has_constant(use.tensor)}.values()
@@ -587,7 +579,7 @@ class _Profiling:
         self.figures = {pair: statistic.figures() for pair, statistic in statistics.items()}
 
     def rows(self, layer: Layer) -> Iterator[ProfiledTensor]:
-        """The layer's inputs, weights, biases and outputs, as its node has them."""
+        """Yields the layer's inputs, weights, biases and outputs, as its node has them."""
         for use in self.uses(layer):
             name, first = use.tensor, use.quantizers[0] if use.quantizers else None
             types = self.network.types
@@ -621,7 +613,7 @@ class _Profiling:
             )
 
     def _channel_map(self, layer: Layer, use: _TensorUse) -> ChannelMap | None:
-        """The output channels of a constant; None where it has none."""
+        """The output channels of a constant."""
         values = self.network.constant(use.tensor)
         if values.dtype.kind != "f" or use.at_output:
             return None

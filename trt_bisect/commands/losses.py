@@ -1,4 +1,4 @@
-"""The layers and inputs that lose accuracy: each layer alone low, or alone high; the worst inputs of a data set."""
+"""``sensitivity``: each layer alone low, or alone high. ``worst``: the inputs that lose most."""
 
 from __future__ import annotations
 
@@ -65,9 +65,8 @@ _NAMED = 4
 def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
     """Measures each layer alone low (in INT8: its weights, its activations, both), and alone high.
 
-    On ONNX Runtime one session runs all plans. On NVIDIA engines, and in other low precisions, each plan is built and
-    only ``both`` is there. With ``unquantized="int8"`` there is a row for each unquantized layer: the loss with its
-    outputs alone rounded.
+    On NVIDIA engines, and in other low precisions, there is only ``both``. With ``unquantized="int8"`` each unquantized
+    layer has a row too: the loss with its outputs alone rounded.
 
     Args:
         model: an FP32 ONNX file of opset 9 or later, or a loaded network.
@@ -95,7 +94,7 @@ _Given = TypeVar("_Given", bound=FixedLayerOptions)
 def with_most_sensitive(model: GivenModel, options: _Given) -> _Given:
     """Returns options in which ``top:3`` names the layers that lose most alone, measured if need be.
 
-    With an output folder the sensitivity is stored there and not measured again.
+    With an output folder the sensitivity is stored there and reused.
     """
     names = ("high", "keep_low", "only")
     patterns = [pattern for name in names for pattern in getattr(options, name)]
@@ -182,7 +181,7 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
 
 
 def _alone(experiment: Experiment, chosen: Collection[int]) -> dict[tuple[int, str], PrecisionPlan]:
-    """Returns by layer and rounded part (``both``, ``weight``, ``activation``) the plan with that alone in INT8."""
+    """Returns the plans by layer and the part of it that is in INT8: ``both``, ``weight`` or ``activation``."""
     network, low = experiment.network, experiment.network.low.precision
     nothing = network.plan((), network.base or experiment.whole.high)
     sides = experiment.builder.arithmetic == EMULATED and low is Precision.INT8
@@ -212,7 +211,7 @@ def _unquantized(experiment: Experiment, progress: Progress) -> Iterator[tuple[i
 
 
 def _holding(experiment: Experiment, plan: PrecisionPlan, tensors: frozenset[str]) -> Trial:
-    """Returns the trial of a plan with these tensors rounded where they are made; its key has a digest of them."""
+    """Returns the trial of a plan with these tensors rounded where they are made."""
     rounded = hashlib.sha256("\n".join(sorted(tensors)).encode()).hexdigest()[:16]
     key = TrialKey(plan.key(), f"unquantized {rounded}").text
     stored = experiment.store.find(key)
@@ -257,8 +256,8 @@ _BEHIND: dict[bool, Callable[[float, float], float]] = {
 def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
     """Finds the inputs on which low precision and FP32 differ most, and how the difference is spread over the data.
 
-    With ``other`` the inputs are those on which two networks differ most, each as its file says, on ONNX Runtime: no
-    calibration is needed.
+    With ``other``, the inputs on which two networks differ most, each as its file says, on ONNX Runtime without
+    calibration.
 
     The data set is read once. In memory are about ``keep`` samples, and a few numbers for each of the others.
 
@@ -303,7 +302,6 @@ def _search(setup: Setup, options: WorstOptions) -> WorstReport:
 
 
 def _search_two(setup: Setup, options: WorstOptions) -> WorstReport:
-    """Passes once over a data set with two networks, each as its file says."""
     network, data = setup.read, options.saved_for
     if options.engine not in (AUTO, ONNXRUNTIME):
         raise BadInput(f"Two networks run on ONNX Runtime, not on {options.engine}.", "Leave out --engine.")
@@ -361,7 +359,7 @@ def _reported(
 
 
 def _on_broken(setup: Setup, network: Network, result: WorstInputs) -> str:
-    """Returns a sentence on samples for which FP32 itself gives nothing to compare; empty without any."""
+    """Returns a sentence on samples for which FP32 itself gives nothing to compare."""
     if result.first_broken is None:
         return ""
     counting = set(range(len(result.losses))) - set(result.broken)

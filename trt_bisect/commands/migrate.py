@@ -1,14 +1,12 @@
 """An engine with weak typing, as one strongly typed network for TensorRT 11.
 
-TensorRT 11 has no calibration caches, INT8 flag and layer precisions: its graph says everything. From the cache and the
-precisions follow, in this order: a scale for each activation, the precision of each layer, the network with Q/DQ pairs,
-and its measure on the user's data. Decisions that weak typing took by itself are in no file: each assumption is listed.
+TensorRT 11 has no calibration caches, INT8 flag and layer precisions: its graph says everything. Decisions that weak
+typing took by itself are in no file: each assumption is listed.
 
-Users keep the command line of trtexec, or only its ``--layerPrecisions``, or a table of layers and precisions. Sources:
-``sampleOptions.cpp`` and ``sampleEngines.cpp`` of NVIDIA/TensorRT, release/8.5 to release/10.13. A list is split at
-every comma, an entry at its last colon, apostrophes quote, and ``*`` matches any text (from 10.0 on). ``--best`` allows
-every precision. Layer precisions count from ``--precisionConstraints=prefer`` on; without it trtexec warns, and
-TensorRT may ignore them.
+Sources of the forms of trtexec's command line, which users keep in full, in part or as a table: ``sampleOptions.cpp``
+and ``sampleEngines.cpp`` of NVIDIA/TensorRT, release/8.5 to release/10.13. A list is split at every comma, an entry at
+its last colon, apostrophes quote, and ``*`` matches any text (from 10.0 on). ``--best`` allows every precision. Layer
+precisions count from ``--precisionConstraints=prefer`` on; without it trtexec warns, and TensorRT may ignore them.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ _WORDS = {**_PRECISIONS, "float": Precision.FP32, "float32": Precision.FP32, "ha
 _WORDS |= {"float16": Precision.FP16, "bfloat16": Precision.BF16}
 _NOT_FLOATS = frozenset(("int32", "int64", "bool", "uint8"))
 _LAYERS = ("layerPrecisions", "layer_precisions", "layers", "precisions")
-"""The keys under which a table of layers may stand in a file."""
+"""The keys of a table of layers in a file."""
 _CONSTRAINED = ("obey", "prefer")
 _SUFFIXES = (".json", ".toml", ".sh", ".txt")
 _GONE = {
@@ -84,13 +82,13 @@ class Deployment:
     """The facts on how an engine was built.
 
     Attributes:
-        source: their source, for messages; empty if nothing is known.
-        layers: by layer or pattern, its precision.
+        source: the origin of the facts, for messages; empty if nothing is known.
+        layers: precisions by layer or pattern.
         outputs: the layers whose output types were set too.
-        base: the precision of layers that are not in INT8: FP16 or BF16 where the engine was allowed it.
+        base: the precision of layers that are not in INT8.
         shapes: the usual shapes of dynamic inputs.
         obeyed: False where ``layers`` were named and TensorRT was not told to obey them.
-        dla: the DLA core; None without.
+        dla: the DLA core.
         gone: the options that TensorRT 11 does not have, each with its replacement.
     """
 
@@ -213,21 +211,21 @@ def _table(record: Any, source: str) -> dict[str, Precision]:
 
 
 RUN = "run"
-"""The folder of the measurement, in that of the migration."""
+"""The folder of the measurement."""
 _MEASURED = 4
 """The inputs on which values are compared with the scales of the cache."""
 
 
 class _Choices(list[Choice]):
     def add(self, kind: str, about: str, choice: str, names: Sequence[str] | None = None) -> None:
-        """Adds a choice; with names it is left out if there is none."""
+        """Adds a choice; left out if there are names, but none in them."""
         if names is None or names:
             self.append(Choice(kind, about, choice, tuple(names or ())))
 
 
 @takes(MigrateOptions)
 def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
-    """Writes the network of an engine with weak typing as TensorRT 11 takes it: with Q/DQ pairs, strongly typed.
+    """Writes the network of an engine with weak typing for TensorRT 11: with Q/DQ pairs, strongly typed.
 
     Args:
         model: the ONNX file that the engine was built from, in FP32 and without pairs; or a loaded network.
@@ -341,9 +339,7 @@ def _ranges(
 
 
 def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> dict[int, Precision]:
-    """Returns the precision asked for by layer index; an exact name counts more than a pattern, and the last entry
-    most.
-    """
+    """Returns the precision asked for by layer index: an exact name wins over a pattern, then the last entry."""
     unknown, unable, precisions = [], [], dict[int, Precision]()
     exact = {layer.name: layer.index for layer in (*network.for_parser.layers, *network.layers)}
     for name, kind in sorted(deployment.layers.items(), key=lambda entry: entry[0] in exact):

@@ -1,6 +1,6 @@
 """A nightly run: measures the networks of a suite and compares them with a baseline.
 
-Each night has a folder; their numbers give their order, so that it does not depend on the clock.
+Each nightly run has a folder; numbers give their order, independent of the clock.
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ from trt_bisect.support.text import together
 LATEST = "latest"
 RUNNING = "running"
 BASELINE, NIGHTLY_RUN = "baseline", "night.json"
-"""In the folder of a nightly run: the baseline for later nights, and the facts on this one."""
 _OPTION = "'output' in the suite"
 _RESUME_WITHIN = timedelta(hours=20)
-"""The age from which an interrupted nightly run is not resumed."""
+"""The age up to which an interrupted nightly run is resumed."""
 _NAMED = 3
-"""The most failed nightly runs that a description names."""
+"""The most nightly runs that a description names."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +53,12 @@ class NightlyRun:
     """One nightly run; the file does not name its folder.
 
     Attributes:
-        number: one more than that of the nightly run before.
+        number: from 1, in the order of the nightly runs.
         began: in UTC, ISO 8601.
         suite: a digest of the suite; see ``Suite.digest``.
         status: ``running``, or the result.
         is_baseline: later nightly runs can be compared with it.
-        passed: the networks that passed or were accepted; for other networks the baseline has earlier figures.
+        passed: the networks that passed or were accepted; the baseline has earlier figures of the others.
     """
 
     number: int
@@ -72,7 +71,7 @@ class NightlyRun:
 
     @property
     def title(self) -> str:
-        """Its number and the time of its start."""
+        """Its number and start."""
         return f"nightly run {self.number} ({self.began})"
 
     @property
@@ -91,7 +90,7 @@ class NightlyRun:
         return self
 
     def is_resumable(self, suite: str, now: datetime) -> bool:
-        """Returns true if it was interrupted, not long ago, and is of the suite with that digest."""
+        """Returns true if it was interrupted, not long ago, and its suite has this digest."""
         try:
             age = now - datetime.fromisoformat(self.began)
         except (TypeError, ValueError):
@@ -106,17 +105,17 @@ class NightlyRuns:
     folder: Path
 
     def all(self) -> list[NightlyRun]:
-        """Returns the nightly runs, the first one first. Other folders are ignored."""
+        """Returns the nightly runs, the oldest first. Other folders are ignored."""
         pairs = ((path.parent, read(NightlyRun, path)) for path in self.folder.glob(f"*/{NIGHTLY_RUN}"))
         nights = [replace(night, folder=folder) for folder, night in pairs if night is not None]
         return sorted(nights, key=lambda night: night.number)
 
     def latest_baseline(self) -> NightlyRun | None:
-        """Returns the newest nightly run with a baseline, which has one of every network; None if there is none."""
+        """Returns the newest nightly run with a baseline of every network; None if there is none."""
         return next((night for night in reversed(self.all()) if night.is_baseline and night.baseline.is_dir()), None)
 
     def begin(self, suite: str) -> tuple[NightlyRun, bool]:
-        """Resumes the newest nightly run if it was interrupted, else creates a new one, in a folder named by the time.
+        """Resumes the newest nightly run if it was interrupted, else creates one, in a folder named by the time.
 
         Args:
             suite: the digest of the suite. A nightly run of another suite is not resumed.
@@ -145,7 +144,7 @@ class NightlyRuns:
 
 @contextmanager
 def nightly_runs_in(folder: Path) -> Iterator[NightlyRuns]:
-    """Locks a folder and gives its nightly runs; creates the folder if there is none.
+    """Locks a folder, created if need be, and gives its nightly runs.
 
     Raises BadInput if the folder cannot be written, or another process has locked it.
     """
@@ -155,10 +154,11 @@ def nightly_runs_in(folder: Path) -> Iterator[NightlyRuns]:
 
 @dataclass(frozen=True)
 class NightlyReference:
-    """The baselines that a nightly run is compared with, by the network's name in the suite.
+    """The baselines that a nightly run is compared with.
 
     Attributes:
         description: for the user; empty if there is no reference yet.
+        networks: by name in the suite.
         folder: ``--update-baseline`` writes the baseline here; None if it is written into the nightly run only.
         is_latest: the reference is the latest nightly run; a nightly run that passes becomes the next reference.
     """
@@ -201,11 +201,7 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
 
 
 def _described(nights: Sequence[NightlyRun], latest: NightlyRun, names: Sequence[str]) -> str:
-    """Returns in words the nights in which a baseline's networks passed last, and the later nights passed over.
-
-    Args:
-        latest: the one of ``nights`` with the baseline.
-    """
+    """Returns in words the nights in which a baseline's networks passed last, and the later nights passed over."""
     earlier = [night for night in reversed(nights) if night.is_baseline and night.number <= latest.number]
     passed = {name: next((night for night in earlier if name in night.passed), latest) for name in names}
     last = sorted({night.number: night.title for night in passed.values()}.items())
@@ -231,14 +227,14 @@ def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
 
 
 RUNS, REPEATS = "runs", "repeats"
-"""In the folder of a nightly run, for each network: a run folder, and a folder with its repeats."""
+"""The subfolders of a nightly run: the run folder of each network, and its repeats."""
 
 Runner = Callable[[NetworkTask, Path, Progress], Report]
 """Measures one network in a folder."""
 
 
 def run_network(task: NetworkTask, folder: Path, progress: Progress) -> Report:
-    """Measures one network. The folder gets all files that ``trt-bisect run`` writes.
+    """Measures one network, with the files of ``trt-bisect run`` in the folder.
 
     Raises TrtBisectError if the network, its data or its engine cannot be used, or nothing could be measured.
     """
@@ -258,8 +254,8 @@ def regress(
 
     If a figure lies outside the baseline's range, the network is measured again in a new folder, and only the changes
     of both runs are reported. A network that cannot be measured does not stop the others. An interrupted night is
-    resumed. The results are written into the night's folder and into the suite's output folder, where the next night
-    first replaces them by a JUnit file that says "running".
+    resumed. The results are written into the night's folder and the suite's output folder, whose JUnit file says
+    "running" until then.
 
     Args:
         config: the suite, a TOML file.
@@ -294,7 +290,7 @@ class _Night:
     """Measures a night's networks and compares them with the reference.
 
     Attributes:
-        accepts: the user makes the figures of this nightly run the baseline in any case.
+        accepts: the figures become the baseline in any case.
     """
 
     suite: Suite
@@ -382,13 +378,10 @@ class _Night:
     def _next_baseline(
         self, result: nightly.NetworkResult, baseline: nightly.Baseline | None, runs: _NetworkRuns
     ) -> nightly.Baseline | None:
-        """Returns the baseline of a network for the next nightly runs.
-
-        A network that is not better and has the same layers keeps its old figures, so that a slow decline shows when
-        its sum exceeds the noise.
-        """
+        """Returns the baseline of a network for the next nightly runs."""
         if not self.accepts and not (self.reference.is_latest and result.status == nightly.PASSED):
             return baseline
+        # else the old figures stay, so that a slow decline shows when its sum exceeds the noise
         is_renewed = any(
             (change.effect == BETTER and change.kind in FAILING) or change.kind == LAYER for change in result.changes
         )
@@ -423,9 +416,8 @@ class _Night:
 
 @dataclass
 class _NetworkRuns:
-    """The runs of one network in a nightly run, each measured when first needed; the first one is judged.
-
-    Runs finished before an interruption are read from their folders.
+    """The runs of one network in a nightly run, each measured when first needed, or read from its folder if it was
+    finished before an interruption; the first one is judged.
     """
 
     task: NetworkTask
@@ -440,7 +432,7 @@ class _NetworkRuns:
 
         Raises:
             NothingMeasured: no plan of the run could be measured.
-            TrtBisectError: a file of the network is not there, or as the runner raises it.
+            TrtBisectError: a file of the network is not there, or the runner raised it.
         """
         if self.task.missing is not None:
             raise self.task.missing

@@ -28,7 +28,7 @@ REPEATS = 3
 
 
 def _name(value: Any, flag: str) -> Any:
-    """A text in one line, without the control characters that a terminal obeys."""
+    """Returns a text on one line, without the control characters that a terminal obeys."""
     if not TEXT.read(value, flag).isprintable():
         raise BadInput(f"{flag} cannot be {shown(value)}.", "Write a name that can be printed.")
     return value
@@ -42,7 +42,7 @@ NIGHT_KINDS = {
     "latency_tolerance": number(above=0, most=1, share=True),
     "repeats": whole(least=1, most=100),
 }
-"""Keys of a network that are not ``trt_bisect.run``'s, the name aside."""
+"""Keys of a network that are not ``trt_bisect.run``'s, apart from the name."""
 _TARGETS = {INT8: "target", RECIPE: "target_recipe"}
 _SET_ELSEWHERE = {"save_tensors", "history", *(option.keyword for option in declare.declared(OutputOptions))}
 """Options of a run that the suite or the command sets itself."""
@@ -63,10 +63,9 @@ class NetworkTask:
     """One network of a suite.
 
     Attributes:
-        name: as the suite has it.
-        stem: the name of its folder and its baseline file; two networks never share one.
+        stem: the name of its folder and its baseline file, unique.
         targets: by ``int8`` and ``recipe`` the worst value of the metric that must hold, whatever the baseline says.
-        missing: the error on a missing file or function; None without.
+        missing: the error on a missing file or function.
     """
 
     name: str
@@ -85,11 +84,7 @@ class NetworkTask:
 
 @dataclass(frozen=True)
 class Suite:
-    """The networks that a night measures.
-
-    Attributes:
-        networks: the networks in the file's order.
-    """
+    """The networks that a night measures, in the file's order."""
 
     path: Path
     output: Path
@@ -115,9 +110,9 @@ def suite_output(path: str | Path) -> Path:
 
 
 def read_suite(path: str | Path) -> Suite:
-    """The suite in a TOML file; relative paths in it are relative to its folder.
+    """Returns the suite in a TOML file; relative paths in it are relative to its folder.
 
-    Raises BadInput if the file cannot be read, or names the table and key that cannot be used, and why.
+    Raises BadInput, with the table and key, if it cannot be read or used.
     """
     file = Path(path)
     table = declare.read_toml(file, "suite", _NO_SUITE)
@@ -184,6 +179,6 @@ def _check_figures(where: str, keywords: Mapping[str, Any], targets: Mapping[str
 
 
 def stem_of(name: str) -> str:
-    """A name for files: ``name`` itself if it is one, else a similar one with a digest."""
+    """Returns a name for files: ``name`` itself if it is one, else a similar one with a digest."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:_LONGEST]
     return safe if safe == name else f"{safe or 'network'}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"

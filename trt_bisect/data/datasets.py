@@ -40,7 +40,7 @@ Span = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 _MOST_SIZES = 64
 """The most values of a shape tensor. Source: TensorRT's documentation, "Working with Dynamic Shapes"."""
 FEWEST = 20
-"""With fewer different samples none are held out."""
+"""Of fewer different samples none are held out."""
 _FINEST = 1000
 """The largest denominator of a share."""
 
@@ -50,15 +50,15 @@ class Profile:
     """The smallest, the first and the largest of some samples.
 
     Attributes:
-        shapes: by input, of its shape.
-        sizes: by input that may hold sizes, of its values.
+        shapes: by input.
+        sizes: the values by input that may hold sizes.
     """
 
     shapes: Mapping[str, Span] = field(default_factory=dict)
     sizes: Mapping[str, Span] = field(default_factory=dict)
 
     def covering(self, others: Iterable[Profile]) -> Profile:
-        """Returns a profile that covers other ones too; the first shapes and sizes stay."""
+        """Returns a profile that covers others too; the first shapes and sizes stay."""
         shapes, sizes = dict(self.shapes), dict(self.sizes)
         for other in others:
             for name, span in other.shapes.items():
@@ -70,17 +70,17 @@ class Profile:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples for a network. Each iteration starts at the first one and checks every sample against the inputs.
+    """Samples for a network. Each iteration starts at the first sample and checks each against the inputs.
 
     Attributes:
-        source: the name of the data in messages.
+        source: its name in messages.
         samples: returns an iterable of all samples at each call.
-        length: the number of samples; None if it is known only after an iteration.
-        place: from the position of a sample to its position in the data that the user named.
-        notes: remarks for the user, a sentence each.
-        pictures: the way pictures become inputs, such as ``224x224, RGB, NCHW, divided by 255``; empty for other data.
-        names: the names of the samples in the data that the user named; empty where they have numbers alone.
-        fed: for a pipeline, from samples to all that its networks are fed for them; None where that is the samples.
+        length: None if known only after an iteration.
+        place: from a sample's position to that in the user's data.
+        notes: for the user, a sentence each.
+        pictures: how they become inputs, such as ``224x224, RGB, NCHW, divided by 255``.
+        names: the samples' names in the user's data, if any.
+        fed: for a pipeline, from samples to all that its networks are fed.
     """
 
     source: str
@@ -94,7 +94,7 @@ class Dataset:
     fed: Callable[[Iterable[Mapping[str, np.ndarray]]], Iterable[Feeds]] | None = None
 
     def label(self, place: int) -> str:
-        """Returns the name of a sample by its place in the data that the user named: ``data.npz 3``, ``dir/a.png``."""
+        """Returns a sample's name by its place: ``data.npz 3``, ``dir/a.png``."""
         return self.names[place] if self.names else f"{self.source} {place}"
 
     def __iter__(self) -> Iterator[Feeds]:
@@ -123,7 +123,7 @@ class Dataset:
         return replace(self, samples=lambda: islice(self.samples(), count), length=length)
 
     def digest(self) -> str:
-        """SHA-256 over the names, shapes, dtypes and bytes of every sample."""
+        """SHA-256 over names, shapes, dtypes and bytes."""
         return hashlib.sha256("".join(self.digests).encode()).hexdigest()
 
     @property
@@ -137,8 +137,8 @@ class Dataset:
         return self._read[1]
 
     @cached_property
+    # The data set is read once for both.
     def _read(self) -> tuple[tuple[str, ...], Profile]:
-        """The digests and the profile: the data set is read once for both."""
         digests: list[str] = []
 
         def samples() -> Iterator[Feeds]:
@@ -151,7 +151,7 @@ class Dataset:
 
 
 def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 over the names, shapes, dtypes and bytes of one sample."""
+    """SHA-256 over names, shapes, dtypes and bytes."""
     sha = hashlib.sha256()
     for name in sorted(feeds):
         array = np.ascontiguousarray(feeds[name])
@@ -178,7 +178,7 @@ def _widen(spans: dict[str, Span], name: str, other: Span) -> None:
 
 
 def may_be_sizes(dtype: np.dtype[Any], shape: Sequence[int | None]) -> bool:
-    """Returns true if an input may be a shape tensor of TensorRT: integers, at most one axis, at most 64 values."""
+    """Returns true if an input may be a shape tensor of TensorRT: integers, at most one axis and 64 values."""
     fixed = [size for size in shape if size is not None]
     return dtype.kind in "iu" and len(fixed) == len(shape) <= 1 and math.prod(fixed) <= _MOST_SIZES
 
@@ -188,16 +188,15 @@ def open_dataset(
 ) -> Dataset:
     """Opens a data set from a path, a ``module:function`` text, arrays, or an iterable of samples.
 
-    Paths: ``.npz`` with one array for each input, samples stacked on the first axis; ``.npy`` for a network with a
-    single input; a folder with one ``.npz`` or ``.npy`` for each sample; the output folder of ``worst``; a folder of
-    JPEG, PNG or other pictures, subfolders included; one picture; ``.json`` of Polygraphy's ``--save-inputs``.
-    ``module:function`` (or ``file.py:function``) names a function that returns an iterable of samples, as Polygraphy's
-    data loader scripts do; ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the forms of a
-    sample.
+    Paths: ``.npz`` with an array for each input, samples stacked on the first axis; ``.npy`` for a single input; a
+    folder with an ``.npz`` or ``.npy`` for each sample; the output folder of ``worst``; a folder of JPEG, PNG or other
+    pictures, subfolders included; a picture; ``.json`` of Polygraphy's ``--save-inputs``. ``module:function`` (or
+    ``file.py:function``) names a function that returns an iterable of samples, as Polygraphy's data loader scripts do;
+    ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the forms of a sample.
 
     Args:
-        once: the data set is iterated only once. Otherwise an iterable is read to its end and its samples are kept,
-            because a data loader may give them in another order each time.
+        once: the data set is iterated only once. Otherwise an iterable is read to its end and its samples are kept: a
+            data loader may give another order each time.
         pictures: how pictures become inputs.
 
     Raises:
@@ -313,7 +312,7 @@ def _open_pictures(path: Path, files: list[Path], specs: tuple[TensorSpec, ...],
 
 
 def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
-    """The arrays of a ``.npz`` by name, or the array of a ``.npy`` under the name of the network's only input."""
+    """The arrays of a ``.npz``, or that of a ``.npy`` for the only input."""
     try:
         if path.suffix == ".npz":
             return read_archive(path)
@@ -323,9 +322,7 @@ def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndar
 
 
 def _of_inputs(arrays: dict[str, np.ndarray], specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
-    """Returns the arrays of the inputs (without labels and the like) if all are there; else all arrays, to be
-    refused.
-    """
+    """Returns the arrays of the inputs if all are there; else all, to be refused."""
     names = {spec.name for spec in specs}
     return {name: arrays[name] for name in arrays if name in names} if names <= arrays.keys() else arrays
 
@@ -361,7 +358,7 @@ def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], so
 
 
 def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]:
-    """Splits ``array`` into samples, along an axis that the input does not have or along the input's batch axis."""
+    """Splits ``array`` into samples along an axis that the input does not have, or its batch axis."""
     if array.ndim == len(spec.shape) + 1:
         return list(array)
     batch = (spec.shape[0] if spec.shape else None) or 1
@@ -393,9 +390,7 @@ def _only_input(specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:
 
 
 def check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], where: str) -> Feeds:
-    """Checks one sample, and returns it in the inputs' dtypes.
-
-    An array of floats is converted to another size of float, and an array of integers to another size of integer.
+    """Returns a sample in the inputs' dtypes; floats and integers are converted to other sizes of their kind.
 
     Raises:
         BadInput: an input is missing or unknown, a shape or dtype does not fit, or a value is NaN or infinite.
@@ -431,10 +426,10 @@ class Holdout:
     """Calibration data, and the samples held out of calibration and search.
 
     Attributes:
-        whole: the calibration data as it was named.
-        kept: the samples of it that calibration and the search see.
+        whole: the calibration data as named.
+        kept: the samples that calibration and the search see.
         held_out: the held-out samples; None if there are none.
-        named: the user named other data to hold out, so that all of the calibration data is kept.
+        named: the user named other data to hold out: all calibration data is kept.
     """
 
     whole: Dataset
@@ -443,7 +438,7 @@ class Holdout:
     named: bool = False
 
     def notes(self) -> list[str]:
-        """Returns a sentence on the samples held out, for the report."""
+        """Returns a sentence on the samples held out."""
         if self.held_out is None or self.kept.length is None or self.held_out.length is None or self.named:
             return []
         count = self.kept.length + self.held_out.length
@@ -472,7 +467,7 @@ def _is_same(first: Dataset, second: Dataset) -> bool:
 
 
 def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout:
-    """Holds out a share (see ``split``), or nothing with validation data; raises BadInput if that is ``data``."""
+    """Holds out a share, or nothing with validation data; raises BadInput if that is ``data``."""
     if validation is None:
         return Holdout(data, *split(data, share))
     held_out = Holdout(data, data, validation, named=True)
@@ -481,18 +476,17 @@ def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout
 
 
 def split(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
-    """Splits a data set into the samples that are kept and those that are held out.
+    """Splits a data set into samples that are kept and held out.
 
     Of equal samples only the first counts, so that no held-out sample has a copy in the kept ones. They are spread
-    evenly: of a share of 0.2 every fifth, number 4 first. The choice depends only on the share and on which samples are
-    equal.
+    evenly: of a share of 0.2 every fifth, number 4 first.
 
     Args:
-        dataset: the samples, which are read once.
-        share: the share of the samples held out, from 0 to 0.9, taken as a fraction with a denominator of up to 1000.
+        dataset: read once.
+        share: from 0 to 0.9, taken as a fraction with a denominator of up to 1000.
 
     Returns:
-        The kept samples and those held out. All and None, if fewer than ``FEWEST`` differ or the share is too small.
+        The kept samples and those held out; all and None, if fewer than ``FEWEST`` differ or the share is too small.
     """
     fraction = Fraction(share).limit_denominator(_FINEST)
     if not fraction or (dataset.length is not None and dataset.length < FEWEST):
@@ -509,7 +503,6 @@ def split(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
 
 
 def _part(dataset: Dataset, positions: Sequence[int]) -> Dataset:
-    """Returns the samples at some positions of a data set."""
     chosen = frozenset(positions)
 
     def samples() -> Iterator[Mapping[str, np.ndarray]]:

@@ -1,4 +1,4 @@
-"""Feeds, the arrays of one inference; and arrays in files, read safely: NumPy's, samples, a spill."""
+"""Feeds, the arrays of an inference; and arrays in files, read safely: NumPy's, samples, a spill."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support.files import ScratchFolder, make_folder, whole_file
 
 Feeds = dict[str, np.ndarray]
-"""The arrays of one inference, by the name of the network's input."""
+"""The arrays of an inference, by input."""
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or output of a network: name, NumPy dtype, shape (``None`` for a dynamic axis)."""
+    """An input or output of a network; None is a dynamic axis."""
 
     name: str
     dtype: np.dtype[Any]
@@ -35,10 +35,8 @@ class TensorSpec:
 
 
 def size_remedy(shapes: Iterable[Sequence[int | None]], otherwise: str) -> str:
-    """Returns the remedy for a refused sample: one size, if an input takes pictures of any size.
-
-    Networks that concatenate may take only sizes that their strides divide. A dynamic axis of an input is None or 0.
-    """
+    """Returns the remedy for a refused sample: one size, if an input takes pictures of any size."""
+    # Networks that concatenate may take only sizes that their strides divide.
     free = any(len(shape) == 4 and (not any(shape[1:3]) or not any(shape[2:])) for shape in shapes)
     return "The pictures differ in size: give them one size with --resize 320x320 --letterbox." if free else otherwise
 
@@ -48,13 +46,13 @@ DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
 """The errors of NumPy and zipfile for files that are cut off, altered, encrypted, or of another kind."""
 
 _SUSPICIOUS_BYTES, _SUSPICIOUS_RATIO = 1 << 30, 100
-"""An array above both limits (bytes unpacked, unpacked to packed) is refused: real data packs less."""
+"""An array above both limits, the second unpacked to packed, is refused: real data packs less."""
 WORST = "worst"
-"""The name of the samples that the command ``worst`` writes, and of its JSON file."""
+"""The name of the samples of the command ``worst``, and of its JSON file."""
 
 
 def read_archive(path: Path) -> dict[str, np.ndarray]:
-    """Reads the arrays of an ``.npz`` by name.
+    """Reads the arrays of an ``.npz``.
 
     Raises:
         ``DAMAGED``: the file is no archive, or an array unpacks to suspiciously many bytes.
@@ -73,7 +71,7 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
 
 
 def write_archive(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes arrays by name as an ``.npz``, not compressed. Any name will do, unlike with ``numpy.savez``."""
+    """Writes arrays as an ``.npz``, not compressed; any name will do, unlike with ``numpy.savez``."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, values in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
@@ -81,7 +79,7 @@ def write_archive(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_array(path: Path) -> np.ndarray:
-    """Reads the array of an ``.npy``; raises DAMAGED if the file is no array."""
+    """Reads an ``.npy``; raises DAMAGED if it is no array."""
     array = np.load(path, allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise ValueError("it is an archive, not one array")
@@ -89,9 +87,9 @@ def read_array(path: Path) -> np.ndarray:
 
 
 class Spill(AbstractContextManager["Spill"]):
-    """Keeps copies of arrays until it is closed, as an array of ONNX Runtime keeps its session's arena alive.
+    """Keeps copies of arrays until it is closed: an array of ONNX Runtime keeps its session's arena alive.
 
-    ``memory`` bytes of arrays stay in memory. Arrays of objects, such as texts, always do.
+    ``memory`` bytes stay in memory, and arrays of objects, such as texts.
     """
 
     def __init__(self, memory: int) -> None:
@@ -126,10 +124,7 @@ class Spill(AbstractContextManager["Spill"]):
 
 
 def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
-    """Writes samples to ``<name>.npz``, stacked on a first axis, or to a folder ``<name>`` if their shapes differ.
-
-    Returns:
-        The path, which ``open_dataset`` reads.
+    """Writes samples to ``<name>.npz``, stacked, or to a folder ``<name>`` if their shapes differ; returns the path.
 
     Raises:
         BadInput: the file or folder cannot be written.
@@ -150,7 +145,7 @@ def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
 
 
 def load_samples(folder: Path, name: str) -> list[Feeds]:
-    """Reads the samples that ``save_samples`` wrote; raises BadInput if they do not exist or cannot be read."""
+    """Reads the samples of ``save_samples``; raises BadInput if they cannot be read."""
     file, subfolder = folder / f"{name}.npz", folder / name
     if not subfolder.is_dir():
         stacked = _arrays(file)
@@ -169,7 +164,7 @@ def _arrays(path: Path) -> Feeds:
 
 
 def without_objects(array: np.ndarray) -> np.ndarray:
-    """Returns an array of texts as one that can be saved without pickling, and any other unchanged."""
+    """Returns an array of texts as one that needs no pickling, others unchanged."""
     return array.astype(np.str_) if array.dtype.hasobject else array
 
 

@@ -20,10 +20,10 @@ _THIS_RUN_ALONE = " known in this run alone"
 
 
 def load_function(text: str, kind: str) -> Callable[..., Any]:
-    """Imports the function that ``module:function`` or ``path/to/file.py:function`` names.
+    """Imports the function of ``module:function`` or ``path/to/file.py:function``.
 
     Args:
-        kind: the purpose of the function, for messages: ``data set``, ``metric``.
+        kind: its purpose in messages: ``data set``, ``metric``.
 
     Raises:
         BadInput: there is no such module or function, or importing it fails.
@@ -46,11 +46,11 @@ def code_digest(function: Callable[..., Any], *facts: object) -> str:
     """Returns the digest of a function's source file, so that another function's figures are never reused.
 
     Modules that the file imports and data that the function reads are not covered. ``facts`` are plain values that
-    change the figures, such as the metric's name.
+    change the figures.
 
     Returns:
-        A SHA-256 in hexadecimal. For an object, a closure or a function of a notebook, whose file does not define it,
-        the text differs for every call (see ``is_reusable``).
+        A SHA-256 in hexadecimal. For an object, a closure or a function of a notebook the text differs for every call
+        (see ``is_reusable``).
     """
     if isinstance(function, FunctionType):
         source = Path(function.__code__.co_filename)
@@ -61,12 +61,12 @@ def code_digest(function: Callable[..., Any], *facts: object) -> str:
 
 
 def is_reusable(digest: str) -> bool:
-    """Returns true if another run gets the same digest from ``code_digest``, so that it can reuse figures."""
+    """Returns true if another run gets the same digest from ``code_digest``."""
     return not digest.endswith(_THIS_RUN_ALONE)
 
 
 def samples_from(function: Callable[[], Any], name: str) -> Iterator[Any]:
-    """Yields the samples of a function that returns an iterable of them, and that is called at the first sample.
+    """Yields the samples of a function that returns an iterable of them.
 
     Raises:
         BadInput: the function returns no iterable, or it or its iterable raises an error.
@@ -93,9 +93,8 @@ def _import_file(path: str) -> ModuleType:
 
 
 def _import_from_here(name: str) -> ModuleType:
-    """Imports a module, preferably from the current folder.
-
-    That is then last on ``sys.path``: a folder ``tensorrt`` in it must not hide the package.
+    """Imports a module, also from the current folder, last on ``sys.path``: a folder ``tensorrt`` must not hide the
+    package.
     """
     if sys.path[:1] == [""]:
         return importlib.import_module(name)
@@ -153,7 +152,7 @@ _REMEDIES = {
 
 
 def kind_of(path: Path) -> str:
-    """Returns the kind of a file or folder in words, such as ``a PyTorch file``; empty if it is not recognised."""
+    """Returns the kind of a file or folder, such as ``a PyTorch file``; empty if unknown."""
     if path.is_dir():
         return "a TensorFlow network" if (path / "saved_model.pb").is_file() else ""
     try:
@@ -187,7 +186,7 @@ def kind_of(path: Path) -> str:
 
 
 def similar_file(path: Path) -> str:
-    """Returns a question after a file with a similar name in the same folder; empty if there is none."""
+    """Returns a question after a file with a similar name, if there is one."""
     with suppress(OSError):
         near = get_close_matches(path.name, [file.name for file in path.parent.iterdir()], 1, _SIMILAR)
         if near:
@@ -196,7 +195,7 @@ def similar_file(path: Path) -> str:
 
 
 def remedy_of(kind: str) -> str:
-    """Returns what to do with a file of a kind that was given as the network; empty if nothing is known."""
+    """Returns what to do with a file of a kind given as the network, if known."""
     if kind in DATA_KINDS:
         return "The network comes first, and data after --calibration or --input: were the two swapped?"
     return _REMEDIES.get(kind, "")

@@ -1,4 +1,4 @@
-"""Preprocessing of images for a network: size, colours, scale, mean and standard deviation."""
+"""Preprocessing of images: size, colours, scale, mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ RGB, BGR, GRAY = "rgb", "bgr", "gray"
 COLORS = (RGB, BGR, GRAY)
 OPENCV = "opencv"
 FILTERS = ("bilinear", OPENCV, "nearest", "bicubic", "box", "lanczos")
-"""Pillow's filters by their names, and OpenCV's ``INTER_LINEAR``, which does not smooth where it makes smaller."""
+"""Pillow's filters by name, and OpenCV's ``INTER_LINEAR``, which does not smooth where it shrinks."""
 _SIZE = re.compile(r"(\d+)(?:[x,](\d+))?")
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The preprocessing of images; None or False where nothing was asked for.
-
-    A pixel, 0 to 255, becomes ``(pixel / scale - mean) / std``.
+    """The preprocessing of images; a pixel, 0 to 255, becomes ``(pixel / scale - mean) / std``.
 
     Attributes:
-        mean: one number, or one for each channel in the order of ``colors``.
-        std: the same for the standard deviation.
-        scale: by default 255, or 1 if a mean or a standard deviation above 1 shows that they are in pixels.
-        resize: height and width; by default the input's own.
-        letterbox: the picture keeps its shape, and the rest of the size becomes grey.
-        colors: ``rgb``, ``bgr`` or ``gray``; by default ``rgb``, or ``gray`` for one channel.
+        mean: a number, or one for each channel in the order of ``colors``.
+        std: likewise.
+        scale: default: 255, or 1 if a mean or a standard deviation above 1 shows that they are in pixels.
+        resize: height and width; default: the input's.
+        letterbox: the picture keeps its shape, and the rest becomes grey.
+        colors: ``rgb``, ``bgr`` or ``gray``; default: ``rgb``, or ``gray`` for one channel.
         filter: one of ``FILTERS``.
 
     Raises:
@@ -59,7 +57,7 @@ class Preprocessing:
 
     @property
     def divisor(self) -> float:
-        """Returns the number that pixels are divided by."""
+        """The number that pixels are divided by."""
         if self.scale is not None:
             return self.scale
         in_pixels = any(abs(value) > 1.0 for value in (*(self.mean or ()), *(self.std or ())))
@@ -70,8 +68,8 @@ def preprocessing(values: Mapping[str, Any]) -> Preprocessing:
     """Makes a ``Preprocessing`` of values as users write them.
 
     Args:
-        values: the values by name. A mean or standard deviation is a number, a sequence, or a text ``0.5,0.4,0.3``; a
-            size is a number, two numbers, or a text ``480x640``, height first.
+        values: a mean or standard deviation is a number, a sequence, or a text ``0.5,0.4,0.3``; a size is a number, two
+            numbers, or a text ``480x640``, height first.
 
     Raises:
         BadInput: a value cannot be used.
@@ -88,7 +86,7 @@ def preprocessing(values: Mapping[str, Any]) -> Preprocessing:
 
 
 def numbers(value: Any) -> tuple[float, ...]:
-    """Returns numbers from a number, a sequence, or a text with commas; raises BadInput for anything else."""
+    """Returns numbers from a number, a sequence, or a text with commas; raises BadInput for others."""
     parts: Sequence[Any]
     if isinstance(value, str):
         parts = value.split(",")
@@ -106,7 +104,7 @@ def numbers(value: Any) -> tuple[float, ...]:
 
 
 def size(value: Any) -> tuple[int, int]:
-    """Returns height and width from a number, two, or a text such as ``480x640``; raises BadInput for anything else."""
+    """Returns height and width from a number, two, or a text such as ``480x640``; raises BadInput for others."""
     text = "x".join(map(str, value)) if _is_sequence(value) else str(value)
     match = _SIZE.fullmatch(text.strip())
     edges = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)

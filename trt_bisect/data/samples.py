@@ -1,6 +1,4 @@
-"""Samples as people have them: dictionaries, tuples with a label, pictures; and remedies for samples that do not
-fit.
-"""
+"""Samples as people have them: dictionaries, tuples with a label, pictures; and remedies for those that do not fit."""
 
 from __future__ import annotations
 
@@ -23,13 +21,13 @@ if TYPE_CHECKING:
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm"})
 _GREY = 114
-"""The padding of a letterbox, as in the YOLO family."""
+"""The padding of a letterbox, as in YOLO."""
 _CHANNELS = {1: GRAY, 3: RGB}
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
-"""Pillow's modes of grey pixels with 16 bits."""
+"""Pillow's modes of 16-bit grey."""
 _BROKEN_NAMED = 10
 _OF_OLD = "preprocessing.toml"
-"""The file in which version 0.2 kept options next to the pictures."""
+"""Version 0.2's file of options next to the pictures."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +35,11 @@ class ImageInput:
     """Turns pictures into arrays for one input of a network.
 
     Attributes:
-        asked: the preprocessing that was asked for.
+        asked: the preprocessing asked for.
         layout: ``nchw`` or ``nhwc``.
         colors: ``rgb``, ``bgr`` or ``gray``.
-        size: height and width; None for a dynamic size: then pictures keep their own.
-        batch: the pictures of one sample.
+        size: height and width; None is dynamic: pictures keep their own.
+        batch: the pictures of a sample.
     """
 
     spec: TensorSpec
@@ -63,10 +61,9 @@ class ImageInput:
         return ", ".join(steps)
 
     def array(self, image: Image) -> np.ndarray:
-        """Returns a picture as a row of the input, with no batch axis.
+        """Returns a picture as a row of the input, without batch axis.
 
-        16-bit grey pixels lose the lower 8 bits, as Pillow does with colours. Raises BadInput for others of more than 8
-        bits.
+        16-bit grey pixels lose the lower 8 bits. Raises BadInput for others of more than 8 bits.
         """
         from PIL import Image, ImageOps
 
@@ -104,15 +101,15 @@ class ImageInput:
         return ImageOps.pad(image, target, filter, color=grey)
 
     def names(self, files: Sequence[Path]) -> tuple[str, ...]:
-        """Returns the names of samples: their pictures', the first and the last one of a batch."""
+        """Returns the names of samples: their pictures', of a batch the first and the last."""
         ends = zip(files[:: self.batch], files[self.batch - 1 :: self.batch], strict=False)
         return tuple(str(first) if self.batch == 1 else f"{first} to {last.name}" for first, last in ends)
 
     def samples(self, files: Sequence[Path]) -> Iterator[Feeds]:
-        """Reads pictures, one sample at a time; those that fill no batch are left out.
+        """Reads pictures, a sample at a time; those that fill no batch are left out.
 
         Raises:
-            BadInput: a picture cannot be used; the error names all that cannot.
+            BadInput: a picture cannot be used; the error names all such pictures.
         """
         for start in range(0, len(files) - self.batch + 1, self.batch):
             try:
@@ -152,7 +149,7 @@ class ImageInput:
 
 
 def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
-    """Returns how pictures are fed to an input; raises BadInput if the input takes no pictures, or not as asked for."""
+    """Returns how pictures are fed to an input; raises BadInput if it takes no pictures, or not so."""
     if len(spec.shape) not in (3, 4):
         raise BadInput(f"The network's input {spec} takes no pictures.", "Give arrays, as .npz.")
     row = spec.shape[-3:]
@@ -180,7 +177,7 @@ def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Returns the pictures in a folder and the folders under it, in the order of their paths."""
+    """Returns the pictures in a folder and those under it, by path."""
     files = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     return sorted(path for path in files if not path.name.startswith("."))
 
@@ -189,8 +186,8 @@ def picture_input(place: Path, files: list[Path], specs: tuple[TensorSpec, ...],
     """Returns how the pictures of a folder, or one picture, ``place``, are fed to the network.
 
     Raises:
-        BadInput: the network takes no pictures, or more than one input; there are too few for one sample; or nothing
-            is asked for, and the folder holds options of version 0.2.
+        BadInput: the network takes no pictures, or has several inputs; there are too few for a sample; or nothing is
+            asked for, and the folder holds options of version 0.2.
     """
     if len(specs) != 1:
         raise BadInput(
@@ -218,13 +215,13 @@ _CHANNELS_OF_PICTURES = (1, 3, 4)
 def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Preprocessing) -> Iterator[Any]:
     """Makes feeds of samples.
 
-    A sample is a dictionary by input name, whose other keys are left out; or, in the order of the inputs, an array, or
-    a tuple or list of arrays, in which items after the inputs (a label) are left out. Arrays are NumPy's, PyTorch's or
-    others that NumPy reads, lists of numbers, or Pillow's images. A missing batch axis is added. Larger batches are
-    divided for a network with a fixed batch.
+    A sample is a dictionary by input, whose other keys are left out; or, in the order of the inputs, an array, or a
+    tuple or list of arrays; items after the inputs (a label) are left out. Arrays are NumPy's, PyTorch's or others that
+    NumPy reads, lists of numbers, or Pillow's images. A missing batch axis is added. Larger batches are divided for a
+    network with a fixed batch.
 
     Yields:
-        Arrays by input name; a sample of another form unchanged, for the check to refuse.
+        Arrays by input; a sample of another form unchanged, to be refused.
     """
     for sample in samples:
         yield from _divided(_named(sample, specs, pictures), specs)
@@ -252,7 +249,7 @@ def _named(sample: Any, specs: tuple[TensorSpec, ...], pictures: Preprocessing) 
 
 
 def _parts(sample: Any) -> Sequence[Any] | None:
-    """The parts of a tuple, or of a list as PyTorch's data loader makes of tuples; None for another sample."""
+    """The parts of a tuple, or of a list as PyTorch's data loader makes of tuples; else None."""
     if isinstance(sample, tuple) and sample:
         return sample
     is_list = isinstance(sample, list) and sample
@@ -273,20 +270,20 @@ def _array(value: Any, spec: TensorSpec, pictures: Preprocessing) -> np.ndarray:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """Returns an array, a tensor that has a gradient or is on a GPU, or a list, as an array."""
+    """Returns an array, a tensor with a gradient or on a GPU, or a list, as an array."""
     for step in ("detach", "cpu"):
         value = getattr(value, step)() if hasattr(value, step) else value
     return np.asarray(value)
 
 
 def with_batch_axis(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """Returns ``array`` with a leading axis of size 1 if only that axis is missing."""
+    """Returns ``array`` with a leading axis if only that is missing."""
     lacks_batch = array.ndim + 1 == len(spec.shape) and spec.shape[0] in (1, None)
     return array[np.newaxis] if lacks_batch else array
 
 
 def _divided(sample: Any, specs: tuple[TensorSpec, ...]) -> Iterator[Any]:
-    """Yields a sample, or the samples of the network's fixed batch that a larger batch holds."""
+    """Yields a sample, or those of the network's fixed batch in a larger batch."""
     is_whole = isinstance(sample, Mapping) and all(isinstance(sample.get(spec.name), np.ndarray) for spec in specs)
     counts = {_batches(sample[spec.name], spec) for spec in specs} if is_whole else {1}
     count = counts.pop()
@@ -305,7 +302,7 @@ def _batches(array: np.ndarray, spec: TensorSpec) -> int:
 
 
 def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:
-    """Returns the input's shape, and how an array of another shape becomes it, if that is clear."""
+    """Returns the input's shape, and how an array of another shape becomes it, if clear."""
     takes = f"The network takes {spec}."
     missing = _missing_axis(shape, spec.shape) if len(shape) == len(spec.shape) - 1 else None
     if missing is not None:
@@ -325,14 +322,14 @@ def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:
 
 
 def _missing_axis(shape: tuple[int, ...], target: tuple[int | None, ...]) -> int | None:
-    """The axis of size 1 that a shape lacks, whatever the batch is; or None."""
+    """The axis of size 1 that a shape lacks, apart from the batch."""
     any_batch = (None, *target[1:])
     places = (axis for axis, size in enumerate(target) if size in (1, None))
     return next((k for k in places if shape_fits(shape, any_batch[:k] + any_batch[k + 1 :])), None)
 
 
 def _transpose(shape: tuple[int, ...], target: tuple[int | None, ...]) -> tuple[int, ...] | None:
-    """The order of axes that makes a shape fit; None if there is none, or several that are not usual for pictures."""
+    """The order of axes that makes a shape fit, if there is one, or one usual for pictures."""
     fitting = [order for order in permutations(range(len(shape))) if shape_fits([shape[k] for k in order], target)]
     for usual, channel in (((0, 3, 1, 2), 3), ((0, 2, 3, 1), 1)):
         if usual in fitting and shape[channel] in _CHANNELS_OF_PICTURES:
@@ -341,12 +338,12 @@ def _transpose(shape: tuple[int, ...], target: tuple[int | None, ...]) -> tuple[
 
 
 def shape_fits(shape: Sequence[int], target: tuple[int | None, ...]) -> bool:
-    """Returns true if a shape is that of an input, whose dynamic axes have any size."""
+    """Returns true if a shape is an input's; a dynamic axis has any size."""
     return len(shape) == len(target) and all(want in (None, have) for have, want in zip(shape, target, strict=True))
 
 
 def dtype_remedy(dtype: np.dtype[Any], spec: TensorSpec) -> str:
-    """Returns the input's dtype, and the cast that makes an array of another dtype fit."""
+    """Returns the input's dtype, and the cast that makes an array fit."""
     takes = f"The network takes {spec}."
     if dtype == np.uint8 and spec.dtype.kind == "f":
         return (

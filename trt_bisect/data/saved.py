@@ -3,7 +3,7 @@
 trtexec (``samples/common`` of TensorRT's repository): ``--exportOutput`` writes a list of ``{"name", "dimensions":
 "1x10", "values": [...]}``, six digits a value, and ``nan`` and ``inf`` bare. ``--loadInputs`` reads ``name:file,...``,
 the bytes of each tensor. ``--dumpRawBindingsToFile`` writes these with shape and type in the name:
-``prob.output.1.10.Float.raw``. ``--saveAllDebugTensors=numpy`` writes ``0007_conv1.npy``; names lose odd characters.
+``prob.output.1.10.Float.raw``. ``--saveAllDebugTensors=numpy`` writes ``0007_conv1.npy``.
 
 Triton: the requests and responses of its HTTP protocol, ``{"inputs" or "outputs": [{"name", "shape", "datatype",
 "data"}]}``, and perf_analyzer's ``--input-data``, ``{"data": [{name: {"content", "shape"}}], "validation_data": ...}``.
@@ -26,13 +26,12 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support.codec import read
 
 _TORCH = ("Tensor", "__polygraphy_encoded_Tensor")
-"""The type names of PyTorch tensors. Polygraphy reads them with ``torch.load``, which before PyTorch 2.6 unpickles all.
-
+"""The type names of PyTorch tensors, which Polygraphy reads with ``torch.load``; before PyTorch 2.6 that unpickles all.
 Source: ``polygraphy/json/serde.py`` of 0.49.0.
 """
 RAW = (".bin", ".raw", ".dat")
 SAVED = (".npz", ".npy", ".json", *RAW)
-"""The endings of files that hold tensors."""
+"""The endings of files with tensors."""
 _DUMPED = re.compile(r"(?P<name>.+)\.(?P<side>input|output)\.(?P<shape>[\d.]*)\.(?P<type>\w+)\.raw")
 _SUMMARY = "tensor_summary.json"
 _NUMBERED = re.compile(r"^\d{4}_|(_to_float|_to_int8)$")
@@ -41,7 +40,7 @@ _TYPES: Mapping[str, Any] = {
     **{"float": np.float32, "half": np.float16, "fp16": np.float16, "fp32": np.float32, "fp64": np.float64},
     **{"bfloat16": ml_dtypes.bfloat16, "bf16": ml_dtypes.bfloat16},
 }
-"""NumPy's types by the names of trtexec and Triton, where they differ."""
+"""NumPy's types by differing names of trtexec and Triton."""
 _KINDS = (
     "Give .npz, .npy, the JSON of Polygraphy, of trtexec --exportOutput or of Triton, raw bytes as name:file.bin, or a "
     "folder of such files."
@@ -49,7 +48,7 @@ _KINDS = (
 
 
 def load_saved(path: Path) -> Any:
-    """Reads a file that holds lists, dictionaries, NumPy arrays and Polygraphy's own types.
+    """Reads a file of lists, dictionaries, NumPy arrays and Polygraphy's own types.
 
     Raises:
         ValueError: the file cannot be read, or holds PyTorch tensors or other types.
@@ -73,15 +72,15 @@ def open_dumps(
 ) -> tuple[tuple[str, ...], Iterator[tuple[Feeds, Feeds]], list[str]]:
     """Opens two saved runs of one network.
 
-    An ``.npz`` holds one inference. JSON holds any number, and is read as a whole. A folder holds such files, read in
-    the order of their names, one file of each run in memory at a time. The first runner of a file is used; if both
-    paths are the same file, its second runner is the INT8 run. For ``specs`` see ``inferences``. Samples that
-    ``--save-tensors`` named are matched by name, others by order.
+    An ``.npz`` holds one inference. JSON holds any number. A folder holds such files, read in the order of their names,
+    one of each run in memory at a time. The first runner of a file is used; if both paths are the same file, its second
+    runner is the INT8 run. For ``specs`` see ``inferences``. Samples of ``--save-tensors`` are matched by name, others
+    by order.
 
     Returns:
-        The names of the tensors that both runs have; for each inference the FP32 and the INT8 tensors, both under the
-        FP32 run's names; and a sentence for each run on the tensors that only it has. Names that are not equal are
-        matched without case, punctuation and a trailing ``:0``.
+        The names of the tensors that both runs have; for each inference the FP32 and the INT8 tensors, under the FP32
+        run's names; and sentences on tensors that only one run has. Names that are not equal are matched without case,
+        punctuation and a trailing ``:0``.
 
     Raises:
         BadInput: a file cannot be read, no name is in both runs, or their numbers of inferences differ.
@@ -117,7 +116,7 @@ def _some(names: Iterable[str]) -> str:
 
 
 def _named_samples(path: Path) -> dict[str, Path]:
-    """Returns by its name the file of each sample in a folder that ``--save-tensors`` wrote; empty for others."""
+    """Returns the files of samples in a folder that ``--save-tensors`` wrote, by name."""
     index = read(dict, path.parent / "index.json") or {}
     if path.name not in index.get("plans", ()):
         return {}
@@ -147,12 +146,12 @@ def _pairs(
 def inferences(path: Path, runner: int = 0, specs: Sequence[TensorSpec] = (), side: str = "output") -> Iterator[Feeds]:
     """Yields the tensors of each inference of a saved run, a file, a folder of files, or ``name:file.bin,...``.
 
-    Files of a folder that hold one tensor each (trtexec's dump) are one inference.
+    Files of a folder with one tensor each (trtexec's dump) are one inference.
 
     Args:
-        runner: the place of the runner that is read, in a JSON file with several.
-        specs: the tensors of the network, which give raw bytes their type and shape, and a single array its name.
-        side: ``input`` or ``output``: which tensors are read of a file or folder with both.
+        runner: the place of the runner in a JSON file with several.
+        specs: the network's tensors, which give raw bytes type and shape, and a single array its name.
+        side: ``input`` or ``output``, for a file or folder with both.
 
     Raises:
         BadInput: a file cannot be read.
@@ -197,7 +196,7 @@ def _is_of(side: str, file: Path) -> bool:
 
 
 def inferences_for(path: Path, count: int, specs: Sequence[TensorSpec]) -> list[Feeds]:
-    """Returns the outputs of ``count`` inferences: a single saved one may hold them all, stacked on the first axis.
+    """Returns the outputs of ``count`` inferences; a single saved one may hold them all, stacked.
 
     Raises:
         BadInput: a file cannot be read, or holds another number of inferences.
@@ -217,7 +216,7 @@ def inferences_for(path: Path, count: int, specs: Sequence[TensorSpec]) -> list[
 
 
 def raw_files(text: str) -> dict[str, Path]:
-    """Returns the files by name in ``name:file.bin,name:file.bin``, trtexec's form; empty for another text."""
+    """Returns the files in ``name:file.bin,name:file.bin``, trtexec's form, if it is that."""
     named: dict[str, Path] = {}
     for part in text.split(","):
         ends = [match.start() for match in re.finditer(":", part)]
@@ -231,9 +230,9 @@ def raw_files(text: str) -> dict[str, Path]:
 
 
 def _read_raw(file: Path, name: str, specs: Sequence[TensorSpec]) -> np.ndarray:
-    """Returns the tensor in a file of bytes; one in FP16 too, where the network has it in FP32.
+    """Returns the tensor in a file of bytes, also in FP16 where the network has FP32.
 
-    The shape is that in the file's name, else the network's; several samples are stacked on the first axis.
+    The shape is that in the file's name, else the network's; several samples are stacked.
     """
     match, content = _DUMPED.fullmatch(file.name), file.read_bytes()
     if match:
@@ -287,7 +286,7 @@ def read_json(path: Path, runner: int, specs: Sequence[TensorSpec], side: str) -
 
 
 def _tensors_of(content: Any, dtypes: Mapping[str, Any], side: str) -> Iterator[Feeds]:
-    """Yields the tensors of each inference in the content of a JSON file; none where it is of no known form."""
+    """Yields the tensors of each inference in a JSON file of a known form."""
     entries = content if isinstance(content, list) else [content]
     if not entries or not all(isinstance(entry, Mapping) for entry in entries):
         return

@@ -21,14 +21,14 @@ from trt_bisect.support.codec import NanForNull, Real
 from trt_bisect.support.table import Column
 
 MOST_SAMPLES = 100
-"""The number of (first) samples that statistics are of."""
+"""The first samples that statistics are of."""
 _PIXELS_FROM = 100.0
-"""Pixels of 0 to 255 reach at least this value; values of 0 to 1 never do."""
+"""Pixels of 0 to 255 reach at least this."""
 
 
 @dataclass(frozen=True)
 class Spread(NanForNull):
-    """Moments of the finite values of a tensor; NaN if there are none. Variance and deviation are the population's."""
+    """Moments of the finite values of a tensor; NaN without any. Variance and deviation are the population's."""
 
     count: int
     nonfinite: Annotated[int, Column("Not finite", "Values that are NaN or infinite")]
@@ -42,7 +42,7 @@ class Spread(NanForNull):
 class Moments:
     """Count, mean, squared deviations, least and largest value of each group.
 
-    Blocks are merged by the parallel formula of Chan, Golub and LeVeque (1979), which has no cancellation for any mean.
+    Blocks are merged by the formula of Chan, Golub and LeVeque (1979), which has no cancellation.
     """
 
     def __init__(self, groups: int = 1) -> None:
@@ -80,10 +80,9 @@ class Moments:
 
 @dataclass(frozen=True)
 class FedInput:
-    """The values of one input over some samples.
+    """The values of an input over some samples.
 
     Attributes:
-        name: the name of the input.
         least: the smallest value.
         most: the largest value.
         mean: the mean of all values.
@@ -105,7 +104,7 @@ class FedInput:
 
     @property
     def looks_like_pixels(self) -> bool:
-        """True for values from 0 to at most 255 that reach 100 or more."""
+        """True for values from 0 to at most 255 that reach 100."""
         return self.least >= 0.0 and _PIXELS_FROM <= self.most <= 255.0
 
     def __str__(self) -> str:
@@ -113,7 +112,7 @@ class FedInput:
 
 
 def statistics(samples: Iterable[Feeds]) -> tuple[FedInput, ...]:
-    """Returns the statistics of every input of floating-point numbers."""
+    """Returns the statistics of every float input."""
     moments: dict[str, Moments] = {}
     counts: Counter[str] = Counter()
     for feeds in samples:
@@ -126,9 +125,9 @@ def statistics(samples: Iterable[Feeds]) -> tuple[FedInput, ...]:
 
 
 _VALUES, _SAMPLES = 256, 512
-"""The most values of a sample, and the most samples of a data set, that are kept."""
+"""The most values of a sample, and samples of a data set, that are kept."""
 _POINTS = 64
-"""The points at which distributions are compared: quantiles of all values."""
+"""The quantiles of all values at which distributions are compared."""
 _DIVISIONS = 2000
 
 
@@ -139,8 +138,9 @@ class Drift:
     Attributes:
         outside: the share of values below the least or above the largest value of the calibration data.
         distance: the largest distance of the two distributions (Kolmogorov and Smirnov), from 0 to 1.
-        chance: the share of random divisions of all samples that are as far apart. least, most: the range of the
-            calibration data.
+        chance: the share of random divisions of all samples that are as far apart.
+        least: the smallest value of the calibration data.
+        most: the largest value of the calibration data.
     """
 
     outside: float
@@ -155,7 +155,7 @@ class Sketch:
     """A few values of every sample of a data set, or of every second, fourth and so on of a large one.
 
     Attributes:
-        values: by input of floating-point numbers, an array a sample, sorted; empty until all samples were read.
+        values: by float input, a sorted array a sample; empty until all samples were read.
         reach: by input, the least and the largest value.
     """
 
@@ -163,7 +163,7 @@ class Sketch:
     reach: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def watching(self, data: Dataset) -> Dataset:
-        """Returns the data set; whoever first reads it to its end fills the sketch."""
+        """Returns the data set; its first complete reading fills the sketch."""
 
         def samples() -> Iterator[Mapping[str, np.ndarray]]:
             seen, stride = Sketch(), 1
@@ -195,7 +195,7 @@ class Sketch:
 
 
 def drift(before: Sketch, now: Sketch) -> dict[str, Drift]:
-    """Returns by input the drift of data from the calibration data; nothing for inputs that one of them lacks."""
+    """Returns the drift of data from the calibration data, by inputs that both have."""
     return {
         name: _drift(before.values[name], samples, *before.reach[name])
         for name, samples in now.values.items()

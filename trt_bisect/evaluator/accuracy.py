@@ -24,11 +24,11 @@ from trt_bisect.evaluator.workers import tried
 from trt_bisect.precision import PrecisionPlan
 
 RunNetwork = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
-"""Runs a network: takes feeds by input name, returns outputs by name."""
+"""Runs a network: feeds by name in, outputs by name out."""
 ACCURACY = "accuracy"
 _REFERENCE = "reference"
 _NAME_AND_CLASS = re.compile(r"(?P<name>[^,;\t]*[^,;\s])\s*[,;\s]\s*(?P<label>\d+)")
-"""A line of labels: the name of a file and its class."""
+"""A line of labels: a file's name and class."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Accuracy:
     Attributes:
         function: runs the network and returns a number, higher for better, or several by name, of which ``accuracy``
             decides.
-        code: identifies the function and its data; the trials of others are kept apart.
-        chance: the accuracy of one answer for all samples; None if not known.
+        code: identifies function and data: trials of others are kept apart.
+        chance: the accuracy of one answer for all samples.
     """
 
     function: Callable[[RunNetwork], float | Mapping[str, float]]
@@ -71,7 +71,7 @@ class Accuracy:
 
 
 def refuse_other_classes(labels: np.ndarray, classes: int, what: str = "labels") -> None:
-    """Raises BadInput if a label is none of the network's classes, which are numbered from 0; ``what`` names them."""
+    """Raises BadInput if a label is no class of the network; ``what`` names the labels."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
         first = int(labels.ravel()[wrong[0]])
@@ -83,7 +83,7 @@ def refuse_other_classes(labels: np.ndarray, classes: int, what: str = "labels")
 
 
 def chance_of(labels: np.ndarray, classes: int) -> float:
-    """Returns the accuracy by chance: of the commonest label for all; 1 / ``classes`` if all labels are one."""
+    """Returns the accuracy by chance: of the commonest label for all; 1 / ``classes`` if all labels are the same."""
     _, counts = np.unique(labels, return_counts=True)
     return float(counts.max() / counts.sum()) if len(counts) > 1 else 1.0 / classes
 
@@ -99,9 +99,9 @@ def accuracy_by_labels(
     """Makes the accuracy that is the share of rows with the right class.
 
     Args:
-        samples: one or more rows each; together as many as labels.
-        labels: integers, one for each row.
-        predicted: from the values of the ``output`` to the class of each row, see ``Classes.predicted``.
+        samples: of one or more rows; together as many as labels.
+        labels: integers, by row.
+        predicted: from the values of ``output`` to the class of each row.
         how: identifies that function.
         chance: see ``Accuracy``.
     """
@@ -126,9 +126,9 @@ def accuracy_by_labels(
 
 
 def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[[int], int]:
-    """Returns the function from the position of a sample to the place of its label, which messages call ``what``.
+    """Returns the function from a sample's position to the place of its label, which messages call ``what``.
 
-    Files are found by name, see ``places_of``, other samples by number.
+    Files are found by name, other samples by number.
     """
     places = places_of(samples.names, names, what)
 
@@ -146,7 +146,7 @@ def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[
 def places_of(files: Sequence[str], names: Sequence[str], what: str) -> dict[int, int]:
     """Returns by number of a file the place of its name among ``names``; files without a name are left out.
 
-    Endings do not count, folders only where several files or names are alike without them.
+    Endings do not count, folders only where files or names are alike without them.
 
     Raises:
         BadInput: it is not clear which name is a file's.
@@ -183,7 +183,7 @@ class Labels:
 
     Attributes:
         classes: int64 ``[count]``.
-        names: the file of each; empty where they are in the order of the samples.
+        names: the file of each; empty if they are in the order of the samples.
     """
 
     classes: np.ndarray
@@ -203,7 +203,7 @@ class Labels:
 
 
 def read_labels(path: Path) -> Labels:
-    """Reads labels from ``.npy``, or from text: on each line a class, or the name of a file and its class.
+    """Reads labels from ``.npy``, or from text: on each line a class, or a file's name and its class.
 
     Name and class are separated by a comma, a tab or a space; the first line may hold titles.
 
@@ -229,7 +229,7 @@ def read_labels(path: Path) -> Labels:
 
 
 def _named_labels(path: Path) -> Labels | None:
-    """The labels of a text with the name of a file on each line; None for another text."""
+    """The labels of a text with a file's name on each line; None for another text."""
     lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     rows = [_NAME_AND_CLASS.fullmatch(line) for line in lines if line]
     rows = rows[1:] if rows and rows[0] is None else rows
@@ -260,12 +260,12 @@ class AccuracyEvaluator:
         return dict(trial.outputs[ACCURACY].values)
 
     def figures(self, plan: PrecisionPlan) -> dict[str, float]:
-        """Returns a plan's accuracy and the figures with it; empty if it was not measured."""
+        """Returns a plan's accuracy and the figures with it, if measured."""
         trial = self.known(plan)
         return {} if trial is None or trial.failed else dict(trial.outputs[ACCURACY].values)
 
     def known(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan; None if it was not measured yet."""
+        """Returns the trial of a plan, if measured."""
         canonical = self._whole.canonical(plan)
         return self._whole.store_of(canonical).find(self._key(canonical))
 
@@ -274,7 +274,7 @@ class AccuracyEvaluator:
         return self.measure_as_is(self._whole.canonical(plan))
 
     def measure_as_is(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of a plan whose unquantized layers stay in the precision that the plan gives them."""
+        """Returns the trial of a plan whose unquantized layers keep their precision."""
         store = self._whole.store_of(plan)
         trial = store.find(self._key(plan))
         if trial is None:
@@ -283,7 +283,7 @@ class AccuracyEvaluator:
         return trial
 
     def measure_open(self, plan: PrecisionPlan, engine: Engine) -> None:
-        """Measures a plan on its engine, which is open and stays so; raises TrialFailed if an inference fails."""
+        """Measures a plan on its open engine; raises TrialFailed if an inference fails."""
         values, count = self._of_engine(engine)
         trial = Trial(self._key(plan), MEASURED, ran=dict(engine.ran), inferences=count, builds=0)
         self._whole.store_of(plan).keep(trial.judged({ACCURACY: OutputFigures(values)}))
@@ -292,7 +292,7 @@ class AccuracyEvaluator:
         return TrialKey(plan.key(), self._measured_in).text
 
     def _of_engine(self, engine: Engine) -> tuple[dict[str, float], int]:
-        """Returns an engine's accuracy and the figures with it, and the number of inferences."""
+        """Returns an engine's accuracy, the figures with it, and the number of inferences."""
         count = 0
 
         def infer(feeds: Mapping[str, Any]) -> Feeds:
@@ -311,5 +311,5 @@ class AccuracyEvaluator:
 
 
 def accuracy_in(trial: Trial) -> float | None:
-    """Returns the accuracy in a trial of ``AccuracyEvaluator``; None if it failed."""
+    """Returns the accuracy in a trial; None if it failed."""
     return None if trial.failed else trial.outputs[ACCURACY].values[ACCURACY]

@@ -1,4 +1,4 @@
-"""Measures plans on many inputs, each judged by itself; a plan that misses on one input is not run on the others."""
+"""Measures plans on many inputs, each judged by itself; a plan that misses on an input is not run on the others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trt_bisect.precision import PrecisionPlan
 INPUTS = "inputs"
 """The first word of these trials' keys."""
 OF_METRIC = "by "
-"""Precedes the metric's name there: the losses in a trial are those of one metric."""
+"""Precedes the metric's name there."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class GivenInputs:
     """Inputs, with FP32's outputs for each.
 
     Attributes:
-        labels: the name of each input in messages, such as ``calibration.npz 3`` or ``photos/cat.png``.
-        sources: the name of the data set of each input.
-        empty: the places of the inputs on which FP32 finds nothing, where a task judges.
+        labels: the inputs' names in messages, such as ``calibration.npz 3`` or ``photos/cat.png``.
+        sources: the data set of each input.
+        empty: the inputs on which FP32 finds nothing for a task.
     """
 
     feeds: Sequence[Feeds]
@@ -49,7 +49,7 @@ class GivenInputs:
 
     @property
     def told(self) -> tuple[int, ...]:
-        """The places of the inputs that a report counts, where FP32 finds something."""
+        """The inputs that a report counts, on which FP32 finds something."""
         return tuple(place for place in range(len(self)) if place not in self.empty)
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class GivenInputs:
 
 
 class PoolLoss(Protocol):
-    """Returns the loss of a pool from what differs and all that was compared; ``alone``: one input's part of a miss."""
+    """Returns the loss of a pool; ``alone``: of one input's part of a miss."""
 
     def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
         """See the class."""
@@ -66,10 +66,10 @@ class PoolLoss(Protocol):
 
 @dataclass(frozen=True)
 class Pools:
-    """The counts that are judged over all inputs together, such as rows, by output and kind.
+    """The counts that are judged over all inputs together, such as rows.
 
     Attributes:
-        of_fp32: for each input, by pool the number of FP32's things to compare.
+        of_fp32: by input and pool, the number of FP32's things to compare.
         loss: judges a pool.
     """
 
@@ -81,22 +81,22 @@ NO_POOLS = Pools((), lambda *_, **__: 0.0)
 
 
 class EachInput:
-    """Measures plans on inputs, one input at a time; the input that was missed most often comes first.
-
-    Attributes:
-        taken: the number of losses taken so far, one input each, an earlier run's in the journal included.
-
-    Args:
-        budget: the largest loss that is good.
-        ranges: identifies the runner's scales, for the trials' keys.
-        metric: the name of the metric that losses are of, for the trials' keys.
-        canonical: maps a plan to the plan with the same engine under which trials are stored.
-        together: by place the number of FP32's things to compare, if inputs are judged together; else None.
-        pools: the figures judged over all inputs together, next to each input by itself; see ``Pools``.
-        ran: called with the number of inferences measured for a plan, and their seconds together.
+    """Measures plans on inputs, one at a time; the input that was missed most often comes first.
 
     The loss of a plan is that on its worst input, or that of a pool over all inputs if larger. With ``together`` it is
     the share of all things compared.
+
+    Attributes:
+        taken: the number of losses so far, one input each, those in the journal included.
+
+    Args:
+        budget: the largest good loss.
+        ranges: identifies the runner's scales, for the trials' keys.
+        metric: the metric of the losses, for the trials' keys.
+        canonical: from a plan to that under which trials are stored.
+        together: by place the number of FP32's things to compare, if inputs are judged together.
+        pools: the figures judged over all inputs, next to each input.
+        ran: called with the number of inferences for a plan, and their seconds.
     """
 
     def __init__(
@@ -140,8 +140,8 @@ class EachInput:
         """Returns for each plan its largest loss on the inputs that were run; None if it cannot be run.
 
         Args:
-            among: the places of the inputs that count, in the order of running equally missed ones.
-            to_the_end: every plan is run on all these inputs, even after a miss.
+            among: the inputs that count, in the order of running equally missed ones.
+            to_the_end: run every plan on all of them, even after a miss.
         """
         plans = [self._canonical(plan) for plan in plans]
         order = sorted(among, key=lambda index: -self._missed[index])
@@ -152,9 +152,9 @@ class EachInput:
         return [self._largest(plan, among) for plan in plans]
 
     def by_place(self, plan: PrecisionPlan) -> dict[int, float]:
-        """Returns the losses of a plan on the inputs that it was run on, by their places.
+        """Returns the losses of a plan on the inputs that it was run on.
 
-        Where a pool is a miss over these inputs, an input's part of it counts too.
+        If a pool is a miss over these inputs, an input's part of it counts too.
         """
         losses = self._known(self._canonical(plan))
         by_place = {index: loss.share for index, loss in losses.items()}
@@ -165,7 +165,7 @@ class EachInput:
         return by_place
 
     def meeting(self, among: Collection[int]) -> list[PrecisionPlan]:
-        """Returns the plans that were run on some inputs, all of them, and meet the budget there."""
+        """Returns the plans that were run on all of some inputs and meet the budget there."""
         return [
             plan
             for plan, losses in self._losses.items()
@@ -174,7 +174,7 @@ class EachInput:
         ]
 
     def least_loss(self, plan: PrecisionPlan, among: Sequence[int]) -> float | None:
-        """Returns a lower bound of a plan's loss on some inputs; None if it was not run."""
+        """Returns a lower bound of a plan's loss on some inputs, if it was run."""
         plan = self._canonical(plan)
         return self._largest(plan, among) if self._known(plan) else None
 
@@ -199,9 +199,7 @@ class EachInput:
         return self._loss({index: loss for index, loss in self._known(plan).items() if index in among}, among)
 
     def _loss(self, losses: Mapping[int, InputLoss], among: Collection[int]) -> float:
-        """Returns the loss of a plan so far among all inputs that count; with ``together``, inputs to come count as
-        FP32's.
-        """
+        """Returns the loss so far; with ``together``, inputs to come count as FP32's."""
         if self._together is None:
             each = [loss.share for loss in losses.values()]
             return max([*each, *self._pooled(losses, among).values()], default=math.inf)
@@ -223,7 +221,7 @@ class EachInput:
         return pooled
 
     def _left(self, plan: PrecisionPlan, order: Sequence[int], to_the_end: bool) -> list[int]:
-        """Returns the inputs on which a plan still has to be run: none after a miss, unless ``to_the_end``."""
+        """Returns the inputs that a plan still has to be run on: none after a miss, unless ``to_the_end``."""
         if plan in self._failed:
             return []
         losses = self._known(plan)

@@ -1,7 +1,4 @@
-"""The evaluators: ``rebuild``, an engine for each plan; ``switch``, one session for all plans of the emulation.
-
-``EngineEvaluator`` is a ``rebuild`` for slow builds: it asks everything while the engine is open.
-"""
+"""The evaluators: ``rebuild``, an engine for each plan; ``switch``, one session for all plans of the emulation."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.memory import give_back_memory
 
 HELD_OUT = "held-out inputs"
-"""The engines' name in the keys of trials on the inputs held out, see ``TrialKey``."""
+"""Marks the keys of trials on held-out inputs."""
 Compare = Callable[[Sequence[Outputs]], Mapping[str, OutputFigures]]
-"""Compares the outputs for every input with the reference; returns the figures of each output."""
+"""From the outputs for every input to the figures of each output."""
 
 
 class RebuildEvaluator:
@@ -40,12 +37,12 @@ class RebuildEvaluator:
         high: Precision = Precision.FP32,
         pool: WorkerPool | None = None,
     ) -> None:
-        """Prepares the evaluator; nothing is built yet.
+        """Prepares the evaluator.
 
         Args:
             inputs: judged together.
-            high: the precision of high layers, and of unquantized layers where the network has no base.
-            pool: tries plans if several are wanted together; without it they are tried here, one by one.
+            high: the precision of high layers, and of unquantized layers if the network has no base.
+            pool: tries several plans at a time; without it they are tried here.
         """
         self.network = network
         self.builder = builder
@@ -60,32 +57,32 @@ class RebuildEvaluator:
 
     @property
     def has_workers(self) -> bool:
-        """True if there is a pool of workers, and plans can be begun."""
+        """True if there is a pool of workers."""
         return self._pool is not None
 
     @property
     def workers(self) -> int:
-        """The number of plans that can be tried at the same time now."""
+        """The number of plans that can be tried at a time."""
         return 1 if self._pool is None else self._pool.size
 
     def canonical(self, plan: PrecisionPlan) -> PrecisionPlan:
-        """Returns ``plan`` with unquantized layers in the base, the only precision that they have in engines."""
+        """Returns ``plan`` with unquantized layers in the base, as in engines."""
         if plan not in self._canonical:
             self._canonical[plan] = self.network.in_base(plan, self.high)
         return self._canonical[plan]
 
     def store_of(self, _plan: PrecisionPlan) -> TrialStore:
-        """Returns the store that holds the trials of a plan."""
+        """Returns the store of a plan's trials."""
         return self.store
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if it is there. A failure is an outcome, not an error."""
+        """Returns the trial of ``plan``, from the store if known. A failure is an outcome."""
         plan = self.canonical(plan)
         trial = self.store.find(plan.key())
         return self._kept(attempt(plan, self.builder, self.inputs)) if trial is None else trial
 
     def measure_all(self, plans: Sequence[PrecisionPlan], on_plan: Callable[[PrecisionPlan], None]) -> list[Trial]:
-        """Returns the trial of each plan, measured by all workers; ``on_plan`` is called with each new one."""
+        """Returns the trials of plans, measured by all workers; ``on_plan`` is called with each new plan."""
         unknown = [plan for plan in dict.fromkeys(map(self.canonical, plans)) if self.store.find(plan.key()) is None]
         if self._pool is None:
             for plan in unknown:
@@ -102,7 +99,7 @@ class RebuildEvaluator:
         return [self.measure(plan) for plan in plans]
 
     def begin(self, plan: PrecisionPlan) -> None:
-        """Begins to measure a plan with the pool; ``ended`` returns its trial, at once if the store has it."""
+        """Begins to measure a plan with the pool; ``ended`` returns its trial."""
         assert self._pool is not None
         plan = self.canonical(plan)
         trial = self.store.find(plan.key())
@@ -112,7 +109,7 @@ class RebuildEvaluator:
             self._known.append((plan, trial))
 
     def ended(self) -> tuple[PrecisionPlan, Trial]:
-        """Waits for the next plan to be measured, of those begun; returns it and its trial, which is kept."""
+        """Waits for the next plan of those begun; returns it and its trial, which is kept."""
         assert self._pool is not None
         if self._known:
             return self._known.popleft()
@@ -120,7 +117,7 @@ class RebuildEvaluator:
         return attempted.plan, self._kept(attempted)
 
     def abandon(self) -> None:
-        """Gives up the plans that were begun and have not ended."""
+        """Gives up the plans under way."""
         self._known.clear()
         if self._pool is not None:
             self._pool.abandon()
@@ -134,10 +131,10 @@ class RebuildEvaluator:
 
 
 class EngineEvaluator(RebuildEvaluator):
-    """Answers all questions to the engine of a plan while it is open: it is built once, and not kept.
+    """Asks all questions of a plan's engine while it is open: builds are slow, and it is not kept.
 
     It runs all inputs, held-out ones included, and is timed. Its outputs are judged by FP32's, and by those of the same
-    plan in the emulation (``Trial.apart``). A trial is kept when all of this is known.
+    plan in the emulation (``Trial.apart``).
 
     Attributes:
         further: called with each plan and its open engine.
@@ -156,13 +153,13 @@ class EngineEvaluator(RebuildEvaluator):
         pool: WorkerPool | None,
         memory: int,
     ) -> None:
-        """Prepares the evaluator; nothing is built yet.
+        """Prepares the evaluator.
 
         Args:
-            given: the inputs that are judged together.
-            held_out: the inputs that are judged apart from these.
-            unscaled: holds the trials of plans with no layer low, which do not depend on scales.
-            memory: bytes of outputs that stay in memory until they are judged.
+            given: judged together.
+            held_out: judged apart.
+            unscaled: the trials of plans with no layer low, which do not depend on scales.
+            memory: bytes of outputs that wait in memory to be judged.
         """
         super().__init__(network, builder, [*given, *held_out], judge.given, store, high, pool)
         self.further: Callable[[PrecisionPlan, Engine], None] = lambda _plan, _engine: None
@@ -172,11 +169,11 @@ class EngineEvaluator(RebuildEvaluator):
         self._memory = memory
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if it is there. A failure is an outcome, not an error."""
+        """Returns the trial of ``plan``, from the store if known. A failure is an outcome."""
         return self.measure_as_is(self.canonical(plan))
 
     def measure_as_is(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of a plan whose unquantized layers stay in the precision that the plan gives them."""
+        """Returns the trial of a plan whose unquantized layers keep their precision."""
         trial = self.store_of(plan).find(plan.key())
         if trial is not None:
             return trial
@@ -186,11 +183,11 @@ class EngineEvaluator(RebuildEvaluator):
             )
 
     def store_of(self, plan: PrecisionPlan) -> TrialStore:
-        """Returns the store that holds the trials of a plan."""
+        """Returns the store of a plan's trials."""
         return self.store if plan.lowered else self._unscaled
 
     def held_out(self, plan: PrecisionPlan) -> Trial | None:
-        """Returns the trial of a plan that was measured on the held-out inputs; None without such inputs."""
+        """Returns a plan's trial on the held-out inputs, if there are any."""
         return self.store_of(plan).find(self._held_out_key(self.canonical(plan)))
 
     def _held_out_key(self, plan: PrecisionPlan) -> str:
@@ -214,8 +211,8 @@ class EngineJudge:
 
     Attributes:
         given: compares those for the inputs given with FP32's.
-        held_out: likewise for the held-out inputs.
-        apart: returns the loss on the inputs given against the emulation's outputs of the same plan.
+        held_out: likewise for held-out inputs.
+        apart: returns the loss against the emulation's outputs of the same plan.
     """
 
     given: Compare
@@ -226,26 +223,20 @@ class EngineJudge:
 class SwitchEvaluator:
     """Measures plans on the session that switches precisions, which keeps earlier plans' tensors.
 
-    A plan costs the layers from the first that differs from an earlier plan on. Plans that the session does not run are
-    measured on whole engines.
+    Plans that the session does not run are measured on whole engines.
 
     Attributes:
-        whole: measures on whole engines; its trials are in the same store.
+        whole: measures on whole engines, with the same store.
     """
 
     def __init__(self, whole: RebuildEvaluator, builder: EmulatedBuilder, memory: int) -> None:
-        """Prepares the evaluator; the session is made for the first plan.
-
-        Args:
-            builder: that of ``whole``.
-            memory: bytes of tensors that the session may keep.
-        """
+        """Prepares the evaluator; ``memory`` is the bytes of tensors that the session may keep."""
         self.whole = whole
         self._builder, self._memory = builder, memory
         self._session: AllPlans | None = None
 
     def measure(self, plan: PrecisionPlan) -> Trial:
-        """Returns the trial of ``plan``, from the store if it is there. A failure is an outcome, not an error."""
+        """Returns the trial of ``plan``, from the store if known. A failure is an outcome."""
         plan = self.whole.canonical(plan)
         key = TrialKey(plan.key(), SWITCH).text
         trial = self.whole.store.find(key)
@@ -270,14 +261,14 @@ class SwitchEvaluator:
         return trial
 
     def close(self) -> None:
-        """Frees the memory of the session; the next plan makes it again."""
+        """Frees the session's memory; the next plan makes it again."""
         if self._session is not None:
             self._session.close()
             self._session = None
         give_back_memory()
 
     def _opened(self, plan: PrecisionPlan) -> AllPlans:
-        """Returns the session, made anew for the first plan with layers half in INT8."""
+        """Returns the session, made anew for the first plan with half layers in INT8."""
         halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
         more = () if set(halves).isdisjoint(plan.precisions) else halves
         if self._session is None or (more and not self._session.runs(plan)):

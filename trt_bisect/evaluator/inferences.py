@@ -1,7 +1,4 @@
-"""Runs plans on inputs, as many inferences at a time as a runner allows.
-
-A runner runs them on whole engines, each built for its plan, or on one session that switches precisions.
-"""
+"""Runs plans on inputs, as many inferences at a time as a runner allows."""
 
 from __future__ import annotations
 
@@ -27,11 +24,11 @@ from trt_bisect.support.machine import InThisThread, ThreadsIfLong
 
 Infer = Callable[[Feeds], Outputs]
 SHARE_KEPT = 4
-"""Tensors between pieces that are kept for other plans may take this part of the memory."""
+"""Tensors between pieces may take this part of the memory."""
 
 
 class Runner(Protocol):
-    """Runs plans on inputs; ``at_once`` plans can be open at the same time."""
+    """Runs plans on inputs; ``at_once`` plans can be open."""
 
     at_once: int
 
@@ -39,11 +36,11 @@ class Runner(Protocol):
         """Opens a plan; raises TrialFailed if it cannot be built."""
 
     def ran(self, plan: PrecisionPlan, /) -> Mapping[int, str]:
-        """Returns the precisions that the engine of a closed plan reported for its layers, see ``Engine.ran``."""
+        """Returns the precisions that a closed plan's engine reported, see ``Engine.ran``."""
 
 
 class WholeRunner:
-    """Runs plans on whole engines, each built for it."""
+    """Runs plans on engines, each built for it."""
 
     at_once = 1
 
@@ -61,17 +58,17 @@ class WholeRunner:
                 self._ran[plan] = dict(engine.ran)
 
     def ran(self, plan: PrecisionPlan) -> Mapping[int, str]:
-        """Returns the precisions that the engine of a plan reported for its layers; empty if it was not built."""
+        """Returns the precisions that a plan's engine reported, if it was built."""
         return self._ran.get(plan, {})
 
 
 class SwitchRunner:
-    """Runs plans on one session that switches precisions, with some scales of the activations.
+    """Runs plans on a session that switches precisions, with some scales.
 
     Args:
         session: shared by the runners of all scales.
-        builder: makes the builder with these scales, for plans of precisions that the session does not have.
-        at_once: the number of inferences that may run at a time.
+        builder: makes the builder with these scales, for plans that the session does not run.
+        at_once: the inferences at a time.
     """
 
     def __init__(self, session: AllPlans, scales: Scales, builder: Callable[[], Builder], at_once: int) -> None:
@@ -86,7 +83,7 @@ class SwitchRunner:
 
     @contextmanager
     def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
-        """Opens a plan; only one that the session does not run is built."""
+        """Opens a plan; it is built only if the session does not run it."""
         if self._session.runs(plan):
             yield lambda feeds: self._session.infer(plan, feeds, self._scales)
         else:
@@ -94,14 +91,14 @@ class SwitchRunner:
                 yield engine.infer
 
     def ran(self, _plan: PrecisionPlan) -> Mapping[int, str]:
-        """Returns nothing: the emulation runs every layer as the plan says."""
+        """Returns nothing: the emulation runs every layer as planned."""
         return {}
 
 
 def switch_session(builder: Builder, facts: TensorFacts, memory: int) -> AllPlans | None:
-    """Returns the session that runs any plan, a thread for each inference; None if the engine has none or refuses.
+    """Returns the session that runs any plan, a thread for each inference, if the engine has one.
 
-    It keeps at most ``memory`` bytes of tensors inside the network.
+    It keeps at most ``memory`` bytes of tensors.
     """
     if not isinstance(builder, EmulatedBuilder):
         return None
@@ -112,12 +109,12 @@ def switch_session(builder: Builder, facts: TensorFacts, memory: int) -> AllPlan
 
 
 class InputLoss(NamedTuple):
-    """The loss of a plan on one input.
+    """The loss of a plan on an input.
 
     Attributes:
         share: the loss; with a task, the share of the things compared on which the plan differs from FP32.
         items: the number of things compared; 1 without a task.
-        pooled: by output and kind, what differs and is judged over all inputs together; see ``OutputFigures.pooled``.
+        pooled: by output and kind, what is judged over all inputs together; see ``OutputFigures.pooled``.
     """
 
     share: float
@@ -126,23 +123,23 @@ class InputLoss(NamedTuple):
 
 
 Judged = tuple[Mapping[str, OutputFigures], InputLoss]
-"""The figures of the outputs for one input, and their loss."""
+"""The figures of the outputs for an input, and their loss."""
 JudgeAt = Callable[[int, Outputs], Judged]
 """Judges a plan's outputs for the input at a place."""
 
 
 @dataclass
 class Measuring:
-    """A plan that is being measured. The first inference opens its engine.
+    """A plan that is being measured; the first inference opens its engine.
 
     Attributes:
-        left: the places of the inputs to run it on, in order.
-        losses: the losses on the inputs so far.
-        stored: losses from an earlier run's journal, taken instead of an inference.
-        outputs: the figures for the input on which it loses most.
-        failure: the reason why it cannot be run; None if it can.
-        inferences: the number of inputs that it was run on here.
-        results: by place the results of begun inferences, for the first inputs that are left.
+        left: the inputs to run it on, in order.
+        losses: on the inputs so far.
+        stored: losses in the journal, taken instead of an inference.
+        outputs: the figures for the input with the largest loss.
+        failure: why it cannot be run.
+        inferences: the inputs that it was run on here.
+        results: of begun inferences, for the first inputs left.
     """
 
     plan: PrecisionPlan
@@ -159,7 +156,7 @@ class Measuring:
 
     @property
     def done(self) -> bool:
-        """True if there is nothing more to run, and nothing is running."""
+        """True if nothing is running or left."""
         return not self.left and not self.results
 
     @property
@@ -169,12 +166,12 @@ class Measuring:
 
     @property
     def following(self) -> list[int]:
-        """The places of the inputs that are left and were not begun."""
+        """The inputs that were not begun."""
         return self.left[len(self.results) :]
 
     @property
     def first(self) -> Outputs | TrialFailed | None:
-        """The result for the first input that is left; None if it is not there yet."""
+        """The result for the first input left, if it is there."""
         result = self.results.get(self.left[0]) if self.left else None
         return result.result() if result is not None and result.done() else None
 
@@ -217,7 +214,7 @@ class Inferences:
         self._executor = ThreadsIfLong(runner.at_once) if runner.at_once > 1 else InThisThread()
 
     def run(self, plans: Iterable[Measuring], ends: Callable[[Measuring], bool]) -> Generator[Measuring]:
-        """Runs plans; yields them in order, each when it and those before it are done.
+        """Runs plans; yields them in order.
 
         Args:
             plans: drawn one by one, as soon as a plan can be run.
@@ -238,7 +235,7 @@ class Inferences:
                 run.close()
 
     def _begin(self, coming: Iterator[Measuring], begun: deque[Measuring]) -> bool:
-        """Begins inferences, as many as may run at a time; returns false if all plans are done.
+        """Begins as many inferences as allowed; returns false if all plans are done.
 
         An input is begun before the previous one is judged only if no other plan can be run.
         """
@@ -259,7 +256,7 @@ class Inferences:
                 return True
 
     def _take(self, measuring: Measuring, ends: Callable[[Measuring], bool]) -> None:
-        """Takes the results that are there, up to a miss; the engine of a plan that is done is closed."""
+        """Takes the results up to a miss; closes the engine of a plan that is done."""
         while (result := measuring.first) is not None:
             index = measuring.left.pop(0)
             del measuring.results[index]

@@ -19,8 +19,8 @@ Latencies = Mapping[str, Latency | None]
 def layer_times(timed: Latency, network: Network) -> dict[int, float]:
     """Returns the milliseconds of each quantizable layer.
 
-    Quantizable layers in one engine layer share its time equally, whether fused in a row or side by side; other layers
-    in it have none. A change of format counts for no layer.
+    Those in one engine layer share its time equally; other layers in it have none. A change of format counts for no
+    layer.
     """
     index = {network.layers[k].name: k for k in network.quantizable}
     times = dict.fromkeys(network.quantizable, 0.0)
@@ -32,7 +32,7 @@ def layer_times(timed: Latency, network: Network) -> dict[int, float]:
 
 
 def measure_times(builder: Builder, network: Network, high: Iterable[Precision], feeds: Feeds) -> Times:
-    """Measures the time of each quantizable layer on the engine, in milliseconds, by precision.
+    """Measures the milliseconds of each quantizable layer on the engine, by precision.
 
     Raises:
         BadInput: the arithmetic is emulated, or an engine does not run or reports no layer times.

@@ -1,7 +1,4 @@
-"""A trial: the outcome of one plan, as facts for a journal; and its key.
-
-The precision that each layer ran in is most of a trial's bytes, so journals encode it in short.
-"""
+"""A trial: the outcome of a plan, as facts for a journal; and its key."""
 
 from __future__ import annotations
 
@@ -24,18 +21,18 @@ TIMED_OUT = "timed out"
 NOT_FINITE = "not finite"
 LOST = "lost"
 PASSING = (TIMED_OUT, LOST, OUT_OF_MEMORY)
-"""Outcomes that may not be the plan's fault: the next run tries the plan again."""
+"""Outcomes that may not be the plan's fault: the next run tries it again."""
 WHOLE, SWITCH = "", "switch"
-"""The engines that a trial was measured on, see ``TrialKey``."""
+"""See ``TrialKey``."""
 AS_ASKED = "as asked"
-"""Encodes the precisions of the plan itself."""
+"""Encodes the plan's own precisions."""
 
 
 @dataclass(frozen=True)
 class TrialKey:
     """Identifies a trial in a journal: the plan, and the engines that it was measured on.
 
-    A trial on a whole engine has the plan's key as its text; any other has ``measured_in``, a space, and that key.
+    The text is ``measured_in``, if any, a space, and the plan's key.
 
     Attributes:
         plan: the plan's key, or another word without a space.
@@ -49,12 +46,12 @@ class TrialKey:
 
     @property
     def text(self) -> str:
-        """The key as journals hold it."""
+        """The key as journals have it."""
         return f"{self.measured_in} {self.plan}" if self.measured_in else self.plan
 
     @classmethod
     def from_text(cls, text: str) -> TrialKey:
-        """The key that has this text.
+        """The key of a text.
 
         >>> TrialKey.from_text("switch 8*3.f*2")
         TrialKey(plan='8*3.f*2', measured_in='switch')
@@ -81,9 +78,7 @@ def shortened(ran: Mapping[int, str], plan: str) -> Any:
 
 
 def restored(short: Any, plan: str) -> dict[int, str]:
-    """Returns by layer index the precisions that ``shortened`` encoded.
-
-    It also reads the earlier form, an object by index.
+    """Returns by layer index the precisions that ``shortened`` encoded; also those of an object by index.
 
     Raises:
         AttributeError, TypeError, ValueError: ``short`` is no such encoding.
@@ -99,7 +94,7 @@ def restored(short: Any, plan: str) -> dict[int, str]:
 
 
 def _asked(plan: str) -> dict[int, str]:
-    """Returns by layer index the precisions of a trial's plan; none if its key names no plan."""
+    """Returns by layer index the precisions of a trial's plan, if its key has one."""
     try:
         precisions = PrecisionPlan.from_key(TrialKey.from_text(plan).plan).precisions
     except (KeyError, ValueError):
@@ -109,21 +104,21 @@ def _asked(plan: str) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class OutputFigures:
-    """The comparison of one final output with the FP32 reference.
+    """A final output compared with FP32's.
 
     Attributes:
-        values: each metric's value by its name, on the input where it is worst; empty if nothing could be compared.
+        values: each metric's value, on the input where it is worst.
         finite: true if no value is NaN or infinite where the reference is finite.
         note: a remark on the comparison, such as a changed shape.
-        inputs: for several inputs, each metric's value on each: NaN if there is none, None if that input does not count
-            because FP32's output is almost zero. Empty for a single input.
-        reach: the largest magnitude over all inputs, as a share of FP32's; None if not known.
+        inputs: for several inputs, each metric's value on each: NaN without a value, None if the input does not count
+            because FP32's output is almost zero.
+        reach: the largest magnitude over all inputs, as a share of FP32's.
         clipped: of FP32's large values (half of its largest or more), the share beyond the output's largest magnitude
             where the output is at it.
         vanished: the classes that FP32 is sure of in some rows and the output predicts in none of these.
-        pooled: by kind, over all inputs together, the elements or rows that differ, and all of them; see
-            ``analyzer.integers``, ``analyzer.rows`` and ``analyzer.variation``.
-        columns: axis and place of columns that no longer depend on the input, see ``analyzer.variation``.
+        pooled: by kind, over all inputs together, the elements or rows that differ, and all; see ``analyzer.integers``,
+            ``analyzer.rows`` and ``analyzer.variation``.
+        columns: axis and place of columns that no longer depend on the input.
     """
 
     values: Mapping[str, float]
@@ -139,25 +134,24 @@ class OutputFigures:
 
 @dataclass(frozen=True)
 class Trial:
-    """One plan tried.
+    """A plan tried.
 
     Attributes:
-        plan: the text of its key, see ``TrialKey``.
+        plan: its ``TrialKey``, as text.
         outcome: one of the words above.
-        outputs: the figures of each final output by name; empty if the trial failed.
-        ran: by layer index, the precision to which the layer's inputs were rounded, or one of ``UNPROVEN``; see
-            ``Engine.ran``.
+        outputs: the figures of each final output.
+        ran: by layer index, the precision to which its inputs were rounded; see ``Engine.ran``.
         message: the error, or the builder's warnings.
         build_seconds: the time of the build.
         infer_seconds: the time of the inferences.
         inferences: the number of inferences.
-        builds: the number of engines built for it.
-        losses: for a plan that is run on one input after another, the loss on each input so far, by its place.
-        items: likewise the number of things compared on the input, where a task counts them.
+        builds: the number of engines built.
+        losses: for a plan run on one input after another, the loss on each so far, by its place.
+        items: likewise the number of things compared, for a task.
         pooled: likewise ``OutputFigures.pooled`` by output and kind, where something differs.
-        latency: the time of an inference on the engine; None if not timed.
+        latency: the time of an inference on the engine.
         apart: the largest loss of the engine's outputs against the emulation's of the same plan; infinite if they
-            cannot be compared, None if they were not.
+            cannot be compared.
     """
 
     plan: str
@@ -176,13 +170,13 @@ class Trial:
     apart: float | None = None
 
     def judged(self, figures: Mapping[str, OutputFigures]) -> Trial:
-        """Returns the trial of a plan that ran, with the figures of its outputs."""
+        """Returns the trial of a plan that ran, with its outputs' figures."""
         finite = all(output.finite for output in figures.values())
         return replace(self, outcome=MEASURED if finite else NOT_FINITE, outputs=figures)
 
     @property
     def failed(self) -> bool:
-        """True if there are no outputs to judge: the accuracy is neither good nor bad."""
+        """True if there are no outputs to judge."""
         return self.outcome not in (MEASURED, NOT_FINITE)
 
     def to_json(self) -> dict[str, Any]:
@@ -206,8 +200,8 @@ class Attempt:
     """A plan that was tried.
 
     Attributes:
-        trial: without the figures of its outputs, under the key of a whole engine.
-        outputs: the network's outputs for each input; none if the trial failed.
+        trial: without figures, under the key of a whole engine.
+        outputs: by input.
     """
 
     plan: PrecisionPlan
@@ -216,11 +210,11 @@ class Attempt:
 
 
 class TrialStore:
-    """The trials under one fingerprint, in memory; a ``Journal`` also keeps them in a run folder.
+    """The trials under a fingerprint, in memory; a ``Journal`` also keeps them in a run folder.
 
     Attributes:
         trials: by the text of their keys.
-        resumed: the number of those that an earlier run has left.
+        resumed: the number left by an earlier run.
     """
 
     resumed = 0
@@ -230,7 +224,7 @@ class TrialStore:
         self._others: dict[str, TrialStore] = {}
 
     def find(self, plan: str) -> Trial | None:
-        """Returns the trial with this key, or None."""
+        """Returns the trial with this key, if known."""
         return self.trials.get(plan)
 
     def keep(self, *trials: Trial) -> None:
@@ -238,9 +232,9 @@ class TrialStore:
         self.trials.update({trial.plan: trial for trial in trials})
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> TrialStore:  # noqa: ARG002
-        """Returns the store of the trials with another fingerprint, whose parts are ``about``."""
+        """Returns the store under another fingerprint, of the parts ``about``."""
         return self._others.setdefault(fingerprint, TrialStore())
 
 
 UNTRIED = Trial("", "not tried", builds=0)
-"""Stands for the trial of a plan that was not tried."""
+"""Stands for a trial that was not tried."""

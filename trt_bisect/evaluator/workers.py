@@ -1,8 +1,4 @@
-"""A plan is tried on a builder, here or by workers at the same time: processes of this machine.
-
-There is a process on each GPU, or as many as asked for on the processors. The workers of other machines are in
-``cluster``.
-"""
+"""A plan is tried on a builder, here or by workers: processes of this machine, on each GPU or as many as asked for."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ def tried(key: str, build: Callable[[], Engine], use: Callable[[Engine], Result]
     """Builds an engine and uses it; a failure is a trial, and is not raised.
 
     Returns:
-        The trial under ``key``, without figures, and what ``use`` returned; None if the trial failed.
+        The trial under ``key``, without figures, and what ``use`` returned, if it did.
     """
     began = built = perf_counter()
     try:
@@ -58,12 +54,12 @@ def attempt(
     keep: Callable[[Outputs], Outputs] = lambda outputs: outputs,
     further: Callable[[PrecisionPlan, Engine], None] = lambda _plan, _engine: None,
 ) -> Attempt:
-    """Builds the engine of a plan and runs the inputs through it; a failure is returned, not raised.
+    """Builds the engine of a plan and runs the inputs through it; a failure is returned.
 
     Args:
-        timed: the latency of the first input is measured too.
-        keep: from the outputs of each input to the part that is kept.
-        further: called with the plan and the open engine, after the inputs.
+        timed: measure the latency of the first input too.
+        keep: from the outputs of an input to what is kept.
+        further: called with the plan and the open engine.
     """
 
     def use(engine: Engine) -> tuple[list[Outputs], Latency | None]:
@@ -80,15 +76,15 @@ def attempt(
 
 @dataclass(frozen=True)
 class TrialSpec:
-    """The facts that the plans of one pool share; a worker is sent it once.
+    """The facts that the plans of a pool share; a worker is sent it once.
 
     Attributes:
-        engine: the kind of engines, one of ``builder.engines.ENGINES``.
-        facts: versions and device of the builder that made the FP32 reference; a worker with others is not used.
+        engine: one of ``builder.engines.ENGINES``.
+        facts: versions and device of the builder of the reference; a worker with others is not used.
         make: makes a builder with options; pickled, with the network and the scales.
-        options: the options of that builder.
+        options: of that builder.
         inputs: judged together.
-        timed: the latency of each engine is measured.
+        timed: measure the latency of each engine.
     """
 
     engine: str
@@ -106,55 +102,51 @@ class TrialSpec:
 
 
 def refuse_others(facts: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """Raises EngineUnavailable if the versions and the device of a worker, ``own``, are not those of ``facts``."""
+    """Raises EngineUnavailable if a worker's versions and device, ``own``, are not those of ``facts``."""
     differing = [f"{name} {own.get(name)} instead of {fact}" for name, fact in facts.items() if own.get(name) != fact]
     if differing:
         raise EngineUnavailable(", ".join(differing))
 
 
 class WorkerPool(Protocol):
-    """Tries the plans of one ``TrialSpec``. Only one pool of a cluster works at a time."""
+    """Tries the plans of a ``TrialSpec``. Only one pool of a cluster works at a time."""
 
     @property
     def size(self) -> int:
-        """The number of plans that can be tried at the same time now."""
+        """The number of plans at a time."""
 
     def begin(self, plan: PrecisionPlan) -> None:
-        """Begins to try a plan; it waits until a worker is free."""
+        """Begins to try a plan, as soon as a worker is free."""
 
     def ended(self) -> Attempt:
-        """Waits for the next plan to be tried, of those begun.
+        """Waits for the next plan of those begun.
 
         Raises:
             EngineUnavailable: no worker is left.
         """
 
     def abandon(self) -> None:
-        """Gives up the plans that were begun and have not ended."""
+        """Gives up the plans under way."""
 
 
 class Cluster(AbstractContextManager["Cluster"], Protocol):
     """The workers of a cluster, as long as it is open."""
 
     def pool(self, spec: TrialSpec, builder: Builder) -> WorkerPool | None:
-        """Returns the workers that try the plans of ``spec``; None if ``builder`` alone can.
-
-        Args:
-            builder: the builder of this process, which has measured FP32.
-        """
+        """Returns the workers for ``spec``; None if only ``builder`` can try plans."""
 
 
 class LocalCluster(AbstractContextManager["LocalCluster"]):
-    """Worker processes of this machine, started when they are first needed."""
+    """Worker processes of this machine, started at their first use."""
 
     def __init__(self, count: int | None = None) -> None:
-        """Starts nothing yet; ``count`` processes at most: None for one on each GPU, and for none without a GPU."""
+        """Starts nothing; ``count`` processes at most: by default one on each GPU."""
         self._count = count
         self._processes: list[WorkerProcess] = []
         self._threads: ThreadPoolExecutor | None = None
 
     def pool(self, spec: TrialSpec, builder: Builder) -> LocalWorkerPool | None:
-        """Returns the workers for ``spec``; on the first GPU that of ``builder``, which has been started already."""
+        """Returns the workers for ``spec``; on the first GPU the builder's own."""
         if self._threads is None:
             devices = [None] * (self._count or 0) if spec.engine == ONNXRUNTIME else visible_gpus()[: self._count]
             self._processes = [WorkerProcess(device) for device in devices]
@@ -179,7 +171,7 @@ class LocalCluster(AbstractContextManager["LocalCluster"]):
 class LocalWorkerPool:
     """Tries plans in worker processes, each driven by a thread.
 
-    A process that does not start, or whose engines differ from the reference's (another GPU), is left out.
+    A process that does not start, or whose engines differ from the reference's, is left out.
     """
 
     def __init__(
@@ -189,11 +181,11 @@ class LocalWorkerPool:
         spec: TrialSpec,
         started: dict[WorkerProcess, IsolatedBuilder],
     ) -> None:
-        """Starts nothing yet.
+        """Starts nothing.
 
         Args:
             threads: as many as processes.
-            started: the builders of ``spec`` that have been started, by their process.
+            started: the builders of ``spec`` so far.
         """
         self._threads = threads
         self._spec = spec
@@ -208,21 +200,21 @@ class LocalWorkerPool:
 
     @property
     def size(self) -> int:
-        """The number of processes that can be used, started or not."""
+        """The number of usable processes."""
         return len(self._usable)
 
     def begin(self, plan: PrecisionPlan) -> None:
-        """Begins to try a plan in the next process that is idle."""
+        """Begins to try a plan in an idle process."""
         self._under_way.add(self._threads.submit(self._try, plan))
 
     def ended(self) -> Attempt:
-        """Waits for the next plan to be tried; raises EngineUnavailable if no process can be used."""
+        """Waits for the next plan; raises EngineUnavailable if no process can be used."""
         done = next(iter(wait(self._under_way, return_when=FIRST_COMPLETED).done))
         self._under_way.remove(done)
         return done.result()
 
     def abandon(self) -> None:
-        """Ends the busy processes; they are started again when they are needed."""
+        """Ends the busy processes; they are started again when needed."""
         self._abandoning = True
         for future in self._under_way:
             future.cancel()

@@ -52,9 +52,9 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     """Returns the layers that a pattern names, in execution order.
 
     Args:
-        pattern: the name of a layer; or ``op:`` and an operator; ``re:`` and a regular expression that is searched in
-            names; ``recipe:`` and a run folder, for its recipe's high layers; ``sensitivity:``, that command's folder,
-            a colon and a number, for as many layers that lose most alone; or a name with ``*``, ``?`` and ``[...]``.
+        pattern: the name of a layer; or ``op:`` and an operator; ``re:`` and a regular expression, searched in names;
+            ``recipe:`` and a run folder, for its recipe's high layers; ``sensitivity:``, that command's folder, a colon
+            and a number, for so many layers that lose most alone; or a name with ``*``, ``?`` and ``[...]``.
 
     Raises:
         BadInput: no layer is meant; the message has similar names.
@@ -90,7 +90,7 @@ def matching(network: Network, pattern: str) -> list[Layer]:
 
 
 def logged_layers(board: Board | None, network: Network | None) -> Board | None:
-    """Returns the board with the layers that its patterns name; raises BadInput if one names none."""
+    """Returns the board with the layers that its patterns name; raises BadInput if a pattern names none."""
     if board is None or not board.only:
         return board
     if network is None:
@@ -100,7 +100,7 @@ def logged_layers(board: Board | None, network: Network | None) -> Board | None:
 
 
 def _inside(layers: Sequence[Layer], path: str) -> list[Layer]:
-    """Returns the layers of a module of PyTorch, and of the modules in it."""
+    """Returns the layers of a module of PyTorch and its modules."""
     modules = [(layer, layer.module.partition(" ")[0]) for layer in layers]
     return [layer for layer, module in modules if module == path or module.startswith(f"{path}.")]
 
@@ -123,7 +123,7 @@ def _in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
 
 
 def _most_sensitive(network: Network, pattern: str) -> list[str]:
-    """The layers that lose most alone, as the command ``sensitivity`` measured; raises BadInput if they are unknown."""
+    """The layers that lose most alone by the command ``sensitivity``; raises BadInput if they are unknown."""
     folder, _, count = pattern.removeprefix(SENSITIVITY).rpartition(":")
     if not folder or not count.isdecimal() or not int(count):
         raise BadInput(
@@ -155,8 +155,8 @@ def _fixed_network(
 ) -> Network:
     """Returns the network with the precisions and scales of a plan and of patterns.
 
-    In a plan a layer's name counts more than a pattern, and a later pattern more than an earlier one; ``high`` and
-    ``keep_low`` count more than a plan.
+    A layer's name counts more than a pattern, and a later pattern more than an earlier one; ``high`` and ``keep_low``
+    count more than a plan.
     """
     chosen: dict[int, Precision] = {}
     low = network.low.precision
@@ -191,7 +191,7 @@ def _fixed_network(
 def _scoped(network: Network, last: str, precision: Precision) -> Network:
     """Returns the network with the layers up to ``last``, a name or a number, low where they can be, others high.
 
-    The name of a constant stands for the layer before the one that reads it.
+    The name of a constant stands for the layer before its reader.
     """
     names = {layer.name for layer in network.layers}
     is_number = last not in names and last.isdecimal()
@@ -209,13 +209,13 @@ def _scoped(network: Network, last: str, precision: Precision) -> Network:
 
 
 def _with_one_scale(network: Network, patterns: Sequence[str]) -> Network:
-    """Returns the network with one scale for each weight of the layers that patterns name."""
+    """Returns the network with one scale for each weight of the layers of patterns."""
     chosen = {layer.index for pattern in patterns for layer in matching(network, pattern)}
     return network.with_one_scale_a_weight(chosen) if chosen else network
 
 
 def _layers_for(network: Network, pattern: str, precision: Precision) -> list[int]:
-    """Returns the layers of a pattern, for INT8 those that can be in INT8; raises BadInput if none can."""
+    """Returns the layers of a pattern that can have the precision; raises BadInput if none can."""
     layers = matching(network, pattern)
     able = [layer for layer in layers if layer.quantizable or low_of(precision) is not network.low.precision]
     if layers and not able:
@@ -263,13 +263,13 @@ def _with_scales(network: Network, plan: FilePlan) -> Network:
 
 
 def fixed_notes(network: Network) -> tuple[str, ...]:
-    """Returns a note on the layers that the user fixed; empty if there are none."""
+    """Returns a note on the layers that the user fixed, if any."""
     fixed = fixed_text(network)
     return (f"fixed by you: {fixed}",) if fixed else ()
 
 
 def refuse_emulated_only(network: Network, engine: str) -> None:
-    """Raises BadInput for an NVIDIA engine if only one side of a layer is to be in INT8, or activations in INT16."""
+    """Raises BadInput for an NVIDIA engine if one side of a layer alone is in INT8, or activations in INT16."""
     if engine == ONNXRUNTIME:
         return
     remedy = "Add --engine onnxruntime, which emulates them."
@@ -295,10 +295,10 @@ class FilePlan:
     """The content of a plan's file; None for what the file does not say.
 
     Attributes:
-        source: its path, for messages.
-        layers: by layer or pattern the precision, in the order of the file.
-        scales: by activation the scale in the low precision, float32.
-        wide: the layers in INT8 have their activations in 16 bits.
+        source: its path.
+        layers: by layer or pattern, in the order of the file.
+        scales: by activation, float32.
+        wide: the layers in INT8 have 16-bit activations.
         changes: see ``Network.changes``: the plan is for the network next to it, not for the user's.
     """
 
@@ -313,13 +313,13 @@ class FilePlan:
 
     @property
     def left_high(self) -> list[str]:
-        """The layers or patterns that the plan does not leave low."""
+        """The layers or patterns that are not low."""
         low = self.low or Precision.INT8
         return [name for name, precision in self.layers.items() if low_of(precision) is not low]
 
 
 def read_plan(given: Any) -> FilePlan:
-    """Returns the plan in a file, a run folder, its recipe folder, or a mapping like the file's.
+    """Returns the plan in a file, a run folder, its recipe folder, or such a mapping.
 
     Raises:
         BadInput: there is no such file, or it cannot be read.
@@ -359,7 +359,7 @@ def _plan(source: str, record: Any) -> FilePlan:
 
 
 def _precision(source: str, name: str, value: Any) -> Precision:
-    """The precision in one entry: a word, or a word for activations, weights, or each of them."""
+    """The precision in an entry: a word, or words for activations and weights."""
     if not isinstance(value, Mapping):
         return _word(source, name, value)
     sides = {part: _word(source, name, value[part]) for part in _PARTS if part in value}
@@ -402,7 +402,7 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
     """Returns a network with what the options ask of it.
 
     Args:
-        model: its file; or a network already read, which keeps its own low precision where INT8 is asked for.
+        model: a network already read keeps its low precision where INT8 is asked for.
 
     Raises:
         BadInput: a library or a file cannot be used, or an option does not fit the network.
@@ -425,7 +425,7 @@ def use_machine(options: NetworkOptions) -> None:
 
     Raises:
         BadInput: a library cannot be loaded.
-        EngineUnavailable: ONNX Runtime, where it is the engine, cannot run on the device.
+        EngineUnavailable: ONNX Runtime, as the engine, cannot run on the device.
     """
     use_libraries(options.libraries(onnxruntime=True))
     engine = getattr(options, "engine", ONNXRUNTIME)
@@ -434,10 +434,8 @@ def use_machine(options: NetworkOptions) -> None:
 
 
 def as_emulated(network: Network, engine: str) -> Network:
-    """Returns a network with zero points in its pairs as its file has it, if ONNX Runtime is the engine; else itself.
-
-    An NVIDIA engine refuses zero points: there, and on a base in 16 bits, the pairs are symmetric.
-    """
+    """Returns a network with zero points in its pairs as in its file, if ONNX Runtime is the engine."""
+    # An NVIDIA engine refuses zero points: there, and on a base in 16 bits, the pairs are symmetric.
     in_floats = network.base in (None, Precision.FP32)
     if not network.asymmetric or not in_floats or choose_engine(engine) != ONNXRUNTIME:
         return network
@@ -451,12 +449,11 @@ def read_network(
     low: LowPrecision | None = None,
     base: Precision | None = None,
 ) -> Network:
-    """Returns a network with the operators of the options, and nothing else that they ask for.
+    """Returns a network with the operators of the options, and nothing else of them.
 
     Args:
-        model: its file, a module of PyTorch, or a network that is read already.
-        low: the low precision; None for INT8, or that of a network that is read already.
-        base: see ``Network``; None for that of each plan.
+        low: default: INT8, or that of a network that is read already.
+        base: see ``Network``.
 
     Raises:
         BadInput: a library or the file cannot be used.
@@ -478,11 +475,11 @@ def read_network(
 
 _WITH_DATA = (MeasuringOptions, CompareOptions)
 _TELLING = 16
-"""The number of samples, of each of the data given, that show whether a pair replaced an activation."""
+"""The samples, of each data set given, that show whether a pair replaced an activation."""
 
 
 def _unseen(network: Network, options: MeasuringOptions | CompareOptions) -> list[str]:
-    """Returns the layers of ``network.restored`` that none of the data show; none without data."""
+    """Returns the layers of ``network.restored`` that none of the data show."""
     given = [options.inputs, options.calibration, getattr(options, "dataset", None)]
     names = [restored.tensor for restored in network.restored]
     seen, any_sample = set[str](), False

@@ -1,4 +1,4 @@
-"""Experiments: a network, and everything that measuring its plans needs; and the setup of a job, which they share."""
+"""Experiments: a network, and all that measuring its plans needs; and the setup of a job, which they share."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ class Experiment:
 
     Attributes:
         network: its unusable layers kept high, its shapes those on the first input.
-        feeds: the inputs that are judged together.
-        references: the outputs of the reference for them.
-        about: the report's facts on the judged inputs.
-        evaluator: measures plans as the strategy wants it.
+        feeds: the judged inputs.
+        references: the reference's outputs for them.
+        about: on the judged inputs, for the report.
+        evaluator: for the strategy.
         key: the fingerprint.
-        data: the calibration data; None if the ranges were given.
-        more: all data given: a recipe has to hold on all its samples.
-        parts: the parts of the fingerprint.
-        strategy: the strategy that chooses the plans; never ``auto``.
-        curve: the boundaries that its curve measures; see ``driver.curves.search_for``.
-        classes: the class axis of each judged output.
-        task: the task that is judged instead of the metric; None without one.
-        integers: the readings of the outputs of integers.
+        data: the calibration data; None for given ranges.
+        more: all data given: a recipe has to hold on their samples.
+        parts: of the fingerprint.
+        strategy: never ``auto``.
+        curve: its boundaries; see ``driver.curves.search_for``.
+        classes: of each judged output.
+        task: judged instead of the metric.
+        integers: how outputs of integers are read.
     """
 
     network: Network
@@ -101,10 +101,9 @@ class Experiment:
     def comparison_with(
         self, references: Sequence[Outputs], inputs: Sequence[Feeds] = (), *, deciding: bool = False
     ) -> Comparer:
-        """Returns the comparison of outputs with FP32's for other inputs, or only of the deciding figures on each
-        input.
+        """Returns the comparison of outputs with FP32's for other inputs, or only of the deciding figures by input.
 
-        With ``inputs``, the variation over them is judged too.
+        ``inputs`` are for the variation over them.
         """
         metric = self.rule.metric
         only = metric if deciding else None
@@ -113,7 +112,7 @@ class Experiment:
 
 
 def all_trials(*experiments: Experiment) -> list[Trial]:
-    """Returns the trials of experiments; those of a shared store count once."""
+    """Returns the trials of experiments, those of a shared store once."""
     stores = dict.fromkeys(experiment.store for experiment in experiments)
     return [trial for store in stores for trial in tuple(store.trials.values())]
 
@@ -123,11 +122,11 @@ class Setup:
     """The facts and means that all experiments of a job share.
 
     Attributes:
-        read: the network as read; experiments have it with unusable layers kept high, and with shapes.
+        read: the network as read.
         folder: the run folder; None to keep nothing.
-        judged_by: the outputs that plans are judged by instead of the network's own; None without such outputs.
+        judged_by: the outputs that plans are judged by instead of the network's own.
         notes: the notes of the report so far.
-        in_memory: keeps the trials if there is no folder.
+        in_memory: the trials without a folder.
         began, started: the start, on the clock of the process and in seconds since the epoch.
     """
 
@@ -188,12 +187,12 @@ class Setup:
 
     @contextmanager
     def with_cluster(self) -> Iterator[None]:
-        """Opens the cluster that tries plans, for as long as plans are measured."""
+        """Opens the cluster that tries plans."""
         with open_cluster(self.options.cluster, self.progress.say) as self._cluster:
             yield
 
     def build_options(self) -> BuildOptions:
-        """Returns the options of builders, with a timing cache where the run has a folder."""
+        """Returns the options of builders, with the run's timing cache."""
         options = self.options.build_options()
         return options if self.folder is None else replace(options, timing_cache=self.folder / TIMING_CACHE)
 
@@ -215,14 +214,14 @@ class Setup:
         compare: Compare,
         store: TrialStore,
     ) -> RebuildEvaluator:
-        """Returns the evaluator on whole engines, on workers of the cluster where there is one."""
+        """Returns the evaluator on whole engines, on the cluster's workers if there are any."""
         workers = self.workers(network, builder, ranges, feeds)
         return RebuildEvaluator(network, builder, feeds, compare, store, self.options.high_precision, workers)
 
     def workers(
         self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds], *, timed: bool = False
     ) -> WorkerPool | None:
-        """Returns the workers that try plans on some inputs; None if ``builder`` alone can, as with a pipeline."""
+        """Returns the workers that try plans on some inputs; None if only ``builder`` can, as for a pipeline."""
         if network.pipeline is not None:
             return None
         options, shapes = self._profiled(network, builder.engine, feeds)
@@ -231,7 +230,7 @@ class Setup:
         return self._cluster.pool(spec, builder)
 
     def _profiled(self, network: Network, engine: str, feeds: Iterable[Feeds]) -> tuple[BuildOptions, ProfileShapes]:
-        """The build options and the profile shapes for all data given; ONNX Runtime needs neither of them."""
+        """The build options and profile shapes for all data given; ONNX Runtime needs neither."""
         options = self.build_options()
         if engine == ONNXRUNTIME:
             return options, {}
@@ -239,24 +238,21 @@ class Setup:
         return replace(options, sizes=profile.sizes), profile.shapes
 
     def profile(self, network: Network, feeds: Iterable[Feeds]) -> Profile:
-        """Returns the shapes and sizes of all samples given, held out or not; the usual ones are those of ``feeds``.
-
-        If one sample has those of all, the data are not read.
-        """
+        """Returns the shapes and sizes of all samples given; the usual ones are those of ``feeds``."""
         has_sizes = any(may_be_sizes(spec.dtype, spec.shape) for spec in network.inputs)
         if network.is_static and not has_sizes:
             return profile_of(islice(feeds, 1))
         return self.data.profile(feeds)
 
     def reference_engine(self, builder: Builder) -> Engine:
-        """Opens the reference that outputs are judged by: the network in FP32, or another network."""
+        """Opens the reference that judges outputs: the network in FP32, or another network."""
         return builder.reference() if self.judged_by is None else self.judged_by
 
     def with_ranges(self, experiment: Experiment, ranges: Ranges, network: Network | None = None) -> Experiment:
-        """Returns an experiment on whole engines with other ranges; a key of its own keeps its trials apart.
+        """Returns an experiment on whole engines with other ranges, under a key of its own.
 
         Args:
-            network: another network of the same inputs and outputs, judged by the FP32 outputs of the first one.
+            network: another network of the same inputs and outputs, judged by the FP32 outputs of the first.
         """
         is_other = network is not None and network is not experiment.network
         network = network or experiment.network
@@ -280,7 +276,7 @@ class Setup:
         )
 
     def with_network(self, experiment: Experiment, network: Network, ranges: Ranges) -> Experiment:
-        """Returns an experiment with another network (``with_ranges``); raises BadInput if no layer can be in INT8."""
+        """Returns an experiment with another network; raises BadInput if no layer can be in INT8."""
         network, _ = keeping_unusable_high(network, ranges)
         return self.with_ranges(experiment, ranges, network)
 
@@ -295,7 +291,7 @@ class Setup:
     def fingerprint_parts(
         self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]
     ) -> dict[str, Any]:
-        """Returns everything that the figures of a trial depend on, by name."""
+        """Returns all that the figures of a trial depend on."""
         options, base, asked_task = self.options.build_options(), self.options.base_precision, self.options.asked_task()
         typed = ""
         if network.low is FP8:

@@ -1,8 +1,4 @@
-"""The data that a job is given: the ranges from it, samples held out, statistics and warnings.
-
-``GivenData`` opens data, ``DataCalibration`` passes over it once, ``FedData`` collects statistics and warnings for the
-report.
-"""
+"""The data that a job is given: the ranges from it, samples held out, statistics and warnings."""
 
 from __future__ import annotations
 
@@ -40,15 +36,11 @@ from trt_bisect.support.text import DATA, RANGES, Note, noted, shape_text
 class GivenData:
     """Opens data, takes the ranges from it, and holds samples out.
 
-    Args:
-        folder: the run folder; None to keep nothing.
-        notes: the notes of the report, to which lines are added.
-
     Attributes:
-        calibration: the calibration with data; None if the ranges do not come from data.
-        holdout: the calibration data and the samples held out; None without calibration data.
+        calibration: with data, if the ranges come from data.
+        holdout: the calibration data and the samples held out.
         calibrated: the seconds that calibration took.
-        fed: statistics of the inputs, of the calibration data and of those that are judged.
+        fed: statistics of the calibration data and the judged inputs.
     """
 
     def __init__(
@@ -63,7 +55,7 @@ class GivenData:
         self.fed = FedData(network, progress.say)
 
     def ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
-        """The scales, those that the user fixed among them, and the data they came from if they came from data."""
+        """The scales, with those that the user fixed, and the data that they came from, if any."""
         ranges, data = self._ranges(calibration)
         return with_scales_given(ranges, self._network.scales), data
 
@@ -98,12 +90,12 @@ class GivenData:
 
     @property
     def candidates(self) -> tuple[Ranges, ...]:
-        """The ranges of each calibrator; empty if the ranges do not come from data."""
+        """The ranges of each calibrator, if they come from data."""
         all_ranges = () if self.calibration is None else self.calibration.candidates
         return tuple(with_scales_given(ranges, self._network.scales) for ranges in all_ranges)
 
     def of_network(self, network: Network) -> GivenData:
-        """Returns the same data for another network of the same inputs, whose ranges come from the calibration data."""
+        """Returns the same data for another network of the same inputs."""
         assert self.holdout is not None
         data = copy(self)
         data._network = network
@@ -112,26 +104,25 @@ class GivenData:
 
     @property
     def first_ranges(self) -> Ranges:
-        """The ranges of the calibrator that was asked for, from data."""
+        """The ranges, from data, of the calibrator asked for."""
         assert self.calibration is not None
         return with_scales_given(self.calibration.ranges, self._network.scales)
 
     @property
     def magnitudes(self) -> Magnitudes | None:
-        """The magnitudes of the activations over the calibration data; None if the ranges do not come from data."""
+        """The magnitudes of the activations over the calibration data, if there are any."""
         return None if self.calibration is None else self.calibration.magnitudes
 
     @property
     def held_out(self) -> Dataset | None:
-        """The samples that neither calibration nor the search sees; None if there are none."""
+        """The samples that neither calibration nor the search sees."""
         return None if self.holdout is None else self.holdout.held_out
 
     def without_held_out(self, data: Dataset) -> Dataset:
-        """The samples of ``data`` that may be judged: see ``Holdout.without_held_out``."""
+        """The samples of ``data`` that may be judged."""
         return data if self.holdout is None else self.holdout.without_held_out(data)
 
     def _calibration_data(self, source: Any) -> Dataset:
-        """The samples to calibrate with, without those that are held out."""
         share = self._options.validation
         is_share = share is None or isinstance(share, (int, float))
         validation = None if is_share else self.fed.validated_with(self.open(share))
@@ -141,11 +132,11 @@ class GivenData:
         return self.holdout.kept
 
     def profile(self, feeds: Iterable[Feeds]) -> Profile:
-        """The shapes and sizes of all samples given, held out or not; the first ones are those of ``feeds``."""
+        """The shapes and sizes of all samples given; the usual ones are those of ``feeds``."""
         return profile_of(feeds).covering(opened.inferences.profile for _, opened in self._opened)
 
     def shapes(self, feeds: Iterable[Feeds]) -> dict[str, str]:
-        """The shapes of dynamic inputs over all samples given, as text by input; empty without such inputs."""
+        """The shapes of dynamic inputs over all samples given, as text."""
         return {} if self._network.is_static else _shapes(self.profile(feeds))
 
     def open(self, source: Any) -> Dataset:
@@ -161,7 +152,7 @@ class GivenData:
 
 
 class DataCalibration:
-    """Ranges from data. Each result is computed when first asked for, or read from the run folder."""
+    """Ranges from data, each computed at its first use, or read from the run folder."""
 
     def __init__(
         self, network: Network, data: Dataset, options: MeasuringOptions, folder: Path | None, progress: Progress
@@ -171,13 +162,13 @@ class DataCalibration:
 
     @cached_property
     def ranges(self) -> Ranges:
-        """The ranges of the calibrator that was asked for; of ``auto``, those of entropy."""
+        """The ranges of the calibrator asked for; of ``auto``, entropy's."""
         calibrator = Calibrator(self._options.calibrator_method, self._options.percentile)
         return self._kept(cached_inputs.RANGES, str(calibrator), lambda: self.magnitudes.ranges(calibrator))
 
     @cached_property
     def candidates(self) -> tuple[Ranges, ...]:
-        """The ranges of each calibrator that a run chooses from (see ``collect.CANDIDATES``)."""
+        """The ranges of ``collect.CANDIDATES``."""
         return self._kept(cached_inputs.CANDIDATES, "candidates", lambda: candidates(self.magnitudes))
 
     @cached_property
@@ -198,25 +189,23 @@ class DataCalibration:
         return self._kept(cached_inputs.MAGNITUDES, "", counted_magnitudes)
 
     def known_magnitudes(self) -> Magnitudes | None:
-        """The magnitudes where no pass over the data is needed for them; else None."""
+        """The magnitudes, if no pass over the data is needed for them."""
         if "magnitudes" in self.__dict__:
             return self.magnitudes
         return None if self._folder is None else cached_inputs.MAGNITUDES.load(self._folder, self._key(""))
 
     @cached_property
     def _counted(self) -> frozenset[str] | None:
-        """The tensors whose values are counted: those that some plan holds in INT8; None for all.
-
-        Weak typing takes the scales of all tensors, of which TensorRT decides which it uses.
-        """
+        """The tensors whose values are counted: those that some plan holds in INT8; None for all."""
         typing = typing_of(choose_engine(self._options.engine), self._options.asked_typing, self._network.low)
+        # TensorRT decides which tensors' scales it uses.
         return None if typing == "weak" else tensors_in_low(self._network)
 
     def _kept(self, form: Form[Value], how: str, compute: Callable[[], Value]) -> Value:
         return kept(self._folder, form, self._key(how), compute)
 
     def _key(self, how: str) -> str:
-        """The key of a result in the run folder, a digest of its dependencies; empty without a folder."""
+        """The key of a result in the run folder, a digest of what it depends on."""
         if self._folder is None:
             return ""
         rules = [THRESHOLDS] if how else [None]
@@ -225,7 +214,7 @@ class DataCalibration:
 
 
 class FedData:
-    """Collects statistics on the network's inputs. Warnings are shown at once, so that a long run can be stopped."""
+    """Collects statistics on the inputs, and warns at once, so that a long run can be stopped."""
 
     def __init__(self, network: Network, say: Callable[[str], None]) -> None:
         self._network, self._say = network, say
@@ -240,12 +229,12 @@ class FedData:
             say(f"PART: {network.part}")
 
     def opened(self, data: Dataset) -> None:
-        """Keeps how pictures become inputs, if the data are pictures."""
+        """Keeps how pictures become inputs."""
         if data.pictures:
             self._pictures[data.source] = data.pictures
 
     def calibrated_with(self, data: Dataset) -> Dataset:
-        """Looks at the calibration data, at most 100 samples of them. Returns them, to be looked at in passing."""
+        """Looks at 100 samples of the calibration data; returns the data, to be looked at in passing."""
         self._calibrated_with = data.source
         data = self._sketch.watching(data)
         self._calibration = self._looked_at(data.inferences.first(MOST_SAMPLES), data.source)
@@ -259,15 +248,12 @@ class FedData:
     def judged(
         self, about: JudgedInputs, feeds: Sequence[Feeds], ranges: Ranges, data: Sketch, *, of_calibration: bool
     ) -> JudgedInputs:
-        """Looks at the judged inputs, and at the validation data.
+        """Looks at the judged inputs, and at the validation data; returns ``about`` with what was found.
 
         Args:
-            ranges: the ranges of the activations, which tell what the calibration saw if there are no data.
-            data: the data that the inputs are taken from.
+            ranges: tell what the calibration saw if there are no data.
+            data: that the inputs are taken from.
             of_calibration: the inputs are samples of the calibration data.
-
-        Returns:
-            ``about`` with statistics, pictures' preprocessing, dynamic shapes, warnings, and the part judged alone.
         """
         first, drifts, drift_of_validation = feeds[:MOST_SAMPLES], dict[str, Drift](), dict[str, Drift]()
         fed = statistics(first) if of_calibration else self._looked_at(first, about.source)
@@ -309,7 +295,7 @@ class FedData:
         return [*states, f"the inputs are dynamic, and measured at the shapes of the data: {measured}{fixes}"]
 
     def _looked_at(self, samples: Iterable[Feeds], source: str) -> tuple[FedInput, ...]:
-        """The statistics of samples, which are read twice. Warns of them unless there was a warning before."""
+        """The statistics of samples, which are read twice; it warns of them."""
         fed, preprocessing = statistics(samples), self._pictures.get(source)
         self._states = self._states or data_warnings.zero_states(self._network, fed)
         if not self._warnings:
@@ -324,7 +310,7 @@ class FedData:
 
 
 def faint_note(about: JudgedInputs) -> list[Note]:
-    """Returns a note on samples that the search for the worst inputs passed over, if it did."""
+    """Returns a note on samples that the search for the worst inputs passed over."""
     if not about.faint:
         return []
     text = (

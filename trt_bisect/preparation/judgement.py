@@ -1,6 +1,5 @@
-"""The judgement of a network: its reference, the outputs, and the rule.
-
-The reference is the network in FP32, saved outputs, or another network.
+"""The judgement of a network: its reference (the network in FP32, saved outputs, or another network), outputs, and
+rule.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ _BOTH = "Give with --reference what the network gave for the samples of --input,
 
 
 class Reference(ABC):
-    """The base of engines by whose outputs other networks are judged; they report nothing on layers, and stay open.
+    """Base of engines by whose outputs other networks are judged; they report nothing on layers, and stay open.
 
     Attributes:
-        digest: the digest of the reference, and of the samples where it has saved outputs for them.
-        names: by the index of a layer of the judged network its title or name in the reference, as far as it is known.
+        digest: of the reference and, with saved outputs, of the samples.
+        names: by the index of a layer of the judged network its title or name in the reference, if known.
     """
 
     digest: str
@@ -59,10 +58,10 @@ class Reference(ABC):
 
     @abstractmethod
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for a sample, by the names that they have in the judged network."""
+        """Returns the outputs for a sample, under the judged network's names."""
 
     def latency(self, feeds: Feeds) -> None:  # noqa: B027 - it has no time
-        """Returns None: a reference is not timed."""
+        """Returns None."""
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +71,7 @@ class Reference(ABC):
 
 
 class SavedOutputs(Reference):
-    """Saved outputs instead of an engine, for the samples that they were saved for, in order.
+    """Saved outputs for the samples that they were saved for, in order.
 
     Raises:
         BadInput: the run cannot be read, has another number of inferences, or none of the network's outputs.
@@ -90,7 +89,7 @@ class SavedOutputs(Reference):
         self.digest = sha.hexdigest()
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs that were saved for a sample; raises BadInput if there are none."""
+        """Returns the saved outputs for a sample; raises BadInput if there are none."""
         outputs = self._outputs.get(digest_of_feeds(feeds))
         if outputs is None:
             raise BadInput(
@@ -103,7 +102,7 @@ class SavedOutputs(Reference):
 def other_reference(
     options: MeasuringOptions, network: Network, inputs: Any, on_notes: Callable[[list[str]], None]
 ) -> Reference | None:
-    """Returns the outputs that a network is judged by, from ``--reference``; None without it.
+    """Returns the outputs that a network is judged by, from ``--reference``, if it is given.
 
     Raises:
         BadInput: a file cannot be used, or does not fit the network or the ``inputs``.
@@ -126,7 +125,7 @@ def other_reference(
 def outputs_of(
     other: Any, network: Network, options: NetworkOptions, on_notes: Callable[[list[str]], None]
 ) -> ReferenceAsItRuns | ReferenceNetwork:
-    """Returns an engine of another network as its file says, whose outputs have the names of those of ``network``.
+    """Returns an engine of another network as its file says, whose outputs have the names of ``network``'s.
 
     Raises:
         BadInput: the other network cannot be read, or its inputs cannot be matched.
@@ -138,7 +137,7 @@ def outputs_of(
 
 
 class ReferenceAsItRuns(Reference):
-    """An integer network, a session or a function, whose outputs are the reference.
+    """An integer network, a session or a function as the reference.
 
     If the code that was ``given`` does not say what it does, each process has another digest.
     """
@@ -160,7 +159,7 @@ class ReferenceAsItRuns(Reference):
 
 
 def _under_their_names(names: Sequence[str], tensors: Outputs, source: str, remedy: str) -> Outputs:
-    """Returns the outputs of the judged network that are among tensors; raises BadInput if there are none."""
+    """Returns the judged network's outputs among tensors; raises BadInput if there are none."""
     outputs = {name: tensors[other] for name, other in match_names(names, tensors).items()}
     if not outputs:
         ours, theirs = ", ".join(map(repr, names)), ", ".join(map(repr, tensors))
@@ -171,7 +170,7 @@ def _under_their_names(names: Sequence[str], tensors: Outputs, source: str, reme
 class ReferenceNetwork(Reference):
     """An engine of another network, as its file says and on ONNX Runtime, by whose outputs ``network`` is judged.
 
-    Layers are matched on the first sample; ``on_notes`` is then told of matched layers, and of unmatched outputs.
+    On the first sample layers are matched; ``on_notes`` is told of them, and of unmatched outputs.
 
     Raises:
         BadInput: their inputs cannot be matched.
@@ -219,11 +218,11 @@ class ReferenceNetwork(Reference):
 
 
 class Judgement:
-    """The judgement of one network's outputs. The metric's own threshold depends on the low precision.
+    """The judgement of a network's outputs.
 
     Attributes:
         told: FP32's outputs for further inputs, which help to tell how a task reads outputs.
-        integers: the readings of the network's outputs of integers.
+        integers: how outputs of integers are read.
     """
 
     def __init__(self, options: JudgeOptions, source: str, low: Precision = Precision.INT8) -> None:
@@ -244,10 +243,10 @@ class Judgement:
         return None if self.options.threshold is None else float(self.options.threshold)
 
     def outputs(self, outputs: Outputs) -> tuple[str, ...]:
-        """The names of the outputs that are judged: those that the user names, else those of ``outputs_to_judge``.
+        """The judged outputs: those that the user names, else those of ``outputs_to_judge``.
 
         Raises:
-            BadInput: one of them, or all, cannot be judged.
+            BadInput: an output, or all, cannot be judged.
         """
         own_metric = bool(self.asked_metric.code)
         judged = list(self.options.outputs) or outputs_to_judge(outputs, self.integers, own_metric=own_metric)
@@ -258,36 +257,33 @@ class Judgement:
         return tuple(judged)
 
     def slices(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Slices:
-        """The slices of these outputs, judged apart by a relative metric: no slice hides from another one.
-
-        A user's function gets whole outputs only.
-        """
+        """The slices of outputs, judged apart by a relative metric; a user's function gets whole outputs only."""
         metric = self.asked_metric
         return Slices() if metric.code else find_slices(reference, outputs, apart=metric.name in RELATIVE)
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
-        """The rule for these outputs; raises BadInput if the threshold does not fit the metric."""
+        """The rule for outputs; raises BadInput if the threshold does not fit the metric."""
         metric, entries = self.metric(outputs, reference), self.entries(outputs)
         # A threshold in decibels or of an error is none for a share of equal elements.
         fits = metric is not EQUAL or self.asked_metric.name in FRACTIONS
         return make_rule(metric, self.threshold if fits else None, DEFAULT_SHARE, entries, self._low)
 
     def by_equality(self, outputs: Outputs) -> tuple[str, ...]:
-        """The names of the outputs of integers: they are judged by equality, unless the metric is the user's own."""
+        """The outputs of integers, which are judged by equality."""
         return self.integers.of(outputs)
 
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
-        """The deciding names among the figures of a trial: the judged outputs, or the task alone."""
+        """The deciding names among a trial's figures: the judged outputs, or the task."""
         asked_task = self.options.asked_task()
         return outputs if asked_task is None else (asked_task.entry,)
 
     def task(self, reference: Sequence[Outputs]) -> Task | None:
-        """The task that the options name, on FP32's outputs; None without; raises BadInput if they are not its own."""
+        """The task that the options name, on FP32's outputs; raises BadInput if they are not its own."""
         asked_task = self.options.asked_task()
         return None if asked_task is None else find_task(asked_task, self._numbers([*self.told, *reference]))
 
     def checked_task(self, reference: Sequence[Outputs]) -> tuple[Task | None, list[str]]:
-        """The task, and a note on how it reads the outputs; without one, a note on the task that they look like.
+        """The task, and a note on how it reads the outputs; without a task, a note on the task that they look like.
 
         Raises:
             BadInput: the outputs are not those of the task, or FP32 gives nothing to judge.
@@ -304,7 +300,7 @@ class Judgement:
         return [{name: outputs[name] for name in names} for outputs in reference]
 
     def metric(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Metric:
-        """The metric with the worst figure of equal outputs; ``EQUAL`` if integers alone are judged."""
+        """The metric with the worst figure of equal outputs; ``EQUAL`` if only integers are judged."""
         metric = self.asked_metric
         by_equality = self.by_equality(reference[0])
         if metric is not AGREEMENT and not metric.code and all(output_of(name) in by_equality for name in outputs):

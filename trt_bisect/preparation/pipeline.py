@@ -1,7 +1,6 @@
-"""A pipeline: a function of the user's that runs several networks on a sample, as one network with one data set.
+"""A pipeline: a user's function that runs several networks on a sample, as one network with one data set.
 
-The function runs once in FP32 on all samples. All that it feeds the networks is their calibration data; its outputs are
-what plans are judged by.
+It runs once in FP32 on all samples. What it feeds the networks is their calibration data; its outputs judge plans.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from trt_bisect.model.network import Infer, Network, Pipeline
 from trt_bisect.support.progress import Progress
 
 MOST_CALLS = 100_000
-"""The most calls for a sample in FP32, where the user gives no limit."""
+"""The most calls for a sample in FP32, if the user gives no limit."""
 _TIMES_FP32, _FEWEST = 10, 100
-"""The most calls of a plan for a sample: this multiple of those in FP32, and never fewer than the second number."""
+"""The most calls of a plan for a sample: this multiple of FP32's, and at least the second number."""
 _FAILED = "inference failed"
 Function = Callable[[Mapping[str, "Net"], Any], Any]
 
@@ -42,11 +41,11 @@ class _TooManyCalls(BaseException):
 
 @dataclass
 class _Calls:
-    """The calls for one sample.
+    """The calls for a sample.
 
     Attributes:
         most: the limit.
-        failure: the reason why an engine did not run, where that says nothing of the plan.
+        failure: of an engine, where that says nothing of the plan.
     """
 
     most: int
@@ -81,7 +80,7 @@ class Net:
             raise
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[np.ndarray]:
-        """Returns the outputs in a list, as ``onnxruntime.InferenceSession.run`` does; all of them for None."""
+        """Returns the outputs in a list, as ``onnxruntime.InferenceSession.run`` does; None for all."""
         made = self(feeds)
         return [made[name] for name in outputs or (spec.name for spec in self._network.outputs)]
 
@@ -99,10 +98,10 @@ class Program:
     """The function, and the samples that it runs on.
 
     Attributes:
-        labels: the names of the samples in messages.
-        most: the limit of calls that the user gave; None without.
-        calls: by sample, the number of calls in FP32.
-        lost: by sample, what stands for its outputs where a plan gives none: NaN.
+        labels: the samples' names in messages.
+        most: the user's limit of calls.
+        calls: by sample, the calls in FP32.
+        lost: by sample, NaN in place of outputs that a plan does not give.
     """
 
     function: Function
@@ -114,7 +113,7 @@ class Program:
     lost: list[Outputs] = field(default_factory=list)
 
     def __call__(self, feeds: Feeds, engines: Mapping[str, Infer]) -> tuple[Outputs, str]:
-        """Runs a plan on a sample; see ``Pipeline.run``. Feeds of no merged network are a sample of the user's.
+        """Runs a plan on a sample; see ``Pipeline.run``. Feeds of no merged network are a user's sample.
 
         If the function raises an error, or goes on calling its networks, its outputs are not finite.
 
@@ -174,16 +173,16 @@ def _reason(error: BaseException, calls: _Calls) -> str:
 
 
 def _not_finite(array: np.ndarray) -> np.ndarray:
-    """Returns an array in place of one that a plan does not give: of the same shape, one row instead of none."""
+    """Returns NaN of the same shape, with one row instead of none."""
     shape = tuple(max(size, 1) for size in array.shape)
     return np.full(shape, np.nan, array.dtype if array.dtype.kind == "f" else np.float64)
 
 
 def named_outputs(returned: Any) -> Outputs:
-    """Returns what a function of the user's returned as arrays by name.
+    """Returns what a user's function returned as arrays by name.
 
-    A dictionary has its own names; of a tuple they are ``output 0`` and so on, of anything else ``output``. A text is
-    an array of its characters; a list of texts is joined line by line.
+    A dictionary has its own names; of a tuple they are ``output 0`` and so on, else ``output``. A text is an array of
+    its characters; texts in a list are joined line by line.
 
     Raises:
         BadInput: a value is no array.
@@ -212,7 +211,7 @@ def _array_of(name: str, value: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples of a pipeline, their names where they have some, and the name of all."""
+    """The samples of a pipeline, their names, if any, and the name of all."""
 
     values: Sequence[Any]
     names: tuple[str, ...]
@@ -282,8 +281,8 @@ def opened(
 
     Args:
         given: the sets.
-        calibration: by network, data, a calibration cache or ranges, used instead of what it is fed.
-        most: the most calls of networks for a sample; None for ten times as many as in FP32.
+        calibration: by network, data, a calibration cache or ranges, instead of what it is fed.
+        most: calls for a sample; default: ten times as many as in FP32.
         spill: keeps what the networks are fed.
 
     Raises:
@@ -326,7 +325,7 @@ def opened(
 
 
 def _with_ranges(network: Network, given: Any) -> Network:
-    """Returns a network with the scales of a cache or of ranges, and high where these have none for it."""
+    """Returns a network with the scales of a cache or ranges, and high layers where scales are missing."""
     if network.has_scales or not network.low.needs_ranges:
         return replace(network, notes=(*network.notes, "the ranges given for it are not needed"))
     ranges = given if isinstance(given, Ranges) else ranges_of_cache(Path(given), network)
@@ -342,14 +341,14 @@ def _keep(infer: Infer, calls: list[Feeds], spill: Spill, feeds: Feeds) -> Outpu
 
 
 def _fallback(fed: Sequence[Mapping[str, list[Feeds]]], name: str, network: Network) -> Feeds:
-    """Returns feeds for samples that do not call a network: those of another sample, or zeros if none calls it."""
+    """Returns feeds for samples that do not call a network: another sample's, or zeros."""
     first = next(chain.from_iterable(by_name[name] for by_name in fed), None)
     zeros = {spec.name: np.zeros([size or 1 for size in spec.shape], spec.dtype) for spec in network.inputs}
     return first or zeros
 
 
 def _first(place: int, digest: bytes, calls: Mapping[str, list[Feeds]], never: Mapping[str, Feeds]) -> Feeds:
-    """Returns a sample as feeds of the merged network: its place, all that it is in short, and its first calls."""
+    """Returns a sample as feeds of the merged network: its place, a digest of all that it is, and its first calls."""
     feeds = {SAMPLE: np.array([place, int.from_bytes(digest[:8], "little", signed=True)], np.int64)}
     for name, own in calls.items():
         first = own[0] if own else never[name]
@@ -363,7 +362,7 @@ def _rows_of(
     given: Mapping[str, list[Feeds]],
     samples: Iterable[Mapping[str, np.ndarray]],
 ) -> Iterator[Feeds]:
-    """Yields all that the networks are fed for samples, side by side; a network that is called less often repeats."""
+    """Yields what the networks are fed for samples, side by side; fewer calls are repeated."""
     places = [int(sample[SAMPLE][0]) for sample in samples]
     calls = {}
     for name in never:

@@ -1,7 +1,4 @@
-"""The stages before plans are measured: read, calibrate, choose inputs, run the reference, judge, open the journal.
-
-``prepared`` is the whole of it, from top to bottom. Each stage returns a fact, and nothing goes back up.
-"""
+"""The stages before plans are measured: read, calibrate, choose inputs, run the reference, judge, open the journal."""
 
 from __future__ import annotations
 
@@ -52,7 +49,7 @@ from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.text import FILE, FITTING_TASK, OUTPUTS, RANGES, SHAPES, TASK, Note, listed, noted
 
 _TELLING = 8
-"""The number of samples whose outputs decide how a head is read."""
+"""The samples whose outputs decide how a head is read."""
 STAYS_HERE = (
     "The emulation runs on this machine: the cluster gets only its few plans of whole engines. It gets all plans of "
     "--strategy exhaustive and bisect."
@@ -61,10 +58,10 @@ STAYS_HERE = (
 
 @contextmanager
 def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
-    """Prepares the measuring of plans, for as long as the journal and the cluster are open.
+    """Prepares the measuring of plans, as long as the journal and the cluster are open.
 
     Args:
-        emulated: the plans are measured in the emulation, whatever engine is asked for.
+        emulated: whatever engine is asked for.
 
     Raises:
         BadInput: an argument cannot be used.
@@ -119,7 +116,7 @@ def prepared(setup: Setup, *, emulated: bool = False) -> Iterator[Experiment]:
 
 
 def chosen_engine(setup: Setup) -> tuple[str, str]:
-    """Returns the engine and the strategy of a job; raises BadInput where they do not fit the network."""
+    """Returns the engine and the strategy of a job; raises BadInput if they do not fit the network."""
     network, options = setup.read, setup.options
     refuse_unknown_outputs(setup)
     refuse_without_low(network)
@@ -143,7 +140,7 @@ def refuse_unknown_outputs(setup: Setup) -> None:
 
 
 def say_engine(setup: Setup, engine: str) -> None:
-    """Says the engine that ``auto`` chose, after the data was read, whose errors come first."""
+    """Says the engine that ``auto`` chose, after the errors of data."""
     if setup.options.engine == AUTO:
         setup.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
 
@@ -158,7 +155,6 @@ def usable(setup: Setup, network: Network, ranges: Ranges) -> Network:
 def _judged_inputs(
     setup: Setup, network: Network, engine: str, ranges: Ranges, data: Dataset | None
 ) -> tuple[list[Feeds], JudgedInputs]:
-    """Returns the judged inputs, and the report's facts on them."""
     inputs = setup.options.inputs
     given = setup.options.dataset if inputs is None else inputs
     source = data if given is None else setup.data.without_held_out(setup.data.open(given))
@@ -220,10 +216,8 @@ def _worst_of(
 
 
 def _telling(setup: Setup, builder: Builder, source: Dataset) -> list[Outputs]:
-    """Returns FP32's outputs for the first samples, as one sample may not tell how a detector's are read.
-
-    None if FP32 does not run, which the search reports.
-    """
+    """Returns FP32's outputs for the first samples, if FP32 runs."""
+    # One sample may not tell how a detector's outputs are read.
     try:
         with setup.reference_engine(builder) as engine:
             return [{name: copy(value) for name, value in engine.infer(fed).items()} for fed in source.first(_TELLING)]
@@ -237,7 +231,7 @@ def find_worst(
     """Returns the worst of a data set in full INT8.
 
     Args:
-        keep: returns the inputs found at Ctrl-C, and ranks all by their losses alone. Else inputs on which FP32 finds
+        keep: return the inputs found at Ctrl-C, and rank all by their losses alone. Else inputs on which FP32 finds
             something that a task judges come first: a search of layers needs them.
     """
     plan = network.full(setup.options.high_precision)
@@ -257,7 +251,7 @@ def find_worst(
 def worst_between(
     setup: Setup, fp32: Engine, low: Engine, samples: Dataset, count: int, keep: bool = False
 ) -> WorstInputs:
-    """Returns the worst of a data set by the outputs of two engines; see ``find_worst``, also for ``keep``.
+    """Returns the worst of a data set by the outputs of two engines; see ``find_worst``.
 
     Raises:
         TrialFailed: an engine fails.
@@ -303,7 +297,7 @@ def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequenc
 
 
 def _remedy(builder: Builder, network: Network, otherwise: str) -> str:
-    """Returns the remedy for a network that does not run: pictures of one size, where ONNX Runtime refused a sample."""
+    """Returns the remedy for a network that does not run: pictures of one size, if ONNX Runtime refused a sample."""
     emulated = builder.arithmetic == EMULATED
     return size_remedy([spec.shape for spec in network.inputs], otherwise) if emulated else otherwise
 
@@ -337,7 +331,7 @@ def _judged(
 def _finite_outputs(
     setup: Setup, network: Network, feeds: Sequence[Feeds], references: Sequence[Outputs]
 ) -> tuple[str, ...]:
-    """Returns the judged outputs that have a finite value in FP32 for at least one input; those left out are noted."""
+    """Returns the judged outputs with a finite value in FP32 for an input; notes the others."""
     judged = tuple(
         name
         for name in setup.judgement.outputs(references[0])
@@ -359,7 +353,7 @@ def _finite_outputs(
 
 
 def _store(setup: Setup, open_files: ExitStack, key: str, parts: dict[str, Any]) -> TrialStore:
-    """Returns the journal in the run folder, as long as ``open_files`` is open; without a folder a store in memory."""
+    """Returns the journal in the run folder, or a store in memory."""
     if setup.folder is None:
         return setup.in_memory.under(key, parts)
     store = open_files.enter_context(Journal(setup.folder, key, parts))

@@ -1,6 +1,6 @@
 """Modules of PyTorch as networks: exported as ONNX, compared with the module, its layers named after its modules.
 
-PyTorch is imported only where a module is given: the package needs none.
+PyTorch is imported only if a module is given.
 """
 
 from __future__ import annotations
@@ -48,21 +48,20 @@ if TYPE_CHECKING:
     import torch
 
 _EXPORTERS = {"dynamo": True, "TorchScript": False}
-"""The exporters in the order in which they are tried: the value of ``dynamo`` by name."""
+"""The exporters in the order of trying, with the value of ``dynamo``."""
 _FAR = 1e-2
 """An export whose output differs by so much of its largest value is no export of the module."""
 _IN_ONE_FILE = 1 << 30
-"""The most bytes of weights that are written into the ONNX file itself."""
+"""The most bytes of weights in the ONNX file itself."""
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _HOW = "Give a DataLoader or a list of samples as calibration, or the sizes of the inputs as shapes."
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A module as a file: its path, and a note on how far its outputs are from those of the module.
+    """A module as a file: its path, and a note on how far its outputs are from the module's.
 
-    ``calls`` has by name the number of calls of each module in it, for one call of the module; nothing of an exported
-    program, whose modules are never called.
+    ``calls`` has the number of calls of each module in it, for one call; none for an exported program.
     """
 
     path: Path
@@ -73,13 +72,13 @@ class Exported:
 def exported(model: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ...]], output: Any) -> Exported | None:
     """Returns a module of PyTorch exported as ONNX; None if the network is something else.
 
-    It is exported in evaluation mode for one sample at a time: the first one of the first batch that is there.
+    It is exported in evaluation mode for one sample at a time: the first of the first batch.
 
     Args:
-        model: a module; or ``module:function`` or ``file.py:function``, that returns one.
-        data: what the user gave as data, such as a DataLoader, first choice first; None for what is not given.
-        shapes: the sizes of inputs by name; they count only where no data have a sample.
-        output: the folder for the file; None for a folder that lasts as long as the process.
+        model: a module; or ``module:function`` or ``file.py:function``, that returns a module.
+        data: what the user gave, such as a DataLoader, first choice first.
+        shapes: of inputs, if no data have a sample.
+        output: the folder for the file; default: one that lasts as long as the process.
 
     Raises:
         BadInput: there is no sample, the module does not take it, or neither exporter can export the module.
@@ -116,8 +115,7 @@ class Hooked:
     """A module that gives the tensors of all of its modules, by forward hooks; those of an exported program by node.
 
     Args:
-        module: a module; that of an exported program, such as PT2E's, is run node by node.
-        device: where it runs; it is moved there. None for the device that it is on.
+        device: where it runs; default: the device that it is on.
 
     Attributes:
         modules: what the calls of the last inference gave.
@@ -137,7 +135,7 @@ class Hooked:
         self._names = [*inspect.signature(module.forward).parameters]
 
     def digest(self) -> str:
-        """Returns the digest of the module as PyTorch prints it, and of its parameters and buffers."""
+        """Returns the digest of the module as PyTorch prints it, its parameters and buffers."""
         sha = hashlib.sha256(str(self.module).encode())
         for name, values in self.module.state_dict().items():
             sha.update(name.encode())
@@ -146,7 +144,7 @@ class Hooked:
         return sha.hexdigest()
 
     def inputs(self, data: Iterable[Any]) -> tuple[TensorSpec, ...]:
-        """Returns the inputs that the first sample of the data fits; empty if no data have any."""
+        """Returns the inputs that the first sample fits, if there is one."""
         try:
             args, kwargs = _example(self.module, data, {})
         except BadInput:
@@ -219,7 +217,7 @@ def _is_exported(module: torch.nn.Module) -> bool:
 
 
 def given_module(given: Any) -> torch.nn.Module | None:
-    """Returns a module of PyTorch, also of an exported program or ``module:function``; None for something else."""
+    """Returns a module of PyTorch, also of an exported program or ``module:function``, if it is one."""
     module = _named_module(given) if isinstance(given, (str, Path)) else given
     library = sys.modules.get("torch")
     if library is None:
@@ -230,7 +228,7 @@ def given_module(given: Any) -> torch.nn.Module | None:
 
 
 def _named_module(text: str | Path) -> Any:
-    """Returns what the function of ``module:function`` returns; None for the path of a file."""
+    """Returns what the function of ``module:function`` returns; None for a path."""
     name = str(text)
     if not re.search(r":[A-Za-z_]\w*$", name) or Path(name).exists():
         return None
@@ -285,7 +283,7 @@ def _calls_counted(module: torch.nn.Module) -> Iterator[dict[str, int]]:
 
 @contextmanager
 def _hooks(module: torch.nn.Module, making: Callable[[str], Any]) -> Iterator[None]:
-    """Calls what ``making`` returns for the name of each module in a module after its calls."""
+    """Calls what ``making`` returns for the name of each module after its calls."""
     children = [(name, child) for name, child in module.named_modules() if name]
     hooks = [child.register_forward_hook(making(name)) for name, child in children]
     try:
@@ -296,11 +294,11 @@ def _hooks(module: torch.nn.Module, making: Callable[[str], Any]) -> Iterator[No
 
 
 Arguments = tuple[list["torch.Tensor"], dict[str, "torch.Tensor"]]
-"""The arguments of a module: by position, and by name."""
+"""The arguments of a module by position and by name."""
 
 
 def _example(module: Any, data: Iterable[Any], shapes: Mapping[str, tuple[int, ...]]) -> Arguments:
-    """Returns the first sample of the data, as the module takes it; one of the shapes where no data have any."""
+    """Returns the first sample of the data, as the module takes it; else one of the shapes."""
     import torch
 
     device = _device_of(module)
@@ -328,7 +326,7 @@ def _device_of(module: torch.nn.Module) -> torch.device:
 
 
 def _first_of(source: Any) -> Any:
-    """Returns the first sample, or batch, of data; None if they have none that needs no network to be read."""
+    """Returns the first sample, or batch, of data that can be read without a network."""
     if isinstance(source, (str, Path)):
         text = str(source)
         if Path(text).suffix in (".npz", ".npy") and Path(text).is_file():
@@ -357,7 +355,7 @@ def _parts(sample: Any) -> list[Any]:
 
 
 def _arguments(module: Any, sample: Any) -> Arguments:
-    """Returns the parts of a sample that ``forward`` takes; what follows them, such as a label, is left out."""
+    """Returns the parts of a sample that ``forward`` takes; a label behind them is left out."""
     import torch
 
     def tensor(value: Any) -> torch.Tensor:
@@ -412,7 +410,7 @@ def _export(module: Any, args: list[Any], kwargs: dict[str, Any], path: Path, *,
 
 
 def _difference(path: Path, inputs: list[Any], wanted: list[np.ndarray]) -> tuple[float, float]:
-    """Returns the largest difference of an export's outputs from those of the module, and their largest value."""
+    """Returns the largest difference of an export's outputs from the module's, and their largest value."""
     session = ort.InferenceSession(path, new_options(), providers=["CPUExecutionProvider"])
     feeds = zip(session.get_inputs(), inputs, strict=True)
     outputs = session.run(None, {spec.name: as_array(tensor) for spec, tensor in feeds})
@@ -424,7 +422,7 @@ def _difference(path: Path, inputs: list[Any], wanted: list[np.ndarray]) -> tupl
 
 
 def _name_layers(module: torch.nn.Module, path: Path) -> None:
-    """Gives the nodes of a file the names that they have in the user's program, and the scopes of their modules."""
+    """Gives a file's nodes their names and scopes in the user's program."""
     model = onnx.load(path, load_external_data=False)
     parameters = {tensor.name for tensor in model.graph.initializer}
     places, taken = places_of(model.graph), {node.name for node in model.graph.node}

@@ -1,6 +1,6 @@
 """Two networks that are compared as they run: floats, Q/DQ pairs, dynamic quantization, sessions, functions, modules.
 
-Dynamic quantization is not taken apart: its scales are computed. Every tensor in floats is compared.
+Dynamic quantization is not taken apart: its scales are computed. Every float tensor is compared.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from trt_bisect.report.comparison import MatchedLayer
 _TYPES = {
     f"tensor({name})": np.dtype(name) for name in ("float16", "double", "int64", "int32", "int8", "uint8", "bool")
 }
-"""The dtypes of a session's inputs by their names there; others are float32."""
+"""A session's names of dtypes other than float32."""
 _ENDING, _SCALE, _ZERO = "_quantized", "_scale", "_zero_point"
-"""The texts that ONNX Runtime's quantizer appends to the name of a tensor that it rounds."""
+"""ONNX Runtime's quantizer appends these to the name of a rounded tensor."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,11 @@ class AsItRuns:
 
     Attributes:
         source: its name in messages.
-        inputs: its inputs; empty if not known.
-        run: from feeds to tensors by name.
-        weights: by name in floats, the levels of a weight, and their quantizer.
-        modules: returns what calls of modules of PyTorch give, as far as that is known after an inference; and the
-            outputs.
-        digest: that of a module; empty for others.
+        inputs: empty if not known.
+        run: from feeds to tensors.
+        weights: by name in floats, a weight's levels and quantizer.
+        modules: returns what calls of modules of PyTorch give, after an inference; and the outputs.
+        digest: of a module.
     """
 
     source: str
@@ -64,7 +63,7 @@ class AsItRuns:
     digest: str = ""
 
     def tensors(self, feeds: Feeds) -> dict[str, np.ndarray]:
-        """Returns its tensors in floats on a sample, whose inputs are matched by name, else by their order.
+        """Returns its float tensors on a sample, whose inputs are matched by name, else in order.
 
         Raises:
             BadInput: it cannot be run on this sample, or returns no arrays by name.
@@ -84,15 +83,12 @@ def weights_as_they_are(
 ) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
     """Yields each weight of a float network, and as the network ``given`` has it in levels under the same name.
 
-    Integer layers of a matrix product may have the weight transposed.
-
-    Args:
-        origins: the weights of the float network.
-        constant: gives the values of one.
+    ``constant`` gives the values of a weight.
     """
     for origin in origins:
         if origin.tensor not in given.weights:
             continue
+        # Integer layers of a matrix product may have the weight transposed.
         values, (levels, quantizer) = constant(origin.tensor), given.weights[origin.tensor]
         quantizer = replace(quantizer, axis=origin.channel_axis if quantizer.scale.size > 1 else None)
         rounded = [dequantized(array, quantizer) for array in (levels, levels.T) if array.shape == values.shape]
@@ -126,10 +122,10 @@ def refuse_with_other(options: OtherOptions) -> None:
 def same_tensors(
     first: AsItRuns, second: AsItRuns, ours: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
 ) -> dict[str, str]:
-    """Returns by tensor of a network that of the same module, or of the same name, and shape in another one.
+    """Returns by tensor of a network that of the same module, or name, and shape in another.
 
     Args:
-        ours: the tensors of ``first`` on a sample, after which its modules are known.
+        ours: the tensors of ``first`` on a sample.
         others: those of ``second``.
     """
     modules = first.modules(), second.modules()
@@ -145,8 +141,7 @@ def same_tensors(
 def as_it_runs(given: Any, options: DeviceOptions) -> AsItRuns | None:
     """Returns a network that is run as it is: dynamic quantization, a session, a function, a module; else None.
 
-    Args:
-        options: where a module runs, and the data that tell its inputs.
+    ``options`` say where a module runs, and have the data that tell its inputs.
     """
     if given is None or isinstance(given, Network):
         return None
@@ -208,10 +203,10 @@ def _dynamic_network(path: Path) -> AsItRuns:
 
 @dataclass(frozen=True)
 class Planned:
-    """A network that runs under a plan, in the emulation.
+    """A network under a plan, in the emulation.
 
     Attributes:
-        writer: writes plans of the network with the scales in question.
+        writer: with the scales in question.
     """
 
     network: Network
@@ -226,7 +221,7 @@ class Planned:
         return cls(in_file, PlanWriter(in_file, {}, GraphTarget.ONNXRUNTIME), plan)
 
     def origins(self) -> dict[str, Origin]:
-        """Returns its floating-point tensors by name, with their roundings."""
+        """Returns its float tensors, with their roundings."""
         return activation_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
     def weights(self) -> list[Origin]:
@@ -259,15 +254,13 @@ class TwoNetworks:
     """Two networks, their layers matched on one sample.
 
     Args:
-        first: the samples have the names of its inputs; found tensors have its names.
+        first: samples and found tensors have its names.
         feeds: a sample.
-        memory: the bytes for the tensors of one sample that are held.
-        planned: from the second network, with the sample's shapes, to its plan; by default it runs as its file says, as
-            the first always does.
+        memory: the bytes for the tensors of a sample.
+        planned: from the second network, with the sample's shapes, to its plan; default: as its file says.
 
     Attributes:
-        matching: the pairs of their layers.
-        origins: by name in the first network, each tensor that both have, with its roundings in the second network.
+        origins: by name in the first network, each tensor that both have, with its roundings in the second.
 
     Raises:
         BadInput: their inputs cannot be matched, or ONNX Runtime refuses a network.
@@ -323,7 +316,7 @@ class TwoNetworks:
         return tuple(self._layers.get(layer, layer) for layer in layers)
 
     def on(self, feeds: Feeds, position: int) -> Iterator[tuple[Tensors, Tensors]]:
-        """Yields, group by group, the tensors of both networks on a sample, by their names in the first one.
+        """Yields, group by group, the tensors of both networks on a sample, by their names in the first.
 
         Raises:
             BadInput: ONNX Runtime refuses the sample.
@@ -334,7 +327,7 @@ class TwoNetworks:
             del first
 
     def weights(self) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
-        """Yields each weight of a matched layer as the first network has it and, rounded, as the second one has it.
+        """Yields each weight of a matched layer as the first network has it and, rounded, as the second has it.
 
         Layers whose output is matched with that of a layer folded into them are left out.
         """

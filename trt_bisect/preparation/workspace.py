@@ -21,12 +21,12 @@ from trt_bisect.support.files import locked, output_folder
 from trt_bisect.support.progress import Progress
 
 BOUNDARIES = "boundaries"
-"""The folder of the curve: ``boundaries/fp32``, and by layer ``boundaries/0002-conv2`` and so on."""
+"""The folder of the curve: ``boundaries/fp32``, by layer ``boundaries/0002-conv2``."""
 TENSORS, INDEX = "tensors", "index.json"
 SAMPLE = "{:06}.npz"
-"""The file of a sample, by its number."""
+"""The file of a sample."""
 POLYGRAPHY, INPUTS_JSON = "polygraphy", "inputs.json"
-"""The folder with the same as Polygraphy's JSON: ``inputs.json``, ``fp32.json`` and so on."""
+"""The same in Polygraphy's JSON: ``inputs.json``, ``fp32.json`` and so on."""
 
 TIMING_CACHE = "timing.cache"
 _REMOVED = {
@@ -39,7 +39,7 @@ _REMOVED = {
 _KEPT = (JOURNAL, REPORT)
 
 _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
-"""The name that ``write_whole`` gives a file until it is complete, with the number of the writing process."""
+"""The name of a file that ``write_whole`` has not completed, with the number of the writing process."""
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def working_in(folder: Path | None, display: Progress, history: str | Path = NON
 
     Args:
         folder: None to lock and record nothing.
-        history: the file in which the run is recorded when it ends: ``beside``, ``none`` or a file.
+        history: the file that records the run: ``beside``, ``none`` or a file.
 
     Raises:
         BadInput: another run works in the folder, or it cannot be written to.
@@ -71,12 +71,10 @@ def _remove(path: Path) -> None:
 
 
 def refuse_another_network(folder: Path | None, network: Network) -> None:
-    """Raises BadInput if a folder holds the run of another network: another file, with other content.
-
-    The same file with other content is a new version of the network; another file with the same content was moved.
-    """
+    """Raises BadInput if a folder holds the run of another network: another file, with other content."""
     if folder is None:
         return
+    # The same file with other content is a new version; another file with the same content was moved.
     for name in (SO_FAR, REPORT):
         record = read(dict, folder / name) or {}
         before = record.get("model")
@@ -90,7 +88,7 @@ def refuse_another_network(folder: Path | None, network: Network) -> None:
 
 @dataclass(frozen=True)
 class Removable:
-    """A file or a folder in a run folder that can be made again: its content in words, and its size in bytes."""
+    """A file or folder in a run folder that can be made again: its content in words, and its bytes."""
 
     path: Path
     what: str
@@ -98,7 +96,9 @@ class Removable:
 
 
 def removable(folder: str | Path) -> tuple[Removable, ...]:
-    """Returns what can be removed from a run folder, never journal, reports or recipe; raises BadInput for others."""
+    """Returns what can be removed from a run folder, never journal, reports or recipe; raises BadInput for other
+    folders.
+    """
     run_folder = Path(folder)
     if not any((run_folder / name).is_file() for name in _KEPT):
         raise BadInput(

@@ -21,9 +21,9 @@ from trt_bisect.recipe.files import CACHE, FP16_NETWORK, POLYGRAPHY as SCRIPT, n
 from trt_bisect.recipe.trtexec import Build, calibrated, engine_flags, polygraphy_command, strong_command
 
 Options = Mapping[str, tuple[str, ...]]
-"""By flag, such as ``--samples``, the values that it is given one after the other; an empty tuple for a switch."""
+"""By flag, such as ``--samples``, its values; none for a switch."""
 _DATA, _RANGES = "DATA.npz", "RANGES.cache"
-"""Placeholders for data, and a calibration cache, without a name on the command line."""
+"""Placeholders for unnamed data and calibration caches."""
 
 TRT_BISECT, MODELOPT, POLYGRAPHY, TRTEXEC = "trt-bisect", "ModelOpt", "Polygraphy", "trtexec"
 ORT, AIMET, RTX = "ONNX Runtime", "AIMET", "tensorrt_rtx"
@@ -33,7 +33,7 @@ _AUTOCAST = "python -m modelopt.onnx.autocast"
 _MTQ = "import modelopt.torch.quantization as mtq"
 _FLOAT_NETWORK = "FP32.onnx"
 _MOST_EXCLUDED = 50
-"""With more high layers, no command lists them: the recipe's files do."""
+"""No command lists more high layers: the recipe's files do."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ EQUALISING = (
     Command(AIMET, "from aimet_onnx.cross_layer_equalization import equalize_model; equalize_model(onnx_model)"),
     Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_SMOOTHQUANT_CFG, forward_loop)  # matrix products"),
 )
-"""The commands that equalise channels: of convolutions (AIMET), of matrix products (SmoothQuant)."""
+"""Commands that equalise channels: of convolutions (AIMET), of matrix products (SmoothQuant)."""
 TRAINING = (Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)  # then train on"),)
 """The command for quantization-aware training."""
 
@@ -59,15 +59,15 @@ class Setting:
 
     Attributes:
         model: the network's file.
-        calibration: the data or the cache; empty where it has no name.
+        calibration: the data or the cache, if it has a name.
         has_data: the calibration is data, not a cache.
-        calibrator: chose the ranges; None for a cache.
-        has_pairs: the network holds Q/DQ pairs; tools that write pairs need the network without them.
+        calibrator: None for a cache.
+        has_pairs: the network holds Q/DQ pairs; tools that write pairs need it without them.
         high: the precision of layers that are not low.
-        folder: the run folder; empty where there is none.
-        build: the facts that the recipe's engine is built with.
-        options: the command-line options of this run, data included.
-        fixed: the shapes that the user fixed for dynamic inputs of the file.
+        folder: the run folder.
+        build: what the recipe's engine is built with.
+        options: the run's on the command line, data included.
+        fixed: the user's shapes for dynamic inputs.
         kept: the layers that the recipe keeps high.
     """
 
@@ -91,7 +91,7 @@ class Setting:
 
     @property
     def data(self) -> str:
-        """The calibration data, as far as it is known."""
+        """The calibration data, or a placeholder."""
         return self.calibration if self.has_data and self.calibration else _DATA
 
     def path(self, *parts: str) -> str:
@@ -100,9 +100,8 @@ class Setting:
 
 
 def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]:
-    """Returns the run with another calibrator, and the commands of other tools with its ranges.
-
-    Where the target has weak typing, the run writes a cache that they read.
+    """Returns the run with another calibrator, and other tools' commands with its ranges, for weak typing from its
+    cache.
     """
     folder = f"trt-bisect-{str(calibrator).replace(' ', '-')}"
     cache = f"{folder}/recipe/{CACHE}"
@@ -141,9 +140,8 @@ def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...
 def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command, ...]:
     """Returns the commands that leave the layers of the recipe high, and the others in INT8.
 
-    In the run's own high precision: the recipe, for each tool, and the front. In another precision: the run that finds
-    the recipe in it. ModelOpt is told each layer by name, unless there are very many. Without a recipe ``layer`` is
-    left high alone.
+    In the run's own high precision: the recipe, for each tool, and the front. In another: the run that finds the recipe
+    in it. Without a recipe ``layer`` is left high alone.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)
@@ -163,24 +161,22 @@ def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command
 
 
 def running(setting: Setting, changed: Options | None = None) -> Command:
-    """Returns the same run again in its folder, with the options in ``changed``."""
+    """Returns the same run in its folder, with the options in ``changed``."""
     folder = {"--output": (setting.folder,)} if setting.folder else {}
     return _run(setting, {**folder, **(changed or {})}, network=setting.model)
 
 
 def using_recipe(setting: Setting, typing: str) -> Command:
-    """Returns the command that builds the recipe's engine: weakly typed if the ``typing`` is ``weak``."""
+    """Returns the command that builds the recipe's engine with a typing."""
     commands = _recipe(setting)
     return commands[-1] if typing == "weak" else commands[0]
 
 
 def using_fp16(setting: Setting, typing: str) -> Command:
-    """Returns the command that builds the network in FP16, from the recipe's file of Casts or weakly typed.
-
-    The user's file is not built weakly typed if it has Q/DQ pairs, which would make layers INT8.
-    """
+    """Returns the command that builds the network in FP16, from the recipe's file of Casts or weakly typed."""
     build = replace(setting.build, precisions=frozenset({Precision.FP16}))
     tool = RTX if build.target.rtx else TRTEXEC
+    # A file with Q/DQ pairs would have INT8 layers.
     if typing == "weak":
         network = setting.path("recipe", FP16_NETWORK) if setting.has_pairs else setting.model
         return Command(tool, shlex.join(["trtexec", f"--onnx={network}", "--fp16", *engine_flags(build)]))
@@ -195,9 +191,8 @@ def _recipe(setting: Setting) -> tuple[Command, ...]:
 
 
 def _run(setting: Setting, changed: Options, *, network: str = "") -> Command:
-    """Returns a trt-bisect command with the run's own options, except those in ``changed``.
-
-    It has a placeholder for data to judge on if there are neither calibration data nor inputs.
+    """Returns a trt-bisect command with the run's own options, except those in ``changed``; data may be a
+    placeholder.
     """
     options = {**setting.options, **changed}
     if (not setting.has_pairs or not network) and setting.low not in FLOAT_TYPES:
@@ -218,7 +213,7 @@ def _modelopt(setting: Setting, *options: str, high: Precision | None = None) ->
 
 
 def _with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
-    """Returns the commands that build the network in INT8 with a calibration cache, none if the target reads none."""
+    """Returns the commands that build the network in INT8 with a calibration cache, if the target reads one."""
     if not setting.build.target.weak:
         return ()
     network, build = setting.float_network, setting.build

@@ -46,7 +46,7 @@ class ToldLayer:
 
     Attributes:
         name: its node in the file.
-        module: its module of PyTorch, with the class behind it or not; empty if it is not known.
+        module: its module of PyTorch, with or without the class, if known.
         precision: that of the recipe.
     """
 
@@ -57,20 +57,20 @@ class ToldLayer:
 
     @property
     def path(self) -> str:
-        """The module as ``named_modules`` names it; empty if it is not known."""
+        """The module as ``named_modules`` names it, if known."""
         return self.module.partition("(")[0].strip()
 
 
 @dataclass(frozen=True)
 class Told:
-    """A recipe, as far as other tools are told of it.
+    """A recipe as other tools are told it.
 
     Attributes:
-        names: the nodes that stay high, by all names that they have in files of the recipe.
-        network: the name of the file with Q/DQ pairs or Casts.
-        floats: the name of the float network.
-        cache: the name of the calibration cache.
-        properties: the ``metadata_props`` of the user's file.
+        names: the nodes that stay high, by all names in files of the recipe.
+        network: the file with Q/DQ pairs or Casts.
+        floats: the float network.
+        cache: the calibration cache.
+        properties: the user's ``metadata_props``.
     """
 
     layers: tuple[ToldLayer, ...]
@@ -85,7 +85,7 @@ class Told:
 
     @property
     def rules(self) -> list[tuple[str, Precision]]:
-        """The layers of TensorRT's network with a precision of their own; none without weak typing."""
+        """The layers of TensorRT's network with a precision of their own, under weak typing."""
         rules = self.weak.constraints if self.build.weak else ()
         return [(rule.layer, rule.precision) for rule in rules if rule.precision is not None]
 
@@ -98,15 +98,14 @@ class Told:
 
 @dataclass(frozen=True)
 class Dialect:
-    """The form in which one tool is told which layers stay high.
+    """The form in which a tool is told which layers stay high.
 
     Attributes:
-        file: the name of the recipe's file.
-        tool: the tool.
+        file: the recipe's file.
         source: the version that the form was read from.
         use: the line that uses the file.
         proof: how the form was proven.
-        write: returns the text of the file; empty where the tool cannot express the recipe.
+        write: returns the file's text; empty if the tool cannot express the recipe.
     """
 
     file: str
@@ -118,7 +117,7 @@ class Dialect:
 
 
 def quant_cfg(layers: Iterable[ToldLayer], low: Precision) -> dict[str, Any]:
-    """Returns the config for ``mtq.quantize`` of ModelOpt 0.47: the quantizers of the low layers alone are on.
+    """Returns the config for ``mtq.quantize`` of ModelOpt 0.47: only the quantizers of low layers are on.
 
     Raises:
         BadInput: the low precision is not INT8 or FP8, or the module of a layer with a weight is not known.
@@ -146,7 +145,7 @@ def quant_cfg(layers: Iterable[ToldLayer], low: Precision) -> dict[str, Any]:
 
 
 def as_dictionary(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns ``quant_cfg`` in the form that ModelOpt took before the list."""
+    """Returns ``quant_cfg`` in ModelOpt's form before the list."""
     entries = {}
     for entry in config["quant_cfg"]:
         entries[entry["quantizer_name"]] = {**entry.get("cfg", {}), "enable": entry.get("enable", True)}
@@ -167,7 +166,7 @@ def _modelopt_torch(told: Told) -> str:
 
 
 def _pattern(name: str) -> str:
-    """Returns an expression that matches one name: one that is matched from the beginning matches longer names too."""
+    """Returns an expression for one name; without an end it would match longer names too."""
     return f"^{re.escape(name)}$"
 
 

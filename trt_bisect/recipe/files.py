@@ -246,10 +246,10 @@ def recipe_files(
     pairs hold the scales and settle the precisions.
 
     Args:
-        scales: the scales of all activations, for the calibration cache and the Q/DQ network.
-        high: the precision of the layers that are never low, where the network has no base.
+        scales: of all activations.
+        high: the precision of layers that are never low, if the network has no base.
         weak: the plan under weak typing.
-        build: the facts that the engine is built with; ``precisions`` and ``weak`` are set here.
+        build: ``precisions`` and ``weak`` are set here.
     """
     low, base = network.low, network.base or high
     lowered = {layer.index for layer in network.layers if layer.quantizable} & plan.lowered
@@ -294,9 +294,9 @@ def recipe_files(
 
 
 def recipe_commands(folder: str, build: trtexec.Build, network: str) -> dict[str, str]:
-    """Returns by file of a recipe the complete command that uses it: strong typing first, weak typing last.
+    """Returns by file of a recipe the command that uses it: strong typing first, weak typing last.
 
-    The folder is that of the recipe, empty for commands to run in it; ``network`` is the file with Q/DQ pairs or Casts.
+    ``folder`` is the recipe's, empty for commands to run in it; ``network`` is the file with Q/DQ pairs or Casts.
     """
     beside = f"{folder}/" if folder else ""
     commands = {network: shlex.join(trtexec.strong_command(build, beside + network))}
@@ -318,9 +318,8 @@ def plan_json(
 ) -> str:
     """Returns ``plan.json``: the precision of every layer that the low precision rounds, and the activations' scales.
 
-    The scales are those in use (largest magnitude / 448 in FP8), without those that are no normal numbers. Layers whose
-    weights have one scale each are named. ``activations`` is there only for INT16. ``build`` has the facts that the
-    engine is built with, for the page's commands.
+    The scales are those in use (largest magnitude / 448 in FP8), without those that are no normal numbers. ``build`` is
+    for the page's commands.
     """
     layers = {
         layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings
@@ -342,8 +341,8 @@ def plan_json(
 def polygraphy_script(weak: WeakPlan, named: list[str]) -> str:
     """Returns a script for Polygraphy's ``--trt-network-postprocess-script``, with ``--precision-constraints obey``.
 
-    The script fails if TensorRT's network lacks one of the ``named`` high layers, or any constrained layer if the
-    constraints name TensorRT's own layers.
+    It fails if TensorRT's network lacks one of the ``named`` high layers, or any constrained layer if the constraints
+    name TensorRT's own layers.
     """
     constraints = [
         (rule.layer, _trt_type(rule.precision), [_trt_type(kind) for kind in rule.outputs]) for rule in weak.constraints
@@ -361,7 +360,7 @@ def _trt_type(kind: Precision | str | None) -> str | None:
 
 
 def readme(network: Network, weak: WeakPlan, refused: list[str], build: trtexec.Build, texts: Collection[str]) -> str:
-    """Returns the recipe's README: the purpose of each file, and the commands for the target alone."""
+    """Returns the recipe's README: the purpose of each file, and the commands for the target."""
     low = network.low
     name, title = network_file(low.precision), low.title
     commands = recipe_commands("", build, name)

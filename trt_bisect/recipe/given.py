@@ -1,8 +1,7 @@
 """The quantized file that the user gave, without the Q/DQ pairs of the layers that stay high.
 
-All else is as the tool wrote it, byte for byte: constants, names, metadata, opset, order of the nodes, external data.
-A layer that stays high reads the tensor before its pairs; pairs that nothing reads any more are left out. What a pair
-does besides rounding stays: a Clip stands for an activation that ONNX Runtime's quantizer removed (see
+All else is as the tool wrote it, byte for byte. A layer that stays high reads the tensor before its pairs; pairs that
+nothing reads any more are left out. A Clip stands for an activation that ONNX Runtime's quantizer removed (see
 ``model.existing``), and an Identity gives an output of the network its name. A weight stored in integers keeps its
 DequantizeLinear: the plan was measured with these values.
 """
@@ -62,7 +61,7 @@ def without_pairs(network: Network, high: Collection[str]) -> Callable[[Path], N
 
 
 def _pairs_before(tensor: str, makers: _Makers) -> list[onnx.NodeProto]:
-    """Returns the Q, DQ and Identity nodes that a tensor of a file went through, last first, down to the first Q."""
+    """Returns the Q, DQ and Identity nodes that a tensor went through, last first, down to the first Q."""
     chain = list[onnx.NodeProto]()
     while (node := makers.get(tensor)) is not None and node.op_type in _PASSED:
         chain.append(node)
@@ -73,10 +72,8 @@ def _pairs_before(tensor: str, makers: _Makers) -> list[onnx.NodeProto]:
 
 
 def _source(network: Network, tensor: str, quantize: onnx.NodeProto, graph: onnx.GraphProto) -> str:
-    """Returns the tensor that a high layer reads: that before ``quantize``, behind the activation that this replaced.
-
-    Args:
-        tensor: the tensor that the layer reads in the network.
+    """Returns the tensor that a high layer reads instead of ``tensor``: that before ``quantize``, behind the activation
+    that this replaced.
     """
     activation = network.producers.get(tensor)
     if activation is None or all(restored.layer != activation.name for restored in network.restored):
@@ -90,7 +87,7 @@ def _source(network: Network, tensor: str, quantize: onnx.NodeProto, graph: onnx
 
 
 def _remove_unread(graph: onnx.GraphProto, names: set[str]) -> None:
-    """Removes the nodes that make some tensors, as far as nothing reads these."""
+    """Removes the nodes that make some tensors, if nothing reads these."""
     uses = tensor_uses(graph)
     unread = {name for name in names if not uses[name]}
     if unread:

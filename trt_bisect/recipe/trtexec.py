@@ -51,7 +51,7 @@ _FIRST_TYPES = (9, 3, 0)
 _LAST_DLA, _DLA_AGAIN = (10, 7, 99), (11, 4, 1)
 
 REFUSED = "--refused-by-trt-bisect"
-"""A flag that trtexec does not have: it prints it as an unknown option, with its value, and fails."""
+"""A flag that trtexec does not have: it prints it with its value, and fails."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Build:
     """The facts that an engine of a recipe is built with, apart from its network.
 
     Attributes:
-        target: the TensorRT that builds it.
-        precisions: the precisions of its layers.
+        target: TensorRT.
+        precisions: of its layers.
         weak: the recipe has files for weak typing.
-        shapes: the smallest, the first and the largest shape of every input.
-        dynamic: the names of the inputs that are dynamic.
-        options: the options that it was measured with.
+        shapes: the smallest, the first and the largest of every input.
+        dynamic: the dynamic inputs.
+        options: those that it was measured with.
     """
 
     target: TensorRTVersion
@@ -75,7 +75,7 @@ class Build:
     options: BuildOptions = field(default_factory=BuildOptions)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the facts in JSON's types, as in a recipe's ``plan.json``; those at their defaults are left out."""
+        """Returns the facts in JSON's types, as in ``plan.json``, without defaults."""
         shapes = {name: [*map(_joined, three)] for name, three in self.shapes.items()}
         more: dict[str, Any] = {"shapes": shapes, "dynamic": self.dynamic} if self.dynamic else {}
         more |= {name: getattr(self.options, name) for name in _IN_JSON}
@@ -85,7 +85,7 @@ class Build:
 
     @classmethod
     def from_json(cls, record: Any) -> Build | None:
-        """Returns the facts in ``to_json``'s form, None if ``record`` has none."""
+        """Returns the facts of ``to_json``, if ``record`` has them."""
         try:
             options = {name: _IN_JSON[name](record[name]) for name in _IN_JSON if name in record}
             shapes = {str(name): _three(three) for name, three in record.get("shapes", {}).items()}
@@ -121,11 +121,13 @@ _IN_JSON: Mapping[str, Any] = {
     "plugins": _texts,
     "dla": int,
 }
-"""The options of a build that a command has to repeat, with the functions that read them from JSON."""
+"""The options of a build that a command has to repeat, with their readers."""
 
 
 def options_in(flags: str) -> dict[str, Any]:
-    """Returns the ``BuildOptions`` in flags of trtexec; raises BadInput for one that ``engine_flags`` never writes."""
+    """Returns the ``BuildOptions`` in flags of trtexec; raises BadInput for a flag that ``engine_flags`` never
+    writes.
+    """
     options: dict[str, Any] = {}
     for flag in flags.split():
         name, _, value = flag.partition("=")
@@ -141,7 +143,7 @@ def options_in(flags: str) -> dict[str, Any]:
 
 
 def strong_command(build: Build, network: str) -> list[str]:
-    """Returns the words of the command that builds a network with Q/DQ pairs or Casts as it is.
+    """Returns the words of the command that builds a network with Q/DQ pairs or Casts.
 
     It is strongly typed where the target can; before TensorRT 10 the pairs decide, and the precisions are allowed.
     """
@@ -157,7 +159,7 @@ def allowing(precisions: frozenset[Precision]) -> list[str]:
 
 
 def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
-    """Returns trtexec's flags of an engine with Q/DQ pairs, or with weak typing; see ``missing`` for what they lack."""
+    """Returns trtexec's flags of an engine with Q/DQ pairs, or with weak typing; see ``missing``."""
     flags, options = ["--noTF32"], build.options
     named = [name for name in build.dynamic if not unsayable(name)]
     for shape_index, option in enumerate(("--minShapes", "--optShapes", "--maxShapes") if named else ()):
@@ -220,12 +222,12 @@ def unsayable(name: str) -> bool:
 
 
 def _shapes(build: Build, names: list[str], shape_index: int) -> str:
-    """Returns shapes in trtexec's form: the smallest, the first or the largest of each input, by ``shape_index``."""
+    """Returns shapes in trtexec's form: the smallest, the first or the largest (``shape_index``)."""
     return ",".join(f"{name}:{_joined(build.shapes[name][shape_index])}" for name in names)
 
 
 def polygraphy_command(build: Build, network: str, *more: str) -> list[str]:
-    """Returns the words of ``polygraphy convert`` for a weakly typed engine; ``more`` is added at its end.
+    """Returns the words of ``polygraphy convert`` for a weakly typed engine, ending in ``more``.
 
     Polygraphy leaves TF32 off by itself, and takes the calibration profile from the shapes. It names no DLA core.
     """
@@ -261,7 +263,7 @@ def flags_of(weak: WeakPlan, build: Build, cache: str) -> list[str]:
 
 
 def calibrated(build: Build, cache: str) -> list[str]:
-    """Returns trtexec's flags for the scales of a calibration cache, with the calibration profile of a dynamic network.
+    """Returns trtexec's flags for a calibration cache, with the calibration profile of a dynamic network.
 
     Source: NvInfer.h, ``setCalibrationProfile``: it must be set if the network has runtime dimensions.
     """
@@ -284,9 +286,9 @@ def _types(constraint: Constraint, type_names: Mapping[str, str]) -> str:
 
 
 def flags_file(flags: list[str], refused: list[str]) -> str:
-    """Returns the text of a file of flags (``flags_of``), one a line, quoted for ``xargs``.
+    """Returns the text of a file of flags, one a line, quoted for ``xargs``.
 
-    If there are ``refusals``, the file holds one line that makes trtexec fail and print them.
+    If trtexec cannot express the plan (``refused``), the file makes trtexec fail and print why.
     """
     if refused:
         # xargs takes a line end, even in quotes, for the end of an argument
@@ -296,7 +298,7 @@ def flags_file(flags: list[str], refused: list[str]) -> str:
 
 
 def refusals(weak: WeakPlan, build: Build, flags: list[str]) -> list[str]:
-    """Returns the reasons why trtexec cannot express a plan, a clause for each layer; empty if it can."""
+    """Returns the reasons why trtexec cannot express a plan, a clause for each layer."""
     type_names, length = _types_of(build), sum(len(flag.encode()) for flag in flags)
     reasons = [f"layer '{rule.layer}': {why}" for rule in weak.constraints for why in _why_not(rule, weak, type_names)]
     if not reasons and length > _MOST_BYTES:

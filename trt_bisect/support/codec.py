@@ -18,11 +18,11 @@ else:
     Real = float | None
 """A float that can be NaN or infinite, in a dataclass that is ``NanForNull``: it is null in JSON."""
 Malformed = msgspec.DecodeError
-"""Raised for JSON that is damaged or of another type; the text names the path of the wrong field."""
+"""Raised for damaged JSON, or of another type; the text has the path of the wrong field."""
 
 
 def _plain(value: Any) -> Any:
-    """Returns a NumPy scalar as a Python number, and a path as text."""
+    """Returns a NumPy scalar as a number, and a path as text."""
     if isinstance(value, Path):
         return str(value)
     if hasattr(value, "item"):
@@ -32,14 +32,14 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class FileHead:
-    """The part of a file that tells its form: the version, and the kind if there is one."""
+    """The part of a file that tells its form."""
 
     schema: int
     kind: str = ""
 
 
 class NanForNull:
-    """Base of dataclasses whose fields of the type ``Real`` are NaN where JSON has null."""
+    """Base of dataclasses whose ``Real`` fields are NaN where JSON has null."""
 
     def __post_init__(self) -> None:
         if None in (values := vars(self)).values():
@@ -51,10 +51,8 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def encode(value: Any) -> bytes:
-    """Returns a dataclass, or containers of them, as compact JSON.
-
-    Floats that are not finite are null. Bytes of a file name that are no Unicode are written as escapes, ``\\xff``.
-    """
+    """Returns a dataclass, or containers of them, as compact JSON; floats that are not finite are null."""
+    # Bytes of a file name that are no Unicode are written as escapes.
     try:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -72,7 +70,7 @@ def _readable(value: Any) -> Any:
 
 
 def shortened(value: Any, digits: int) -> Any:
-    """Returns a dataclass, or containers of them, in JSON types, with floats of ``digits`` significant digits."""
+    """Returns a dataclass, or containers of them, in JSON types, floats with ``digits`` significant digits."""
 
     def short(value: Any) -> Any:
         if isinstance(value, float):
@@ -87,7 +85,7 @@ def shortened(value: Any, digits: int) -> Any:
 
 
 def encode_lines(record: Any) -> bytes:
-    """Returns a dataclass, or a record, as JSON: a line for each field, and for each element of one that is a tuple."""
+    """Returns a record as JSON: a line for each field, and for each element of a tuple."""
     items = (
         record if isinstance(record, dict) else {field.name: getattr(record, field.name) for field in fields(record)}
     )
@@ -101,7 +99,7 @@ def encode_lines(record: Any) -> bytes:
 
 
 def decode(kind: type[Kind], text: bytes | str) -> Kind:
-    """Returns the value of JSON, without fields that ``kind`` lacks; raises Malformed if it is not of that type."""
+    """Returns the value of JSON, without unknown fields; raises Malformed if it is of another type."""
     try:
         return msgspec.json.decode(text, type=kind)
     except UnicodeDecodeError as error:
@@ -109,7 +107,7 @@ def decode(kind: type[Kind], text: bytes | str) -> Kind:
 
 
 def read(kind: type[Kind], path: Path) -> Kind | None:
-    """Returns the value of a JSON file; None if the file cannot be read or is malformed."""
+    """Returns the value of a JSON file; None if it cannot be read or is malformed."""
     try:
         return decode(kind, path.read_bytes())
     except (OSError, Malformed, RecursionError):
@@ -117,5 +115,5 @@ def read(kind: type[Kind], path: Path) -> Kind | None:
 
 
 def write(path: Path, record: Any) -> None:
-    """Writes a dataclass as JSON, in lines; raises BadInput if the file cannot be written."""
+    """Writes a dataclass as JSON, in lines; raises BadInput if it cannot."""
     write_whole(path, encode_lines(record))

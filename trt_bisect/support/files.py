@@ -16,15 +16,15 @@ from typing import BinaryIO
 from trt_bisect.errors import BadInput, NoRoom
 
 _NEW, _LOCKED = "trt-bisect.new.", "trt-bisect.scratch."
-"""Prefixes of folders before and after they are locked. A run folder is ``trt-bisect-<model>``."""
+"""Prefixes of folders before and after they are locked."""
 _MOUNTS = Path("/proc/mounts")
 _IN_MEMORY = ("tmpfs", "ramfs")
 _ON_DISK = Path("/var/tmp")
-"""Its files outlive a restart, so it is no file system in memory. Source: hier(7)."""
+"""Its files outlive a restart: it is not in memory. Source: hier(7)."""
 
 
 def make_folder(folder: Path, option: str = "--output") -> Path:
-    """Makes a folder, which ``option`` named, if it does not exist, and returns it.
+    """Makes a folder, which ``option`` named, if needed, and returns it.
 
     Raises:
         BadInput: the folder cannot be made, or not be written to.
@@ -41,7 +41,7 @@ def make_folder(folder: Path, option: str = "--output") -> Path:
 
 @contextmanager
 def output_folder(folder: Path | None) -> Iterator[None]:
-    """Makes a folder for the block's files; a new one that is still empty after an error is removed.
+    """Makes a folder; a new one that is empty after an error is removed.
 
     Raises:
         BadInput: the folder cannot be made, or not be written to.
@@ -61,9 +61,9 @@ def output_folder(folder: Path | None) -> Iterator[None]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file. After a stop at any moment, either the old or the complete new file exists.
+    """Writes a file: after a stop at any moment, either the old or the complete new one exists.
 
-    What exists and is no regular file, such as a device or a pipe, is written to in place.
+    A device or a pipe is written to in place.
 
     Raises:
         BadInput: the file cannot be written.
@@ -74,7 +74,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Opens a temporary file to write to, and replaces ``path`` by it at the end of the block; see ``write_whole``.
+    """Opens a temporary file, which replaces ``path`` at the end of the block; see ``write_whole``.
 
     Raises:
         BadInput: the file cannot be written.
@@ -103,7 +103,7 @@ def unwritable(folder: Path, error: OSError, option: str = "--output") -> BadInp
 
 @contextmanager
 def locked(folder: Path, option: str = "--output") -> Iterator[None]:
-    """Locks an existing folder, which ``option`` named. The system releases the lock when the process ends.
+    """Locks a folder, which ``option`` named; the system releases the lock when the process ends.
 
     Raises:
         BadInput: another process has locked the folder, or it cannot be opened.
@@ -125,24 +125,24 @@ def locked(folder: Path, option: str = "--output") -> Iterator[None]:
 
 
 class ScratchFolder:
-    """A temporary folder. It can be opened again after it was closed, with the same path.
+    """A temporary folder, removed when it is closed and at the end of the process; it can be opened again at the same
+    path.
 
-    It is removed when it is closed, and at the end of the process. If the process was killed, the user's next scratch
-    folder on the machine removes it: the folder around it is locked while its process lives, and the system releases
-    that lock. Whoever uses the folder may lock it too.
+    If the process was killed, the user's next scratch folder on the machine removes it: the folder around it is locked
+    while its process lives. Whoever uses the folder may lock it too.
 
     Attributes:
-        path: the folder; it exists while it is open.
+        path: it exists while it is open.
     """
 
     def __init__(self, parent: Path | None = None) -> None:
-        """Makes nothing yet; it will be in ``parent``, or in the folder of temporary files."""
+        """Makes nothing; it will be in ``parent``, or in the folder of temporary files."""
         self._parent = parent or Path(tempfile.gettempdir())
         self.path = self._parent / f"{_LOCKED}{secrets.token_hex(8)}" / "files"
         self._removal: weakref.finalize[[Path, int, int], ScratchFolder] | None = None
 
     def open(self) -> Path:
-        """Makes the folder, empty, and returns its path."""
+        """Makes the folder, empty; returns its path."""
         _remove_left_behind(self._parent)
         new_folder = Path(tempfile.mkdtemp(prefix=_NEW, dir=self._parent))
         lock = os.open(new_folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -154,7 +154,7 @@ class ScratchFolder:
         return self.path
 
     def close(self) -> None:
-        """Removes the folder with all that is in it."""
+        """Removes the folder."""
         if self._removal is not None:
             self._removal()
 
@@ -166,7 +166,7 @@ class ScratchFolder:
 
 
 def temporary_on_disk() -> Path | None:
-    """Returns the folder for temporary files, or ``/var/tmp`` where that one is in memory; None if both are."""
+    """Returns the folder for temporary files, or ``/var/tmp`` if that is in memory; None if both are."""
     for folder in (Path(tempfile.gettempdir()), _ON_DISK):
         if folder.is_dir() and _file_system(folder.resolve()) not in _IN_MEMORY:
             return folder
@@ -174,7 +174,7 @@ def temporary_on_disk() -> Path | None:
 
 
 def _file_system(folder: Path) -> str:
-    """Returns the type of the file system that a folder is in; empty if the system does not tell.
+    """Returns the type of a folder's file system, if the system tells.
 
     Source: the second and the third field of ``/proc/mounts``, see fstab(5).
     """
@@ -186,14 +186,14 @@ def _file_system(folder: Path) -> str:
 
 
 def _remove(folder: Path, lock: int, maker: int) -> None:
-    """Removes a locked folder and releases its lock; does nothing in a process that was forked from its maker."""
+    """Removes a locked folder and releases its lock, except in a fork of its maker."""
     if os.getpid() == maker:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 
 
 def _remove_left_behind(parent: Path) -> None:
-    """Removes this user's scratch folders whose process has ended."""
+    """Removes this user's scratch folders of ended processes."""
     for folder in parent.glob(f"{_LOCKED}*"):
         try:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

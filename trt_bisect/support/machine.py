@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from trt_bisect.errors import EngineUnavailable
 
 MEMORY = 512 << 20
-"""The default limit of the bytes of a network's tensors that are held at once."""
+"""The default limit of the bytes of a network's tensors."""
 _VECTORS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
 
 _WORTH_A_THREAD = 0.0005
@@ -58,7 +58,7 @@ def peak_bytes() -> int:
 
 
 class InThisThread(Executor):
-    """Runs calls at once, in this thread: an engine on a GPU must run in the thread that made it."""
+    """Runs calls in this thread: an engine on a GPU must run in the thread that made it."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Calls ``fn`` and returns a future that is done."""
@@ -73,12 +73,12 @@ class InThisThread(Executor):
 class ThreadsIfLong(Executor):
     """Runs calls in threads while the calls so far took more than half a millisecond of the processor on average.
 
-    Shorter calls cost less than their way to another thread and back (0.1 ms and more where threads wait for Python's
-    lock). The first call runs in this thread. With one thread, calls run in the order of submission.
+    Shorter calls cost less than their way to another thread and back. The first call runs in this thread. With one
+    thread, calls run in the order of submission.
     """
 
     def __init__(self, threads: int) -> None:
-        """Starts no thread yet; at most ``threads`` calls run in threads at the same time."""
+        """Starts no thread; at most ``threads`` calls run in threads at a time."""
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._here = InThisThread()
@@ -87,7 +87,7 @@ class ThreadsIfLong(Executor):
         self._seconds = 0.0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Calls ``fn``, here or in a thread, and returns its future."""
+        """Calls ``fn``, here or in a thread; returns its future."""
         is_short = self._seconds <= _WORTH_A_THREAD * self._calls
         if is_short and (self._last is None or self._last.done()):
             return self._here.submit(self._timed, fn, *args, **kwargs)
@@ -120,8 +120,8 @@ class InstalledGpu:
     """The first GPU that the driver names.
 
     Attributes:
-        capability: its compute capability, such as ``9.0``.
-        cuda: the newest CUDA version that the driver supports, such as ``12.4``.
+        capability: such as ``9.0``.
+        cuda: the newest CUDA version of the driver, such as ``12.4``.
     """
 
     name: str
@@ -130,7 +130,7 @@ class InstalledGpu:
 
     @property
     def number(self) -> int:
-        """The compute capability as NVIDIA's compilers write it: 90 for ``9.0``."""
+        """The compute capability as compilers write it: 90 for ``9.0``."""
         return int(self.capability.replace(".", ""))
 
     def __str__(self) -> str:
@@ -138,7 +138,7 @@ class InstalledGpu:
 
 
 def find_gpu() -> InstalledGpu:
-    """Returns the first GPU of ``CUDA_VISIBLE_DEVICES``; raises EngineUnavailable, which names the call that failed."""
+    """Returns the first visible GPU; raises EngineUnavailable, which names the call that failed."""
     try:
         cuda = ctypes.CDLL(_LIBRARY)
     except OSError as error:
@@ -159,9 +159,9 @@ def find_gpu() -> InstalledGpu:
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """Returns the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them; none if no driver answers.
+    """Returns the GPUs of this process, as ``CUDA_VISIBLE_DEVICES`` names them; none if no driver answers.
 
-    Source: CUDA C++ Programming Guide, "CUDA Environment Variables": a name that is invalid hides those after it.
+    Source: CUDA C++ Programming Guide, "CUDA Environment Variables": an invalid name hides those after it.
     """
     try:
         cuda = ctypes.CDLL(_LIBRARY)

@@ -1,4 +1,4 @@
-"""Large arrays: kept in files where they take much memory, worked on in parts, and freed memory given back."""
+"""Large arrays: kept in files if they take much memory, worked on in parts, and freed memory given back."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from trt_bisect.support.files import ScratchFolder, temporary_on_disk
 _FROM_BYTES = 128 << 20
 """Arrays that take more together are kept in files."""
 _LEAST_BYTES = 1 << 20
-"""Smaller arrays stay in memory: each file is open as long as its array lives."""
+"""Smaller arrays stay in memory: a file is open as long as its array lives."""
 _SHARE_OF_FILES = 2
-"""The part of a process's open files that arrays may take."""
+"""The part of a process's open files for arrays."""
 _opening = Lock()
 _mapped = WeakValueDictionary[Path, np.memmap]()
 
 
 def mapped(array: np.ndarray) -> np.ndarray:
-    """Returns an array that is read from a file of a temporary folder, is not writable, and goes with the file.
+    """Returns an array that is read from a temporary file, not writable; the file goes with it.
 
     The same array is returned if it is small, no file can be written or opened, or files would be in memory too.
     """
@@ -59,19 +59,19 @@ def mapped(array: np.ndarray) -> np.ndarray:
 
 
 def are_large(arrays: Mapping[str, np.ndarray]) -> bool:
-    """Returns true if arrays by name are large together."""
+    """Returns true if arrays are large together."""
     return sum(array.nbytes for array in arrays.values()) > _FROM_BYTES
 
 
 def mapped_if_large(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns arrays by name: the same ones, or from files if they are large together."""
+    """Returns arrays, from files if they are large together."""
     if not are_large(arrays):
         return dict(arrays)
     return {name: array if file_of(array) else mapped(array) for name, array in arrays.items()}
 
 
 def file_of(array: np.ndarray) -> Path | None:
-    """Returns the file with exactly the values of a mapped array; None for a part of it or another array."""
+    """Returns the file with exactly a mapped array's values; None for a part of it."""
     if not isinstance(array, np.memmap) or array.filename is None:
         return None
     path = Path(array.filename)
@@ -91,7 +91,7 @@ def give_back_memory() -> None:
 
 @cache
 def _scratch() -> ScratchFolder | None:
-    """The folder of all files of this process; None where it would be in memory."""
+    """The folder of this process's files; None where it would be in memory."""
     parent = temporary_on_disk()
     if parent is None:
         return None
@@ -101,7 +101,7 @@ def _scratch() -> ScratchFolder | None:
 
 
 def _remove(path: Path, maker: int) -> None:
-    """Removes a file; does nothing in a process that was forked from its maker."""
+    """Removes a file, except in a fork of its maker."""
     if os.getpid() == maker:
         path.unlink(missing_ok=True)
 
@@ -110,13 +110,13 @@ _PART = 1 << 17
 
 
 def parts(size: int, row: int = 1, most: int = _PART) -> Iterator[slice]:
-    """Splits a flat tensor of ``size`` values into slices of whole rows, with about ``most`` values each."""
+    """Splits a flat tensor of ``size`` values into slices of whole rows, of about ``most`` values."""
     step = max(most // row, 1) * row
     return (slice(begin, begin + step) for begin in range(0, size, step))
 
 
 def channel_parts(shape: Sequence[int], axis: int | None) -> Iterator[tuple[slice, ...]]:
-    """Splits a tensor into parts of whole channels, each a slice along every axis. Without an axis it is one part."""
+    """Splits a tensor into parts of whole channels, each a slice along every axis; one part without an axis."""
     everything = [slice(None)] * len(shape)
     if axis is None:
         yield tuple(everything)
@@ -128,14 +128,14 @@ def channel_parts(shape: Sequence[int], axis: int | None) -> Iterator[tuple[slic
 
 
 def float_parts(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yields the same part of each array, as flat float64, part after part. The arrays have the same size."""
+    """Yields the same part of each array of one size, as flat float64."""
     flat = [array.reshape(-1) for array in arrays]
     for part in parts(flat[0].size):
         yield tuple(np.asarray(array[part], np.float64) for array in flat)
 
 
 def largest_magnitude(*arrays: np.ndarray) -> float:
-    """Returns the largest magnitude of the finite values of arrays; 0 if there are none."""
+    """Returns the largest magnitude of the finite values of arrays, or 0."""
     largest = 0.0
     for array in arrays:
         flat = array.reshape(-1)

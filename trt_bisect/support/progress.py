@@ -1,7 +1,7 @@
 """Progress displays: Rich in a terminal, a bar in a notebook, or none; and the remaining time of a run.
 
-The stages before the first inference take little and are not foreseen. Each later stage is a number of inferences: the
-search by its budget, or by what searches usually take, the others by the sizes of the network and of the data.
+The stages before the first inference are not foreseen. Each later stage is a number of inferences: the search by its
+budget, or by what searches usually take, the others by the sizes of the network and of the data.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from trt_bisect.support.text import duration
 
 
 class Progress(Protocol):
-    """The interface of a progress display: one stage after another, each with a number of steps."""
+    """A progress display: one stage after another, each with a number of steps."""
 
     def stage(self, title: str, total: int | None) -> None:
-        """Begins a stage of about ``total`` steps; None if unknown."""
+        """Begins a stage of about ``total`` steps, if known."""
 
     def step(self, what: str, size: int = 1) -> None:
-        """Begins a step named ``what`` that counts as ``size`` steps; the step before it is done."""
+        """Begins a step that counts as ``size`` steps; the one before it is done."""
 
     def left(self, seconds: float | None) -> None:
-        """Tells about how long the whole job will still take; None if that is not known."""
+        """Tells how long the whole job will still take, if known."""
 
     def say(self, text: str) -> None:
         """Shows a permanent line."""
@@ -46,37 +46,37 @@ class Silent:
 
 
 class TimeLeft:
-    """The remaining time of a job, as last told, less the time since."""
+    """The remaining time of a job, as last told."""
 
     def __init__(self) -> None:
         self._ends: float | None = None
 
     def tell(self, seconds: float | None) -> None:
-        """Takes the time left from now on; None if it is not known."""
+        """Takes the time left from now on, if known."""
         self._ends = None if seconds is None else perf_counter() + seconds
 
     @property
     def seconds(self) -> float | None:
-        """The seconds left, 1 at least: the job still goes on; None if they are not known."""
+        """The seconds left, 1 at least: the job still goes on."""
         return None if self._ends is None else max(self._ends - perf_counter(), 1.0)
 
     @property
     def text(self) -> str:
-        """``about 3 min left in all``; empty if it is not known."""
+        """``about 3 min left in all``; empty if unknown."""
         return "" if self.seconds is None else f"about {duration(self.seconds)} left in all"
 
 
 def grown(total: int | None, done: int) -> int | None:
-    """Returns the total of a stage that has reached ``done`` steps: a total that was too small grows by a quarter."""
+    """Returns the total of a stage that has reached ``done`` steps: a total that is too small grows by a quarter."""
     return total if total is None or done <= total else done + max(done // 4, 1)
 
 
 class TimeUp(BaseException):
-    """The time limit of a run is over. Like Ctrl-C, it goes through everything that handles errors."""
+    """The time limit of a run is over. Like Ctrl-C, it goes through all error handling."""
 
 
 class TimeLimited:
-    """A display that raises TimeUp at every step or stage after some seconds, except where it is ``lifted``."""
+    """A display that raises TimeUp at every step or stage after some seconds, unless ``lifted``."""
 
     def __init__(self, shown: Progress, seconds: float) -> None:
         self._shown, self.say, self.close = shown, shown.say, shown.close
@@ -98,7 +98,7 @@ class TimeLimited:
         self._shown.left(None if seconds is None else min(seconds, max(self._ends - perf_counter(), 0.0)))
 
     def refuse(self, seconds: float) -> None:
-        """Raises TimeUp if a step of some seconds that begins now would end after the limit."""
+        """Raises TimeUp if a step of some seconds would end after the limit."""
         if perf_counter() + seconds > self._ends and not self.is_lifted:
             raise TimeUp
 
@@ -108,7 +108,7 @@ class TimeLimited:
 
 @contextmanager
 def lifted(shown: Progress) -> Iterator[None]:
-    """Suspends the time limit of a display for the last steps of a run, which belong to its verdict."""
+    """Suspends a display's time limit for the last steps of a run, which belong to its verdict."""
     if isinstance(shown, TimeLimited):
         shown.is_lifted = True
     yield
@@ -117,7 +117,7 @@ def lifted(shown: Progress) -> Iterator[None]:
 
 
 def fits(shown: Progress, seconds: float) -> None:
-    """Raises TimeUp if a step of some seconds that begins now would end after the time limit of a display."""
+    """Raises TimeUp if a step of some seconds would end after a display's time limit."""
     if isinstance(shown, TimeLimited):
         shown.refuse(seconds)
 
@@ -185,7 +185,7 @@ class RichProgress:
         return {"completed": completed, "total": total, "count": count}
 
     def left(self, seconds: float | None) -> None:
-        """Shows the time left next to the bar, or in a line if the last one is a minute old."""
+        """Shows the time left next to the bar, or in a line if the last is a minute old."""
         self._left.tell(seconds)
         is_line = self._verbose or not self._console.is_terminal
         if is_line and seconds is not None and perf_counter() - self._last_line > _BETWEEN_LINES:
@@ -208,13 +208,13 @@ class RichProgress:
 
 
 _BETWEEN_LINES = 60.0
-"""Seconds between two lines that tell the time left in one stage."""
+"""Seconds between lines that tell the time left in a stage."""
 _UNKNOWN = 1
-"""The total of a bar that stays empty, for a stage with an unknown number of steps."""
+"""The total of a bar that stays empty, for an unknown number of steps."""
 
 
 class NotebookProgress:
-    """One bar in the output of a notebook's cell: each stage replaces the one before it, and the end removes it."""
+    """A bar in a notebook's output: each stage replaces the one before it, and the end removes it."""
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -281,11 +281,11 @@ class _Shown:
 
 
 _BETWEEN_UPDATES = 0.1
-"""Seconds between two updates of a notebook's bar."""
+"""Seconds between updates of a notebook's bar."""
 
 
 class PrefixedProgress(Silent):
-    """A display with a name before each stage and line; no time left, as it is that of one job among several."""
+    """A display with a name before stages and lines; no time left, as it is one job among several."""
 
     def __init__(self, shown: Progress, name: str) -> None:
         self._shown = shown
@@ -305,31 +305,30 @@ class PrefixedProgress(Silent):
 
 
 def default_progress() -> Progress:
-    """Returns the display for a call from Python: a bar in the kernel of a notebook, else none."""
+    """Returns the display for a call from Python: a bar in a notebook, else none."""
     kernel = sys.modules.get("ipykernel.kernelapp")
     return NotebookProgress() if kernel is not None and kernel.IPKernelApp.initialized() else Silent()
 
 
 SEARCH, CHECKS, CURVE, EXPLANATION = STAGES = ("search", "checks", "curve", "explanation")
-"""The stages that are foreseen, in their order; the curve comes first where an engine is built for each plan."""
+"""The stages that are foreseen, in their order; the curve comes first if an engine is built for each plan."""
 _CURVE, _CHECKS, _EXPLANATION = 2.5, 5.0, 2.0
-"""The inferences of a stage: the curve, for each layer and judged input; the checks, for each input given, in several
-settings and by all metrics; the explanation, for each layer and judged input, with every tensor and its remedies. Near
-those of the runs in ``docs/benchmarks.md``.
+"""The inferences of a stage: the curve, for each layer and judged input; the checks, for each input given; the
+explanation, for each layer and judged input. Near those of the runs in ``docs/benchmarks.md``.
 """
 _SWEEPS = {None: 1.0, True: 0.8, False: 5.0}
-"""The sweeps of a search from the first inferences on; from the first recipe on, for a cheap or an expensive one."""
+"""The sweeps of a search from the first inferences on; from the first recipe on, if it is cheap or expensive."""
 _STEADY = 16.0
 """After this many seconds of further inferences an inference counts half for the pace: caches are warm."""
 
 
 def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dict[str, float]:
-    """Returns by stage the inferences that it is expected to take; not those of the search.
+    """Returns by stage, except the search, the inferences that it is expected to take.
 
     Args:
-        layers: that can be in the low precision.
+        layers: those that can be low.
         given: inputs given.
-        judged: inputs that the curve is measured on.
+        judged: inputs of the curve.
     """
     runs = float(layers * judged)
     return {CURVE: _CURVE * runs, CHECKS: _CHECKS * given, EXPLANATION: _EXPLANATION * runs if explains else 0.0}
@@ -339,8 +338,8 @@ def usual_search(sweep: float, *, is_cheap: bool | None = None) -> float:
     """Returns the inferences that a search without a budget usually takes.
 
     Args:
-        sweep: an inference for each layer on each input that it judges on.
-        is_cheap: the first recipe is cheap, so there is little to search; None before it is known.
+        sweep: an inference for each layer on each judged input.
+        is_cheap: the first recipe is cheap, so there is little to search.
     """
     return sweep * _SWEEPS[is_cheap]
 
@@ -350,9 +349,7 @@ class Forecast:
     """Tells a display the time left of a run, each time that it is known better.
 
     Attributes:
-        shown: the display.
-        left: by stage, the inferences that it will still take; None for a job whose other stages are not foreseen: then
-            nothing is told.
+        left: by stage, the inferences that it will still take; None for a job whose stages are not foreseen.
     """
 
     shown: Progress
@@ -361,11 +358,7 @@ class Forecast:
     _pace: tuple[float, float] = (0.0, 0.0)
 
     def search(self, inferences_left: float, seconds_each: float | None = None) -> None:
-        """Takes the inferences that the search will still take, at its beginning or when known better.
-
-        Args:
-            seconds_each: the seconds of an inference; None for the pace of the last ones.
-        """
+        """Takes the inferences that the search will still take, of ``seconds_each`` or the last pace."""
         if self.left is None:
             return
         if seconds_each is not None:

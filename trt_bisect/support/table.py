@@ -1,8 +1,8 @@
 """Tables of dataclasses: a column is described once, on its field, for CSV files, the screen and the pages.
 
 ``Annotated[float | None, Column("SQNR", "dB", DECIBELS, rank=0)]`` describes the column of a field or a property, and
-``Annotated[Spread, NestedColumns("fp32_", "{high}")]`` takes the columns of a nested dataclass, with a prefix. Numbers
-and texts without a description are columns of the CSV file alone; other fields without one are no columns.
+``Annotated[Spread, NestedColumns("fp32_", "{high}")]`` takes the columns of a nested dataclass. Numbers and texts
+without a description are columns of the CSV file alone; other fields without one are no columns.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Row = TypeVar("Row")
 NUMBER, PERCENT, DECIBELS, TEXT, SHAPE, FLAG = "number", "percent", "decibels", "text", "shape", "flag"
 INDEX, NAME = "index", "name"
 FIGURE, LOSS, DECIDING = "figure", "loss", "deciding"
-"""Values of the run's metric, losses in its units, and values of the deciding figure, which may be an accuracy."""
+"""Values of the run's metric, losses in its units, and values of the deciding figure."""
 PAPER = 4
 """Columns up to this rank are printed."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""A cell that begins with one of these is a formula for Excel, LibreOffice and Google Sheets."""
+"""Excel, LibreOffice and Google Sheets run a cell that begins so as a formula."""
 _UNITS = {DECIBELS: " dB"}
 _NUMBERS = (NUMBER, PERCENT, DECIBELS, INDEX, FIGURE, LOSS, DECIDING)
 _SCALARS: Mapping[Any, str] = {int: NUMBER, float: NUMBER, str: TEXT, bool: FLAG}
@@ -40,14 +40,14 @@ class Column:
     """The description of a column.
 
     Attributes:
-        title: the title; empty for a column of the CSV file alone. Here, in ``help`` and in ``key``, ``{low}`` and the
-            like stand for the names that the table is asked for with.
-        help: a phrase on it; may be empty.
-        kind: the form of its values, one of the constants of this module; empty for that of the field's type.
-        rank: 0 for a column that is shown everywhere, on a phone too. Columns up to ``PAPER`` are printed. A narrow
-            screen leaves out the highest ranks first. None for a column that only a page has.
-        empty: the text of a cell without a value; ``{0.tensor}`` stands for another field of the same dataclass.
-        key: its name in CSV files; empty for the field's name.
+        title: empty for a column of the CSV file alone. Here, in ``help`` and in ``key``, ``{low}`` and the like stand
+            for names.
+        help: a phrase.
+        kind: a constant of this module; empty for that of the field's type.
+        rank: 0 is shown everywhere, on a phone too. Columns up to ``PAPER`` are printed. A narrow screen leaves out the
+            highest ranks first. None is for a page only.
+        empty: the text of a cell without a value; ``{0.tensor}`` stands for another field.
+        key: the name in CSV files; empty for the field's name.
     """
 
     title: str
@@ -63,12 +63,12 @@ class NestedColumns:
     """The columns of a nested dataclass, or of the keys of a mapping.
 
     Attributes:
-        prefix: the start of their names in CSV files.
-        title: the start of their titles.
-        help: a phrase on the columns of a mapping.
-        rank: the rank of the columns ``shown``; None for the ranks that the nested dataclass says.
-        shown: their names; the others are on pages alone.
-        shares: the keys of a mapping that are shares of 1, written in percent.
+        prefix: begins their names in CSV files.
+        title: begins their titles.
+        help: on the columns of a mapping.
+        rank: of the columns ``shown``; None for those of the nested dataclass.
+        shown: the others are on pages alone.
+        shares: the keys of a mapping that are shares of 1.
     """
 
     prefix: str = ""
@@ -81,13 +81,13 @@ class NestedColumns:
 
 @dataclass(frozen=True)
 class TableColumn(Column):
-    """A column of a table; ``path`` has the fields that lead from a row to its value."""
+    """A column of a table; ``path`` leads from a row to its value."""
 
     path: tuple[str, ...] = ()
 
     @property
     def header(self) -> str:
-        """The title with the unit, for a table whose cells have none."""
+        """The title with the unit."""
         return f"{self.title or self.key}{_UNITS.get(self.kind, '')}"
 
     @property
@@ -96,13 +96,13 @@ class TableColumn(Column):
         return self.kind in _NUMBERS
 
     def value(self, row: Any) -> Any:
-        """Returns the value of a row, as it is; None where a part of the path has none."""
+        """Returns the value of a row; None if a part of the path has none."""
         for name in self.path:
             row = row.get(name) if isinstance(row, dict) else getattr(row, name, None)
         return row
 
     def cell(self, row: Any) -> Any:
-        """Returns the value of a row as a page has it: names in one text, and the text of an empty cell."""
+        """Returns the value of a row for a page: names in one text, and the text of an empty cell."""
         value = self.value(row)
         if isinstance(value, tuple) and self.kind != SHAPE:
             value = ", ".join(map(str, value))
@@ -113,14 +113,14 @@ class TableColumn(Column):
         return value
 
     def text(self, row: Any) -> str:
-        """Returns the text of a row on the screen; empty without a value."""
+        """Returns the text of a row on the screen."""
         return cell_text(self.kind, self.cell(row))
 
 
 def worst_first(
     rows: Iterable[Row], figure: Callable[[Row], float | None], *, higher_is_better: bool
 ) -> tuple[Row, ...]:
-    """Returns rows sorted by a figure, the worst first; rows without the figure stand last, in their order."""
+    """Returns rows sorted by a figure, the worst first, those without the figure last."""
     sign = 1.0 if higher_is_better else -1.0
 
     def sort_key(row: Row) -> tuple[bool, float]:
@@ -150,9 +150,9 @@ def columns_of(
     """Returns the columns of a table.
 
     Args:
-        rows: the rows; a mapping that is a ``NestedColumns`` has a column for each of its keys.
-        raised: keys of columns that have at most the rank 1.
-        names: the texts that stand in titles and phrases, such as ``low="INT8"``.
+        rows: a mapping that is a ``NestedColumns`` has a column for each of its keys.
+        raised: columns that have at most the rank 1.
+        names: in titles and phrases, such as ``low="INT8"``.
     """
     texts = _Names(names)
     return tuple(
@@ -200,7 +200,7 @@ def _column(about: Column, hint: Any, part: NestedColumns, name: str, path: tupl
 
 @cache
 def _described(kind: type) -> tuple[tuple[str, Any, Column | NestedColumns | None], ...]:
-    """Returns the fields of a dataclass, then its properties with a description: name, type, description."""
+    """Returns the fields of a dataclass, then its described properties: name, type, description."""
     hints = get_type_hints(kind, include_extras=True)
     described = [(field.name, *_parted(hints[field.name])) for field in fields(kind)]
     for name, getter in (item for base in reversed(kind.__mro__) for item in vars(base).items()):
@@ -211,7 +211,7 @@ def _described(kind: type) -> tuple[tuple[str, Any, Column | NestedColumns | Non
 
 
 def _parted(hint: Any) -> tuple[Any, Column | NestedColumns | None]:
-    """Returns a type without its annotation and without None, and the annotation."""
+    """Returns a type without annotation and None, and the annotation."""
     about = None
     if get_origin(hint) is Annotated:
         hint, *attached = get_args(hint)
@@ -233,8 +233,8 @@ def table_of(kind: type, rows: Sequence[Any], **names: str) -> pd.DataFrame:
 def csv_of(kind: type, rows: Sequence[Any], **names: str) -> str:
     """Returns rows as CSV with a header.
 
-    None and NaN are empty, shapes are written as ``1x3x8``, names with commas between, entries of a mapping as
-    ``key:value``. A text that a spreadsheet would run as a formula gets an apostrophe in front (OWASP, CSV injection).
+    None and NaN are empty, shapes ``1x3x8``, names have commas between, entries of a mapping are ``key:value``. A text
+    that a spreadsheet would run as a formula gets an apostrophe in front (OWASP, CSV injection).
     """
     columns, text = columns_of(kind, rows, **names), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

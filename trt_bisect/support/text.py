@@ -10,13 +10,11 @@ import numpy as np
 
 _LEAST, _MOST = 1e-4, 1e6
 _DECIMALS, _TELLING = 4, 6
-"""The most decimals of a percentage, and of one next to a threshold."""
+"""The most decimals of a percentage, and next to a threshold."""
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Returns a number with ``digits`` significant digits, with an exponent only below 0.0001 and from a million on;
-    ``-`` for None.
-    """
+    """Returns a number with ``digits`` significant digits, with an exponent only below 0.0001 and from a million on."""
     if value is None:
         return "-"
     if value == 0 or not math.isfinite(value) or not _LEAST <= abs(value) < _MOST:
@@ -27,11 +25,11 @@ def number(value: float | None, digits: int = 3) -> str:
 def percent(share: float, threshold: float | None = None) -> str:
     """Returns a share of 1 in percent, with the sign: two decimals, or up to four near 0 and 100 (``99.9978%``).
 
-    Exact values have no trailing zeros. A share that would wrongly be written as 0 or 100 is ``<0.0001%`` or
-    ``>99.9999%``. The page writes percentages by the same rule (``tools/web/page/format.js``).
+    A share that would wrongly be written as 0 or 100 is ``<0.0001%`` or ``>99.9999%``. The page writes percentages by
+    the same rule (``tools/web/page/format.js``).
 
     Args:
-        threshold: the text is on the same side of this share as ``share`` is, with up to six decimals.
+        threshold: the text is on the same side of it as ``share``, with up to six decimals.
     """
     value = 100.0 * share
     if not math.isfinite(value):
@@ -51,25 +49,25 @@ def percent(share: float, threshold: float | None = None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time with two digits at most, such as ``40 s``, ``3 min`` or ``1.5 h``."""
+    """Returns a time with two digits at most: ``40 s``, ``1.5 h``."""
     size, unit = next((larger for larger in ((3600.0, "h"), (60.0, "min")) if seconds >= 1.5 * larger[0]), (1.0, "s"))
     value = seconds / size
     return f"{_positional(value, 2 if value >= 10 or unit == 'h' else 1)} {unit}"
 
 
 def counted(count: int, noun: str) -> str:
-    """Returns a count with its noun, such as ``1 layer`` or ``3 layers``."""
+    """Returns a count with its noun: ``1 layer``, ``3 layers``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
-    """Returns names in quotes for a sentence; of more than ``most``, the first ones and the number of the others."""
+    """Returns names in quotes; of more than ``most``, the first ones and the number of the others."""
     shown = [f"'{name}'" for name in names[:most]]
     return together([*shown, f"{len(names) - most} more"] if len(names) > most else shown)
 
 
 def together(parts: Sequence[str]) -> str:
-    """Returns parts of a sentence with commas, and with "and" before the last part."""
+    """Returns parts of a sentence with commas, and "and" before the last."""
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
@@ -96,7 +94,7 @@ class Note:
     """A remark.
 
     Attributes:
-        kind: what the remark is about, a few words.
+        kind: the subject of the sentence, in a few words.
         text: the sentence.
         layers: the layers that it names.
     """
@@ -111,7 +109,7 @@ class Line(Note):
     """A line of a verdict.
 
     Attributes:
-        short: the sentence in short; empty if the sentence is short itself.
+        short: the sentence in short, if that is shorter.
     """
 
     short: str = ""

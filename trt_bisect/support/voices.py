@@ -11,7 +11,7 @@ CHOICES = frozenset(
     "outputs percentile polygraphy pose quick remedies rgb segment strong tensorrt tensorrt-rtx tensors text thorough "
     "weak weak-int8".split()
 )
-"""The values of options, which tell a flag's value from words that follow it in a sentence."""
+"""The values of options, which tell a flag's value from words that follow it."""
 _FUNCTIONS = ("run", "sensitivity", "worst", "compare", "profile", "check", "migrate", "regress")
 _QUOTED = re.compile(r"'((?:trt-bisect [a-z]|--[a-z])[^']*)'")
 _WORD = "|".join(sorted(map(re.escape, CHOICES), key=len, reverse=True))
@@ -23,8 +23,8 @@ def in_python(text: str, keywords: Mapping[str, str] | None = None) -> str:
     """Returns a text for the command line as it reads in Python: ``base="fp16"`` for ``'--base fp16'``.
 
     Args:
-        keywords: by flag its keyword; other flags, which may be other tools', stay. None for any flag: functions take
-            each option under the flag's own name too.
+        keywords: by flag its keyword; other flags stay. None for any flag: functions take each option under the flag's
+            name too.
     """
 
     def keyword(flag: str) -> str | None:
@@ -64,5 +64,5 @@ def in_python(text: str, keywords: Mapping[str, str] | None = None) -> str:
 
 
 def _literal(word: str) -> str:
-    """Returns a value of the command line as Python has it: numbers and names in capitals bare, a text in quotes."""
+    """Returns a value of the command line as Python has it."""
     return word if re.fullmatch(r"[A-Z][A-Z_.]+|\d+(\.\d+)?", word) else f'"{word}"'
