@@ -8,7 +8,7 @@ from tests.conftest import SAMPLES
 from tests.support.by_hand import cosine
 from tests.support.quantized import plain_session
 from trt_bisect.precision import Precision
-from trt_bisect.report.choices import Choice, fp16_instead, kept_speed
+from trt_bisect.report.choices import Choice, fp16_instead, kept_speed, predicted_ms
 from trt_bisect.support.text import percent
 
 MACS = {"conv1": 288_000, "pool1": 2_880, "conv2": 1_600_000, "pool2": 800, "ip1": 400_000, "ip2": 5_000}
@@ -56,6 +56,21 @@ def test_the_low_precision_and_the_source_of_prices_are_named():
     assert fp16_instead(choices(recipe=None, int8=True, ms=(4.0, 1.30, 1.31, None)), Precision.FP8) == text
     text = "the recipe keeps 40% of FP8's speedup over FP16 (predicted on A100)"
     assert fp16_instead(choices(recipe=0.6), Precision.FP8, "time on A100") == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "low", "costs", "told"),
+    [
+        ((4.0, 2.0, 1.0, 1.2), Precision.INT8, "time on H200", (1.0, 1.0)),
+        ((4.0, 2.0, 2.0, 2.2), Precision.INT8, "time on H200", (2.0, 0.1)),  # no speedup: a twentieth of full INT8
+        ((4.0, None, 1.0, 1.2), Precision.FP16, "time on H200", (1.0, 3.0)),
+        ((4.0, 2.0, 1.0, 1.2), Precision.INT8, "macs", None),
+        ((4.0, 2.0, 1.0, 1.2), Precision.INT8, "measured", None),
+        (None, Precision.INT8, "time on H200", None),
+    ],
+)
+def test_a_price_is_told_as_a_time_where_it_comes_from_predicted_ones(ms, low, costs, told):
+    assert predicted_ms(choices(ms=ms), low, costs) == told
 
 
 def test_speed_in_words():

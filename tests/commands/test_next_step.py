@@ -2,6 +2,7 @@
 
 import math
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,16 @@ import trt_bisect
 from tests.model.test_unknown_ops import saved, with_unknown
 from tests.support import networks
 from trt_bisect.answer.plans import AnswerPlans
+from trt_bisect.calibration.cache import parse_version
+from trt_bisect.calibration.histogram import Calibrator
+from trt_bisect.precision import Precision
+from trt_bisect.recipe.commands import Setting
+from trt_bisect.recipe.trtexec import Build
+from trt_bisect.report.advice import CALIBRATOR
+from trt_bisect.report.explanation import Explanation, Tried
 from trt_bisect.report.parts import FAILS, PASSES, WITH_DOUBTS
-from trt_bisect.report.summary import BUILD, CHEAPER, DATA, DOUBT, FP16_INSTEAD, OTHER_LAYERS, SEARCH, WHOLE
+from trt_bisect.report.summary import BUILD, CHEAPER, DATA, DOUBT, FP16_INSTEAD, OTHER_LAYERS, SEARCH, WHOLE, next_step
+from trt_bisect.support.text import percent
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "lenet"
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
@@ -132,6 +141,25 @@ def test_layers_that_cost_too_much_in_fp32_are_tried_in_fp16_before_all_is_fp16(
     assert mixed.recipe.meets
     assert mixed.answer.cost == pytest.approx(report.answer.cost / 3, abs=0.01)
     assert mixed.next.kind == "recipe"
+
+
+def test_a_remedy_that_is_hardly_cheaper_is_not_named_and_another_one_as_it_was_measured():
+    """Costs that differ by less than 3 % count as equal. The layers were measured in FP16; the run had them in FP32."""
+    how = {"threshold": 0.9999, "as_is": True, **HOW}
+    report = trt_bisect.run(SAMPLES / "lenet_planted.onnx", SAMPLES / "calibration.npz", **how)
+    setting = Setting("a.onnx", "a.npz", True, None, False, Precision.FP32, "run", Build(parse_version("10.3")))
+    layers = {"high": 2, "layers": ("ip1", "ip2"), "precision": "fp16"}
+    tried = Tried((), CALIBRATOR, "minmax", 0.99995, 5e-5, True, Calibrator("minmax"), confirmed=True, **layers)
+    for cheaper, named in ((0.02, False), (0.1, True)):
+        measured = replace(tried, cost=report.answer.cost - cheaper)
+        told = report.changed(explanation=Explanation(1, {}, (), (), (), (measured,)))
+        step = next_step(told, setting, accept=False)
+        assert ("minmax" in step.what) == named
+    assert f"with 2 layers in high precision (keeps {percent(1 - measured.cost)} of INT8's speedup" in step.what
+    assert "--precision fp16" in step.command
+    assert step.command.endswith("--calibrator minmax --output run-minmax --high ip1 --high ip2")
+    several = report.changed(explanation=Explanation(1, {}, (), (), (), (replace(measured, precision=""),)))
+    assert "minmax" not in next_step(several, setting, accept=False).what
 
 
 def test_a_doubted_pass_is_looked_at_and_can_be_accepted(command, tmp_path, monkeypatch):

@@ -88,7 +88,7 @@ def test_every_command_is_words_of_a_shell_and_names_the_layers_whole(odd):
 def test_names_are_text_on_the_screen(odd):
     report, _ = odd
     text = io.StringIO()
-    print_advice(report.explanation, report.metric, Console(file=text, width=4000))
+    print_advice(report, report.explanation, Console(file=text, width=4000))
     for name in NAMES:
         assert f"'{name}' (Conv) loses " in text.getvalue()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from tests.support import pages
 from tests.support.editions import edition
@@ -13,11 +15,14 @@ from tests.support.odd_names import NAMES
 from tests.support.page_parts import idle
 from tests.support.recorded import explained
 from trt_bisect import Report
-from trt_bisect.report.answer import Accuracies, Held
+from trt_bisect.model.gpu_time import Predicted
+from trt_bisect.report.answer import Accuracies, CalibratorRow, FrontPoint, Goal, Held, PredictedTimes, RecipeLayers
+from trt_bisect.report.choices import Choice
 from trt_bisect.report.explanation import Cause, Explanation, Tried
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.page import page_data, recipe_texts
-from trt_bisect.report.parts import ByPlan, NextStep
+from trt_bisect.report.parts import PASSES, ByPlan, NextStep
+from trt_bisect.report.screen.run import print_report
 from trt_bisect.report.summary import doubt_lines
 from trt_bisect.support.codec import read
 from trt_bisect.support.text import Line
@@ -178,12 +183,58 @@ def assert_answer(page, answered: Report, width: int) -> None:
     [row] = [row for row in answered.layers if row.culprit]
     cells = page.locator("#culprits tbody td").all_inner_texts()
     figures = [f"{100 * value:.2f}%" for value in (row.loss, row.alone)]
-    assert cells == [row.name, pages.percent(row.put_back, answered.threshold), *figures, row.op_type, ""]
+    assert cells == [
+        row.name,
+        pages.percent(row.put_back, answered.threshold),
+        *figures,
+        row.op_type,
+        "no single cause found",
+    ]
     unseen = page.locator("#held tbody tr").last.locator("td").all_inner_texts()
     assert unseen == ["held-out inputs", "1 of 2", "95%", "91%", "90%", "data/b.npz 0"]
     worst = page.locator("#inputs-table tbody tr").filter(has_text="held out").first
     assert worst.locator("td").all_inner_texts()[:3] == ["data/b.npz 0", "held out", "90%"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_prices_are_the_predicted_times_where_they_come_from_them(tab, answered, tmp_path):
+    """Full INT8 takes 2 ms and FP16 3: a price of 0.4 is 2.4 ms. The page and the screen say so."""
+    times = {"fp32": 4.0, "fp16": 3.0, "int8": 2.0, "recipe": 2.4}
+    choices = tuple(Choice(plan, True, None, None, ms, None) for plan, ms in times.items())
+    rows = tuple(CalibratorRow(name, 0.9, 2, False, 0.4, 1) for name in ("entropy", "mse"))
+    front = tuple(FrontPoint(cost, 0.99, 0.01, (), {}) for cost in (0.0, 0.4, 2.0))
+    plans = {plan: Predicted(ms, ms, ms) for plan, ms in times.items()}
+    told = replace(
+        answered,
+        choices=choices,
+        front=front,
+        goal=Goal(costs="time on H200"),
+        predicted=PredictedTimes("H200", plans),
+        answer=replace(answered.answer, calibrators=rows),
+    )
+    prices = ["2 ms", "2.4 ms", "4 ms"]
+    assert [told.price_text(cost) for cost in (0.0, 0.4, 2.0)] == prices
+    assert [price in str(told.plot_front().data[0].customdata) for price in prices] == [True] * 3
+    assert list(told.plot_front().data[0].x) == [2.0, 2.4, 4.0]
+    screen = io.StringIO()
+    print_report(told, Console(file=screen, width=160), every_layer=True)
+    assert all(screen.getvalue().count(price) >= 1 for price in prices)
+    with tab.shown(pages.drawn(tmp_path, page_data(told)), ready="plots") as page:
+        cells = page.locator("#calibrators tbody tr").first.locator("td").all_inner_texts()
+        assert cells[4] == "2.4 ms"
+        assert page.locator("#front-plans button").all_text_contents() == prices
+        assert page.evaluate("document.querySelector('#front-plot').data[0].x") == [2.0, 2.4, 4.0]
+        assert "2 ms" in page.locator("#front-point").inner_text()
+
+
+def test_a_plan_without_a_recipe_is_called_full_int8_and_has_no_second_card(tab, answered, tmp_path):
+    passing = replace(answered, verdict=PASSES, recipe=RecipeLayers(meets=True), lines=(), culprits=())
+    ship = Line("ship fp16", "SHIP FP16: it is as fast")
+    with tab.shown(pages.drawn(tmp_path, page_data(replace(passing, lines=(ship,)))), ready="usable") as page:
+        assert page.locator('[data-plan="recipe"]').count() == 0
+        assert page.get_by_role("heading", name="Full INT8 on all inputs").count() == 1
+        assert page.locator("#ship").inner_text() == "Ship FP16: it is as fast"
+        assert "SHIP" not in page.locator("#answer").inner_text()
 
 
 def test_layers_with_odd_names_stand_in_the_advice_and_are_selected_from_it(tab, recorded):

@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.support.records import EMPTY
 from trt_bisect import Report
 from trt_bisect.data.feeds import TensorSpec
-from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Held
+from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Held, RecipeLayers
 from trt_bisect.report.choices import Choice
 from trt_bisect.report.parts import FAILS, LayerRow, NextStep
 from trt_bisect.report.screen.run import LINES, print_report
@@ -52,6 +52,7 @@ def crowded() -> Report:
         verdict=FAILS,
         layers=tuple(culprits + suspects + [row(25 + k) for k in range(100)]),
         culprits=tuple(each.name for each in culprits),
+        recipe=RecipeLayers(tuple(each.name for each in culprits), meets=True),
         notes=tuple(Note("data", f"note {k}: " + "some words about the run " * 3) for k in range(30)),
         lines=(
             Line("doubted", "DOUBTED: output 'y' is clipped at 25.0%"),

@@ -517,15 +517,22 @@ def clear(report, text):
     assert "every setting that decides" not in text or max(losses) - min(losses) <= 0.01 * report["budget"]
     if is_share(report) and losses:
         passes = max(losses) <= report["budget"]
-        assert ("recipe's miss is larger" in text) <= (not passes)
-        assert ("recipe's margin is larger" in text) <= passes
+        assert ("'s miss is larger" in text) <= (not passes)
+        assert (f"{plan_of(report, capital=True)}'s margin is larger" in text) <= passes
+
+
+def plan_of(report, *, capital=False):
+    """Returns the words for the plan of the answer: full INT8 where no layer stays high."""
+    is_recipe = report["recipe"]["high"] or report["answer"]["changes"]
+    words = "the recipe" if is_recipe else f"full {report['low'].upper()}"
+    return words[0].upper() + words[1:] if capital else words
 
 
 def unquantized(report, text):
     figure = report["answer"]["settings"]["unquantized layers in INT8"]
     if is_share(report):
         passes = figure is not None and figure >= report["threshold"]
-        assert ("INT8 the recipe passes" in text) == passes
+        assert (f"INT8 {plan_of(report)} passes" in text) == passes
         assert (" too: " in text) == (passes == report["recipe"]["meets"])
 
 

@@ -172,6 +172,12 @@ class Answer:
         return self.recipe.experiment
 
     @property
+    def plan(self) -> str:
+        """The plan of the answer in words: the recipe, or full INT8 where no layer stays high."""
+        network = self.experiment.network
+        return "the recipe" if self.recipe.kept or network.changes else f"full {network.low.title}"
+
+    @property
     def meets(self) -> bool:
         """True if the recipe holds on all inputs given."""
         return self.recipe.meets
@@ -323,7 +329,7 @@ def _inputs(answer: Answer) -> Iterator[Line]:
     others = f"; FP32 finds nothing on {empty} more, which do not count" if empty else ""
     yield _line(INPUTS, short, f"the search used {answer.judged} of your inputs{others}")
     if len(counting) < ENOUGH:
-        text = "the recipe may miss on others (docs/benchmarks.md has how often recipes miss on held-out inputs)"
+        text = f"{answer.plan} may miss on others (docs/benchmarks.md has how often recipes miss on held-out inputs)"
         yield _line(FEW_INPUTS, f"The search saw fewer than {ENOUGH} inputs", text)
     if recipe.reserve:
         short = f"The recipe keeps a margin of {percent(recipe.reserve)} on each of {inputs}"
@@ -331,9 +337,7 @@ def _inputs(answer: Answer) -> Iterator[Line]:
         yield _line(KEEPS_MARGIN, short, text)
     if recipe.cheapest is not None:
         cheapest, rule = recipe.cheapest, answer.experiment.rule
-        short = (
-            f"A cheaper set of layers gives up {percent(cheapest.cost)}, and new inputs are likelier to miss with it"
-        )
+        short = "A cheaper set of layers holds too, and new inputs are likelier to miss with it"
         worst = figure_text(rule.metric.name, similarity_of(rule, cheapest.checked.worst), rule.threshold)
         text = f"its worst input measures {worst}; --margin 0 takes it"
         yield _line(CHEAPER, short, text)
@@ -343,7 +347,7 @@ def _arithmetic(answer: Answer) -> Line:
     network, builder = answer.experiment.network, answer.experiment.builder
     engine = f"{builder.engine} {builder.versions.get(builder.engine, '')}".strip()
     if builder.arithmetic == EMULATED:
-        text = f"{engine} emulated TensorRT's {network.low.title}, and costs in speed are counted, not timed"
+        text = f"{engine} emulated TensorRT's {network.low.title}, and nothing was timed"
         return _line(ARITHMETIC, "No TensorRT engine has confirmed this", text)
     # With strong typing the graph settles what is rounded, and with weak typing the engine alone tells.
     engine_tells = builder.typing == "weak" and not network.has_pairs and answer.restored.ran
@@ -367,7 +371,8 @@ def _noise(answer: Answer) -> Iterator[Line]:
             f"the largest loss{f' in {settings} settings' if settings > 1 else ''} is {rule.loss_text(worst)} of "
             f"{rule.loss_text(rule.budget)} allowed, and noise changes it by about {percent(share)}"
         )
-        clear = f"The recipe's {'margin' if answer.meets else 'miss'} is larger than the numerical noise"
+        plan = f"{answer.plan[0].upper()}{answer.plan[1:]}"
+        clear = f"{plan}'s {'margin' if answer.meets else 'miss'} is larger than the numerical noise"
         kind, short = (CLOSE, "Noise could reverse the verdict") if _is_close(answer) else (CLEAR, clear)
         yield _line(kind, short, figures)
 
@@ -427,7 +432,7 @@ def _unquantized(answer: Answer, loss: float | None) -> Iterator[Line]:
     holds = loss <= rule.budget
     figure = figure_text(rule.metric.name, similarity_of(rule, loss), rule.threshold)
     also = " too" if holds is answer.meets else ""
-    short = f"With unquantized layers in INT8 the recipe {'passes' if holds else 'misses'}{also}"
+    short = f"With unquantized layers in INT8 {answer.plan} {'passes' if holds else 'misses'}{also}"
     text = (
         "TensorRT's weak typing may run unquantized layers between INT8 layers in INT8 too. The worst input then "
         f"measures {figure}"

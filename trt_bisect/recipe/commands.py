@@ -94,6 +94,10 @@ class Setting:
         """The calibration data, or a placeholder."""
         return self.calibration if self.has_data and self.calibration else _DATA
 
+    def beside(self, name: str) -> str:
+        """Returns the folder of another run on the same network, which is named after this one's."""
+        return f"{self.folder or 'trt-bisect'}-{name.replace(' ', '-')}"
+
     def path(self, *parts: str) -> str:
         """Returns the path of a file in the run folder."""
         return "/".join((self.folder, *parts) if self.folder else parts)
@@ -103,7 +107,7 @@ def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]
     """Returns the run with another calibrator, and other tools' commands with its ranges, for weak typing from its
     cache.
     """
-    folder = f"trt-bisect-{str(calibrator).replace(' ', '-')}"
+    folder = setting.beside(str(calibrator))
     cache = f"{folder}/recipe/{CACHE}"
     by_percentile = f"percentile={calibrator.percentile:g}" if calibrator.method == "percentile" else ""
     changed = {"--calibration": (setting.data,), "--calibrator": (by_percentile or calibrator.method,)}
@@ -155,7 +159,7 @@ def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command
         excluding = _modelopt(setting, *ranges, *pattern, high=high)
     by_name = () if len(kept) > _MOST_EXCLUDED else (excluding,)
     if setting.low not in FLOAT_TYPES and high is not setting.high:
-        changed = {"--precision": (str(high),), "--output": (f"trt-bisect-{high}",)}
+        changed = {"--precision": (str(high),), "--output": (setting.beside(high),)}
         return (_run(setting, changed, network=setting.model), *by_name)
     return (*_recipe(setting), running(setting, {"--front": ()}), *by_name)
 
@@ -227,7 +231,7 @@ def _with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
 def requantizing(setting: Setting) -> tuple[Command, ...]:
     """Returns the commands that quantize the FP32 network again: symmetric, with a scale for each output channel."""
     return (
-        _run(setting, {"--calibration": (setting.data,), "--output": ("trt-bisect-symmetric",)}),
+        _run(setting, {"--calibration": (setting.data,), "--output": (setting.beside("symmetric"),)}),
         _modelopt(setting, "--calibration_data_path", setting.data),
         Command(
             ORT,

@@ -314,7 +314,10 @@ class FrontPoint:
         high: the precision of each layer that is not low.
     """
 
-    cost: Annotated[float, Column("Gives up", "Share of {low}'s speedup that the plan gives up", PERCENT, rank=0)]
+    cost: Annotated[
+        float,
+        Column("Price", "Share of {low}'s speedup that the plan gives up, or its time", PERCENT, rank=0),
+    ]
     figure: Annotated[
         float | None,
         Column(

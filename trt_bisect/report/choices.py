@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trt_bisect.model.cost import instead_of
+from trt_bisect.model.cost import NO_GAIN, instead_of
 from trt_bisect.precision import Precision
 from trt_bisect.support.text import percent
 
@@ -69,6 +69,17 @@ def fp16_instead(choices: Sequence[Choice], low: Precision = Precision.INT8, cos
     if best.gives_up > MOST_GIVEN_UP:
         return f"{name} {kept_speed(best.gives_up, low)} {priced_by(costs)}"
     return ""
+
+
+def predicted_ms(choices: Sequence[Choice], low: Precision, costs: str) -> tuple[float, float] | None:
+    """Returns the predicted milliseconds of a plan with price 0, and those that it takes longer with price 1.
+
+    None where prices are no predicted times.
+    """
+    full, other = choice_of(INT8, choices), choice_of(str(instead_of(low)), choices)
+    if not costs.startswith("time on") or full is None or other is None or full.ms is None or other.ms is None:
+        return None
+    return full.ms, max(other.ms - full.ms, NO_GAIN * full.ms)
 
 
 def timed_by(gpu: str) -> str:

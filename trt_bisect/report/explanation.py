@@ -20,6 +20,7 @@ from trt_bisect.data.statistics import Spread
 from trt_bisect.model.network import Network
 from trt_bisect.recipe.commands import Command
 from trt_bisect.recipe.files import write_network
+from trt_bisect.report.answer import AS_CHEAP
 from trt_bisect.support.files import make_folder, write_whole
 
 EXPLANATION = "explanation.json"
@@ -167,9 +168,11 @@ class Tried:
         what: the remedy in words, without "for the whole network".
         similarity: the metric on the worst output of the worst input.
         loss: the loss of that similarity.
+        part: not all inputs were run: the similarity is this or worse.
         meets: true if the loss is within the threshold.
         calibrator: the calibrator that was tried.
         high: the number of layers that it leaves high.
+        precision: their precision; empty without any, or if they have several.
         layers: the names of these layers.
         cost: their cost, a share of INT8's speedup over FP16.
         confirmed: it holds on held-out inputs and in all settings of the engine, without a doubt; None if not tested.
@@ -193,6 +196,12 @@ class Tried:
     network: str = ""
     layers: tuple[str, ...] = ()
     confirmed: bool | None = None
+    part: bool = False
+    precision: str = ""
+
+    def is_cheaper(self, cost: float) -> bool:
+        """Returns true if it costs less than a recipe; with layers left high, by more than ``AS_CHEAP``."""
+        return self.cost + (AS_CHEAP if self.high else 0.0) < cost
 
     @property
     def offered(self) -> bool:

@@ -20,7 +20,7 @@ from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
 from trt_bisect.report.answer import NUDGED, Accuracies, AnswerFacts, FrontPoint, Goal, PredictedTimes, RecipeLayers
-from trt_bisect.report.choices import Choice
+from trt_bisect.report.choices import Choice, predicted_ms
 from trt_bisect.report.explanation import (
     DIGITS,
     EXPLANATION,
@@ -55,7 +55,7 @@ from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.codec import encode_lines, shortened, write
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.table import csv_of, table_of
-from trt_bisect.support.text import Line, Note, shape_text
+from trt_bisect.support.text import Line, Note, percent, shape_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -243,6 +243,23 @@ class Report(Shown):
     def text(self, value: float | None) -> str:
         """Returns a value of that figure as text."""
         return figure_text(self.figure, value, self.least)
+
+    @property
+    def predicted_ms(self) -> tuple[float, float] | None:
+        """The milliseconds of a price of 0, and of its rise to 1; see ``report.choices.predicted_ms``."""
+        return predicted_ms(self.choices, Precision(self.low), self.goal.costs)
+
+    def ms_of(self, price: float) -> float | None:
+        """Returns the predicted milliseconds of a plan from its price; None if prices are not predicted times."""
+        times = self.predicted_ms
+        return None if times is None else times[0] + price * times[1]
+
+    def price_text(self, price: float | None) -> str:
+        """Returns a price as text: the plan's predicted time, else the share of the speedup that it gives up."""
+        if price is None:
+            return "-"
+        ms = self.ms_of(price)
+        return percent(price) if ms is None else f"{ms:.3g} ms"
 
     @property
     def put_back_title(self) -> str:

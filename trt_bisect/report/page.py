@@ -43,6 +43,7 @@ class PageData:
         recipe: of ``recipe_texts``.
         commands: by file of the recipe, the command that uses it.
         columns: of the table of layers.
+        predicted_ms: of ``Report.predicted_ms``.
     """
 
     report: Report
@@ -58,6 +59,7 @@ class PageData:
     commands: Mapping[str, str]
     columns: tuple[PageColumn, ...]
     pictures: Pictures | None = None
+    predicted_ms: tuple[float, float] | None = None
 
 
 def page_data(
@@ -95,6 +97,7 @@ def page_data(
         commands=_commands(recipe or {}, folder, report.low),
         columns=columns_by_rank(LayerRow, report.names),
         pictures=pictures,
+        predicted_ms=report.predicted_ms,
     )
 
 

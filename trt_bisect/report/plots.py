@@ -15,7 +15,6 @@ from trt_bisect.precision import Precision
 from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.parts import LayerRow
 from trt_bisect.report.summary import FIGURES
-from trt_bisect.support.text import percent
 
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler
@@ -133,10 +132,11 @@ def front(report: Report, *, log: bool = True) -> Figure:
     log = log and report.figure in FRACTIONS
     points = [point for point in report.front if point.figure is not None]
     low = Precision(report.low)
-    most = max((point.cost for point in points), default=1.0)
+    prices = [_price(report, point.cost) for point in points]
+    middle = (min(prices, default=0.0) + max(prices, default=0.0)) / 2.0
     figure: Figure = go.Figure(
         go.Scatter(
-            x=[100.0 * point.cost for point in points],
+            x=prices,
             y=[None if point.figure is None else height(point.figure, log) for point in points],
             mode="lines+markers+text",
             line={"shape": "hv"},
@@ -145,7 +145,7 @@ def front(report: Report, *, log: bool = True) -> Figure:
                 "size": [11 if point.names else 6 for point in points],
             },
             text=[", ".join(point.names) for point in points],
-            textposition=["bottom left" if 2.0 * point.cost > most else "bottom right" for point in points],
+            textposition=["bottom left" if price > middle else "bottom right" for price in prices],
             customdata=[_front_hover(report, point) for point in points],
             hovertemplate="%{customdata}<extra></extra>",
         )
@@ -153,18 +153,24 @@ def front(report: Report, *, log: bool = True) -> Figure:
     if report.least is not None:
         figure.add_hline(height(report.least, log), line={"dash": "dash", "color": "#17703c"})
     figure.update_layout(hovermode="closest", margin={"t": 30, "b": 40})
-    figure.update_xaxes(
-        title=f"cost: the share of {low.upper()}'s speedup over {instead_of(low).upper()} that is given up, %"
-    )
+    title = f"price: the share of {low.upper()}'s speedup over {instead_of(low).upper()} that is given up, %"
+    if report.predicted_ms is not None:
+        title = "price: the predicted time, ms"
+    figure.update_xaxes(title=title)
     figure.update_yaxes(**axis(report.figure, log))
     return figure
+
+
+def _price(report: Report, cost: float) -> float:
+    ms = report.ms_of(cost)
+    return 100.0 * cost if ms is None else ms
 
 
 def _front_hover(report: Report, point: FrontPoint) -> str:
     names = [escape(name) for name in list(point.high)[:_MOST_LAYERS]]
     more = [f"and {len(point.high) - _MOST_LAYERS} more"] if len(point.high) > _MOST_LAYERS else []
     titles = [f"<b>{', '.join(point.names)}</b>"] if point.names else []
-    figures = f"cost {percent(point.cost)}, {escape(report.figure)} {report.text(point.figure)}"
+    figures = f"price {report.price_text(point.cost)}, {escape(report.figure)} {report.text(point.figure)}"
     return "<br>".join([*titles, figures, f"{len(point.high)} left high", *names, *more])
 
 

@@ -23,7 +23,7 @@ from trt_bisect.calibration.ranges import SCALE_INFINITE, SCALE_NOT_POSITIVE, un
 from trt_bisect.driver.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.model.cost import NO_GAIN, instead_of
+from trt_bisect.model.cost import instead_of
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.commands import TRT_BISECT, Setting, calibrating, running, using_fp16, using_recipe
@@ -151,7 +151,7 @@ def _pays_in_fp16(report: Report) -> PlanFigures | None:
     fp16, int8 = choice_of(FP16, report.choices), choice_of(INT8, report.choices)
     if recipe is None or fp16 is None or int8 is None:
         return None
-    changed = replace(recipe, gives_up=answer.in_fp16.cost, ms=_ms_of(report, answer.in_fp16.cost))
+    changed = replace(recipe, gives_up=answer.in_fp16.cost, ms=report.ms_of(answer.in_fp16.cost))
     low, costs = Precision(report.low), report.goal.costs
     as_it_is, in_fp16 = (fp16_instead((fp16, int8, plan), low, costs) for plan in (recipe, changed))
     return answer.in_fp16 if as_it_is and not in_fp16 else None
@@ -518,7 +518,7 @@ def _missed_by_weak(report: Report, rule: Rule) -> str:
 def _price(report: Report, answer: AnswerFacts, rule: Rule) -> str:
     price, subject = f"It {_speed(report, answer.cost)}", _subject(report)
     if answer.unchanged is not None:
-        price += f"; without changes of the network a recipe {_speed_of_other(report, answer.unchanged.cost)}"
+        price += f"; without changes of the network a recipe {speed_of(report, answer.unchanged.cost)}"
     figures, name, option = answer.in_fp16, "FP16", "mixed"
     if answer.in_fp32 is not None:
         figures, name, option = answer.in_fp32, "FP32", "fp32"
@@ -526,7 +526,7 @@ def _price(report: Report, answer: AnswerFacts, rule: Rule) -> str:
         return f"{price}."
     layers = "layer" if len(figures.high) == 1 else f"{len(figures.high)} layers"
     words = (
-        f"{price}. With the {layers} in {name} ('--precision {option}') it {_speed_of_other(report, figures.cost)}, "
+        f"{price}. With the {layers} in {name} ('--precision {option}') it {speed_of(report, figures.cost)}, "
         f"and {subject} measures {_other_figure(figures, rule, low=name.lower())}."
     )
     return words if answer.around_fp16 is None else f"{words} {_with_fp16_around(report, answer.around_fp16, rule)}"
@@ -550,19 +550,10 @@ def _speed(report: Report, cost: float) -> str:
     return f"takes {figures}{_times_from(report, figures)}"
 
 
-def _speed_of_other(report: Report, cost: float) -> str:
-    ms = _ms_of(report, cost)
+def speed_of(report: Report, cost: float) -> str:
+    """Returns the speed of a plan that is not the recipe, likewise."""
+    ms = report.ms_of(cost)
     return kept_speed(cost, Precision(report.low)) if ms is None else f"takes {ms:.3g} ms"
-
-
-def _ms_of(report: Report, cost: float) -> float | None:
-    """Returns the predicted milliseconds of a plan from its cost; None if prices are not predicted times."""
-    times = {choice.plan: choice.ms for choice in report.choices}
-    fp16, int8 = times.get(FP16), times.get(INT8)
-    is_by_time = report.goal.costs.startswith("time on") and instead_of(Precision(report.low)) is Precision.FP16
-    if not is_by_time or fp16 is None or int8 is None:
-        return None
-    return int8 + cost * max(fp16 - int8, NO_GAIN * int8)
 
 
 def _subject(report: Report) -> str:
@@ -582,12 +573,15 @@ def _expensive(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Ite
     """Yields a line on the layers that make most of the price and are in every set that helps."""
     expensive, sentences = answer.expensive, []
     if not _no_gain(report) and 0 < len(expensive) < len(report.recipe.high):
-        share, price = (
-            percent(cost) for cost in (min(sum(layer.cost for layer in expensive), answer.cost), answer.cost)
-        )
+        times, end = report.predicted_ms, "given up"
+        costs = [min(sum(layer.cost for layer in expensive), answer.cost), answer.cost]
+        share, price = map(percent, costs)
+        if times is not None:
+            share, price = (f"{cost * times[1]:.2g} ms" for cost in costs)
+            end = f"that the recipe takes longer than full {low}"
         part = "nearly all" if share == price else share
         cause = "causes" if len(expensive) == 1 else "cause"
-        sentences.append(f"{listed([layer.name for layer in expensive])} {cause} {part} of the {price} given up.")
+        sentences.append(f"{listed([layer.name for layer in expensive])} {cause} {part} of the {price} {end}.")
     needed = _needed(answer, rule)
     if needed:
         which, pronoun = ("either layer", "both layers") if len(needed) > 1 else (listed([*needed]), "it")
@@ -834,7 +828,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
     if kind:
         return NextStep(kind, _FIRST[kind], running(setting, {"--accept": ()} if kind == DOUBT else {}).text)
     if ships_fp16(report):
-        also = "; recipe/README.md builds the recipe in INT8" if report.has_recipe else ""
+        also = f"; recipe/README.md builds the recipe in {report.low.upper()}" if report.has_recipe else ""
         return NextStep(FP16_INSTEAD, f"build FP16{also}", using_fp16(setting, report.typing).text)
     if report.stopped and not report.recipe.meets:
         return NextStep(GO_ON, "continue with the same command", report.command)
@@ -844,7 +838,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
     if not report.recipe.meets:
         return _without_recipe(report, setting)
     if mixed := _pays_in_fp16(report):
-        what = f"keep the layers in FP16: the recipe then {kept_speed(mixed.cost, Precision(report.low))}"
+        what = f"keep the layers in FP16: the recipe then {speed_of(report, mixed.cost)}"
         folder = {"--output": (f"{setting.folder}-mixed",)} if setting.folder else {}
         return NextStep(CHEAPER, what, running(setting, {**folder, "--precision": ("mixed",)}).text)
     fastest = ""
@@ -913,7 +907,7 @@ def _in_fp16(report: Report, answer: AnswerFacts, setting: Setting) -> NextStep:
     kept = {name: values for name, values in setting.options.items() if name not in _OF_INT8}
     folder = {"--output": (f"{setting.folder}-{other}",)} if setting.folder else {}
     command = running(replace(setting, options=kept), {"--low": (other,), **folder})
-    price = f"the recipe in {report.low.upper()} {kept_speed(answer.cost, Precision(report.low))}"
+    price = f"the recipe in {report.low.upper()} {speed_of(report, answer.cost)}"
     if _no_gain(report):
         price = f"{report.low.upper()} is not predicted to be faster"
     what = f"find the layers that {other.upper()} cannot hold, as {price}"
@@ -939,16 +933,24 @@ def _cheaper(report: Report, setting: Setting) -> NextStep | None:
     measured += [
         tried
         for tried in (report.explanation.tried if report.explanation else ())
-        if tried.confirmed and tried.cost < least and (tried.culprits or tried.high or tried.calibrator is None)
+        if tried.confirmed and tried.is_cheaper(least) and (tried.culprits or tried.high or tried.calibrator is None)
     ]
     remedies = [remedy for advice in report.advice for remedy in advice.remedies]
     for tried in sorted(measured, key=lambda row: row.rank):
+        if tried.high and not tried.precision:
+            continue  # '--high' keeps all of its layers in one precision
         commands = [command for remedy in remedies if remedy.tried == tried for command in remedy.commands]
         if tried.calibrator is not None and not tried.culprits:
-            commands = [*calibrating(setting, tried.calibrator)]
+            options = dict(setting.options)
+            if tried.high and options.get("--base") != (tried.precision,):
+                options["--precision"] = (tried.precision,)
+            changed = replace(setting, options=options)
+            commands = [*calibrating(changed, tried.calibrator)]
         runs = [command.text for command in commands if command.tool == TRT_BISECT]
         if runs and len(tried.layers) <= _MOST_HIGH:
-            price = f"with {counted(tried.high, 'layer')} in high precision" if tried.high else "at no cost in speed"
+            price = "at no cost in speed"
+            if tried.high:
+                price = f"with {counted(tried.high, 'layer')} in high precision ({speed_of(report, tried.cost)})"
             figure = figure_text(report.metric, tried.similarity, report.threshold)
             high = shlex.join(word for name in tried.layers for word in ("--high", name))
             return NextStep(CHEAPER, f"use {tried.title}: {figure} {price}", f"{runs[0]} {high}".strip())

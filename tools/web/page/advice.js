@@ -2,7 +2,7 @@
 // help, and the evidence on each culprit; then what else was found abnormal.
 
 import { byId, h, offerSection, show } from "./dom.js";
-import { LOW, OTHER, capital, count, number, percent, plural } from "./format.js";
+import { LOW, capital, count, number, plural } from "./format.js";
 import { command, folded, layerLink, plainTable } from "./parts.js";
 
 const NAMED = 40;
@@ -62,21 +62,21 @@ function action(title, content) {
 }
 
 // What was measured, those that meet the threshold first, each with what applies it.
-function results(measured, { adviceOn, metric }) {
+function results(measured, { adviceOn, metric, priceText, priceTitle }) {
   const known = [...adviceOn.values()].flatMap(({ remedies }) => remedies).filter(({ tried }) => tried);
   const commands = new Map(known.map(({ tried, commands: some }) => [tried.what, some]));
-  const line = ({ what, similarity, high, cost, meets, confirmed }) => [
+  const line = ({ what, similarity, part, high, cost, meets, confirmed }) => [
     what,
-    metric.text(similarity),
+    metric.text(similarity) + (part ? " or worse" : ""),
     count(high),
-    percent(cost),
+    priceText(cost),
     h(meets && confirmed !== false ? "span.good" : "span", meets ? passes(confirmed) : "misses"),
   ];
   const titles = [
     "Measured",
     ["result", `${capital(metric.label)} on all of your inputs: the worst one`],
     ["layers high", "Layers that still stay in high precision"],
-    ["cost", `Share of ${LOW}'s speedup over ${OTHER} that is given up`],
+    ["price", capital(priceTitle)],
     "threshold",
   ];
   const applied = measured.filter(({ what }) => commands.get(what)?.length);

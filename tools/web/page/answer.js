@@ -1,14 +1,16 @@
 // The answer: the verdict's lines, the culprits, the calibrators, the recipe on all inputs.
 
 import { byId, h, show } from "./dom.js";
-import { LOW, OTHER, capital, count, percent, plural } from "./format.js";
+import { LOW, capital, count, plural } from "./format.js";
 import { folded, layerLink, phrase, plainTable } from "./parts.js";
 
 const LISTED = 50;
 const EQUALS = 5;
+const NO_CAUSE = "no single cause found";
+const SHIP = "ship fp16";
 const DOUBTING = new Set(["doubted", "data", "part", "few inputs"]);
 // The headline, what could reverse it, and the table of culprits say these.
-const ELSEWHERE = new Set(["fails", "passes", "passes with doubts", "culprits", "unsure"]);
+const ELSEWHERE = new Set(["fails", "passes", "passes with doubts", "culprits", "unsure", SHIP]);
 
 export function showAnswer(store) {
   const { model } = store;
@@ -17,17 +19,18 @@ export function showAnswer(store) {
     (answer ? lines : []).filter(({ kind }) => wanted(kind)).map(({ text }) => labelled(text));
   const doubts = inBrief((kind) => DOUBTING.has(kind));
   show(byId("doubts"), doubts);
+  show(byId("ship"), inBrief((kind) => kind === SHIP));
   show(byId("answer"), [
     inBrief((kind) => !DOUBTING.has(kind) && !ELSEWHERE.has(kind)),
     culprits(store),
-    answer && [calibrators(answer, model.metric), recipeOn(answer, model.metric), equals(answer)],
+    answer && [calibrators(answer, model), recipeOn(answer, model), equals(answer)],
   ]);
 }
 
 // "RECIPE: with 2 layers ..." with the word before the colon in bold.
 function labelled(line) {
-  const [, label, rest] = /^([A-Z][A-Z ]+): (.*)$/.exec(line) ?? [null, "", line];
-  return h("p", label && h("strong", `${capital(label.toLowerCase())}: `), phrase(rest));
+  const [, label, rest] = /^([A-Z][A-Z0-9 ]+): (.*)$/.exec(line) ?? [null, "", line];
+  return h("p", label && h("strong", `${capital(label.toLowerCase()).replace("fp16", "FP16")}: `), phrase(rest));
 }
 
 function culprits(store) {
@@ -41,7 +44,7 @@ function culprits(store) {
       metric.lossText(row.loss),
       metric.lossText(row.alone),
       row.op_type,
-      [blame, reasons[0]].filter(Boolean).join(": "),
+      [blame, reasons[0] ?? NO_CAUSE].filter(Boolean).join(": "),
     ];
   };
   const titles = [
@@ -72,14 +75,14 @@ function ranked({ culprits: rows, report }) {
   return [sorted.filter((row) => !isWeak(row)), sorted.filter(isWeak)];
 }
 
-function calibrators({ calibrators: rows, given }, metric) {
+function calibrators({ calibrators: rows, given }, { metric, priceText, priceTitle }) {
   if (rows.length < 2) return null;
   const line = (row) => [
     row.calibrator,
     metric.text(row.similarity) + (row.inputs < given?.inputs ? " or worse" : ""),
     count(row.inputs),
     row.meets ? "yes" : "no",
-    percent(row.cost),
+    priceText(row.cost),
     count(row.high),
     metric.lossText(row.mean_loss),
     row.chosen ? "chosen" : "",
@@ -89,7 +92,7 @@ function calibrators({ calibrators: rows, given }, metric) {
     [`full ${LOW}, worst`, `${capital(metric.label)} of the worst of these inputs`],
     ["inputs", "Inputs measured: a calibrator that misses on the first one is given up there"],
     ["passes", `Full ${LOW} meets the threshold on all of your inputs`],
-    ["first recipe costs", `Share of ${LOW}'s speedup over ${OTHER} that the first recipe with these scales gives up`],
+    ["first recipe", `The first recipe with these scales: ${priceTitle}`],
     ["layers high", "Layers that this recipe keeps in high precision"],
     ["mean loss", "Mean loss of this recipe over the inputs used in the search"],
     "",
@@ -97,7 +100,7 @@ function calibrators({ calibrators: rows, given }, metric) {
   return [h("h3", "Calibrators"), plainTable("calibrators", titles, 1, rows.map(line))];
 }
 
-function recipeOn({ given, held_out, settings }, metric) {
+function recipeOn({ given, held_out, settings }, { metric, plan }) {
   const held = Object.entries({ "your inputs": given, "held-out inputs": held_out }).filter(([, inputs]) => inputs);
   if (!held.length) return null;
   const line = ([name, { holds, inputs, mean, fifth, worst, worst_input: worstInput }]) => [
@@ -111,14 +114,14 @@ function recipeOn({ given, held_out, settings }, metric) {
   const elsewhere = Object.entries(settings).map(([name, value]) => `${name} ${metric.text(value)}`);
   const titles = [
     "Inputs",
-    ["passes", "Inputs on which the recipe meets the threshold"],
+    ["passes", `Inputs on which ${plan} meets the threshold`],
     ["mean", `Mean ${metric.label}`],
     ["5th percentile", "95% of the inputs are as good or better"],
     ["worst", `Lowest ${metric.label}`],
     ["which", "The worst input"],
   ];
   return [
-    h("h3", "The recipe on all inputs"),
+    h("h3", `${capital(plan)} on all inputs`),
     plainTable("held", titles, [1, 5], held.map(line)),
     elsewhere.length > 1 ? h("p.under", `Worst input in other settings: ${elsewhere.join(", ")}.`) : null,
   ];

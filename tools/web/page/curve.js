@@ -2,6 +2,7 @@
 
 import { byId, offerSection, show } from "./dom.js";
 import { LOW, capital, count, isNumber, plural } from "./format.js";
+import { hasRecipe } from "./model.js";
 import { legendItem } from "./parts.js";
 import { axis, draw, label, plain, points, targetLine, upright } from "./plot.js";
 import { scaleOf } from "./scale.js";
@@ -44,7 +45,7 @@ function drawCurve(element, store) {
 
 // The curve is measured on the judged inputs, and without the suspects: its end is not the figure of full INT8.
 function judgedOn({ inputs }) {
-  return `${plural(inputs.judged, "input")} used in the search, suspects in high precision`;
+  return `${plural(inputs.judged, "input")}, suspects in high precision`;
 }
 
 function groupsOf(rows) {
@@ -157,13 +158,14 @@ function layoutOf(model, scale, store, strip, roomy) {
 }
 
 // Lines across: what has to be reached, and what full INT8 and the recipe measure on all inputs.
-function levelsOf({ report: { answer, similarity, threshold } }) {
+function levelsOf({ report }) {
+  const { answer, similarity, threshold } = report;
   const inputs = answer?.given?.inputs;
   const on = inputs > 1 ? `, ${count(inputs)} inputs` : "";
   return [
     { name: "threshold", value: threshold, tone: "good" },
     { name: `full ${LOW}${on}`, value: answer && similarity.int8, tone: "culprit", dash: "dot" },
-    { name: `recipe${on}`, value: answer && similarity.recipe, tone: "high", dash: "dot" },
+    { name: `recipe${on}`, value: answer && hasRecipe(report) && similarity.recipe, tone: "high", dash: "dot" },
   ].filter(({ value }) => isNumber(value));
 }
 

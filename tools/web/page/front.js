@@ -1,7 +1,7 @@
 // The front of accuracy against cost as a plot and a list, and a plan of it that was clicked.
 
 import { byId, h, offerSection, show } from "./dom.js";
-import { LOW, OTHER, count, isNumber, percent, plural } from "./format.js";
+import { LOW, capital, count, isNumber, plural } from "./format.js";
 import { facts, folded, layerLink, plainTable } from "./parts.js";
 import { axis, draw, label, plain, points, targetLine } from "./plot.js";
 import { scaleOf } from "./scale.js";
@@ -47,7 +47,7 @@ function choose(view, place) {
 
 // The plan that was clicked: what it costs and gives, and all that it leaves high.
 function point({ store, chosen }) {
-  const { report, figure } = store.model;
+  const { report, figure, priceText } = store.model;
   const plan = report.front[chosen];
   const high = Object.entries(plan.high);
   const more = high.length - NAMED;
@@ -56,7 +56,7 @@ function point({ store, chosen }) {
     h(
       "p",
       h("strong", plan.names.join(", ") || "A plan of the front"),
-      `: gives up ${percent(plan.cost)}, ${figure.label} ${figure.text(plan.figure)}, `,
+      `: price ${priceText(plan.cost)}, ${figure.label} ${figure.text(plan.figure)}, `,
       high.length ? `${plural(high.length, "layer")} in high precision:` : `every layer in ${LOW}.`,
     ),
     h(
@@ -75,9 +75,10 @@ function markSelected({ selected }) {
 
 // What the plot shows, for the keyboard and for print.
 function plans(front, figure, view) {
+  const { priceText, priceTitle } = view.store.model;
   const button = (plan, place) => {
     const on = { click: () => choose(view, place) };
-    return h("button.link", { type: "button", "data-place": place, "aria-pressed": "false", on }, percent(plan.cost));
+    return h("button.link", { type: "button", "data-place": place, "aria-pressed": "false", on }, priceText(plan.cost));
   };
   const line = (plan, place) => [
     button(plan, place),
@@ -85,31 +86,34 @@ function plans(front, figure, view) {
     count(Object.keys(plan.high).length),
     plan.names.join(", "),
   ];
-  const table = plainTable("front-table", ["Gives up", figure.label, "layers high", ""], 0, front.map(line));
+  const table = plainTable("front-table", [["Price", capital(priceTitle)], figure.label, "layers high", ""], 0, front.map(line));
   return folded(`All ${plural(front.length, "plan")} of the front`, table, { id: "front-plans" });
 }
 
 // The figure over the cost: better is higher, as in the curve.
 function plot(view) {
-  const { report, figure, least } = view.store.model;
+  const { report, figure, least, price, priceText, priceTitle, priceUnit } = view.store.model;
   const element = byId("front-plot");
-  const shown = report.front.map((plan, place) => ({ ...plan, place })).filter((plan) => isNumber(plan.figure));
+  const shown = report.front
+    .map((plan, place) => ({ ...plan, place, x: price(plan.cost), priceText: priceText(plan.cost) }))
+    .filter((plan) => isNumber(plan.figure));
   element.hidden = shown.length === 0;
   if (element.hidden) return;
   const scale = scaleOf([...shown.map((plan) => plan.figure), least], figure, figure.loss);
   const target = { xref: "paper", x: 1, xanchor: "right", y: scale.label(least), yanchor: "bottom" };
   const traces = [line(shown, scale), plansDrawn(shown, scale, view.chosen, figure)];
-  const most = Math.max(...shown.map((plan) => 100 * plan.cost), 100);
+  const ends = [price(0), Math.max(...shown.map(({ x }) => x), price(1))];
+  const spare = 0.03 * (ends[1] - ends[0]);
   const settings = {
     height: 340,
     margin: { l: 104 },
     hovermode: "closest",
-    xaxis: axis(`given up of ${LOW}'s speedup over ${OTHER}`, { ticksuffix: "%", zeroline: false, range: [-0.03 * most, 1.03 * most] }),
+    xaxis: axis(priceTitle, { ticksuffix: priceUnit, zeroline: false, range: [ends[0] - spare, ends[1] + spare] }),
     yaxis: axis(figure.label, { ...scale.axis, zeroline: false, tickformat: figure.tickformat }),
     shapes: isNumber(least) ? [targetLine(scale.at(least))] : [],
     annotations: [
       ...(isNumber(least) ? [label(`target ${figure.text(least)}`, "good", target)] : []),
-      ...shown.filter(({ names }) => names.length).map((plan) => nameOf(plan, scale, most)),
+      ...shown.filter(({ names }) => names.length).map((plan) => nameOf(plan, scale, ends)),
     ],
   };
   draw(element, traces, settings, (place) => isNumber(place) && choose(view, place));
@@ -118,7 +122,7 @@ function plot(view) {
 // Between two plans there is none: the figure of the cheaper one holds up to the next.
 function line(shown, scale) {
   return {
-    x: shown.map((plan) => 100 * plan.cost),
+    x: shown.map(({ x }) => x),
     y: shown.map((plan) => scale.at(plan.figure)),
     mode: "lines",
     line: { shape: "hv", color: colour("int8"), width: 1.5 },
@@ -140,19 +144,19 @@ function plansDrawn(front, scale, chosen, figure) {
     },
   };
   return points(
-    shown.map((plan) => 100 * plan.cost),
+    shown.map(({ x }) => x),
     shown.map((plan) => scale.at(plan.figure)),
     shown.map((plan) => hover(plan, figure)),
     { marker, cliponaxis: false, customdata: shown.map(({ place }) => place) },
   );
 }
 
-function hover({ names, cost, figure: value, high }, figure) {
+function hover({ names, priceText, figure: value, high }, figure) {
   const left = Object.keys(high);
   const more = left.length - HOVERED;
   const lines = [
     names.length && `<b>${plain(names.join(", "))}</b>`,
-    `gives up ${percent(cost)}`,
+    `price ${priceText}`,
     plain(`${figure.label} ${figure.text(value)}`),
     left.length ? `${plural(left.length, "layer")} left high` : `every layer in ${LOW}`,
     ...left.slice(0, HOVERED).map((name) => plain(name.slice(0, 60))),
@@ -162,10 +166,10 @@ function hover({ names, cost, figure: value, high }, figure) {
 }
 
 // Nothing of the front is lower at the right of a plan, or higher at its left; the words stand over the target's line.
-function nameOf({ names, cost, figure }, scale, most) {
-  const isLeft = 200 * cost > most;
+function nameOf({ names, x, figure }, scale, ends) {
+  const isLeft = 2 * x > ends[0] + ends[1];
   return label(names.join(", "), "text", {
-    x: 100 * cost,
+    x,
     y: scale.label(figure),
     xanchor: isLeft ? "right" : "left",
     yanchor: isLeft ? "middle" : "top",

@@ -2,7 +2,7 @@
 // on given and held-out inputs; without one it is full INT8 on the inputs that were searched.
 
 import { byId, offerSection, show } from "./dom.js";
-import { LOW, count, isNumber, plural } from "./format.js";
+import { LOW, capital, count, isNumber, plural } from "./format.js";
 import { facts, plainTable } from "./parts.js";
 import { axis, draw, plain, points, targetLine } from "./plot.js";
 import { colour } from "./theme.js";
@@ -15,8 +15,9 @@ export function startInputs(store) {
   showInputs(store);
 }
 
-function showInputs({ model: { report, metric } }) {
-  const several = report.answer ? answered(report, metric) : searched(report.inputs, metric);
+function showInputs({ model }) {
+  const { report, metric } = model;
+  const several = report.answer ? answered(model) : searched(report.inputs, metric);
   offerSection("inputs", several !== null);
   if (!several) return;
   const { words, list, traces, marks, total } = several;
@@ -34,7 +35,9 @@ function showInputs({ model: { report, metric } }) {
 // No input is between two others.
 const wholeTicks = (inputs) => (inputs <= FEW ? { dtick: 1 } : {});
 
-function answered({ answer, by_input: byInput }, metric) {
+function answered(model) {
+  const { report, metric } = model;
+  const { answer, by_input: byInput } = report;
   const given = worstFirst(answer.given, metric, byInput.int8);
   const held_out = worstFirst(answer.held_out, metric, null);
   const total = given.length + held_out.length;
@@ -51,7 +54,7 @@ function answered({ answer, by_input: byInput }, metric) {
     );
   const recipe = { color: colour("high"), size: 8, symbol: "square" };
   return {
-    words: `The recipe on your ${plural(given.length, "input")}${held_out.length ? apart : ""}.`,
+    words: `${capital(model.plan)} on your ${plural(given.length, "input")}${held_out.length ? apart : ""}.`,
     list: plainTable("inputs-table", ["Worst inputs", "Source", "recipe", `full ${LOW}`], 2, rows, total - rows.length),
     traces: [
       drawn(given, "int8", 1, { color: colour("int8"), size: 6 }, `full ${LOW}`),

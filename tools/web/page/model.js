@@ -1,6 +1,6 @@
 // The data as the page uses it: one row a layer, with what report, explanation and graph say of it.
 
-import { LOW, isNumber, metricOf, shapeText } from "./format.js";
+import { LOW, OTHER, isNumber, metricOf, number, percent, shapeText } from "./format.js";
 
 // Where the report has one of these in place of a precision, nothing shows in which precision the layer ran.
 const UNPROVEN = { region: "in a region that TensorRT compiled as one", dla: `on the DLA, in ${LOW} or FP16` };
@@ -35,10 +35,28 @@ export function modelOf(data) {
     culprits: rows.filter((row) => row.culprit),
     suspects: rows.filter((row) => row.suspect),
     keptIn: keptIn(rows, report.precision),
+    plan: hasRecipe(report) ? "the recipe" : `full ${LOW}`,
+    ...pricesOf(data),
     tensors: new Map(Object.entries(graph?.tensors ?? {})),
     explainedTensors: new Map(explainedTensors(explanation).map((tensor) => [tensor.tensor, tensor])),
     adviceOn: new Map((explanation?.advice ?? []).map((one) => [one.culprit, one])),
   };
+}
+
+// True if the recipe is not full INT8 of the user's network, as far as is known.
+export function hasRecipe({ answer, recipe }) {
+  return !answer || recipe.high.length > 0 || Boolean(answer.changes);
+}
+
+// A price is the share of the speedup that is given up; where it comes from predicted times, it is told as the time.
+function pricesOf({ predicted_ms: times, report }) {
+  if (!times) {
+    const priceTitle = `share of ${LOW}'s speedup over ${OTHER} that is given up`;
+    return { price: (cost) => 100 * cost, priceText: percent, priceTitle, priceUnit: "%" };
+  }
+  const price = (cost) => times[0] + cost * times[1];
+  const priceText = (cost) => (isNumber(cost) ? `${number(price(cost), 3)} ms` : percent(cost));
+  return { price, priceText, priceTitle: `time predicted on ${report.predicted.gpu}`, priceUnit: " ms" };
 }
 
 // The precisions of the layers that the recipe leaves high: "FP16 and FP32".

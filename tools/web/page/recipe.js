@@ -7,6 +7,7 @@ import { command, copyButton } from "./parts.js";
 const STRONG = "network.qdq.onnx";
 const WEAK = "trtexec.flags";
 const CASTS = ["Strong typing", "The network with Casts, the culprits in FP32: for TensorRT 10, 11 and RTX."];
+const WHOLE = ["FP16", "The whole network in FP16, instead of the recipe: for TensorRT 10, 11 and RTX."];
 const FORMS = [
   [
     STRONG,
@@ -16,7 +17,7 @@ const FORMS = [
   [WEAK, "Weak typing", "Flags for trtexec: for TensorRT before 11, deprecated from 10.12 on."],
   ["polygraphy_postprocess.py", "Polygraphy", "A script for Polygraphy with weak typing."],
   ["modelopt_nodes_to_exclude.json", "ModelOpt", "nodes_to_exclude for modelopt.onnx.quantization."],
-  ["network.fp16.onnx", ...CASTS],
+  ["network.fp16.onnx", ...(LOW === "FP16" ? CASTS : WHOLE)],
   ["network.bf16.onnx", ...CASTS],
   ["plan.json", "Plan", "The precision of every layer, by name."],
   ["calibration.cache", "Scales", "The scales as TensorRT reads them."],

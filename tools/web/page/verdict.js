@@ -2,6 +2,7 @@
 
 import { byId, h, show } from "./dom.js";
 import { CARDS, EXPLAINED, LOW, OTHER, bytes, count, duration, isNumber, number, percent, plural } from "./format.js";
+import { hasRecipe } from "./model.js";
 import { command, facts, folded, phrase } from "./parts.js";
 
 const NOTES_SHOWN = 5;
@@ -17,7 +18,8 @@ export function showVerdict({ model }) {
   document.title = `${report.model} · trt-bisect`;
   byId("headline").className = data.tones.verdict;
   byId("headline").textContent = data.headline;
-  const plans = Object.keys(CARDS).filter((plan) => plan !== "fp16" || choiceOf(report, plan));
+  const optional = { fp16: choiceOf(report, "fp16"), recipe: hasRecipe(report) };
+  const plans = Object.keys(CARDS).filter((plan) => !(plan in optional) || optional[plan]);
   show(
     byId("figures"),
     plans.map((plan) => card(model, plan)),
@@ -92,7 +94,7 @@ function under(model, plan) {
   if (plan === "int8") return `${plural(quantizable.length, "layer")} in ${LOW}${inputs}`;
   if (!isNumber(figures.recipe)) return "";
   const kept = report.recipe.high.length;
-  if (!kept) return `the same: no layer in high precision${inputs}`;
+  if (!kept) return `no layer in high precision${inputs}`;
   const shares = quantizable.filter((row) => !row.high).map((row) => row.share);
   const share = percent(shares.reduce((sum, one) => sum + one, 0));
   const isKnown = shares.length > 0 && shares.every(isNumber);
@@ -168,7 +170,7 @@ function about(report, metric) {
   const versions = Object.entries(report.versions).map(([name, version]) => `${name} ${version}`);
   return facts([
     ["Metric", metric.label],
-    ["Inputs used in the search", `${count(judged)}${searched ? ` worst of ${count(searched)}` : ""}`],
+    ["Inputs of the curve", `${count(judged)}${searched ? ` worst of ${count(searched)}` : ""}`],
     ["Calibrator", report.ranges.origin],
     ["Strategy", report.strategy],
     ["Plans tried", `${count(report.plans)}, ${plural(report.builds, "engine")} built`],

@@ -133,7 +133,7 @@ class Remedies:
                 tried = self._result(tried, loss, of_run.space, kept)
                 yield replace(tried, confirmed=row.confirmed) if not kept else self._tested(tried, row.ranges, kept)
             else:
-                yield self._result(tried, row.loss)
+                yield replace(self._result(tried, row.loss), part=row.inputs < len(answer.inputs.told))
 
     def try_all(self, groups: Sequence[tuple[str, ...]]) -> Iterator[Tried]:
         """Yields the results of all further remedies, for the whole network and for the culprits of each cause."""
@@ -321,7 +321,9 @@ class Remedies:
         if space is not None:
             layers, network = sorted(space.layers(kept)), self.answer.experiment.network
             names = tuple(network.layers[k].name for k in layers)
-            tried = replace(tried, high=len(layers), layers=names, cost=space.cost(kept))
+            precisions = {str(space.plan(kept).precisions[k]) for k in layers}
+            precision = precisions.pop() if len(precisions) == 1 else ""
+            tried = replace(tried, high=len(layers), layers=names, cost=space.cost(kept), precision=precision)
         if loss is None or not math.isfinite(loss):
             return replace(tried, similarity=None, loss=None, meets=False)
         return replace(tried, similarity=similarity_of(rule, loss), loss=loss, meets=loss <= rule.budget)

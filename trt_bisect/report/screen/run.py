@@ -17,24 +17,14 @@ from rich.text import Text
 from trt_bisect.analyzer.blame import BOTH
 from trt_bisect.analyzer.metrics import AGREEMENT, EQUAL, KAPPA, figure_text, loss_text, metric_texts
 from trt_bisect.data.statistics import FedInput
-from trt_bisect.precision import Precision
 from trt_bisect.report.advice import NO_SINGLE_CAUSE
 from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held
-from trt_bisect.report.choices import (
-    FP16,
-    FP32,
-    INT8,
-    RECIPE as RECIPE_PLAN,
-    choice_of,
-    kept_speed,
-    priced_by,
-    timed_by,
-)
+from trt_bisect.report.choices import FP16, FP32, INT8, RECIPE as RECIPE_PLAN, choice_of, priced_by, timed_by
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.parts import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow, NetworkRow
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
-from trt_bisect.report.summary import DOUBTING, FEW_INPUTS, FP16_INSTEAD
-from trt_bisect.support.table import DECIDING, FIGURE
+from trt_bisect.report.summary import DOUBTING, FEW_INPUTS, FP16_INSTEAD, speed_of
+from trt_bisect.support.table import DECIDING, FIGURE, PERCENT
 from trt_bisect.support.text import Line, counted, listed, number, percent
 
 if TYPE_CHECKING:
@@ -78,7 +68,7 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
     if hidden:
         console.print(Text(f"More in report.html: {', '.join(hidden)} (--all-layers prints it here).", style="dim"))
     if every_layer and report.explanation is not None:
-        print_advice(report.explanation, report.metric, console, Precision(report.low))
+        print_advice(report, report.explanation, console)
 
 
 def print_verdict(report: Report, console: Console) -> None:
@@ -170,7 +160,7 @@ def _parts(report: Report, console: Console) -> Iterator[ScreenPart]:
     if report.culprits:
         yield ScreenPart("culprits", 0, [spaced(_culprits(report, rows, console)) for rows in (_ROWS, _FEW_ROWS)])
     if report.explanation is not None:
-        short = causes_in_short(report.explanation, report.metric, Precision(report.low))
+        short = causes_in_short(report, report.explanation)
         yield from (ScreenPart("causes", 2, [short]),) if short else ()
     if suspects := _suspects(report):
         lengths = range(len(suspects), 0, -1)
@@ -192,7 +182,7 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
     if len(answer.calibrators) > 1:
         usable = [row for row in answer.calibrators if row.chosen or row.meets or row.cost is not None]
         rows = (answer.calibrators, usable) if len(usable) > 1 else (answer.calibrators,)
-        why = _why_chosen(answer, report.metric)
+        why = _why_chosen(report, answer.calibrators)
         tables = [_calibrators(report, shown, console) for shown in rows]
         explained = [spaced(Group(table, Text(why))) for table in tables] if why else []
         yield ScreenPart("calibrators", 5, [*explained, *map(spaced, tables)])
@@ -200,7 +190,8 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
         named = [point for point in report.front if point.names]
         yield ScreenPart("front", 1, [spaced(front_table(report, points, console)) for points in (report.front, named)])
     if sets := sets_of_inputs(answer):
-        table = titled("Recipe on", "passes>", "mean>", "5th perc.>", "worst>", "which")
+        plan = "Recipe" if report.has_recipe else f"Full {report.low.upper()}"
+        table = titled(f"{plan} on", "passes>", "mean>", "5th perc.>", "worst>", "which")
         for name, held in sets:
             style = "" if held.holds == held.inputs else "yellow"
             table.add_row(*map(Text, held_cells(report, name, held)), style=style)
@@ -286,22 +277,21 @@ def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console
     return with_columns_that_fit(table, console, ("inputs", "mean loss", "layers", "passes"))
 
 
-def _why_chosen(answer: AnswerFacts, metric: str) -> str:
+def _why_chosen(report: Report, rows: Sequence[CalibratorRow]) -> str:
     """Returns a sentence on a chosen calibrator whose first recipe is not the cheapest; else empty."""
-    rows = answer.calibrators
     priced = [(row.cost, row.mean_loss, row) for row in rows if row.cost is not None and row.mean_loss is not None]
     chosen = next((entry for entry in priced if entry[2].chosen), None)
     if chosen is None or chosen[0] <= min(cost for cost, _, _ in priced):
         return ""
     (cost, mean, row), (its_cost, its_mean, cheapest) = chosen, min(priced, key=lambda entry: entry[0])
     if cost > its_cost + AS_CHEAP or mean >= its_mean:
-        return f"{row.calibrator} is chosen: on more inputs its recipe is the cheapest."
-    price = f"{percent(cost)} with {counted(row.high or 0, 'layer')}"
-    its_price = f"{percent(its_cost)} with {counted(cheapest.high or 0, 'layer')}"
+        return f"{row.calibrator} is chosen by the recipes that hold on all inputs, not by the first ones."
+    price = f"{report.price_text(cost)} with {counted(row.high or 0, 'layer')}"
+    its_price = f"{report.price_text(its_cost)} with {counted(cheapest.high or 0, 'layer')}"
     return (
         f"{row.calibrator} is chosen: its first recipe costs about as much as the recipe of {cheapest.calibrator} "
-        f"({price}, not {its_price}) and loses less (on average {loss_text(metric, mean)}, not "
-        f"{loss_text(metric, its_mean)}), so it is more likely to pass on new inputs."
+        f"({price}, not {its_price}) and loses less (on average {loss_text(report.metric, mean)}, not "
+        f"{loss_text(report.metric, its_mean)}), so it is more likely to pass on new inputs."
     )
 
 
@@ -309,12 +299,11 @@ def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
     """Returns the cells of a calibrator; ``-`` if given up, ``or worse`` if not all inputs were run."""
     metric, all_given = report.metric, report.answer.given if report.answer else None
     cut = all_given is not None and row.similarity is not None and row.inputs < all_given.inputs
-    cost = "-" if row.cost is None else percent(row.cost)
     layers = "-" if row.high is None else str(row.high)
     figure = figure_text(metric, row.similarity, report.threshold) + (" or worse" if cut else "")
     mean = loss_text(metric, row.mean_loss)
     meets, chosen = "yes" if row.meets else "no", "chosen" if row.chosen else ""
-    return row.calibrator, figure, str(row.inputs), meets, cost, layers, mean, chosen
+    return row.calibrator, figure, str(row.inputs), meets, report.price_text(row.cost), layers, mean, chosen
 
 
 def _fed(report: Report) -> Text | None:
@@ -357,7 +346,7 @@ def front_table(report: Report, points: Sequence[FrontPoint], console: Console) 
     def style(point: FrontPoint) -> str:
         return "bold" if RECIPE in point.names else ""
 
-    texts = metric_texts(report.figure, report.least)
+    texts = {**metric_texts(report.figure, report.least), PERCENT: report.price_text}
     return fitted(FrontPoint, points, console, names=report.names, style=style, texts=texts)
 
 
@@ -440,11 +429,11 @@ CULPRITS_UP_TO = 5
 _CAUSES_UP_TO = _MEETING_UP_TO = _MISSING_UP_TO = 3
 
 
-def print_advice(explanation: Explanation, metric: str, console: Console, low: Precision = Precision.INT8) -> None:
+def print_advice(report: Report, explanation: Explanation, console: Console) -> None:
     """Prints causes, and for each culprit evidence and remedies; names are never markup."""
     for cause in explanation.causes:
         console.print(Text(_title(cause, explanation), style="bold"))
-        for line in _measured_lines(cause.measured, metric, low):
+        for line in _measured_lines(report, cause.measured):
             console.print(line)
         if cause.remedies:
             names = ", ".join(remedy.remedy for remedy in cause.remedies)
@@ -453,7 +442,7 @@ def print_advice(explanation: Explanation, metric: str, console: Console, low: P
     for advice in explanation.advice[:CULPRITS_UP_TO]:
         console.print(Text(advice.evidence))
         for rank, remedy in enumerate(advice.remedies, start=1):
-            console.print(_indented(_remedy_text(rank, remedy, metric, low)))
+            console.print(_indented(_remedy_text(report, rank, remedy)))
             if rank == 1 and remedy.commands:
                 console.print(Text(f"     {remedy.commands[0].text}", style="dim"), soft_wrap=True)
         console.print()
@@ -464,19 +453,19 @@ def print_advice(explanation: Explanation, metric: str, console: Console, low: P
         console.print(Text(f"{EXPLANATION} has the commands for every tool.", style="dim"))
     of_network = [attempt for attempt in explanation.tried if not attempt.culprits]
     if of_network:
-        console.print(Text("Measured on all inputs, for the whole network:", style="bold"))
+        console.print(Text("Measured for the whole network:", style="bold"))
     for attempt in of_network:
-        console.print(Text(f"  {_sentence(attempt, metric, low)}.", style="green" if attempt.offered else ""))
+        console.print(Text(f"  {_sentence(report, attempt)}.", style="green" if attempt.offered else ""))
 
 
-def causes_in_short(explanation: Explanation, metric: str, low: Precision) -> Group | None:
+def causes_in_short(report: Report, explanation: Explanation) -> Group | None:
     """Returns the causes, a line each, and the cheapest remedy measured to be cheaper than the recipe."""
     if not explanation.causes:
         return None
     causes = [Text(_title(cause, explanation)) for cause in explanation.causes[:_CAUSES_UP_TO]]
     recipe = next((tried.cost for tried in explanation.tried if tried.own and tried.meets), math.inf)
-    cheaper = [tried for tried in explanation.tried if tried.offered and tried.cost < recipe]
-    return Group(*causes, *_measured_lines(sorted(cheaper, key=lambda row: row.rank)[:1], metric, low))
+    cheaper = [tried for tried in explanation.tried if tried.offered and tried.is_cheaper(recipe)]
+    return Group(*causes, *_measured_lines(report, sorted(cheaper, key=lambda row: row.rank)[:1]))
 
 
 def _title(cause: Cause, explanation: Explanation) -> str:
@@ -485,33 +474,37 @@ def _title(cause: Cause, explanation: Explanation) -> str:
     return f"{listed(cause.culprits, _CAUSES_UP_TO)}{of_all}: {cause.words}."
 
 
-def _measured_lines(measured: Sequence[Tried], metric: str, low: Precision) -> Iterator[Padding]:
+def _measured_lines(report: Report, measured: Sequence[Tried]) -> Iterator[Padding]:
     """Yields measured remedies: those that meet the threshold, then those that miss it."""
     for attempt in [attempt for attempt in measured if attempt.offered][:_MEETING_UP_TO]:
-        yield _indented(Text(f"{_sentence(attempt, metric, low)} (measured)", style="green"))
+        yield _indented(Text(f"{_sentence(report, attempt)} (measured)", style="green"))
     missing = [attempt for attempt in measured if not attempt.offered][:_MISSING_UP_TO]
     if missing:
-        figures = "; ".join(f"{attempt.title} {figure_text(metric, attempt.similarity)}" for attempt in missing)
+        figures = "; ".join(f"{attempt.title} {_result(report, attempt)}" for attempt in missing)
         yield _indented(Text(f"Measured, not good enough: {figures}", style="yellow"))
 
 
-def _remedy_text(rank: int, remedy: Remedy, metric: str, low: Precision) -> Text:
+def _remedy_text(report: Report, rank: int, remedy: Remedy) -> Text:
     text = Text.assemble(f"{rank}. ", (remedy.remedy, "bold"), f" (cost in speed: {remedy.speed}). {remedy.why}")
     if remedy.tried is None:
         return text.append(" Not measured.", style="dim")
     style = "green" if remedy.tried.offered else "yellow"
-    return text.append(f" Measured: {_sentence(remedy.tried, metric, low)}.", style=style)
+    return text.append(f" Measured: {_sentence(report, remedy.tried)}.", style=style)
 
 
-def _sentence(tried: Tried, metric: str, low: Precision) -> str:
+def _sentence(report: Report, tried: Tried) -> str:
     if tried.similarity is None:
         return f"{tried.title}: no figure (not finite or not measured)"
-    high = (
-        f" with {counted(tried.high, 'layer')} in high precision ({kept_speed(tried.cost, low)})" if tried.high else ""
-    )
+    high = ""
+    if tried.high:
+        high = f" with {counted(tried.high, 'layer')} in high precision ({speed_of(report, tried.cost)})"
     meets = "meets the threshold" if tried.meets else "misses the threshold"
     meets += "" if tried.offered or not tried.meets else ", but not in every setting or not without a doubt"
-    return f"{tried.title} gives {figure_text(metric, tried.similarity)}{high}, which {meets}"
+    return f"{tried.title} gives {_result(report, tried)}{high}, which {meets}"
+
+
+def _result(report: Report, tried: Tried) -> str:
+    return figure_text(report.metric, tried.similarity) + (" or worse" if tried.part else "")
 
 
 def _indented(text: Text) -> Padding:
@@ -552,7 +545,7 @@ def markdown(report: Report) -> str:
 
 
 def _blocks(report: Report) -> Iterator[str]:
-    yield f"# {literal(report.model)} in INT8"
+    yield f"# {literal(report.model)} in {report.low.upper()}"
     yield bullets(line.text for line in report.lines)
     if report.next is not None:
         command = f"\n\n```\n{report.next.command}\n```" if report.next.command else ""
@@ -568,7 +561,8 @@ def _blocks(report: Report) -> Iterator[str]:
     answer, full = report.answer, f"full {report.low.upper()}, worst"
     if answer is not None and (sets := sets_of_inputs(answer)):
         yield "## Inputs"
-        header = ("recipe on", "passes", "mean", "5th percentile", "worst", "which")
+        plan = "recipe" if report.has_recipe else f"full {report.low.upper()}"
+        header = (f"{plan} on", "passes", "mean", "5th percentile", "worst", "which")
         yield table(header, (held_cells(report, name, held) for name, held in sets))
     if answer is not None and len(answer.calibrators) > 1:
         yield "## Calibrators"
