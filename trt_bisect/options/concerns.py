@@ -348,7 +348,7 @@ class CalibrationOptions(Options):
     """The ranges of the activations.
 
     Attributes:
-        calibrator: Choose scales by this method, or percentile=99.9. auto: the one with which full INT8 passes, else
+        calibrator: Choose scales by this method, or percentile=99.9. auto: the method with which full INT8 passes, else
             that of the cheapest recipe (run); entropy (other commands).
     """
 
