@@ -1,8 +1,7 @@
-"""The command line: its commands by name, their help, and what is told where it is used wrongly.
+"""The command line: its commands by name, their help, and the errors on wrong use.
 
 Cyclopts splits a command line into values and writes the completion of shells; the options are those that
 ``trt_bisect.options`` declares. The help is our own: that of cyclopts has no ``--help-all``.
-Every command has the options ``--config``, ``--json``, ``-q`` and ``-v``.
 """
 
 from __future__ import annotations
@@ -57,10 +56,7 @@ COMMANDS = {
     "engines": ("network", BEGINS_ANEW),
     "clean": ("runs", BEGINS_ANEW),
 }
-"""The commands in the order of the help, each with its module in ``trt_bisect.cli`` and the remedy after Ctrl-C.
-
-``name_command`` in the module is the function of a command.
-"""
+"""The commands in the order of the help, each with its module in ``trt_bisect.cli`` and the remedy after Ctrl-C."""
 ABOUT = "Name the layers that lose a network's accuracy under TensorRT INT8, and write the recipe that restores it."
 _TABLES = (*COMMANDS, *map(str.lower, PANELS))
 """The tables that a configuration file may have."""
@@ -128,7 +124,7 @@ def _taking(options: Iterable[Option]) -> Callable[..., None]:
 
 
 def _read(option: Option, _type: Any, tokens: Sequence[Token]) -> Any:
-    """Returns the value of an option from what stands on the command line, the texts of counts joined.
+    """Returns the value of an option from its tokens, the texts of counts joined.
 
     Raises BadInput if it cannot be used, or an option of one value has two.
     """
@@ -182,7 +178,7 @@ def bound_to(words: Sequence[str]) -> tuple[Callable[..., Any], dict[str, Any]]:
 
 
 def _arguments(command: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a command's function, with those that are options of a dataclass in an object of it."""
+    """Returns the arguments of a command's function, with those that are options of a dataclass in an object of it."""
     arguments = {}
     for name, parameter in inspect.signature(function_of(command), eval_str=True).parameters.items():
         options = parameter.annotation
@@ -208,7 +204,7 @@ def _no_command(words: Sequence[str]) -> BadInput:
 
 
 def _bad_input(error: CycloptsError, words: Sequence[str], options: Mapping[str, Option]) -> BadInput:
-    """The error on a command line; ``options``: those of the command, by keyword."""
+    """Returns the error on a command line; ``options``: those of the command, by keyword."""
     line = f"trt-bisect {words[0]}" if options else "trt-bisect"
     remedy = f"'{line} -h' lists the options."
     if isinstance(error, UnknownOptionError):
@@ -412,5 +408,5 @@ def listed(text: str) -> list[str]:
 
 
 def run_folder(output: Any, model: Path) -> Any:
-    """Returns the folder for the output: ``trt-bisect-<model>`` where none was given."""
+    """Returns the folder for the output, by default ``trt-bisect-<model>``."""
     return output or Path(f"trt-bisect-{model.stem}")

@@ -240,7 +240,7 @@ def view_command(
 
 
 def _say_where(display: Configured, folder: Path, bound: socket, token: str, pair: Certificate | None) -> None:
-    """Tells the address, the certificate's fingerprint, and how to reach the server from elsewhere."""
+    """Prints the address, the certificate's fingerprint, and how to reach the server from elsewhere."""
     from trt_bisect.view.server import address, is_loopback, tunnel
 
     where, fingerprint = address(bound, token, tls=pair is not None), None if pair is None else pair.fingerprint
@@ -317,7 +317,7 @@ def history_command(
 
 
 def _since(text: str) -> datetime:
-    """``7d`` ago, or a time; without a zone it is in UTC. Raises BadInput for neither."""
+    """Returns the time ``7d`` ago, or a given one; without a zone it is in UTC. Raises BadInput for neither."""
     ago = _AGO.fullmatch(text.strip())
     try:
         if ago:

@@ -1,7 +1,7 @@
 """A Ray cluster, whose tasks are plans.
 
 Ray is used by a process of its own, ``RayProcess``, because Ray ends its process when the cluster's head has been gone
-for a minute, takes over the signals, and writes to stderr. ``RayCluster`` asks it, one request at a time.
+for a minute, takes over the signals, and writes to stderr.
 
 The tasks are no calls of actors (``ray.util.ActorPool``): an actor keeps its place on a node, and a plan that waits for
 a lost one would not go to a free node. Ray begins a plan again whose worker or node was lost.
@@ -66,7 +66,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
 
     Attributes:
         size: the number of tasks that the living nodes can run at the same time, without nodes that were refused.
-        holder: the object whose content is the last one that was sent.
+        holder: the object whose content was sent last.
     """
 
     def __init__(self, address: str, say: Callable[[str], None]) -> None:
@@ -104,7 +104,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         self.size = self._ask("employ", engine != ONNXRUNTIME)
 
     def begin(self, key: str, content: bytes) -> None:
-        """Begins a plan, by its key, which waits until a worker is free.
+        """Begins a plan, by its key, as soon as a worker is free.
 
         The worker gets ``content``, or, if that is empty, what was sent with the plan before.
         """
@@ -217,7 +217,7 @@ class _Event(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """A plan that is under way, by its key, with the reference of its worker's content."""
+    """A plan under way, by its key, with the reference of its worker's content."""
 
     key: str
     content: Any
@@ -358,8 +358,8 @@ def try_plan(content: Any, plan: str) -> tuple[str, Attempt, bytes]:
     """Tries the plan with this key, for the ``TrialSpec`` in ``content``, with a timing cache to begin with.
 
     Returns:
-        The worker's name, which no other of the cluster has, the attempt, and the bytes of the timing cache if that has
-        grown, else none.
+        The worker's name, unique in the cluster, the attempt, and the bytes of the timing cache if that has grown, else
+        none.
     """
     import ray
 
@@ -373,7 +373,7 @@ def try_plan(content: Any, plan: str) -> tuple[str, Attempt, bytes]:
 
 
 class _PlanWorker:
-    """A ``TrialSpec``, and its builder in a ``process`` of its own.
+    """A ``TrialSpec``, and its builder in a process of its own.
 
     Args:
         timings: the bytes of a TensorRT timing cache to begin with; empty for none.
@@ -397,4 +397,4 @@ class _PlanWorker:
 
 
 _kept: dict[str, _PlanWorker] = {}
-"""The plan worker of this process, once there is one, by the content that it works on."""
+"""The plan worker of this process, if any, by the content that it works on."""

@@ -50,12 +50,12 @@ class HistoryEntry:
     """A report in the history.
 
     Attributes:
-        id: in the order of recording, independent of the clock; 0 before the recording.
+        id: in the order of recording; 0 before the recording.
         run: the id of the run's journal, which stays the same when the folder is moved or copied.
         folder: the absolute path of the run folder when it was last recorded.
         label: the network's name in a suite, else the model file's stem.
         started, recorded: the times of the run's start and of the recording, in UTC.
-        report: the report without its layers, which are in the run folder.
+        report: without its layers, which are in the run folder.
     """
 
     id: int
@@ -170,7 +170,7 @@ _PARTS = {
 
 
 def trends(entries: Iterable[HistoryEntry]) -> list[list[HistoryEntry]]:
-    """Groups entries that can be compared with each other: of one label, engine and metric, in the order of these."""
+    """Groups entries that can be compared with each other: of one label, engine and metric, in the given order."""
     groups: dict[tuple[str, str, str], list[HistoryEntry]] = {}
     for entry in entries:
         groups.setdefault((entry.label, entry.engine, entry.report.metric), []).append(entry)
@@ -182,7 +182,7 @@ def _finished(entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
 
 
 def _last_change(finished: Sequence[HistoryEntry]) -> str:
-    """Returns date and differences of the latest report that differs from the one before it; empty if none does."""
+    """Returns date and differences of the latest report that differs from its predecessor; empty if none does."""
     for before, after in reversed(list(pairwise(finished))):
         if differing := changes(before.report, after.report):
             return f"{after.started:%Y-%m-%d}: {', '.join(differing)}"
@@ -229,10 +229,7 @@ RUNS_DRAWN = 40
 
 
 def print_entries(entries: Sequence[HistoryEntry], console: Console, path: Path, *, by_run: bool, top: int) -> None:
-    """Prints entries of the history in ``path``: a row for each group of ``trends``, or for each run.
-
-    At most ``top`` rows, all for 0.
-    """
+    """Prints a row for each group of ``trends``, or for each run: at most ``top`` rows, all for 0."""
     if not entries:
         console.print(f"The history {path} has no such run.", markup=False, soft_wrap=True)
         return

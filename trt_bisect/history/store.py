@@ -1,8 +1,7 @@
-"""The history: the reports of all runs, in one file next to the run folders.
+"""The history: the reports of all runs, in one file of JSON lines next to the run folders.
 
-The file is a cache of the run folders, in JSON lines: a run appends its report, without the layers, when it ends, and
-no line changes. A later line can continue an earlier one (``_folded``). Without the file the run folders are read
-instead.
+The file is a cache of the run folders, which are read without it: a run appends its report, without the layers, when it
+ends, and no line changes. A later line can continue an earlier one (``_folded``).
 """
 
 from __future__ import annotations
@@ -46,15 +45,15 @@ _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 class History:
     """The history in a file, or, where ``path`` is a folder, in that folder.
 
-    All methods raise BadInput if the file cannot be used: it cannot be read or written, is no history, is damaged, or
-    has reports of another schema.
+    All methods raise BadInput if the file cannot be read or written, is no history, is damaged, or has reports of
+    another schema.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     def record(self, folder: str | Path, label: str = "") -> None:
-        """Records the reports in a run folder, finished or not; the file is made if there is none.
+        """Records the reports in a run folder, finished or not; creates the file if need be.
 
         A report that is not finished is replaced by the next one with the same fingerprint and options.
 
@@ -108,7 +107,7 @@ class History:
         return table_of(self.past(**selection))
 
     def copy(self, path: str | Path) -> None:
-        """Writes everything recorded up to now into another file, also while other processes record.
+        """Writes everything recorded so far into another file, also while other processes record.
 
         Raises:
             BadInput: the file cannot be written, or is the history itself.
@@ -126,7 +125,6 @@ class History:
             raise BadInput(f"The copy '{target}' cannot be written.", "Choose another file.") from error
 
     def _lines(self) -> list[HistoryEntry]:
-        """Returns the recorded lines."""
         try:
             content = self.path.read_bytes()
         except OSError as error:
@@ -144,7 +142,7 @@ class History:
 
 
 def _check(path: Path, content: bytes) -> None:
-    """Raises BadInput if the first line of a file that is not empty is not that of a history."""
+    """Raises BadInput if the first line of a non-empty file is not that of a history."""
     if not content:
         return
     try:
@@ -162,7 +160,7 @@ def _damaged(path: Path, error: Exception) -> BadInput:
 
 
 def unreadable(path: Path, error: OSError) -> BadInput:
-    """Returns the error for a history that cannot be read."""
+    """Returns the error on a history that cannot be read."""
     if isinstance(error, FileNotFoundError):
         remedy = "A run creates it, and so does 'trt-bisect history --add FOLDER'."
         return BadInput(f"There is no history '{path}'.", remedy)
@@ -171,7 +169,7 @@ def unreadable(path: Path, error: OSError) -> BadInput:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[FileIO]:
-    """Opens a history for writing, for one process at a time; a line at the end that was cut off is removed.
+    """Opens a history for writing, for one process at a time; removes an incomplete line at the end.
 
     Raises:
         BadInput: it cannot be written, or another process has held it for ``LOCK_TIMEOUT`` seconds.
@@ -256,7 +254,7 @@ def run_folders(places: Iterable[Path]) -> list[Path]:
 
 
 def entries_in(folder: Path) -> list[HistoryEntry]:
-    """Returns the reports in a run folder, finished or not, also of a run under way, without their layers.
+    """Returns the reports in a run folder, finished or not, without their layers.
 
     Raises BadInput without any that can be read.
     """
@@ -282,7 +280,6 @@ def _reports_in(folder: Path) -> Iterator[HistoryEntry]:
 
 
 def _entry(folder: Path, report: Report) -> HistoryEntry:
-    """Returns a report as an entry without label and run."""
     try:
         when = datetime.fromtimestamp(report.started, timezone.utc)
     except (OverflowError, ValueError, OSError):
@@ -291,7 +288,7 @@ def _entry(folder: Path, report: Report) -> HistoryEntry:
 
 
 def _run_of(folder: Path) -> tuple[str, dict[str, Mapping[str, Any]]]:
-    """Returns the id of the folder's journal, and by fingerprint its parts as the journal has them."""
+    """Returns the id of the folder's journal, and by fingerprint its parts."""
     try:
         lines = complete_lines((folder / JOURNAL).read_bytes()).splitlines()
     except OSError:

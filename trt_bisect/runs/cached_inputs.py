@@ -1,4 +1,4 @@
-"""The magnitudes, the ranges and the inputs that a run folder stores next to the journal, each under a key."""
+"""The results that a run folder stores next to the journal, each under a key: magnitudes, ranges, inputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class Form(Generic[Value]):
     """The form in which a run folder stores a result.
 
     Attributes:
-        file: the name of the file.
         save: writes a result into a folder, under a key.
         load: returns the result in a folder, bit for bit; None if there is none under the key, or it was changed.
     """
@@ -54,7 +53,7 @@ def kept(folder: Path | None, form: Form[Value], key: str, compute: Callable[[],
 
 
 def fingerprint(parts: Any) -> str:
-    """Returns the SHA-256 of ``parts`` as JSON. The order of their keys does not matter."""
+    """Returns the SHA-256 of ``parts`` as JSON, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -82,7 +81,6 @@ def _recorded_ranges(record: Mapping[str, Any]) -> Ranges:
 
 
 def _save_magnitudes(folder: Path, key: str, seen: Magnitudes) -> None:
-    """Writes 2048 counts for each tensor, compressed."""
     histograms = seen.histograms.values()
     empty = np.zeros(BINS, np.int64)
     counts = [empty if histogram.counts is None else histogram.counts for histogram in histograms]

@@ -1,9 +1,8 @@
 """The journal: every trial is appended and on disk before the next one begins.
 
 Each line of ``journal.jsonl`` is a JSON object with the run's fingerprint, and either a trial or the parts of the
-fingerprint and a unique ``id`` of the journal. An incomplete last line is removed when the journal is opened again.
-Trials with other fingerprints stay in the file and are not used. A trial that timed out, ran out of memory, or was lost
-with its worker is measured again.
+fingerprint and a unique ``id`` of the journal. Trials with other fingerprints stay in the file and are not used. A
+trial that timed out, ran out of memory, or was lost with its worker is measured again.
 """
 
 from __future__ import annotations
@@ -32,9 +31,6 @@ class Journal(TrialStore):
         about: the parts of the fingerprint, in JSON types.
         file: the journal's file if it is open already.
 
-    Attributes:
-        path: the path of the file.
-
     Raises:
         BadInput: the folder cannot be written.
     """
@@ -61,10 +57,7 @@ class Journal(TrialStore):
             self.keep()
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> TrialStore:
-        """Returns the journal of another fingerprint in the same file, usable while this journal is open.
-
-        Nothing is written until it keeps a trial, so that trials can be looked up on a full disk.
-        """
+        """Returns the journal of another fingerprint in the same file, usable while this journal is open."""
         if fingerprint == self._fingerprint:
             return self
         if fingerprint not in self._others:
@@ -86,9 +79,7 @@ class Journal(TrialStore):
 
 
 def _opened(path: Path) -> FileIO:
-    """Opens the journal at ``path``; creates it if there is none.
-
-    The file has no buffer, so that closing it does not try a failed write again.
+    """Opens the journal at ``path``, created if need be.
 
     Raises:
         BadInput: the file cannot be written, or is a symbolic link: what it names is not the run's to write.
@@ -122,12 +113,12 @@ def append(file: FileIO, path: Path, lines: bytes) -> None:
 
 
 def complete_lines(content: bytes) -> bytes:
-    """Returns the content of a journal without a line at the end that was not written completely."""
+    """Returns the content of a journal without an incomplete line at the end."""
     return content[: content.rfind(b"\n") + 1]
 
 
 def records_of(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yields the records in complete lines of a journal. Lines that are not a record are skipped."""
+    """Yields the records in complete lines of a journal; skips lines that are not a record."""
     for line in lines:
         with suppress(ValueError, RecursionError):
             record = json.loads(line)

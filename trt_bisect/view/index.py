@@ -1,4 +1,4 @@
-"""The run folders and saved results under one folder, the state of each (finished or under way), and their list."""
+"""The run folders and saved results under one folder, the state of each, and their list."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Replaced(Generic[Value]):
     """A file that its writer replaces as a whole, read again after each replacement.
 
     Attributes:
-        stamp: its time in nanoseconds, size in bytes and inode, which change with it; zeros without a file.
+        stamp: its time in nanoseconds, size in bytes and inode; zeros without a file.
     """
 
     def __init__(self, path: Path, parse: Callable[[Path], Value | None]) -> None:
@@ -108,7 +108,7 @@ class Snapshot:
         status: ``finished``, ``running`` or ``interrupted``.
         progress: of a running run, by ``_SHOWN``; ``left`` are the seconds left of the whole run, None if not known.
         when: the start of the run, in seconds since the epoch.
-        whole: true for a finished report, with its explanation in the folder.
+        whole: a finished report, with its explanation in the folder.
     """
 
     report: Report
@@ -134,7 +134,7 @@ class State:
 
 
 class RunFolder:
-    """A run folder that is read repeatedly; only changed files are read, and the page's data made, again."""
+    """A run folder that is read repeatedly; only changed files are read again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -149,10 +149,7 @@ class RunFolder:
         self._state: State | None = None
 
     def snapshot(self) -> Snapshot:
-        """Returns the current state. A run removes its report so far when it has saved the finished one.
-
-        Raises Gone if no file of a run can be read.
-        """
+        """Returns the current state; raises Gone if no file of a run can be read."""
         so_far, report, running = self._so_far.value(), self._report.value(), self._progress.value()
         if running is not None and not (
             {*_SHOWN, "began"} <= set(running)
@@ -223,7 +220,7 @@ class Row:
         command: the command that made it; empty if not known yet.
         when: the start of the run, or the time of the result's file, in seconds since the epoch; 0 if not known.
         seconds: the time that a finished run took.
-        values: by plan, ``int8`` or ``recipe``, its figure.
+        values: the figure of each plan, ``int8`` and ``recipe``.
         culprits: None for a command that names none.
         engine: with its arithmetic; empty if not known.
         metric: the metric that decides.
@@ -269,7 +266,7 @@ class Row:
         return "" if value is None else repr(value)
 
     def figure(self, plan: str) -> str:
-        """Returns the same with its unit, for the table."""
+        """Returns the figure of a plan with its unit."""
         value = self.values.get(plan)
         return "" if value is None else figure_text(self.metric, value)
 

@@ -1,7 +1,6 @@
 """The server of ``view``: authentication, the web application with the page of a run and the list of runs, the socket.
 
-A request needs the token and a host name of this machine; others get 403 and no content. The certificate of ``--tls``
-is a self-signed one, kept for later calls, or the user's own.
+A request needs the token and a host name of this machine.
 """
 
 from __future__ import annotations
@@ -250,9 +249,8 @@ _NOT_FRAMED = {"content-security-policy": "frame-ancestors 'none'"}
 
 
 def make_app(folder: Path) -> Starlette:
-    """Returns the application for a run folder, or for the run folders under a folder.
-
-    It checks no token; ``TokenAuth`` does. A run's state is made on the event loop, once for all viewers.
+    """Returns the application for a run folder, or for the run folders under a folder; ``TokenAuth`` checks the
+    token.
     """
     if is_run_folder(folder):
         state = Throttled(RunFolder(folder).state)
@@ -341,9 +339,9 @@ _NICE = 10
 
 
 def check_folder(folder: Path) -> None:
-    """Checks that a folder is a run folder, has one under it, or is empty: then a run may begin there.
+    """Raises BadInput if a folder is no run folder, has none under it, and is not empty, or if it cannot be read.
 
-    Raises BadInput if it is neither, or it or its report cannot be read.
+    A run may begin in an empty one.
     """
     if folder.is_file():
         raise BadInput(f"'{folder}' is a file.", f"Give its folder: trt-bisect view {shlex.quote(str(folder.parent))}")
@@ -422,8 +420,8 @@ def _host_and_port(bound: socket.socket) -> tuple[str, int]:
 def make_server(folder: Path, bound: socket.socket, token: str, certificate: Certificate | None) -> uvicorn.Server:
     """Returns the server of a folder; ``run(sockets=[bound])`` serves until it is stopped.
 
-    Host names of requests are checked if only this machine can reach the socket, at any port, since a tunnel may use
-    another.
+    If only this machine can reach the socket, the host names of requests are checked, at any port, since a tunnel may
+    use another.
     """
     names = LOOPBACK_NAMES if is_loopback(bound) else frozenset[str]()
     app = TokenAuth(make_app(folder), token, names=names, secure=certificate is not None)

@@ -92,7 +92,7 @@ from trt_bisect.support.text import (
 )
 
 UNDECIDED = "not decided yet: the run has still to measure which layers the recipe needs"
-"""The reason why a suspect is no culprit, as long as the search is under way."""
+"""The reason why a suspect is no culprit, while the search is under way."""
 
 
 def asked_report(options: RunOptions, rule: Rule, model: str, command: str, started: float) -> Report:
@@ -121,7 +121,7 @@ def asked_report(options: RunOptions, rule: Rule, model: str, command: str, star
 
 
 def facts_of_network(network: Network, options: RunOptions) -> dict[str, Any]:
-    """Returns the fields of the report that are known when a network is read."""
+    """Returns the fields of the report that are known when the network is read."""
     high, base = options.high_precision, network.base
     return {
         "low": str(network.low.precision),
@@ -161,7 +161,7 @@ def facts_of_experiment(setup: Setup, experiment: Experiment, options: RunOption
 
 
 def _refused(experiment: Experiment, options: RunOptions) -> tuple[Line, ...]:
-    """Returns why TensorRT cannot build the network in FP32; where its engine decides, that has the answer."""
+    """Returns why TensorRT cannot build the network in FP32."""
     writer = PlanWriter(experiment.network, {}, GraphTarget.TENSORRT)
     written = writer.write(experiment.network.free_plan())
     graph = FileGraph.of(written.model, experiment.network.source, written.weights)
@@ -210,15 +210,12 @@ def blank_constant(network: Network, name: str, precision: str) -> LayerRow:
 
 
 def _with_reference(row: LayerRow, names: Mapping[int, str]) -> LayerRow:
-    """Returns the row of a layer with its name in the reference, of ``names`` by index, where that is another."""
     name = names.get(row.index, row.name)
     return row if name in (row.name, row.title) else replace(row, reference=name)
 
 
 def report_of(state: RunState, *, files: bool = True) -> Report:
-    """Returns the report of a run at any moment: before it has an answer, with one, stopped, and at its end.
-
-    Nothing is measured.
+    """Returns the report of a run at any moment: before its answer, with one, stopped, and at its end.
 
     Args:
         files: the report has the files of the recipe, and the graph; false without an answer.
@@ -238,7 +235,6 @@ def report_of(state: RunState, *, files: bool = True) -> Report:
 
 
 def _counted(state: RunState) -> dict[str, Any]:
-    """Returns the counts and the times of a report."""
     trials, setup = all_trials(*state.experiments), state.setup
     assert setup is not None
     build, infer = (sum(getattr(trial, f"{stage}_seconds") for trial in trials) for stage in ("build", "infer"))
@@ -252,7 +248,7 @@ def _counted(state: RunState) -> dict[str, Any]:
 
 
 def _before_full(state: RunState, known: Report, curve: Curve) -> Report:
-    """Returns the report as long as full INT8 is not known on all inputs: the curve, and what it shows of full INT8."""
+    """Returns the report as long as full INT8 is not known on all inputs."""
     assert state.of_curve is not None
     trials, rule = _trials_of_curve(state), state.of_curve.rule
     full = trials.of_plan(state.of_curve.question.all_but(()))
@@ -324,7 +320,7 @@ def _on_answer(state: RunState, answer: Answer, known: Report, curve: Curve, *, 
 
 
 def _not_done(state: RunState, report: Report) -> Iterator[str]:
-    """Yields what the run was asked for and has not done, a clause each."""
+    """Yields a clause for each thing that the run was asked for and has not done."""
     options, answer = state.options, state.answer
     if answer is None:
         yield missing_in(report)
@@ -405,7 +401,6 @@ def _recipe_layers(answer: Answer) -> RecipeLayers:
 
 
 def _verdict(report: Report, answer: Answer, trials: RunTrials) -> str:
-    """The verdict on full INT8."""
     answer = answer.of_user
     if all(trial.failed for trial in trials.trials.values()) or answer.full.outcome in PASSING:
         return UNMEASURED
@@ -419,7 +414,7 @@ def _verdict(report: Report, answer: Answer, trials: RunTrials) -> str:
 
 
 def figures_of(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:
-    """Returns by output every metric; empty without a trial."""
+    """Returns every metric by output; empty without a trial."""
     return {name: dict(figures.values) for name, figures in trial.outputs.items()} if trial is not None else {}
 
 
@@ -463,10 +458,11 @@ def layer_rows(
 def _judged(
     trials: RunTrials, curve: Curve, row: LayerRow, step: Step | None, before: Trial | None
 ) -> tuple[Trial | None, str, float | None]:
-    """Returns the trial at a layer, the outcome as ``LayerRow`` has it, and the loss that the layer added.
+    """Returns the trial at a layer, the outcome as ``LayerRow`` has it, and the loss that the layer added; each None
+    where it was not measured.
 
     The trial has the layer and all before it in INT8, but for earlier culprits; ``step`` ends at the layer, ``before``
-    is the trial that holds for the layer before. Each is None where it was not measured.
+    is the trial that holds for the layer before.
     """
     trial = trials.of_plan(step.plan) if step is not None else None
     if step is not None and trial is not None:
@@ -502,7 +498,6 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, alone: Mapping[int,
 
 
 def _with_ran(row: LayerRow, full: Trial, low: str) -> LayerRow:
-    """Returns the row of a layer with what the engine of full INT8 ran it in."""
     if not row.quantizable or row.fixed:
         return row
     ran = full.ran.get(row.index, "")

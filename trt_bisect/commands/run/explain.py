@@ -1,8 +1,8 @@
 """The last stage of a run: the cause in each culprit, and the remedies, tried here on all inputs.
 
-A remedy is another calibrator, a move of weights and biases, or culprits in FP16, measured in the deployed plan.
-One for the whole network stands for full INT8, or where that misses for the cheapest recipe that it leads to; one for
-the culprits of a cause, for the recipe with these culprits in INT8 again.
+A remedy is another calibrator, a move of weights and biases, or culprits in FP16, measured in the deployed plan. A
+remedy for the whole network replaces full INT8, or where that misses, the recipe by the cheapest one that it leads to;
+a remedy for the culprits of a cause is tried on the recipe with these culprits in INT8 again.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ from trt_bisect.support.progress import Progress
 from trt_bisect.support.text import EXPLANATION, Note, listed, noted
 
 REMEDIES = "remedies"
-"""The folder, in the run folder, of the networks that help, and of calibration caches that no calibrator gives."""
+"""The subfolder of a run with the networks that help, and with calibration caches that no calibrator gives."""
 _HELPS = 0.8
 """A move helps if at most this share of the loss is left."""
 
@@ -84,8 +84,8 @@ _HELPS = 0.8
 class ChangedNetwork:
     """A network made from the user's by a move that costs no speed, to be measured in INT8.
 
-    In FP32 it is equal to the user's, with corrected biases near to it. ``name`` is that of its files, ``plans``
-    measures it.
+    In FP32 it is equal to the user's; with corrected biases, close to it. ``name`` names its files, ``plans`` measures
+    it.
     """
 
     name: str
@@ -96,9 +96,12 @@ class ChangedNetwork:
 
 @dataclass
 class Remedies:
-    """Tries remedies for one answer, each judged on all inputs; ``header``: the first line of calibration caches.
+    """Tries remedies for one answer, each judged on all inputs.
 
-    ``files`` are those of the remedies tried so far, ``notes`` are on remedies that could not be tried.
+    Attributes:
+        header: the first line of calibration caches.
+        files: those of the remedies tried so far.
+        notes: on remedies that could not be tried.
     """
 
     plans: AnswerPlans
@@ -108,9 +111,8 @@ class Remedies:
     notes: list[str] = field(default_factory=list)
 
     def measured_before(self, culprits: tuple[str, ...], recipe: str) -> Iterator[Tried]:
-        """Yields what every run measures: its ``recipe``, which keeps the culprits high, and the other calibrators.
-
-        The latter by full INT8, or the recipe that their ranges lead to.
+        """Yields what every run measures: its ``recipe``, which keeps the culprits high, and the other calibrators, by
+        full INT8 or by the recipe that their ranges lead to.
         """
         answer, of_run, network = self.answer, self.answer.recipe, self.answer.experiment.network
         by_precision: dict[Precision, list[str]] = {}
@@ -199,12 +201,13 @@ class Remedies:
         return replace(tried, high=len(recipe.high), cost=cost)
 
     def _changed_networks(self) -> Iterator[ChangedNetwork]:
-        """Yields the equalised network, the network with biases corrected for full INT8, and both; then the network
-        with smoothed channels, and this or the user's with weights rounded for the outputs.
+        """Yields the networks to try: equalised, with biases corrected for full INT8, with both; then with smoothed
+        channels, and this or the user's with weights rounded for the outputs.
 
-        Networks that the search tried are measured already. What changes nothing or fails is a note.
+        What changes nothing or fails is a note.
         """
         user = self.plans
+        # networks that the search tried are measured already
         equalised = changed(user, EQUALISED)
         if isinstance(equalised, str):
             self._not_tried("equalisation", equalised)
@@ -296,7 +299,7 @@ class Remedies:
 
     @staticmethod
     def _loss(plans: AnswerPlans, plan: PrecisionPlan, ranges: Ranges) -> float:
-        """The largest loss of a plan on all inputs given; one that meets the budget is run on held-out ones too."""
+        """The largest loss of a plan on all inputs given, and if it meets the budget, on held-out ones."""
         loss = plans.largest_on_all(plan, ranges)
         return max(loss, plans.loss_on_held_out(plan, ranges)) if loss <= plans.experiment.rule.budget else loss
 
@@ -308,7 +311,7 @@ class Remedies:
         plans: AnswerPlans | None = None,
         space: Space | None = None,
     ) -> Tried:
-        """Returns a remedy that is cheaper than the recipe tested as a verdict would be; others as they are."""
+        """Returns a remedy tested as a verdict would be, if it is cheaper than the recipe; others as they are."""
         recipe = self.answer.recipe
         if not tried.meets or (self.answer.meets and tried.cost >= recipe.cost):
             return tried
@@ -334,13 +337,13 @@ def _by_calibrator(calibrator: Calibrator) -> Tried:
 
 
 _Tensor = tuple[Compared, ExplainedTensor]
-"""A tensor or a weight: its comparison, and what of it stands in ``explanation.json``."""
+"""A tensor or a weight: its comparison, and its entry in ``explanation.json``."""
 
 
 def explained(plans: AnswerPlans, answer: Answer, report: Report, known: Report, options: RunOptions) -> dict[str, Any]:
     """Returns the fields of ``known`` with the explanation of ``report``; an error there becomes a note.
 
-    There are none for a report without a verdict.
+    Without a verdict there are none.
     """
     if report.exit_code not in (0, 1):
         return {}
@@ -414,10 +417,8 @@ def _explanation(
 
 
 def _compared(experiment: Experiment, progress: Progress, memory: int) -> tuple[list[_Tensor], list[_Tensor]]:
-    """The tensors, and the weights, with their histograms.
-
-    The tensors of both runs on one input are compared in groups that fit into ``memory`` bytes; a larger tensor
-    is a group of its own.
+    """The tensors, and the weights, with their histograms; those of an input in groups that fit into ``memory``
+    bytes.
     """
     network = experiment.network
     plan = network.full(experiment.whole.high)
@@ -445,10 +446,10 @@ def _weight(network: Network, origin: Origin) -> _Tensor:
 
 
 def _alone(experiment: Experiment, culprits: Sequence[Layer], full: bool, progress: Progress) -> dict[str, LossAlone]:
-    """Returns the losses of layers alone, by name: of the culprits, or of all layers, with what each wins back alone.
-
-    An engine that is not emulated rounds a layer as a whole, so that its culprits' sides cannot be told apart.
+    """Returns the losses of layers alone, by name: of the culprits, or of all layers, with what each wins back
+    alone.
     """
+    # an engine that is not emulated rounds a layer as a whole: the sides of culprits cannot be told apart
     if not full and (not culprits or experiment.builder.arithmetic != EMULATED):
         return {}
     measured = measure_alone(experiment, progress, None if full else [layer.index for layer in culprits])

@@ -1,4 +1,4 @@
-"""Runs that are not finished: what is known so far, kept in ``run.json``; by what a run is stopped, and what stays."""
+"""The report so far of a run, kept in ``run.json``; and how a run is stopped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHARE = 0.05
 class Live:
     """Writes ``run.json`` from a thread of its own, while a run goes on. An error in that does not stop the run.
 
-    At most a twentieth of the time goes into it. A run that is killed, or that ends without a report, leaves the file.
+    A run that is killed, or that ends without a report, leaves the file.
 
     Args:
         folder: the run folder; None to write nothing.
@@ -114,7 +114,7 @@ class StoppedRun(KeyboardInterrupt):
 
 
 def stopped_by(error: BaseException) -> str:
-    """Returns the way in which an error stops a run, as ``Report.stopped`` has it; empty for another error."""
+    """Returns how an error stops a run, as ``Report.stopped`` has it; empty for another error."""
     if isinstance(error, KeyboardInterrupt):
         return summary.INTERRUPTED
     if isinstance(error, TimeUp):
@@ -163,9 +163,8 @@ def _save_alone(report: Report, folder: Path, live: Live) -> None:
 
 
 def _knows_more(before: Report, report: Report) -> bool:
-    """Returns true for a report of a run with the same question that came to its end, or has a cheaper recipe.
-
-    Any verdict is more than none.
+    """Returns true if ``before`` has a verdict and ``report`` none, or answers the same question and came to its end or
+    has a cheaper recipe. If neither has a verdict, more plans count.
     """
     if UNMEASURED in (before.verdict, report.verdict):
         return report.verdict == UNMEASURED and (before.verdict != UNMEASURED or before.plans > report.plans)

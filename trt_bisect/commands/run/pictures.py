@@ -1,4 +1,4 @@
-"""The pictures of a run: the worst images are inferred again, where the tensors saved do not have them, and drawn.
+"""The pictures of a run: the worst images, inferred again where no tensors are saved, and drawn.
 
 A picture is the network's own input: what its preprocessing did to the values is undone by their least and largest one.
 """
@@ -38,7 +38,7 @@ from trt_bisect.support.text import EXPLANATION, Note
 MOST = 6
 """The most pictures of a run."""
 _SIDE = 320
-"""The most pixels along a side of a picture in the file; a larger input is shown in fewer."""
+"""The most pixels along a side of a picture in the file."""
 _MARKS = 100
 """The most detections in a picture, the best by score; all of them count."""
 _NOT_FINITE = "NaN or infinite values"
@@ -60,7 +60,7 @@ def pictured(answer: Answer, report: Report, folder: Path | None, progress: Prog
 
 
 def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> Pictures | None:
-    """Returns the pictures of the inputs on which full INT8 loses most, then the recipe; at most ``MOST``.
+    """Returns at most ``MOST`` pictures of the inputs on which full INT8 loses most, then the recipe.
 
     None without a task that can be shown, without image inputs, or if nothing was lost.
 
@@ -96,7 +96,7 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
 
 
 def _losses(answer: Answer, trial: Trial) -> list[float]:
-    """Returns what a plan loses of the agreement on each input; nothing where nothing is known or compared."""
+    """Returns what a plan loses of the agreement on each input; zero where nothing is known or compared."""
     task, name = answer.experiment.task, AGREEMENT.name
     figures = None if task is None else trial.outputs.get(task.entry)
     if figures is None:
@@ -130,7 +130,7 @@ def _outputs(
 
 
 def frames_of(feeds: Feeds) -> list[np.ndarray]:
-    """Returns the pictures in the input for a network, ``[H, W, 3]`` in 0..255; none if no input is a picture.
+    """Returns the pictures in an input, ``[H, W, 3]`` in 0..255; none if no input is a picture.
 
     A picture has 1 or 3 channels, before or behind its height and width, and values that differ.
     """
@@ -148,7 +148,7 @@ def frames_of(feeds: Feeds) -> list[np.ndarray]:
 
 
 def _as_bytes(values: np.ndarray) -> np.ndarray:
-    """Returns values as bytes: the least finite one is 0 and the largest 255."""
+    """Scales values to bytes: the least finite one is 0 and the largest 255."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     scaled = (np.nan_to_num(values.astype(np.float64), nan=low, posinf=high, neginf=low) - low) / ((high - low) or 1.0)
@@ -159,7 +159,7 @@ def data_uri(image: np.ndarray, *, smooth: bool = True) -> str:
     """Returns an image, bytes ``[H, W, 3 or 4]``, as PNG in a data URI, no side longer than ``_SIDE`` pixels.
 
     Args:
-        smooth: pixels that become one are averaged; else one of them stands for all.
+        smooth: average the pixels that become one, else take one of them.
     """
     from PIL import Image
 
@@ -178,7 +178,7 @@ def pictures_of(
     """Returns a picture for each image of an input; none if it has none, or the outputs are not of its images.
 
     Args:
-        plans: by plan its outputs, FP32's first.
+        plans: outputs by plan, FP32's first.
         scaling: see ``Looks``; None for a task without boxes.
         letters: the characters of a text's classes, or the names of the boxes' classes, if they are known.
     """
@@ -220,12 +220,12 @@ def pictures_of(
 
 
 def _at(images: Sequence[Any], image_index: int) -> Any:
-    """Returns what is found in an image; no detections behind the last image in which some are."""
+    # there are no entries behind the last image with detections
     return images[image_index] if image_index < len(images) else NO_DETECTIONS
 
 
 def class_names(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the names of classes in the ONNX property of Ultralytics' exports, ``{0: 'person', ...}``, if there."""
+    """Returns the class names in the ONNX property of Ultralytics' exports, ``{0: 'person', ...}``, if there."""
     try:
         names = ast.literal_eval(properties.get("names", "{}"))
         return tuple(str(names[k]) for k in range(len(names)))
@@ -287,7 +287,9 @@ def _masks(detections: Detections, kinds: Sequence[str]) -> str:
 
 
 def _classes(before: np.ndarray, after: np.ndarray) -> str:
-    """Returns the classes of pixels as an image; FP32's most frequent one has no colour, other ones than FP32's red."""
+    """Returns the classes of pixels as an image; FP32's most frequent one has no colour, other ones than FP32's are
+    red.
+    """
     labels, counts = np.unique(before, return_counts=True)
     image = np.zeros((*after.shape, 4), np.uint8)
     for label in np.unique(after).tolist():

@@ -1,4 +1,4 @@
-"""Finds the layers of several networks that lose what a function makes of them. The command line calls this too."""
+"""Finds the layers of several networks that lose what a function makes of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trt_bisect.report.model import Report
 from trt_bisect.support.progress import default_progress
 
 _SHARE_FED = 4
-"""All that the networks are fed may take this part of the memory."""
+"""The networks' inputs may take this part of the memory."""
 
 
 @takes(PipelineOptions)

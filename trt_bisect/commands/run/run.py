@@ -1,4 +1,4 @@
-"""Finds the culprits and a recipe for a network. The command line calls this too."""
+"""Finds the culprits and a recipe for a network."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class _Run:
     Attributes:
         state: what is measured so far.
         engine: the engine that decides.
-        written: the texts of the recipe whose files this run has written; None without them.
+        written: the texts of the recipe whose files this run has written.
         kept_until: a cheaper recipe is not written before then, as that would take too large a share of the time.
         search: the search of the answer; None before it is ready.
         accuracy: the accuracy that is told or decides; None without labels or an accuracy function.
@@ -139,24 +139,23 @@ class _Run:
 
     @property
     def setup(self) -> Setup:
-        """The facts that all experiments share, when the network is read."""
+        """The facts that all experiments share, once the network is read."""
         assert self.state.setup is not None
         return self.state.setup
 
     @property
     def found(self) -> Answer:
-        """The answer, when there is one."""
+        """The answer, once there is one."""
         assert self.state.answer is not None
         return self.state.answer
 
     @property
     def of_curve(self) -> Experiment:
-        """The experiment that the curve is measured on, when it is ready."""
+        """The experiment that the curve is measured on, once it is ready."""
         assert self.state.of_curve is not None
         return self.state.of_curve
 
     def _now(self, **measured: Any) -> None:
-        """Adds what is measured to the state."""
         self.state = replace(self.state, **measured)
 
     def _know(self, **fields: Any) -> None:
@@ -255,7 +254,7 @@ class _Run:
                 (self.folder / FOLDER / PLAN).unlink(missing_ok=True)
 
     def _announce(self) -> None:
-        """Writes the network's graph and the report so far, of an experiment that measures the curve."""
+        """Writes the network's graph and the report so far."""
         if self.folder is not None:
             write(self.folder / NETWORK, graph_of(self.of_curve.network, self.of_curve.ranges.scales))
         self.live.watch(self.state)
@@ -287,10 +286,8 @@ class _Run:
         self._know(inputs=replace(inputs, warnings=(*inputs.warnings, *warnings)))
 
     def _find_answer(self, search: AnswerSearch) -> AnswerSearch:
-        """Searches the answer: the ranges, the set of layers that stay high, its check, each layer put back.
-
-        Returns:
-            The search that found the recipe: it is another one where the recipe has a changed network.
+        """Searches the answer; returns the search that found the recipe: another one where the recipe has a changed
+        network.
         """
         of_curve = search.choose_ranges()
         is_other = of_curve.key != self.of_curve.key
@@ -400,10 +397,7 @@ class _Run:
             self.live.watch(self.state)
 
     def _measure_curve_last(self, search: AnswerSearch) -> None:
-        """Measures the curve with the ranges of the recipe.
-
-        The outputs of the boundaries are saved, if the user asks for them.
-        """
+        """Measures the curve with the ranges of the recipe, and saves the outputs of the boundaries if asked for."""
         of_user = self.found.of_user
         self.setup.forecast.begins(CURVE)
         self._now(of_curve=self._with_curve_of(self.found))
@@ -471,7 +465,7 @@ class _Run:
         """Saves what is known when a run is stopped, and ends it: a report after a time limit, else an error.
 
         Args:
-            again: what stops this too is treated in the same way, once.
+            again: a second stop meanwhile is treated in the same way, once.
         """
         kind = under_way.stopped_by(stop)
         if not kind:
@@ -492,7 +486,7 @@ class _Run:
         raise stop
 
     def _left(self, kind: str, *, measures: bool) -> Report:
-        """Returns the best report of a run that was stopped, and saves it; ``kind``: see ``Report.stopped``.
+        """Saves and returns the best report of a run that was stopped; ``kind``: see ``Report.stopped``.
 
         With ``measures``, full INT8 and the best recipes are measured to the end.
         """
@@ -540,7 +534,7 @@ class _Run:
         return replace(self.state, known=known, answer=answer)
 
     def _keep(self, state: RunState, report: Report) -> None:
-        """Writes a report so far, and the files of its recipe: a run that is killed later has both."""
+        """Writes a report so far, and the files of its recipe, for a run that is killed later."""
         tell, files = partial(self.live.watch, state, report), report.attached.files
         if self.folder is None or files is None or files.texts == self.written:
             tell()

@@ -38,7 +38,7 @@ from trt_bisect.support.progress import Progress
 Tensors = Mapping[str, np.ndarray]
 Run = Callable[[Feeds], Tensors]
 MOST = 1 << 30
-"""The bytes of the tensors that a run saves."""
+"""The most bytes of tensors that a run saves."""
 _FP32, _RECIPE = "fp32", "recipe"
 _LONGEST = 100
 """The most characters of a layer's name in that of a folder."""
@@ -58,8 +58,7 @@ def refuse_tensors(options: RunOptions, folder: Path | None, engine: str) -> Non
 
 
 def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
-    """Saves the tensors of ``--save-tensors``, of as many inputs as fit into ``MOST`` bytes: first those given, then
-    those held out.
+    """Saves the tensors of as many inputs as fit into ``MOST`` bytes: first those given, then those held out.
 
     A sample that is there already, from the same plan under the same fingerprint, is not run again.
 
@@ -116,7 +115,7 @@ class _Writing:
 
     Args:
         plans: by name; that of FP32 is among them.
-        layers: every layer's tensors, not only the outputs.
+        layers: save every layer's tensors, not only the outputs.
         recipe: the network and ranges of the recipe, where they are others.
     """
 
@@ -131,7 +130,7 @@ class _Writing:
         """Saves as many samples as fit into ``MOST`` bytes, in a folder for each plan.
 
         Args:
-            as_json: the same is to be written as Polygraphy's JSON too, which needs room.
+            as_json: leave room for the same as Polygraphy's JSON.
 
         Returns:
             The number of samples, and a note if that is not all of them.
@@ -202,7 +201,7 @@ class _Writing:
 def write_polygraphy(folder: Path, plans: Iterable[str], feeds: Sequence[Feeds]) -> None:
     """Writes the samples, and for each plan its run with one runner, named ``trt-bisect-`` and the plan's name.
 
-    The arrays of one plan are held at a time. ``folder`` has an ``.npz`` for each plan and sample.
+    ``folder`` has an ``.npz`` for each plan and sample.
     """
     from polygraphy.comparator import IterationResult, RunResults
     from polygraphy.json import to_json

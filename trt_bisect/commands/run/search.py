@@ -1,4 +1,4 @@
-"""The curve: it connects a driver, which asks for plans, to an evaluator, which measures them."""
+"""The curve: connects a driver, which asks for plans, to an evaluator, which measures them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,6 @@ class CurveSearch:
         return drive(search(), measure)
 
     def _last_low(self, plan: PrecisionPlan) -> str:
-        """The name of the last low layer."""
         last = max(plan.lowered, default=-1)
         return self._name(last) if last >= 0 else "FP32"
 

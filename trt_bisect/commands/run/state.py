@@ -33,13 +33,11 @@ class Phase(IntEnum):
 class RunState:
     """The results of a run so far.
 
-    Runs that go on, that were stopped and that came to their end differ in this alone.
-
     Attributes:
         known: the report without the answer: the question, and what is not measured plan by plan, such as the front,
             latencies, overflows, the explanation, and what stopped the run.
-        setup, first, of_curve: the facts that all experiments share, the experiment with the first ranges, and the one
-            that the curve is measured on. None before data and engine are ready.
+        setup, first, of_curve: the facts that all experiments share, the experiment with the first ranges, and that of
+            the curve. None before data and engine are ready.
         curve: None as long as it is not measured to its end.
         answer: the cheapest so far; None before full INT8 is known on all inputs.
         alone: by layer index, the loss that full INT8 sheds when the layer alone stays high.
@@ -57,7 +55,7 @@ class RunState:
 
     @property
     def found(self) -> Answer:
-        """The answer, when there is one."""
+        """The answer, once there is one."""
         assert self.answer is not None
         return self.answer
 
@@ -104,14 +102,13 @@ class RunTrials:
         )
 
     def _canonical(self, plan: PrecisionPlan) -> str:
-        """The key of the plan under which the trial of a plan is stored."""
+        """The key under which the trial of a plan is stored."""
         return self.experiment.whole.canonical(plan).key()
 
     def curve(self) -> Curve:
-        """Returns the curve so far.
+        """Returns the curve so far; measures nothing.
 
-        The drivers are run again on the trials so far, up to the first plan without one. That takes as many steps as
-        there are layers, and measures nothing.
+        The drivers run again on the trials so far, up to the first plan without one: as many steps as there are layers.
         """
         question, rule, curve = self.experiment.question, self.experiment.rule, self.experiment.curve
         full, steps = self.of_plan(question.all_but(())), list[Step]()
