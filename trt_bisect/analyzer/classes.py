@@ -245,7 +245,7 @@ def softmax(rows: np.ndarray) -> np.ndarray:
 
 
 def _shares(rows: np.ndarray) -> np.ndarray:
-    """Returns rows divided by their sums; negative values count as 0."""
+    """Negative values count as 0."""
     positive = np.maximum(rows, 0.0)
     sums = positive.sum(axis=-1, keepdims=True)
     return np.asarray(positive / np.where(sums > 0.0, sums, 1.0))

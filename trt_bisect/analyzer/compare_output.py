@@ -63,7 +63,6 @@ class _PreparedReference:
             self.divergence = Divergence(values, finite, classes, keeps=keeps)
 
     def values_of(self, output: np.ndarray) -> dict[str, float]:
-        """Returns each metric's value for an output of the same shape, finite where the reference is."""
         rows, sums = rows_of(output, self.finite), RunningSums()
         for r, o in float_parts(self.rows, rows):
             sums.add(r[np.newaxis], o[np.newaxis], self._least)

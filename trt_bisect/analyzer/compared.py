@@ -134,7 +134,6 @@ class _RoundedTensor:
         self.values = RoundedValues(origin.quantizers)
 
     def add(self, reference: np.ndarray, output: np.ndarray) -> None:
-        """Adds the FP32 values and both runs as they are read."""
         by_channel = any(quantizer.axis is not None for quantizer in self.origin.quantizers)
         pieces = [(reference, output)] if by_channel else zip(*map(_in_parts, (reference, output)), strict=True)
         for in_fp32, in_int8 in pieces:
@@ -145,7 +144,6 @@ class _RoundedTensor:
         return math.inf if rounding is None else rounding.sqnr
 
     def in_short(self) -> str:
-        """Returns its scale, its readers and its clipped share."""
         rounding = self.values.rounding
         clipped = "" if rounding is None else f" clips {percent(rounding.clipped)}"
         return f"scale {number(self.origin.scale)} for {listed(self.origin.readers, 3) or 'the output'}{clipped}"

@@ -112,7 +112,6 @@ def _of_reach(name: str, figures: OutputFigures, least: float) -> Iterator[Doubt
 
 
 def _of_classes(name: str, figures: OutputFigures) -> Iterator[Doubt]:
-    """Yields doubts on classes that INT8 never gives, and on objects that it loses whole."""
     if figures.vanished:
         shown = ", ".join(map(str, figures.vanished[:_SHOWN_CLASSES]))
         more = len(figures.vanished) - _SHOWN_CLASSES
@@ -252,8 +251,6 @@ def upper_bound(inputs: int, missed: int) -> float:
 
 
 def _further(inputs: int, missed: int, share: float) -> int | None:
-    """The number of further inputs, with the same miss rate, that lowers a bound to a share."""
-
     def is_enough(more: int) -> bool:
         count = inputs + more
         return _at_most(-(-missed * count // inputs), count, share) <= 1.0 - SURE
@@ -271,7 +268,7 @@ def _further(inputs: int, missed: int, share: float) -> int | None:
 
 
 def _at_most(missed: int, inputs: int, share: float) -> float:
-    """The probability that at most ``missed`` inputs miss, each with probability ``share``."""
+    """The binomial probability that at most ``missed`` inputs miss."""
     if missed >= inputs or share <= 0.0:
         return 1.0
     if share >= 1.0:

@@ -87,7 +87,6 @@ class GrowingHistogram:
         self._counts += counted.reshape(groups, bins)
 
     def _widen(self, peaks: np.ndarray) -> None:
-        """Widens the bins until they cover each group's peak."""
         exponents = np.maximum(np.where(peaks > 0, np.frexp(peaks / self._half)[1], self._exponents), self._exponents)
         for group in np.flatnonzero(exponents > self._exponents).tolist():
             self._counts[group] = self._widened(group, int(exponents[group]))

@@ -226,7 +226,7 @@ class IntegerJudge:
 
 
 def _in_equal_rows(reference: np.ndarray, output: np.ndarray) -> int:
-    """Returns the number of elements in the rows that both arrays have, at any place."""
+    """Returns the number of elements in the rows that both arrays have."""
     sizes = zip(reference.shape, output.shape, strict=True)
     # Rows are along the first axis on which the shapes differ, or the first.
     axis = next((k for k, (size, other) in enumerate(sizes) if size != other), 0)

@@ -169,7 +169,6 @@ def _sums(reference: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> _Su
 
 
 def _values(array: np.ndarray, part: slice) -> np.ndarray:
-    """Returns a part of the flat array as float64, without a copy of the rest."""
     flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
     return np.asarray(flat[part], np.float64)
 

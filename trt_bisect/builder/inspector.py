@@ -426,7 +426,7 @@ def kernel_of(layer: Mapping[str, Any]) -> Kernel:
 
 
 def _convolution(layer: Mapping[str, Any], read: Tensor, written: Tensor) -> Product:
-    """The product of a convolution; a pooling in the same layer hides its own output."""
+    """A pooling in the same layer hides the convolution's own output."""
     prefix = "" if "OutMaps" in layer else _POOLED
     filters, groups = int(layer[f"{prefix}OutMaps"]), int(layer.get(f"{prefix}Groups", 1))
     kernel, batch, channels = layer[f"{prefix}Kernel"], read.shape[0], read.shape[1] // groups
@@ -443,7 +443,7 @@ def _convolution(layer: Mapping[str, Any], read: Tensor, written: Tensor) -> Pro
 
 
 def _matrices(read: Sequence[Tensor], written: Tensor) -> Product | None:
-    """The product of two matrices; batches of two activations are groups."""
+    """Batches of two activations are groups."""
     first, out = read[0].shape, written.shape
     if len(first) < 2 or len(out) < 2:
         return None

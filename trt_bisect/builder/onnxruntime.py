@@ -139,7 +139,6 @@ class _SwitchPiece:
         self._written = replace(written, model=onnx.ModelProto(), weights={})
 
     def settings(self, writer: PlanWriter, plan: PrecisionPlan, scales: Scales) -> Feeds:
-        """Returns the inputs that choose precisions, tensors rounded where they are made, and scales."""
         written, inputs = self._written, dict[str, np.ndarray]()
         if written.gates_input:
             rounded = writer.context.followed(plan.lowered) if written.followed else ()
@@ -152,7 +151,6 @@ class _SwitchPiece:
         return inputs
 
     def run(self, tensors: Outputs, settings: Feeds) -> Outputs:
-        """Returns the tensors needed after the piece; raises TrialFailed."""
         inputs = {**tensors, **settings}
         after = {**tensors, **self._engine.infer({name: inputs[name] for name in self._reads})}
         return {name: after[name] for name in self._live}

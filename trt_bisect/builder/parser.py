@@ -86,7 +86,6 @@ def refusals_of(rt: TensorRT, path: Path) -> Iterator[Refusal]:
 
 
 def _refusal(error: Any) -> Refusal:
-    """Returns an error of the parser."""
     # TensorRT names node and operator since 10.0, not in all errors; else the importer's function tells the operator.
     operator = getattr(error, "node_operator", str)() or re.sub(r"^import(?=[A-Z])|^.*$", "", error.func(), count=1)
     return Refusal(getattr(error, "node_name", str)(), operator, _in_words(error.desc()))

@@ -191,7 +191,6 @@ class PipelineSession:
 
 
 def _in_pipeline(message: str, part: Part) -> str:
-    """Returns a message with the layers' names in the merged network."""
     for layer in part.network.layers:
         if layer.name in message:
             as_word = rf"(?<![\w/]){re.escape(layer.name)}(?![\w/])"

@@ -123,7 +123,6 @@ def _bias_inputs(network: Network, plan: PrecisionPlan) -> Iterator[tuple[int, i
 
 
 def _run(writer: PlanWriter, piece: Piece, plan: PrecisionPlan, held: Sequence[_Tensors]) -> None:
-    """Runs a piece on all samples; adds its leaves to them."""
     written = writer.write_piece(piece, plan)
     for value in written.model.graph.input:
         read = held[0][value.name]

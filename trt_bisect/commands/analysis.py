@@ -115,7 +115,7 @@ class Analysis:
         )
 
     def _given(self, keyword: str) -> Any:
-        """The value of an option of the object, under any of its names."""
+        """The option under any of its names."""
         keys = by_key(declared(CompareOptions))[keyword].keys
         return next((self._options[key] for key in keys if self._options.get(key) is not None), None)
 
@@ -224,7 +224,6 @@ class Analysis:
         return {"inputs": self._searched if saved_outputs(self._reference) is not None else self.bad_case}
 
     def _for(self, kind: Any) -> dict[str, Any]:
-        """The keywords of the object that a command has."""
         keys = by_key(declared(kind)).keys() - ({"threshold"} if kind is CompareOptions else set())
         return {key: value for key, value in self._options.items() if key in keys}
 

@@ -304,7 +304,7 @@ class _Comparing:
         observer: str,
         notes: tuple[str, ...] = (),
     ) -> Comparison:
-        """Compares two networks whose layers were matched; ``every`` sample has the first one's input names."""
+        """``every`` sample has the first network's input names."""
         tensors, count = self._tensors(_runs(two.on, every), two.origins, first, samples.length, two.groups)
         return self._result(
             tensors,
@@ -536,7 +536,7 @@ class _Profiling:
     """By tensor its shape and dtype in the first sample that had it."""
 
     def uses(self, layer: Layer) -> Iterator[_TensorUse]:
-        """Yields the tensors of a layer as its node has them, inputs first; a high layer rounds none."""
+        """Yields the tensors as the node has them, inputs first; a high layer rounds none."""
         node = self.network.skeleton.graph.node[layer.index]
         kept_high = layer.fixed is not None and not layer.fixed.needs_scale
         quantizers = {
@@ -579,7 +579,6 @@ class _Profiling:
         self.figures = {pair: statistic.figures() for pair, statistic in statistics.items()}
 
     def rows(self, layer: Layer) -> Iterator[ProfiledTensor]:
-        """Yields the layer's inputs, weights, biases and outputs, as its node has them."""
         for use in self.uses(layer):
             name, first = use.tensor, use.quantizers[0] if use.quantizers else None
             types = self.network.types
@@ -613,7 +612,6 @@ class _Profiling:
             )
 
     def _channel_map(self, layer: Layer, use: _TensorUse) -> ChannelMap | None:
-        """The output channels of a constant."""
         values = self.network.constant(use.tensor)
         if values.dtype.kind != "f" or use.at_output:
             return None

@@ -305,7 +305,7 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
 def _scales(
     network: Network, cache: caches.CalibrationCache, feeds: Sequence[Feeds], notes: _Choices
 ) -> caches.CacheScales:
-    """Returns the scales of the cache. Where names leave doubts, values on the inputs decide."""
+    """Where names leave doubts, values on the inputs decide."""
     scales = caches.scales_for(network, cache)
     doubts = bool(scales.unsure) or any(scale.way in (caches.FOLDED, caches.BY_ORDER) for scale in scales.found)
     if feeds:
@@ -339,7 +339,7 @@ def _ranges(
 
 
 def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> dict[int, Precision]:
-    """Returns the precision asked for by layer index: an exact name wins over a pattern, then the last entry."""
+    """An exact name wins over a pattern, then the last entry."""
     unknown, unable, precisions = [], [], dict[int, Precision]()
     exact = {layer.name: layer.index for layer in (*network.for_parser.layers, *network.layers)}
     for name, kind in sorted(deployment.layers.items(), key=lambda entry: entry[0] in exact):
@@ -395,7 +395,7 @@ def _tell_what_weak_typing_decides(
 
 
 def _build(network: Network, deployment: Deployment, feeds: list[Feeds], notes: _Choices) -> Build:
-    """Returns the facts that the commands repeat; dynamic inputs have the data's shapes, else the old ones."""
+    """Dynamic inputs have the data's shapes, else the old ones."""
     dynamic = tuple(spec.name for spec in network.inputs if None in spec.shape)
     if feeds:
         return Build(caches.NEWEST_VERSION, shapes=profile_of(feeds).shapes, dynamic=dynamic)

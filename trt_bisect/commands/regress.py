@@ -339,7 +339,6 @@ class _Night:
     def _compared(
         self, blank: nightly.NetworkResult, baseline: nightly.Baseline | None, runs: _NetworkRuns
     ) -> nightly.NetworkResult:
-        """Returns the result of a network: its first run against the targets and the baseline."""
         now, task = runs.report(1), runs.task
         noise: list[Change] = []
         if baseline is None:
@@ -378,7 +377,6 @@ class _Night:
     def _next_baseline(
         self, result: nightly.NetworkResult, baseline: nightly.Baseline | None, runs: _NetworkRuns
     ) -> nightly.Baseline | None:
-        """Returns the baseline of a network for the next nightly runs."""
         if not self.accepts and not (self.reference.is_latest and result.status == nightly.PASSED):
             return baseline
         # else the old figures stay, so that a slow decline shows when its sum exceeds the noise
@@ -448,7 +446,6 @@ class _NetworkRuns:
         return self.reports[number]
 
     def changes(self, number: int, baseline: nightly.Baseline) -> tuple[Change, ...]:
-        """Returns the changes of run ``number`` from the baseline."""
         return changes(self.report(number), baseline.runs, self.task.tolerances, self.task.direction)
 
 

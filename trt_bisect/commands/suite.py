@@ -168,7 +168,6 @@ def _task(file: Path, ordinal: int, entry: Mapping[str, Any], defaults: Mapping[
 
 
 def _check_figures(where: str, keywords: Mapping[str, Any], targets: Mapping[str, float]) -> None:
-    """Raises BadInput if a threshold or a target cannot be used with the metric."""
     try:
         metric = find_metric(keywords.get("metric", "cosine"))
         make_rule(metric, keywords.get("threshold"))

@@ -182,7 +182,7 @@ def _finished(entries: Iterable[HistoryEntry]) -> list[HistoryEntry]:
 
 
 def _last_change(finished: Sequence[HistoryEntry]) -> str:
-    """Returns date and differences of the latest report that differs from its predecessor; empty if none does."""
+    """Returns date and differences of the latest report that differs from its predecessor."""
     for before, after in reversed(list(pairwise(finished))):
         if differing := changes(before.report, after.report):
             return f"{after.started:%Y-%m-%d}: {', '.join(differing)}"

@@ -109,7 +109,6 @@ def _read_but_initializers(model: onnx.ModelProto, content: memoryview) -> list[
 
 
 def _read_but_raw_data(tensor: TensorProto, content: memoryview) -> memoryview:
-    """Reads a tensor except its ``raw_data``; returns these bytes."""
     parts = list(_fields(content))
     tensor.MergeFromString(b"".join(part.encoded for part in parts if part.number != _RAW_DATA_IN_TENSOR))
     return {part.number: part.content for part in parts}.get(_RAW_DATA_IN_TENSOR, memoryview(b""))
@@ -203,7 +202,6 @@ def _tensor_parts(tensor: TensorProto, weights: Mapping[str, np.ndarray]) -> lis
 
 
 def _in_message(number: int, parts: list[bytes | memoryview]) -> list[bytes | memoryview]:
-    """Returns the parts as a field of another message."""
     size = sum(memoryview(part).nbytes for part in parts)
     return [_as_varint(number << 3 | _LENGTH) + _as_varint(size), *parts]
 
@@ -318,7 +316,6 @@ def _external_weight(tensor: TensorProto, path: Path) -> np.ndarray | None:
 
 
 def _load_external(tensor: TensorProto, path: Path) -> None:
-    """Reads the external data of a tensor into it."""
     if external_data_helper.uses_external_data(tensor):
         location = external_data_helper.ExternalDataInfo(tensor).location
         folder = path.parent.resolve()

@@ -179,7 +179,6 @@ class _Pairing:
             self.add_tensor(name, its_partner)
 
     def add_tensor(self, name: str, partner: str) -> None:
-        """Matches two tensors that have no partner yet."""
         if name and partner and name not in self.tensors and partner not in self._back:
             self.tensors[name], self._back[partner] = partner, name
 

@@ -167,7 +167,6 @@ def _renamed(layer: Layer, index: int, rename: Callable[[str], str]) -> Layer:
 
 
 def _rename(graph: onnx.GraphProto, rename: Callable[[str], str]) -> None:
-    """Renames nodes, tensors and dynamic axes in a graph and its bodies, in place."""
     for node in graph.node:
         node.name = rename(node.name)
         for names in (node.input, node.output):

@@ -96,7 +96,7 @@ class PlanWriter:
     def _write_layers(
         self, writing: GraphWriting, plan: PrecisionPlan, layers: Iterable[int], names: Names
     ) -> dict[int, tuple[str, ...]]:
-        """Writes layers in the precisions of a plan; returns by low layer the rounded tensors."""
+        """Returns by low layer the rounded tensors."""
         followed = self.context.followed(plan.lowered)
         rounded = {k: writing.layer(self.network.layers[k], plan.precisions[k], names, followed) for k in layers}
         return {k: tensors for k, tensors in rounded.items() if tensors}

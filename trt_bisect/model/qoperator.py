@@ -156,7 +156,7 @@ class _Writing:
         return name
 
     def _dequantized(self, part: _Levels, node: onnx.NodeProto, layer: _Integer) -> str:
-        """Writes a dequantizer; returns its output. Several scales of a weight are along its output channels."""
+        """Returns the output's name. Several scales of a weight are along its output channels."""
         name = self._free(f"{part[0]}_of_{node.name}")
         dequantize = helper.make_node(_DEQUANTIZE, list(filter(None, part)), [name])
         if self._constant(part[1]).size > 1:
@@ -167,7 +167,6 @@ class _Writing:
         return name
 
     def _bias(self, node: onnx.NodeProto, layer: _Integer) -> str:
-        """Writes the floats of a bias; returns their name."""
         first, second = (self._constant(part[1]) for part in layer.read[:2])
         alpha = next((attribute.f for attribute in node.attribute if attribute.name == "alpha"), 1.0)
         scale = np.asarray(first.astype(np.float64) * second * alpha, np.float32)

@@ -255,6 +255,6 @@ def _shrinking() -> tuple[ort.InferenceSession, ort.IOBinding, ort.RunOptions]:
 
 @cache
 def _share_arena() -> None:
-    """Registers the arena that sessions share, once in a process."""
+    """Registers the arena, once in a process."""
     memory = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
     ort.create_and_register_allocator(memory, ort.OrtArenaCfg({"max_mem": 0, "arena_extend_strategy": 1}))

@@ -209,7 +209,6 @@ def _scoped(network: Network, last: str, precision: Precision) -> Network:
 
 
 def _with_one_scale(network: Network, patterns: Sequence[str]) -> Network:
-    """Returns the network with one scale for each weight of the layers of patterns."""
     chosen = {layer.index for pattern in patterns for layer in matching(network, pattern)}
     return network.with_one_scale_a_weight(chosen) if chosen else network
 

@@ -230,7 +230,6 @@ class Setup:
         return self._cluster.pool(spec, builder)
 
     def _profiled(self, network: Network, engine: str, feeds: Iterable[Feeds]) -> tuple[BuildOptions, ProfileShapes]:
-        """The build options and profile shapes for all data given; ONNX Runtime needs neither."""
         options = self.build_options()
         if engine == ONNXRUNTIME:
             return options, {}

@@ -166,7 +166,7 @@ def _modelopt_torch(told: Told) -> str:
 
 
 def _pattern(name: str) -> str:
-    """Returns an expression for one name; without an end it would match longer names too."""
+    """Returns an expression; without an end it would match longer names too."""
     return f"^{re.escape(name)}$"
 
 
@@ -218,7 +218,6 @@ def _deepstream(told: Told) -> str:
 
 
 def _escaped(name: str) -> str:
-    """Returns a name as an entry of a list in GLib's key files."""
     for letter, code in {"\\": "\\\\", ";": "\\;", "\n": "\\n", "\t": "\\t", "\r": "\\r"}.items():
         name = name.replace(letter, code)
     return name.replace(" ", "\\s") if name.startswith(" ") else name

@@ -277,7 +277,6 @@ class _Logs:
         self._channels = logs.LoudChannels(board.channels)
 
     def read_weights(self, network: Network, writer: PlanWriter) -> None:
-        """Has the weights of tagged layers logged."""
         of_layers = logs.weights_of(network, writer, self.tags)
         self.weights = logs.WeightHistograms(network, of_layers, self._channels)
 
@@ -394,7 +393,7 @@ class RunLogs(_Logs):
             yield self._plan_of(point), ": ".join(filter(None, ("of the front", ", ".join(point.names))))
 
     def _plan_of(self, point: FrontPoint) -> PrecisionPlan:
-        """Returns the plan of a point of the front; its other layers are as in the recipe."""
+        """Layers that are not movable stay as in the recipe."""
         network = self._experiment.network
         plan = self._recipe.keeping(network.movable, self._recipe.low)
         for k in network.movable:
@@ -464,7 +463,6 @@ class RunLogs(_Logs):
 
 
 def _write_curve(run: logs.LogRun, report: Report, rule: Rule) -> None:
-    """Writes similarity and loss with k as step."""
     loss = "1 - similarity" if rule.metric.perfect == 1.0 else "loss"
     for row in report.layers:
         if row.similarity is not None:

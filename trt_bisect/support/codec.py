@@ -22,7 +22,6 @@ Malformed = msgspec.DecodeError
 
 
 def _plain(value: Any) -> Any:
-    """Returns a NumPy scalar as a number, and a path as text."""
     if isinstance(value, Path):
         return str(value)
     if hasattr(value, "item"):

@@ -143,7 +143,6 @@ def _kind(kernel: EngineLayer, nodes: dict[str, onnx.NodeProto]) -> str:
 
 
 def _operations(kernel: EngineLayer) -> frozenset[str]:
-    """The operations in the name of a generated kernel."""
     match = _GENERATED.fullmatch(kernel.name)
     return frozenset(_OPERATION.findall(match[1])) if match else frozenset()
 

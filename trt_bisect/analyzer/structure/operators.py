@@ -149,7 +149,6 @@ Rule = Callable[[onnx.NodeProto, FileGraph], str]
 
 
 def _any_of(*rules: Rule) -> Rule:
-    """Returns the rule that refuses what any of several does."""
     return lambda node, graph: next((form for rule in rules if (form := rule(node, graph))), "")
 
 

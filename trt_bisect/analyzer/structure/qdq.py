@@ -194,7 +194,6 @@ def _out_of_line(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
 
 
 def _unlike_pairs(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
-    """Yields activations with several pairs of different scales."""
     by_tensor: dict[str, list[QdqPair]] = {}
     for pair in pairs:
         if not pair.stored and not pair.is_constant:
@@ -208,7 +207,7 @@ def _unlike_pairs(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
 
 
 def _concat_findings(graph: FileGraph, pairs: Mapping[str, QdqPair]) -> Iterator[Finding]:
-    """Yields each Concat whose inputs have different scales; ``pairs`` are by their outputs."""
+    """``pairs`` are by their outputs."""
     for node in graph.nodes:
         if node.op_type != "Concat":
             continue
@@ -258,7 +257,6 @@ def _pair_before(pair: QdqPair, maker: onnx.NodeProto | None) -> Iterator[Findin
 
 
 def _axis_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
-    """Yields weights with scales along another axis than the output channels."""
     rank = len(graph.types.shapes.get(pair.tensor, ()))
     for node, slot in pair.readers:
         moved = graph.maker_op(node.input[slot]) != DEQUANTIZE

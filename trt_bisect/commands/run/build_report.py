@@ -248,7 +248,6 @@ def _counted(state: RunState) -> dict[str, Any]:
 
 
 def _before_full(state: RunState, known: Report, curve: Curve) -> Report:
-    """Returns the report as long as full INT8 is not known on all inputs."""
     assert state.of_curve is not None
     trials, rule = _trials_of_curve(state), state.of_curve.rule
     full = trials.of_plan(state.of_curve.question.all_but(()))

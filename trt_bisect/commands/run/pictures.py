@@ -148,7 +148,7 @@ def frames_of(feeds: Feeds) -> list[np.ndarray]:
 
 
 def _as_bytes(values: np.ndarray) -> np.ndarray:
-    """Scales values to bytes: the least finite one is 0 and the largest 255."""
+    """Scales values: the least finite one is 0 and the largest 255."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     scaled = (np.nan_to_num(values.astype(np.float64), nan=low, posinf=high, neginf=low) - low) / ((high - low) or 1.0)

@@ -145,7 +145,6 @@ class _Run:
 
     @property
     def found(self) -> Answer:
-        """The answer, once there is one."""
         assert self.state.answer is not None
         return self.state.answer
 
@@ -159,7 +158,6 @@ class _Run:
         self.state = replace(self.state, **measured)
 
     def _know(self, **fields: Any) -> None:
-        """Adds fields of the report that are known apart from the answer."""
         self._now(known=self.state.known.changed(**fields))
 
     def report(self, model: GivenModel) -> Report:
@@ -254,7 +252,6 @@ class _Run:
                 (self.folder / FOLDER / PLAN).unlink(missing_ok=True)
 
     def _announce(self) -> None:
-        """Writes the network's graph and the report so far."""
         if self.folder is not None:
             write(self.folder / NETWORK, graph_of(self.of_curve.network, self.of_curve.ranges.scales))
         self.live.watch(self.state)
@@ -327,7 +324,6 @@ class _Run:
             self._know(accuracy=self.accuracy.accuracies(self.found))
 
     def _measure_beside(self) -> None:
-        """Measures the latencies of the answer, and its overflows."""
         found, memory = self.found, self.options.memory_bytes
         experiment = found.experiment
         network, emulated = experiment.network, experiment.builder.arithmetic == EMULATED

@@ -136,7 +136,6 @@ def with_columns_that_fit(
 
 
 def _width(columns: Sequence[Column], prose: Collection[str]) -> int:
-    """The width that a table needs, sentences wrapped."""
     widths = [min(_natural(column), _PROSE if str(column.header) in prose else _natural(column)) for column in columns]
     return sum(widths) + 2 * (len(widths) - 1)
 

@@ -226,7 +226,6 @@ def verdict_lines(lines: Sequence[Line], verdict: str) -> Text:
 
 
 def _culprits(report: Report, most: int, console: Console) -> Table:
-    """Returns at most ``most`` culprits, by decreasing loss when put back, weak ones last."""
     main, weak = report.ranked_culprits
     causes = {advice.culprit: _cause(advice) for advice in report.advice}
     back = f"{report.put_back_title}>"
@@ -253,7 +252,6 @@ def culprit_cells(report: Report, row: LayerRow) -> tuple[str, ...]:
 
 
 def _cause(advice: CulpritAdvice) -> str:
-    """The side of a culprit to blame, and the first reason."""
     if advice.blame is None:
         return advice.reasons[0] if advice.reasons else NO_SINGLE_CAUSE
     side = "weight and activation" if advice.blame == BOTH else advice.blame
@@ -475,7 +473,7 @@ def _title(cause: Cause, explanation: Explanation) -> str:
 
 
 def _measured_lines(report: Report, measured: Sequence[Tried]) -> Iterator[Padding]:
-    """Yields measured remedies: those that meet the threshold, then those that miss it."""
+    """Yields those that meet the threshold, then those that miss it."""
     for attempt in [attempt for attempt in measured if attempt.offered][:_MEETING_UP_TO]:
         yield _indented(Text(f"{_sentence(report, attempt)} (measured)", style="green"))
     missing = [attempt for attempt in measured if not attempt.offered][:_MISSING_UP_TO]
