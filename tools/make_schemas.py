@@ -67,13 +67,13 @@ class JournalLine:
 
 
 FILES: Mapping[str, tuple[type, str]] = {
-    "report.json": (Report, "Written by `run`. `run.json` is the same of a run under way."),
+    "report.json": (Report, "Written by `run`. `run.json` has the same keys while a run goes on."),
     "sensitivity.json": (Sensitivity, "Written by `sensitivity`."),
     "worst.json": (WorstReport, "Written by `worst`."),
     "compare.json": (Comparison, "Written by `compare`; the channels are in `channels.csv` only."),
     "profile.json": (Profile, "Written by `profile`."),
     "check.json": (CheckReport, "Written by `check`."),
-    "explanation.json": (Explanation, "Written by `run`: why, and what to do. Floats have 7 significant digits."),
+    "explanation.json": (Explanation, "Written by `run`: causes and remedies. Floats have 7 significant digits."),
     "pictures.json": (Pictures, "Written by `run` with `--task`: the worst images, for the page."),
     "verify.json": (Verification, "Written by `verify`."),
     "regression.json": (Regression, "Written by `regress`."),
@@ -84,8 +84,8 @@ FILES: Mapping[str, tuple[type, str]] = {
 _HEAD = """# JSON files and schemas
 
 Made by `python tools/make_schemas.py` from the dataclasses of the package. Each file has a
-[JSON Schema](https://json-schema.org/) (2020-12), which the site has beside this page; a test holds real files against
-them. To check a file of yours:
+[JSON Schema](https://json-schema.org/) (2020-12), which the site has in `schemas`; a test checks real files. To check
+a file of yours:
 
 ```
 pip install check-jsonschema
@@ -96,8 +96,8 @@ check-jsonschema --schemafile build/site/schemas/report.schema.json trt-bisect-n
 
 - A figure that is not finite is `null`.
 - New keys may come without a new number in `schema`. Keys that exist keep their names and meanings.
-- In the tables `a[]` is each entry of a list, and `a.*` each entry of an object by name. Keys of an object stand in one
-  table; others name that place.
+- In the tables `a[]` is each entry of a list, and `a.*` each entry of an object by name. An object that occurs in
+  several places is described once; the other places refer to it.
 - A similarity is a fraction of 1; the screen prints per cent.
 - A file of another schema is refused: run the command again.
 """

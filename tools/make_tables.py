@@ -53,9 +53,9 @@ _TABLES: Mapping[str, tuple[str, type]] = {
 }
 _HEAD = """# Columns of tables
 
-Made by `python -m tools.make_tables`. The first column is the name in the CSV file, and what `--columns` and `--sort`
-take; the second is the title on the screen and on the page. A column without a title is in the CSV file alone. Shares
-are from 0 to 1; the screen and the page write per cent.
+Made by `python -m tools.make_tables`. The first column is the name in the CSV file, for `--columns` and `--sort`; the
+second is the title on the screen and on the page. A column without a title is in the CSV file only. Shares are from
+0 to 1; the screen and the page print per cent.
 """
 
 _TOOLS_HEAD = """# Files for other tools

@@ -480,9 +480,9 @@ class MeasuringOptions(
             --tacticSources=+CUBLAS,+CUDNN'.
         dla: Run on this DLA core, and on the GPU what the core cannot run: with weak typing up to TensorRT 10.7; with
             strong typing from 11.4.1 on, with --base fp16 --one-scale '*'. Not tested yet.
-        strategy: Measure the curve with an engine per layer (exhaustive), or about log2 N engines per suspect (bisect).
-            auto: with one session for all plans on ONNX Runtime, else bisect.
-        curve: On that session, measure every boundary (full), every sixteenth and all where the loss changes
+        strategy: Measure the curve in the emulation (auto), with an engine per layer (exhaustive), or with about log2 N
+            engines per suspect (bisect).
+        curve: In the emulation, measure every boundary (full), every sixteenth and all where the loss changes
             (adaptive), or only what shows the suspects (culprits). auto: adaptive from 401 quantizable layers on, else
             full.
         margin: Keep this share of the allowed loss in reserve for new inputs, where that costs little more.
