@@ -305,7 +305,7 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
 def _scales(
     network: Network, cache: caches.CalibrationCache, feeds: Sequence[Feeds], notes: _Choices
 ) -> caches.CacheScales:
-    """Where names leave doubts, values on the inputs decide."""
+    """Values on the inputs decide where names leave doubts."""
     scales = caches.scales_for(network, cache)
     doubts = bool(scales.unsure) or any(scale.way in (caches.FOLDED, caches.BY_ORDER) for scale in scales.found)
     if feeds:
