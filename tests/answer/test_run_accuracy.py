@@ -100,6 +100,8 @@ def test_labels_without_their_data_are_refused(lenet):
 
 
 def test_ratios_are_left_out_where_there_is_none():
+    alone = accuracy_line(Accuracies(fp32=0.8, int8=0.4, recipe=0.4), "fp16", has_recipe=False).text
+    assert ("full FP16 40%" in alone, "recipe" in alone) == (True, False)
     with_ratios = accuracy_line(Accuracies(fp32=0.8, int8=0.4, recipe=None)).text
     assert "40%" in with_ratios
     assert "50% of FP32" in with_ratios

@@ -246,7 +246,7 @@ def test_worst_prints_and_saves(command, lenet, tmp_path):
     code, out, _ = command(*search, "--keep", "2", "--dataset", lenet / "digits.npz", "-o", tmp_path / "w")
     assert code == 0
     assert "20 samples" in out
-    for title in ("best", "median", "99 % reach", "worst", "Sample", "█"):
+    for title in ("best", "median", "99% reach", "worst", "Sample", "█"):
         assert title in out
     record = json.loads((tmp_path / "w/worst.json").read_text())
     assert record["verdict"][:20] in out

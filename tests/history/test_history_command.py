@@ -249,6 +249,19 @@ def test_another_metric_is_a_row_of_its_own(finished, tmp_path, week):
     assert told == [("onnxruntime", "cosine", 6), ("onnxruntime", "sqnr", 1)]
 
 
+def test_another_low_precision_is_a_row_of_its_own_which_names_it(command, finished, tmp_path, week):
+    kept = History(week / HISTORY)
+    for k in range(2):
+        kept.record(night(finished, tmp_path / f"fp16-{k}", START, low="fp16", int8=0.995 + k / 1000), "[b]net[/b]")
+    groups = trends(kept.past())
+    assert [(group[0].report.low, len(group)) for group in groups] == [("fp16", 2), ("int8", 6)]
+    before, after = (entry.report for entry in groups[0])
+    assert [words for words in changes(before, after) if "→" in words] == ["FP16 99.5% → 99.6%"]
+    out = command("history", week / HISTORY)[1]
+    assert "99.6% (FP16)" in out
+    assert "(INT8)" not in out
+
+
 def test_everything_that_a_fingerprint_is_made_of_is_named(finished, tmp_path):
     report = json.loads((finished / "report.json").read_text())
     parts = report["made_of"]

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from tests.support.records import EMPTY
 from trt_bisect.analyzer.doubts import bound_of
 from trt_bisect.builder.base import Latency
-from trt_bisect.report.answer import RecipeLayers
+from trt_bisect.report.answer import Goal, RecipeLayers
 from trt_bisect.report.changes import Change, Tolerances, changes, compared_part, differences, missed_targets, sentence
 from trt_bisect.report.parts import ByPlan, JudgedInputs, LayerRow
 
@@ -238,6 +238,26 @@ def test_what_differs_is_named(part, value, told):
     before, now = made_of(MADE_OF), made_of({**MADE_OF, part: value})
     (found,) = differences(before, now)
     assert (found.what, found.before, found.now) == told
+
+
+@pytest.mark.parametrize(
+    ("goal", "told"),
+    [
+        (Goal(costs="time on H200"), ("prices", "multiply-adds", "time on H200")),
+        (Goal(most=0.05), ("option budget", "none", "5%")),
+        (Goal(drop="1%"), ("option drop", "none", "1%")),
+    ],
+)
+def test_what_a_recipe_was_asked_to_cost_differs_too(goal, told):
+    """The fingerprint has none of it: no engine changes."""
+    (found,) = differences(made_of(MADE_OF), made_of(MADE_OF, goal=goal))
+    assert (found.what, found.before, found.now) == told
+
+
+def test_what_changed_is_what_the_prompt_shows():
+    found = report().compare(report())
+    assert repr(found) == str(found)
+    assert "Nothing changed." in repr(found)
 
 
 def made_of(parts, **settings):

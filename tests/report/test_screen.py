@@ -13,10 +13,10 @@ from rich.console import Console
 from tests.support.records import EMPTY
 from trt_bisect import Report
 from trt_bisect.data.feeds import TensorSpec
-from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Held, RecipeLayers
+from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Goal, Held, RecipeLayers
 from trt_bisect.report.choices import Choice
 from trt_bisect.report.parts import FAILS, LayerRow, NextStep
-from trt_bisect.report.screen.run import LINES, print_report
+from trt_bisect.report.screen.run import LINES, calibrator_cells, print_report
 from trt_bisect.report.screen.tables import _sized
 from trt_bisect.support.text import Line, Note
 
@@ -39,7 +39,9 @@ def crowded() -> Report:
         given=Held("a.npz", 26, 26, 0.96, "data/a.npz 7", 0.98, 0.97),
         held_out=Held("b.npz", 9, 8, 0.92, "data/b.npz 4", 0.97, 0.94),
         cost=0.04,
-        calibrators=tuple(CalibratorRow(kind, 0.9, 17, False, 0.05, 3, kind == "mse") for kind in kinds),
+        calibrators=tuple(
+            CalibratorRow(kind, 0.9, 26 if kind == "mse" else 17, False, 0.05, 3, kind == "mse") for kind in kinds
+        ),
         settings={"optimisations off": 0.96, "own engine": 0.961},
         doubts=(Line("clipped", "output 'y' is clipped at 25.0%"),),
         confidence=(
@@ -98,13 +100,38 @@ def test_the_plan_to_ship_is_in_the_first_ten_lines_and_what_speaks_against_it_b
     below = [next(k for k, line in enumerate(lines) if line.startswith(start)) for start in ("NEXT", "DOUBT", "RECIPE")]
     assert places[-1] < below[0] < below[1] < below[2]
     shown = str(report).splitlines()
-    assert [line.split(":")[0] for line in shown if ":" in line][:3] == ["SHIP FP16", "FAILS", "NEXT"]
+    assert [line.split(":")[0] for line in shown if ":" in line][:4] == ["SHIP FP16", "FAILS", "PLANS", "NEXT"]
+
+
+def test_a_recipe_that_is_slower_than_fp16_keeps_no_share_of_the_speedup(crowded):
+    prices = {"fp32": None, "fp16": 1.0, "int8": 0.0, "recipe": 2.1}
+    choices = tuple(Choice(plan, True, 0.99, None, None, price) for plan, price in prices.items())
+    lines = printed(replace(crowded, choices=choices), width=100)
+    last = {line.split()[0]: line.split()[-1] for line in lines if line.startswith(("FP16", "full", "recipe"))}
+    assert last == {"FP16": "0%", "full": "100%", "recipe": "slower"}
+
+
+def test_with_an_accuracy_that_decides_calibrators_do_not_pass(crowded):
+    """They were measured by the similarity, all but one on fewer inputs."""
+    told = replace(crowded, goal=Goal(drop="1%"), answer=replace(crowded.answer, given=None))
+    cells = [calibrator_cells(told, row) for row in told.answer.calibrators]
+    assert [row[3] for row in cells] == ["-"] * 6
+    assert [row[1].endswith("or worse") for row in cells] == [True] * 5 + [False]
+
+
+def test_a_notebook_has_the_plans(crowded):
+    times = {"fp32": 2.0, "fp16": 1.0, "int8": 0.5, "recipe": 0.75}
+    choices = tuple(Choice(p, True, None if p == "fp32" else 0.99, None, ms, None) for p, ms in times.items())
+    told = replace(crowded, choices=choices)
+    plans = "FP32 in 2 ms, FP16 99% in 1 ms, full INT8 99% in 0.5 ms, recipe 99% in 0.75 ms"
+    assert f"PLANS: {plans}." in str(told).splitlines()
+    assert plans.replace(", ", " · ") in told._repr_html_()
 
 
 def test_all_layers_prints_all_parts(crowded):
     lines = printed(crowded, every_layer=True)
     [place] = [k for k, line in enumerate(lines) if line.startswith("Calibrator")]
-    assert lines[place + 6].split() == ["mse", "90%", "or", "worse", "no", "5%", "3", "-", "chosen"]
+    assert lines[place + 6].split() == ["mse", "90%", "no", "5%", "3", "-", "chosen"]
     assert any(line.startswith("Worst input in other settings") for line in lines)
     assert not any(line.startswith("More in report.html") for line in lines)
 

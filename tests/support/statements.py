@@ -231,7 +231,8 @@ def price(report, text):
 
 
 def scales(report, text):
-    """A calibrator that is named has the figure that its row has."""
+    """A calibrator that is named has the figure that its row has, which decides."""
+    assert not report["goal"]["drop"]
     [row] = [row for row in report["answer"]["calibrators"] if f"calibrator {row['calibrator']} full" in text]
     assert row["similarity"] is None or not is_share(report) or any(tells(p, row["similarity"]) for p in percents(text))
     if "misses" in text:

@@ -91,6 +91,20 @@ def test_the_verdict_has_a_colour(run, under_way, verdict, tone):
     assert entry.tone == ""
 
 
+def test_the_list_names_another_low_precision_and_fp16_where_it_is_the_plan_to_ship(run):
+    [entry] = Runs(run.parent).rows()
+    assert (entry.figure("int8").endswith("%"), "ship" in entry.verdict) == (True, False)
+    report = json.loads((run / REPORT).read_text())
+    choices = [{**plan, "gives_up": 0.9} if plan["plan"] == "recipe" else plan for plan in report["choices"]]
+    changed(run, choices=choices, answer={**report["answer"], "in_fp16": None})
+    [entry] = Runs(run.parent).rows()
+    assert entry.verdict == "fails; ship FP16"
+    changed(run, low="fp16")
+    [entry] = Runs(run.parent).rows()
+    assert entry.figure("int8").endswith("% (FP16)")
+    assert entry.figure("recipe").endswith("%")
+
+
 def test_times_are_told_in_utc(run):
     [entry] = Runs(run.parent).rows()
     assert entry.took.endswith(" s")

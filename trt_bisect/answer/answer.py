@@ -163,8 +163,9 @@ class AnswerSearch:
         over = over_inputs(rule.by_input(trial), value, rule.text)
         figure = "no figure" if value is None else rule.text(value)
         low = experiment.network.low
-        ranges = f" with calibrator {experiment.ranges.origin}" if low.needs_ranges else ""
-        plans.setup.progress.say(f"Full {low.title}{ranges}: {figure}{over}")
+        ranges, of_calibrator = experiment.ranges, experiment.ranges.calibrator is not None
+        origin = f" with {'calibrator ' if of_calibrator else ''}{ranges.origin}" if low.needs_ranges else ""
+        plans.setup.progress.say(f"Full {low.title}{origin}: {figure}{over}")
         self._tell()
 
     def _take_ranges(self, ranges: Ranges) -> None:

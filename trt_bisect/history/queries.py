@@ -24,7 +24,7 @@ from trt_bisect.analyzer.metrics import figure_text
 from trt_bisect.errors import BadInput, install
 from trt_bisect.report.changes import differences
 from trt_bisect.report.model import Report
-from trt_bisect.report.parts import STYLES, spoken
+from trt_bisect.report.parts import STYLES, spoken, with_low
 from trt_bisect.report.screen.layout import titled, with_columns_that_fit
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.files import whole_file
@@ -159,7 +159,6 @@ def write_table(table: pd.DataFrame, path: Path, option: str) -> None:
 LATENCY_MOVED = 0.05
 """A latency has changed if it differs by more than this share."""
 _NAMES_UP_TO = 3
-_TITLES = {"int8": "INT8", "recipe": "recipe"}
 _BARS = "▁▂▃▄▅▆▇█"
 _PARTS = {
     "model": "another network",
@@ -170,10 +169,10 @@ _PARTS = {
 
 
 def trends(entries: Iterable[HistoryEntry]) -> list[list[HistoryEntry]]:
-    """Groups entries that can be compared with each other: of one label, engine and metric, in the given order."""
-    groups: dict[tuple[str, str, str], list[HistoryEntry]] = {}
+    """Groups entries of one label, engine, metric and low precision, in the given order."""
+    groups: dict[tuple[str, str, str, str], list[HistoryEntry]] = {}
     for entry in entries:
-        groups.setdefault((entry.label, entry.engine, entry.report.metric), []).append(entry)
+        groups.setdefault((entry.label, entry.engine, entry.report.metric, entry.report.low), []).append(entry)
     return [groups[key] for key in sorted(groups)]
 
 
@@ -191,13 +190,13 @@ def _last_change(finished: Sequence[HistoryEntry]) -> str:
 
 def changes(before: Report, after: Report) -> list[str]:
     """Returns the differences between two finished reports, a few words each: first the results, then the inputs."""
-    words = []
-    for plan, title in _TITLES.items():
+    words, titles = [], {"int8": after.low.upper(), "recipe": "recipe"}
+    for plan, title in titles.items():
         old, new = (figure_text(report.metric, getattr(report.similarity, plan)) for report in (before, after))
         words += [f"{title} {old} → {new}"] if old != new else []
     words += _names("new culprit", [name for name in after.culprits if name not in before.culprits])
     words += _names("former culprit", [name for name in before.culprits if name not in after.culprits])
-    for plan, title in _TITLES.items():
+    for plan, title in titles.items():
         was, now = before.milliseconds(plan), after.milliseconds(plan)
         words += [f"{title} {was:.3f} → {now:.3f} ms"] if was and now and abs(now - was) > LATENCY_MOVED * was else []
     parts = differences(before, after) or ()
@@ -252,9 +251,7 @@ def trend_table(groups: Sequence[Sequence[HistoryEntry]], console: Console) -> T
         label, engine, metric = group[0].label, group[0].engine, group[0].report.metric
         finished = _finished(group)
         last, drawn = finished[-1].report if finished else None, [entry.report for entry in finished[-RUNS_DRAWN:]]
-        int8, recipe = (
-            figure_text(metric, getattr(last.similarity, plan)) if last else "-" for plan in ("int8", "recipe")
-        )
+        int8, recipe = _figures(last) if last else ("-", "-")
         times = [_milliseconds(last), spark_text([report.milliseconds("int8") for report in drawn])] if timed else []
         table.add_row(
             *map(Text, (label, engine, metric, str(len(group)), _when(group[-1]))),
@@ -286,12 +283,18 @@ def run_table(groups: Sequence[Sequence[HistoryEntry]], top: int, console: Conso
         table.add_row(
             *map(Text, (_when(entry), entry.engine, report.metric)),
             _verdict(verdict),
-            *(Text(figure_text(report.metric, value)) for _, value in report.similarity.items()),
+            *map(Text, _figures(report)),
             *map(Text, (named, *times, seconds, differs, Path(entry.folder).name)),
             style="" if finished else "dim",
         )
     dropped = ("s", "Metric", "Folder", "Engine", "INT8 ms")
     return with_columns_that_fit(table, console, dropped, prose=("Differs from the run before", "Culprits"))
+
+
+def _figures(report: Report) -> tuple[str, str]:
+    """Returns the figures of full INT8 and of the recipe, the first with its low precision if that is another one."""
+    int8, recipe = (figure_text(report.metric, value) for _, value in report.similarity.items())
+    return with_low(int8, report.low), recipe
 
 
 def _verdict(verdict: str) -> Text:

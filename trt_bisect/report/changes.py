@@ -47,12 +47,13 @@ _LABELS = {
     "high": "option precision",
     "typed": "how layers in FP16 and BF16 are written",
     "culprits": "what the culprits are",
-    **{name: name for name in ("model", "ranges", "engine", "typing", "driver")},
+    **{name: name for name in ("model", "ranges", "engine", "typing", "driver", "prices")},
 }
 """Parts of a run that are no options, and options with other names."""
 _REPORT = (
     *("engine", "typing", "strategy", "arithmetic", "metric", "threshold", "share", "precision", "versions"),
     *("fingerprint", "schema", "verdict", "low", "budget", "culprits", "similarity", "recipe", "bound", "made_of"),
+    "goal",
 )
 _ROW = (
     *("index", "name", "op_type", "shape", "quantizable", "similarity", "loss", "culprit", "outcome", "asked", "ran"),
@@ -141,12 +142,14 @@ class RunChanges:
     changes: tuple[Change, ...]
     differs: tuple[Difference, ...] | None
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = [
             f"{'changed' if change.effect == NEUTRAL else change.effect}: {sentence(change, self.metric)}"
             for change in sorted(self.changes, key=lambda change: change.effect != WORSE)
         ]
         return "\n".join([*(lines or ["Nothing changed."]), f"different: {made_of_text(self.differs)}"])
+
+    __str__ = __repr__
 
 
 def compared(before: Report, now: Report, direction: str) -> RunChanges:
@@ -358,6 +361,9 @@ def _parts(report: Report) -> dict[str, Any]:
         "threshold": report.threshold,
         "share": report.share,
         "strategy": report.strategy,
+        "prices": "multiply-adds" if report.goal.costs == "macs" else report.goal.costs,
+        "budget": "" if report.goal.most is None else percent(report.goal.most),
+        "drop": report.goal.drop,
     }
 
 

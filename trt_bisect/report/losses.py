@@ -272,7 +272,7 @@ class WorstReport(Result):
         """
         spread = self.distribution
         values = {"best": spread.best, "median": spread.median}
-        values |= {f"{percent} % reach": value for percent, value in spread.percentiles.items()}
+        values |= {f"{percent}% reach": value for percent, value in spread.percentiles.items()}
         values["worst"] = spread.worst
         return {title: figure_text(self.metric, value) for title, value in values.items()}
 

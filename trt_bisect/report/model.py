@@ -467,16 +467,15 @@ class Report(Shown):
     @property
     def overview(self) -> Overview:
         """The verdict, the next step, and the culprits with the figure if put back."""
-        from trt_bisect.report.screen.run import next_lines, verdict_first
+        from trt_bisect.report.screen.run import next_lines, plan_texts, verdict_first
         from trt_bisect.report.summary import headline
 
         if self.titled.layers != self.layers:
             return self.titled.overview
         verdict, reasons = verdict_first(self)
-        steps = next_lines(self)
+        steps, plans = next_lines(self), plan_texts(self)
         return Overview(
             headline(self, self.state),
-            f"Full {self.low.upper()} {self.text(self.figures.int8)} · recipe {self.text(self.figures.recipe)} · "
             f"{self.arithmetic} on {self.engine} · {self.model}",
             COLOURS[self.verdict],
             ("Culprit", self.put_back_title, "Op", "Shape", "Loss", "Alone"),
@@ -493,6 +492,7 @@ class Report(Shown):
             ],
             [
                 *(line.text for line in verdict),
+                *([f"PLANS: {', '.join(plans)}."] if plans else []),
                 *steps[:1],
                 *(f"  {command}" for command in steps[1:]),
                 *(line.text for line in reasons),
@@ -504,6 +504,7 @@ class Report(Shown):
                 ".table().style": "every layer",
                 ".save(folder)": "the whole page, report.html",
             },
+            " · ".join(plans),
         )
 
 

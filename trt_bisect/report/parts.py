@@ -13,6 +13,7 @@ from trt_bisect.builder.base import IN_REGION, ON_DLA
 from trt_bisect.data.statistics import Drift, FedInput
 from trt_bisect.evaluator.trial import MEASURED
 from trt_bisect.model.layers import MODULE, SOURCE_LINE
+from trt_bisect.precision import Precision
 from trt_bisect.support.table import DECIBELS, DECIDING, FIGURE, INDEX, LOSS, NAME, Column
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ COLOURS = {PASSES: "green", WITH_DOUBTS: "darkgoldenrod", FAILS: "crimson", UNME
 def spoken(verdict: str) -> str:
     """Returns a verdict as people read it."""
     return "passes, but doubtful" if verdict == WITH_DOUBTS else verdict
+
+
+def with_low(figure: str, low: str) -> str:
+    """Returns a figure in a column of INT8 with the low precision that it is of, if that is another one."""
+    return figure if low == str(Precision.INT8) else f"{figure} ({low.upper()})"
 
 
 def verdict_of(*, meets: bool, doubted: bool) -> str:

@@ -58,6 +58,7 @@ class Overview:
         colour: the CSS colour of the verdict.
         titles, rows: a table, the most important columns and rows first.
         lines: sentences in place of the headline in text; a command is indented.
+        plans: the figures of the plans of a run, which ``lines`` have too.
         methods: by method of the result, what it gives.
     """
 
@@ -69,6 +70,7 @@ class Overview:
     lines: Sequence[str] = ()
     notes: Sequence[str] = ()
     methods: Mapping[str, str] = field(default_factory=dict)
+    plans: str = ""
 
 
 class Shown:

@@ -123,7 +123,7 @@ def verdict_lines(
     if report.bound is not None and report.recipe.meets:
         lines.append(bound_line(report.bound))
     if report.accuracy is not None:
-        lines.append(accuracy_line(report.accuracy))
+        lines.append(accuracy_line(report.accuracy, report.low, has_recipe=report.has_recipe))
     if report.stopped:
         lines.append(stopped_line(report.stopped, answer.not_done))
     if why := ships_fp16(report):
@@ -205,7 +205,7 @@ def _on_plans(
         blame = accepted if report.verdict == PASSES else "The doubts speak against it."
         yield Line(report.verdict, f"{spoken(report.verdict).upper()}: full {low} meets {threshold}: {figure} {blame}")
         yield from counted_lines(report, rule, "full " + low)
-        yield from _other_ranges(answer, text, low)
+        yield from _other_ranges(report, answer, low)
         if recipe.high:
             yield _best_within(report, restored, low)
         plan = "The recipe" if recipe.high else f"Full {low}"
@@ -357,11 +357,12 @@ def fixed_lines(network: Network) -> Iterator[Line]:
         yield _line(NO_KERNEL, text, names)
 
 
-def accuracy_line(accuracy: Accuracies) -> Line:
-    """Returns the line on the accuracies of FP32, full INT8 and the recipe."""
+def accuracy_line(accuracy: Accuracies, low: str = "int8", *, has_recipe: bool = True) -> Line:
+    """Returns the line on the accuracies of FP32, full INT8 and the recipe, if there is one."""
     fp32 = accuracy.fp32
     parts = [f"FP32 {_share(fp32)}"]
-    for value, name in ((accuracy.int8, "full INT8"), (accuracy.recipe, "the recipe")):
+    plans = {f"full {low.upper()}": accuracy.int8, **({"the recipe": accuracy.recipe} if has_recipe else {})}
+    for name, value in plans.items():
         ratio = f" ({percent(value / fp32)} of FP32's)" if value is not None and fp32 else ""
         parts.append(f"{name} {_share(value)}{ratio}")
     names = dict.fromkeys(name for figures in accuracy.also.values() for name in figures)
@@ -402,13 +403,13 @@ def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
     return f", but {' and '.join(f'{figure} with {name}' for name, figure in missing.items())}"
 
 
-def _other_ranges(answer: AnswerFacts, text: Callable[[float], str], low: str) -> Iterator[Line]:
+def _other_ranges(report: Report, answer: AnswerFacts, low: str) -> Iterator[Line]:
     """Yields a line if the first calibrator misses the threshold and another meets it."""
-    if answer.on_engines is not None:  # the calibrators were tried in the emulation
-        return
+    if answer.on_engines is not None or report.goal.drop:
+        return  # the calibrators were tried in the emulation, or not by the accuracy that decides
     first = answer.calibrators[0] if answer.calibrators else None
     if first is not None and not first.chosen and not first.meets:
-        misses = f"misses the threshold ({_figure(first.similarity, text)}): use the recipe's scales."
+        misses = f"misses the threshold ({_figure(first.similarity, report.text)}): use the recipe's scales."
         yield Line(RANGES, f"SCALES: with calibrator {first.calibrator} full {low} {misses}")
 
 
@@ -739,6 +740,8 @@ def headline(report: Report, status: str = "finished") -> str:
     if verdict == UNMEASURED:
         return "Nothing could be measured: no engine could be built and run."
     full = f"Full {report.low.upper()}{' of the part that was judged' if report.inputs.part else ''}"
+    if ships_fp16(report):
+        full = f"Ship FP16. {full}"
     if verdict == PASSES:
         return f"{full} passes: it meets {threshold}, and no layer has to stay in high precision."
     if verdict == WITH_DOUBTS:

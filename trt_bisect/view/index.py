@@ -22,6 +22,7 @@ from trt_bisect.analyzer.judge import DEFAULT_SHARE
 from trt_bisect.analyzer.metrics import DEFAULT_THRESHOLDS, figure_text
 from trt_bisect.errors import BadInput
 from trt_bisect.history.queries import heights
+from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report.comparison import Comparison, Profile
 from trt_bisect.report.explanation import EXPLANATION, PICTURES, Explanation, Pictures
@@ -30,10 +31,10 @@ from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.model import Report, read_report
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.page import PageData, page_data, recipe_texts, render_page
-from trt_bisect.report.parts import REPORT, SO_FAR, TONES, UNMEASURED, spoken
+from trt_bisect.report.parts import REPORT, SO_FAR, TONES, UNMEASURED, spoken, with_low
 from trt_bisect.report.result import Result, TablePage
 from trt_bisect.report.structure import CheckReport
-from trt_bisect.report.summary import means
+from trt_bisect.report.summary import means, ships_fp16
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING, is_running
 from trt_bisect.support.codec import encode, read
 from trt_bisect.support.text import counted, duration
@@ -224,6 +225,7 @@ class Row:
         culprits: None for a command that names none.
         engine: with its arithmetic; empty if not known.
         metric: the metric that decides.
+        low: the low precision of a run.
         history: the figures of full INT8 in the runs of the same model and metric, the oldest first, up to this run.
     """
 
@@ -240,6 +242,7 @@ class Row:
     culprits: tuple[str, ...] | None = None
     engine: str = ""
     metric: str = ""
+    low: str = str(Precision.INT8)
     history: tuple[float, ...] = ()
 
     @property
@@ -268,7 +271,8 @@ class Row:
     def figure(self, plan: str) -> str:
         """Returns the figure of a plan with its unit."""
         value = self.values.get(plan)
-        return "" if value is None else figure_text(self.metric, value)
+        text = "" if value is None else figure_text(self.metric, value)
+        return with_low(text, self.low) if text and plan == "int8" else text
 
     @property
     def points(self) -> list[tuple[float, float]]:
@@ -296,6 +300,7 @@ def _row(name: str, snapshot: Snapshot, history: tuple[float, ...]) -> Row:
         culprits=report.culprits if report.strategy else None,
         engine=f"{report.engine} ({report.arithmetic})" if report.engine else "",
         metric=report.metric,
+        low=report.low,
         history=history,
     )
 
@@ -308,6 +313,8 @@ def _verdict(snapshot: Snapshot) -> str:
         return f"{progress.get('stage') or 'starting'}{count}{remaining}"
     if snapshot.status != FINISHED:
         return f"interrupted after {counted(report.plans, 'plan')}"
+    if ships_fp16(report):
+        return f"{spoken(report.verdict)}; ship FP16"
     if report.verdict == UNMEASURED or not report.has_recipe:
         return spoken(report.verdict)
     if not report.recipe.meets:
@@ -355,7 +362,7 @@ class Runs:
             with suppress(Gone):
                 snapshots.append((name, run.snapshot()))
         snapshots.sort(key=lambda named: named[1].when)
-        histories: dict[tuple[str, str], list[float]] = {}
+        histories: dict[tuple[str, str, str], list[float]] = {}
         rows = [
             Row(path, f"result/{quote(path)}", page.command, page.model, file.when, page.headline)
             for path, file in self._results.items()
@@ -363,7 +370,7 @@ class Runs:
         ]
         for name, snapshot in snapshots:
             report = snapshot.report
-            history = histories.setdefault((report.model, report.metric), [])
+            history = histories.setdefault((report.model, report.metric, report.low), [])
             if report.similarity.int8 is not None:
                 history.append(report.similarity.int8)
             rows.append(_row(name, snapshot, tuple(history)))

@@ -1,7 +1,7 @@
 // The answer: the verdict's lines, the culprits, the calibrators, the recipe on all inputs.
 
 import { byId, h, show } from "./dom.js";
-import { LOW, capital, count, plural } from "./format.js";
+import { LOW, NOTHING, capital, count, plural } from "./format.js";
 import { folded, layerLink, phrase, plainTable } from "./parts.js";
 
 const LISTED = 50;
@@ -75,13 +75,14 @@ function ranked({ culprits: rows, report }) {
   return [sorted.filter((row) => !isWeak(row)), sorted.filter(isWeak)];
 }
 
-function calibrators({ calibrators: rows, given }, { metric, priceText, priceTitle }) {
+function calibrators({ calibrators: rows }, { metric, priceText, priceTitle, report }) {
   if (rows.length < 2) return null;
+  const inputs = Math.max(...rows.map((row) => row.inputs));
   const line = (row) => [
     row.calibrator,
-    metric.text(row.similarity) + (row.inputs < given?.inputs ? " or worse" : ""),
+    metric.text(row.similarity) + (row.inputs < inputs ? " or worse" : ""),
     count(row.inputs),
-    row.meets ? "yes" : "no",
+    report.goal.drop ? NOTHING : row.meets ? "yes" : "no",
     priceText(row.cost),
     count(row.high),
     metric.lossText(row.mean_loss),

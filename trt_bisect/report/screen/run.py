@@ -19,7 +19,7 @@ from trt_bisect.analyzer.metrics import AGREEMENT, EQUAL, KAPPA, figure_text, lo
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import NO_SINGLE_CAUSE
 from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held
-from trt_bisect.report.choices import FP16, FP32, INT8, RECIPE as RECIPE_PLAN, choice_of, priced_by, timed_by
+from trt_bisect.report.choices import FP16, FP32, INT8, RECIPE as RECIPE_PLAN, Choice, choice_of, priced_by, timed_by
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.parts import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow, NetworkRow
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
@@ -115,7 +115,6 @@ def choices_table(report: Report) -> Table:
     of_fp32 = choice_of(FP32, report.choices)
     verdicts = {INT8: report.verdicts.int8, RECIPE_PLAN: report.verdicts.recipe}
     for choice in report.choices:
-        name = {INT8: f"full {report.low.upper()}", RECIPE_PLAN: "recipe"}.get(choice.plan, choice.plan.upper())
         passes = {None: "-", True: "yes", False: "no"}[choice.meets]
         if verdicts.get(choice.plan) == WITH_DOUBTS:
             passes = "doubtful"
@@ -124,16 +123,34 @@ def choices_table(report: Report) -> Table:
             worst = "not measured"
         if choice.similarity is not None:
             worst = figure_text(report.metric, choice.similarity, report.threshold)
-        cells = [name, passes, worst]
+        cells = [_plan_name(report, choice), passes, worst]
         if labelled:
             cells.append("-" if choice.accuracy is None else percent(choice.accuracy))
         if timed:
             times = "-" if of_fp32 is None or not of_fp32.ms or not choice.ms else f"{of_fp32.ms / choice.ms:.2f}"
             cells += ["-" if choice.ms is None else f"{choice.ms:.3g}", times]
         else:
-            cells.append("-" if choice.gives_up is None else percent(max(1.0 - choice.gives_up, 0.0)))
+            kept = "-" if choice.gives_up is None else percent(1.0 - choice.gives_up)
+            cells.append("slower" if (choice.gives_up or 0.0) > 1.0 else kept)
         table.add_row(*map(Text, cells), style="yellow" if choice.meets is False else "")
     return table
+
+
+def _plan_name(report: Report, choice: Choice) -> str:
+    names = {INT8: f"full {report.low.upper()}", RECIPE_PLAN: "recipe"}
+    return names.get(choice.plan, choice.plan.upper())
+
+
+def plan_texts(report: Report) -> list[str]:
+    """Returns the figure that decides, and the time if known, of each plan that a user may ship."""
+    texts = []
+    for choice in report.choices:
+        value = choice.accuracy if report.goal.drop else choice.similarity
+        told = [] if choice.plan == FP32 and value is None else [report.text(value)]
+        told += [] if choice.ms is None else [f"in {choice.ms:.3g} ms"]
+        if told:
+            texts.append(f"{_plan_name(report, choice)} {' '.join(told)}")
+    return texts
 
 
 def verdict_first(report: Report) -> tuple[Sequence[Line], Sequence[Line]]:
@@ -295,12 +312,14 @@ def _why_chosen(report: Report, rows: Sequence[CalibratorRow]) -> str:
 
 def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
     """Returns the cells of a calibrator; ``-`` if given up, ``or worse`` if not all inputs were run."""
-    metric, all_given = report.metric, report.answer.given if report.answer else None
-    cut = all_given is not None and row.similarity is not None and row.inputs < all_given.inputs
+    metric, rows = report.metric, report.answer.calibrators if report.answer else (row,)
+    cut = row.similarity is not None and row.inputs < max(each.inputs for each in rows)
     layers = "-" if row.high is None else str(row.high)
     figure = figure_text(metric, row.similarity, report.threshold) + (" or worse" if cut else "")
     mean = loss_text(metric, row.mean_loss)
     meets, chosen = "yes" if row.meets else "no", "chosen" if row.chosen else ""
+    if report.goal.drop:
+        meets = "-"  # the accuracy decides, and was not measured with each calibrator
     return row.calibrator, figure, str(row.inputs), meets, report.price_text(row.cost), layers, mean, chosen
 
 
@@ -372,7 +391,8 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
     columns = (*columns, *(metric for metric in (EQUAL.name, KAPPA) if metric in measured and metric not in columns))
     metrics = [metric for metric in columns if metric in measured] if of_task else columns
     table = titled("Output", "Plan", *metrics, *(("counted",) if of_task else ()))
-    for plan, outputs in report.outputs.items():
+    plans = {report.low: report.outputs.int8, **({"recipe": report.outputs.recipe} if report.has_recipe else {})}
+    for plan, outputs in plans.items():
         for name, values in ((name, outputs[name]) for name in shown if name in outputs):
             is_task = AGREEMENT.name in values
             figures = {AGREEMENT.name: values[AGREEMENT.name]} if is_task else values
