@@ -28,11 +28,13 @@ _ZERO_OCTAVE = -(1 << 12)
 NEVER_FAINT = 1 << 12
 """The octave of an output without a norm: other inputs are not compared with it."""
 LEAST_SCORE = 0.05
-"""The least divisor of a single score's error: lower scores predict nothing."""
+"""The error of a single score is relative to FP32's score, and to this if that is lower: lower scores predict
+nothing.
+"""
 LARGEST_SCORE = "largest_score"
 """The figure of single scores that are all below ``LEAST_SCORE``: FP32's largest."""
 _NOTHING: dict[str, float] = {}
-"""The figures without a common region."""
+"""Stands for figures where nothing could be compared."""
 
 
 class _PreparedReference:

@@ -31,7 +31,7 @@ trained on values of about 1 have sums of 2 to 20, those trained on pixels about
 """
 _SAMPLES = 4
 _BORDER = 3
-"""Places at each edge of a picture that are left out: padding moves the outputs there."""
+"""The pixels at each edge of an output that are left out, because padding distorts them."""
 
 
 @dataclass(frozen=True)

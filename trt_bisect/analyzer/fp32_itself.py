@@ -19,7 +19,7 @@ from trt_bisect.support.text import counted, listed, percent, together
 
 _NAMED = 4
 _MASKING = 1e30
-"""A constant as large as this hides places."""
+"""A constant of at least this magnitude is a mask."""
 _MEANS_NOTHING = (
     "A similarity with it means little. Export the network in evaluation mode, or make the random values an input"
 )

@@ -29,9 +29,9 @@ elements that differ, for an output with few elements.
 FEW_ELEMENTS = 20
 """Fewer elements have no kappa, and say nothing on a single input."""
 CLASSES_MISSED = 0.75
-"""Next to floats it is a miss if more of the agreement beyond chance is lost."""
+"""The share of the agreement beyond chance whose loss is a miss, for an output judged next to floats."""
 _MOST_CLASSES = 4096
-"""With more values none is equal by chance."""
+"""With more distinct values none is equal by chance."""
 _IN_PLACE = ("Cast", "Identity")
 """Operators that keep the elements at their places."""
 _MOVING = ("Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Transpose")

@@ -174,7 +174,7 @@ class Rule:
     def by_input(self, trial: Trial | None) -> ByInput | None:
         """Returns the metric's value for the worst output on each input; None if the trial failed or had one input.
 
-        A figure over all inputs has a value on an input where it is a miss, or where nothing else is judged.
+        A figure over all inputs together counts for an input if it is a miss there, or if no output is judged by input.
         """
         judged = [] if trial is None or trial.failed else list(self.judged(trial).values())
         own = [figures for figures in judged if self.own_loss(figures) is not None]

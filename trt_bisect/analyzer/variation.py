@@ -20,7 +20,9 @@ from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.support.memory import parts
 
 VARIATION = "variation"
-"""The kind of ``OutputFigures.pooled``: the share of FP32's variation that is lost, times the inputs; their number."""
+"""The kind of ``OutputFigures.pooled``: the share of FP32's variation that is lost, times the number of inputs; and
+that number.
+"""
 LEFT, INPUTS = "variation_left", "variation_inputs"
 """The figures: the share of FP32's variation that is left, and the number of inputs."""
 VARIATION_MISSED = 0.75
@@ -46,7 +48,7 @@ all inputs, that a column needs; and the correlation below which it is lost.
 """
 _MOST_COLUMNS = 8
 _HELD = 1 << 21
-"""The numbers of all inputs that are held at a time."""
+"""The most numbers that are in memory at a time, of all inputs together."""
 
 
 @dataclass(frozen=True)

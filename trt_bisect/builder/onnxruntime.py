@@ -96,7 +96,7 @@ class SwitchSession:
         self._pieces = self._make()
 
     def runs(self, plan: PrecisionPlan) -> bool:
-        """Returns true if each layer of a plan has one of its choices."""
+        """Returns true if the session has each layer of a plan in the plan's precision."""
         return all(precision in choices for precision, choices in zip(plan.precisions, self._choices, strict=True))
 
     def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:

@@ -154,7 +154,7 @@ class PipelineSession:
         self._kept = _Kept(memory)
 
     def runs(self, plan: PrecisionPlan) -> bool:
-        """Returns true if each layer of a plan has one of its choices."""
+        """Returns true if the sessions have each layer of a plan in the plan's precision."""
         pairs = zip(self._parts, self._sessions, strict=True)
         return all(session.runs(part.plan(plan)) for part, session in pairs)
 

@@ -34,7 +34,7 @@ _Tensors = dict[str, np.ndarray]
 """The live tensors of a sample."""
 
 SAMPLES = 32
-"""The most samples of a mean."""
+"""The most samples that a mean error is taken over."""
 
 
 def correct_biases(

@@ -34,9 +34,9 @@ from trt_bisect.model.observe import observe
 from trt_bisect.model.quantizer import INT8_MAX, RoundedWeights, weight_quantizer
 
 SAMPLES = 32
-"""The samples of H."""
+"""The samples from which H is taken."""
 _PLACES = 2048
-"""The vectors that are read from all samples."""
+"""The most vectors that are read, of all samples together."""
 _MOST_INPUTS = 2048
 """A layer with more inputs is left: the time grows with the third power of their number."""
 _DAMPING = 0.01

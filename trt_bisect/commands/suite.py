@@ -51,7 +51,7 @@ NETWORK_KEYS = {
 } | declare.by_key(option for option in declare.declared(RunOptions) if option.keyword not in _SET_ELSEWHERE)
 _TOP_KEYS = ("output", "defaults", "network")
 _LONGEST = 80
-"""Characters of a folder's name."""
+"""The most characters of a folder's name."""
 _NO_SUITE = (
     "Give its path: trt-bisect regress SUITE.toml. A suite has a table [[network]] with model and calibration for each "
     "network."

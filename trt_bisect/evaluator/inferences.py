@@ -24,7 +24,7 @@ from trt_bisect.support.machine import InThisThread, ThreadsIfLong
 
 Infer = Callable[[Feeds], Outputs]
 SHARE_KEPT = 4
-"""Tensors between pieces may take this part of the memory."""
+"""Tensors between pieces may take a quarter of the memory."""
 
 
 class Runner(Protocol):

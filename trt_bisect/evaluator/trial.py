@@ -25,7 +25,7 @@ PASSING = (TIMED_OUT, LOST, OUT_OF_MEMORY)
 WHOLE, SWITCH = "", "switch"
 """See ``TrialKey``."""
 AS_ASKED = "as asked"
-"""Encodes the plan's own precisions."""
+"""Stands for the precisions that the plan asks for."""
 
 
 @dataclass(frozen=True)

@@ -499,7 +499,7 @@ class _Planned:
 
 
 MOST_LAYERS = 1000
-"""A plan's price takes some 4 ms at this size, and a search asks for thousands."""
+"""Plans of more layers have no price of their own: it takes some 4 ms at this size, and a search asks for thousands."""
 NO_GAIN = 0.05
 """The least gain, as a share of the low precision's time, by which prices are divided."""
 

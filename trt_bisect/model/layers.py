@@ -51,7 +51,7 @@ TAKES_TENSORS = frozenset(
 CONSTANT = "Constant"
 MODULE = ("Module", "Module in PyTorch")
 SOURCE_LINE = ("Source line", "Line of the program that PyTorch exported")
-"""Titles and phrases of the columns with a layer's place there."""
+"""The title and the phrase of the columns with a layer's place in a program of PyTorch."""
 _PAIRS = ("QuantizeLinear", "DequantizeLinear")
 
 _Value = TypeVar("_Value")

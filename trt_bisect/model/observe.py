@@ -27,7 +27,7 @@ from trt_bisect.support.text import shape_text
 
 _Item = TypeVar("_Item")
 SHARE_OF_GROUP = 4
-"""A group's tensors may take this part of the memory; later segments read the rest."""
+"""A group's tensors may take a quarter of the memory; later segments read the rest."""
 _NO_TENSORS = ("Sequence", "Optional", "ZipMap", "DictVectorizer", "CastMap", "StringSplit")
 """Parts of names of operators whose outputs may be no tensors: a session cannot take these as inputs."""
 

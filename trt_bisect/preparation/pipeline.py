@@ -362,7 +362,7 @@ def _rows_of(
     given: Mapping[str, list[Feeds]],
     samples: Iterable[Mapping[str, np.ndarray]],
 ) -> Iterator[Feeds]:
-    """Yields what the networks are fed for samples, side by side; fewer calls are repeated."""
+    """Yields feeds for all networks side by side, call by call; a network with fewer calls repeats its own."""
     places = [int(sample[SAMPLE][0]) for sample in samples]
     calls = {}
     for name in never:

@@ -24,7 +24,7 @@ _FROM_BYTES = 128 << 20
 _LEAST_BYTES = 1 << 20
 """Smaller arrays stay in memory: a file is open as long as its array lives."""
 _SHARE_OF_FILES = 2
-"""The part of a process's open files for arrays."""
+"""Arrays may take half of the files that a process may open."""
 _opening = Lock()
 _mapped = WeakValueDictionary[Path, np.memmap]()
 

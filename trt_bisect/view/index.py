@@ -206,9 +206,9 @@ RESULTS: tuple[type[Result], ...] = (Comparison, Sensitivity, WorstReport, Profi
 """The kinds of results that have a page of tables."""
 _WIDTH, _HEIGHT, _MARGIN = 96, 22, 4
 DEEPEST = 3
-"""Run folders are looked for at most this many levels below the listed folder,"""
+"""The most levels below the listed folder at which run folders are looked for."""
 _MOST_FOLDERS = 5000
-"""and in at most this many folders."""
+"""The most folders that are looked into."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from trt_bisect.analyzer.tasks.task import (
 from trt_bisect.builder.base import Outputs
 
 MOST = 3000
-"""The most candidates of an image, the best by score: noise does not take hours."""
+"""The most candidates of an image, the best by score, so that noise does not take hours."""
 _SHORTEST = 5e-4
 """The least length of a side, as a part of the largest number of all boxes: a third of a pixel of 640."""
 FINEST = 8
@@ -74,7 +74,7 @@ class Detections:
 
 
 Alike = Callable[[Detections, Detections], np.ndarray]
-"""The likeness of each detection with each other one, from 0 to 1, ``[n, m]``."""
+"""Returns the likeness of each detection with each other one, from 0 to 1, ``[n, m]``."""
 NO_DETECTIONS = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
 
 

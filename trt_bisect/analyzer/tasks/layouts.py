@@ -288,7 +288,7 @@ def named_layout(layout: Layout, reference: Sequence[Outputs]) -> Placed:
 
 
 MakeLayouts = Callable[[np.ndarray, bool], Iterable[Layout]]
-"""From rows, and true if columns are the last axis, to the layouts to try."""
+"""Yields the layouts to try, from rows, and true if columns are the last axis."""
 
 
 def fitting_layouts(reference: Sequence[Outputs], make: MakeLayouts) -> list[Placed]:

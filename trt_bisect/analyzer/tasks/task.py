@@ -31,12 +31,14 @@ _EDITION = 6
 _Read = TypeVar("_Read")
 
 Judge = Callable[[Mapping[int, Outputs]], OutputFigures]
-"""From the outputs for some inputs, by their places, to the agreement with FP32 there."""
+"""Maps the outputs for some inputs, by their places, to the agreement with FP32 there."""
 Counts = Mapping[str, Any]
 """Counts on an input, which ``+`` joins: ``AGREED``, ``ITEMS`` and others; numbers, arrays or lists."""
 
 Scaling = Callable[[Outputs, tuple[int, int]], np.ndarray]
-"""From the outputs for one input, and the picture's width and height, to the pixels along a unit in x and y."""
+"""Maps the outputs for one input, and the picture's width and height, to the pixels along a unit of the boxes in x and
+y.
+"""
 
 
 @dataclass(frozen=True)

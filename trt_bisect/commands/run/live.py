@@ -102,7 +102,7 @@ class Live:
 
 
 STOPS = (KeyboardInterrupt, TimeUp, NoRoom, OSError)
-"""The errors among which are all that stop a run; see ``stopped_by``."""
+"""The errors that may stop a run; ``stopped_by`` decides."""
 
 
 class StoppedRun(KeyboardInterrupt):
@@ -123,7 +123,8 @@ def stopped_by(error: BaseException) -> str:
 
 
 def save_report(report: Report, folder: Path | None, live: Live, shown: Progress, *, recipe: bool = True) -> Report:
-    """Saves a report, and returns it. A report in the folder that knows more than one of a stopped run stays.
+    """Saves a report and returns it. Where the run was stopped and an earlier report in the folder knows more, that one
+    stays.
 
     Args:
         folder: the run folder; None to save nothing.

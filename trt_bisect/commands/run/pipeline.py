@@ -20,7 +20,7 @@ from trt_bisect.report.model import Report
 from trt_bisect.support.progress import default_progress
 
 _SHARE_FED = 4
-"""The networks' inputs may take this part of the memory."""
+"""The networks' inputs may take a quarter of the memory."""
 
 
 @takes(PipelineOptions)

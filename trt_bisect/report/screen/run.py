@@ -34,7 +34,7 @@ NOTES_UP_TO = 5
 LINES = 40
 """The most lines of ``run``'s screen, unless its verdict is unusually long."""
 _AROUND = 8
-"""The command's lines around the report, and those on what is not shown."""
+"""The lines that the command prints around the report, and those on what is not shown."""
 _ROWS, _FEW_ROWS = 5, 3
 _SUSPECTS = 3
 _OUTPUTS = 4
