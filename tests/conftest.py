@@ -124,7 +124,11 @@ SAMPLES = Path(__file__).parent.parent / "samples"
 
 @pytest.fixture(scope="session")
 def lenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``samples/lenet`` with a twentieth of its calibration data and a quarter of its digits, which name the same."""
+    """``samples/lenet`` with a twentieth of its calibration data and a quarter of its digits, which name the same.
+
+    ``unsure.npz`` has the ten digits of the calibration data of which LeNet is least sure: with them a high threshold
+    takes several layers.
+    """
     from tests.support.recorded import shared
 
     def make(folder: Path) -> None:
@@ -136,6 +140,8 @@ def lenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, step in (("calibration", 20), ("digits", 4)):
             with np.load(SAMPLES / "lenet" / f"{name}.npz") as data:
                 np.savez(folder / f"{name}.npz", **{each: data[each][::step] for each in data.files})
+        with np.load(SAMPLES / "lenet" / "calibration.npz") as data:
+            np.savez(folder / "unsure.npz", data=data["data"][[43, 46, 92, 132, 142, 143, 150, 159, 185, 186]])
         np.save(folder / "labels.npy", np.load(SAMPLES / "lenet" / "labels.npy")[::4])
 
     return shared(tmp_path_factory, "samples", make) / "lenet"

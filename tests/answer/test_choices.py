@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.conftest import SAMPLES
 from tests.support.by_hand import cosine
 from tests.support.quantized import plain_session
 from trt_bisect.precision import Precision
@@ -98,11 +97,12 @@ def test_every_place_that_shows_a_price_shows_the_same(lenet):
 
 
 @pytest.fixture(scope="module")
-def free(tmp_path_factory):
-    """The question of a run whose recipe is no faster than FP16, on all data of the sample, and its report."""
-    given = SAMPLES / "lenet/lenet_planted.onnx", SAMPLES / "lenet/calibration.npz"
+def free(lenet, tmp_path_factory):
+    """The question of a run whose recipe is no faster than FP16, and its report."""
+    given = lenet / "lenet_planted.onnx", lenet / "unsure.npz"
     folder = tmp_path_factory.mktemp("free")
     how = {"engine": "onnxruntime", "explain": "none", "threshold": 0.99999, "as_is": True, "output": folder}
+    how["calibrator"] = "minmax"
     return given, how, trt_bisect.run(*given, **how)
 
 

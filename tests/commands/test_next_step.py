@@ -3,7 +3,6 @@
 import math
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from trt_bisect.report.parts import FAILS, PASSES, WITH_DOUBTS
 from trt_bisect.report.summary import BUILD, CHEAPER, DATA, DOUBT, FP16_INSTEAD, OTHER_LAYERS, SEARCH, WHOLE, next_step
 from trt_bisect.support.text import percent
 
-SAMPLES = Path(__file__).parents[2] / "samples" / "lenet"
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
 
 
@@ -123,12 +121,12 @@ def test_free_ranges_are_named_only_if_they_hold_on_the_held_out_inputs_too(tmp_
     assert none.next.kind != CHEAPER
 
 
-def test_layers_that_cost_too_much_in_fp32_are_tried_in_fp16_before_all_is_fp16(command, tmp_path, monkeypatch):
+def test_layers_that_cost_too_much_in_fp32_are_tried_in_fp16_before_all_is_fp16(command, lenet, tmp_path, monkeypatch):
     """``ip1`` and ``ip2`` have 405,000 of 2,296,680 multiply-adds. Each costs 3 in FP32, and 1 in FP16."""
     monkeypatch.chdir(tmp_path)
-    how = ["--calibration", SAMPLES / "calibration.npz", "--engine", "onnxruntime", "--threshold", "0.9999"]
+    how = ["--calibration", lenet / "unsure.npz", "--engine", "onnxruntime", "--threshold", "0.9999"]
     how += ["--history", "none", "--explain", "none", "--as-is", "--precision", "fp32", "-o", "run"]
-    command("run", SAMPLES / "lenet_planted.onnx", *how)
+    command("run", lenet / "lenet_planted.onnx", *how)
     report = trt_bisect.Report.load(tmp_path / "run")
     fp16 = next(choice for choice in report.choices if choice.plan == "fp16")
     assert {"ip1", "ip2"} <= {*report.recipe.high}
@@ -143,10 +141,10 @@ def test_layers_that_cost_too_much_in_fp32_are_tried_in_fp16_before_all_is_fp16(
     assert mixed.next.kind == "recipe"
 
 
-def test_a_remedy_that_is_hardly_cheaper_is_not_named_and_another_one_as_it_was_measured():
+def test_a_remedy_that_is_hardly_cheaper_is_not_named_and_another_one_as_it_was_measured(lenet):
     """Costs that differ by less than 3 % count as equal. The layers were measured in FP16; the run had them in FP32."""
     how = {"threshold": 0.9999, "as_is": True, **HOW}
-    report = trt_bisect.run(SAMPLES / "lenet_planted.onnx", SAMPLES / "calibration.npz", **how)
+    report = trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "unsure.npz", **how)
     setting = Setting("a.onnx", "a.npz", True, None, False, Precision.FP32, "run", Build(parse_version("10.3")))
     layers = {"high": 2, "layers": ("ip1", "ip2"), "precision": "fp16"}
     tried = Tried((), CALIBRATOR, "minmax", 0.99995, 5e-5, True, Calibrator("minmax"), confirmed=True, **layers)

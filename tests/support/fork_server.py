@@ -49,11 +49,12 @@ def serve(address: str, owner: int) -> None:
     """Forks a process for each request, until the process ``owner`` ends."""
     from benchmarks.reliability.forked import import_everything
     from tests.support.one_thread import use_one_thread
+    from trt_bisect.builder import parser
     from trt_bisect.calibration.histogram import AbsHistogram, mse_thresholds
 
     import_everything()
-    use_one_thread()  # as in tests/conftest.py
-    os.fsync = lambda file: None  # as in tests/conftest.py
+    use_one_thread()  # this and the next line as in tests/conftest.py
+    os.fsync, parser.PARSERS = (lambda file: None), ()
     for name in _PRELOADED:
         importlib.import_module(name)
     mse_thresholds([AbsHistogram()])  # makes its table
