@@ -212,11 +212,11 @@ class Bound:
 
     Attributes:
         inputs: the number of held-out inputs.
-        missed: the number of these that miss.
+        missed: the number of held-out inputs that miss.
         most: with probability ``sure``, at most this share of such inputs misses.
-        sure: that probability.
+        sure: the probability of the bound.
         next: a lower, round bound that more held-out inputs with the same miss rate would give.
-        more: the number of further inputs that this takes.
+        more: the number of further inputs that the bound ``next`` takes.
         by: how an input misses: empty for the threshold; where an accuracy decides, ``class`` for another class than in
             FP32, ``agreement`` for an agreement below the task's.
     """

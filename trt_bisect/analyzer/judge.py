@@ -241,9 +241,9 @@ class ByInput:
 
     Attributes:
         inputs: the number of inputs that count.
-        misses: the number of these that miss the threshold.
+        misses: the number of inputs that miss the threshold.
         mean: the mean of the finite values.
-        fifth: their 5th percentile by NumPy's definition; the 95th if lower is better.
+        fifth: the 5th percentile of the finite values by NumPy's definition; the 95th if lower is better.
         worst: the place of the worst input.
         values: the metric on each input; None if the input does not count, since FP32's output is almost zero, or if
             the metric has no value.

@@ -58,7 +58,7 @@ class GivenInputs:
 
 
 class PoolLoss(Protocol):
-    """Returns the loss of a pool; ``alone``: of one input's part of a miss."""
+    """Returns the loss of a pool; with ``alone``, of one input's part of a pool that misses."""
 
     def __call__(self, name: str, differ: float, of_all: float, *, alone: bool = False) -> float:
         """See the class."""

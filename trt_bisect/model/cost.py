@@ -509,7 +509,7 @@ class TimedKernel:
     """A kernel and its predicted time.
 
     Attributes:
-        name: of its layers, or of the tensor that it changes.
+        name: the name of the kernel's layers, or of the tensor that it changes.
         ms: predicted milliseconds.
     """
 

@@ -364,7 +364,8 @@ class Predicted:
 
     Attributes:
         ms: milliseconds.
-        least, most: the ends of their range.
+        least: the least milliseconds of the range.
+        most: the most milliseconds of the range.
     """
 
     ms: float

@@ -100,7 +100,7 @@ def logged_layers(board: Board | None, network: Network | None) -> Board | None:
 
 
 def _inside(layers: Sequence[Layer], path: str) -> list[Layer]:
-    """Returns the layers of a module of PyTorch and its modules."""
+    """Returns the layers of a module of PyTorch and its submodules."""
     modules = [(layer, layer.module.partition(" ")[0]) for layer in layers]
     return [layer for layer, module in modules if module == path or module.startswith(f"{path}.")]
 

@@ -34,8 +34,8 @@ class CalibratorRow:
     Attributes:
         calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of given ranges; for the chosen one the
             origin of the run's ranges, such as ``mse, 1 tensor by entropy``.
-        similarity: that of full INT8 on the worst of the inputs that were run.
-        inputs: their number: a calibrator that misses on the first input is not run on others.
+        similarity: the similarity of full INT8 on the worst of the inputs that were run.
+        inputs: the number of these inputs: a calibrator that misses on the first input is not run on others.
         meets: full INT8 meets the threshold on all inputs.
         cost: the cost of the first recipe found with these ranges, a share of INT8's speedup; None if none was
             searched, or it was given up as more expensive than another.
@@ -71,7 +71,7 @@ class Held:
         worst: the worst figure; None if an output is not finite.
         worst_input: the input that the worst figure belongs to.
         mean: the mean of the figures.
-        fifth: their 5th percentile.
+        fifth: the 5th percentile of the figures.
         figures: the figure of each input that counts, by its name; None if an output is not finite.
     """
 
@@ -125,9 +125,9 @@ class EngineFacts:
         builds: the number of engines built.
         base: the similarity of the network without INT8.
         int8_emulated: the similarity of full INT8 in the emulation.
-        recipe_emulated: that of the emulation's recipe.
+        recipe_emulated: the similarity of the emulation's recipe in the emulation.
         apart_int8: the loss of the engine's outputs in full INT8 against those of the emulation.
-        apart_recipe: likewise with the recipe.
+        apart_recipe: the loss of the engine's outputs with the recipe against those of the emulation.
         lines: contradictions to the emulation.
     """
 
@@ -229,10 +229,10 @@ class RecipeLayers:
 
     Attributes:
         high: the layers left high.
-        added: those of them that are no culprits.
+        added: the high layers that are no culprits.
         meets: the recipe meets the threshold.
-        untested: those that a stopped run has not put back.
-        faster: those that are not needed, but the plan is predicted to be slower without them.
+        untested: the high layers that a stopped run has not put back.
+        faster: the high layers that are not needed, but without which the plan is predicted to be slower.
     """
 
     high: tuple[str, ...] = ()
@@ -269,7 +269,8 @@ class PredictedTimes:
         plans: the times of ``fp32``, ``fp16``, ``int8`` (all layers in the low precision) and ``recipe``.
         slowest: the slowest kernels of the recipe.
         reformats: the kernels of the recipe that only change a type or layout, and that ``int8`` does not have.
-        no_gain: that the low precision saves less than 5 % of the time, and the reasons; empty where it saves more.
+        no_gain: a clause that the low precision saves less than 5 % of the time, with the reasons; empty where it saves
+            more.
     """
 
     gpu: str

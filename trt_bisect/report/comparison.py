@@ -264,7 +264,7 @@ class Profile(Result):
     """The tensors of the selected layers, in execution order.
 
     Attributes:
-        source: of the samples.
+        source: the source of the samples.
     """
 
     COMMAND = "profile"

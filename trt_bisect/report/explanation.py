@@ -144,9 +144,9 @@ class ExplainedLayer:
     Attributes:
         macs: its multiply-adds for one inference.
         share: its part of the network's multiply-adds.
-        sensitivity: its losses alone.
+        sensitivity: the losses of the layer alone.
         outputs: the float tensors that it makes.
-        weights: those that INT8 would round.
+        weights: the constants that INT8 would round.
         biases: constants that are not rounded.
     """
 
@@ -172,9 +172,9 @@ class Tried:
         meets: true if the loss is within the threshold.
         calibrator: the calibrator that was tried.
         high: the number of layers that it leaves high.
-        precision: their precision; empty without any, or if they have several.
-        layers: the names of these layers.
-        cost: their cost, a share of INT8's speedup over FP16.
+        precision: the precision of the layers that it leaves high; empty without any, or if they have several.
+        layers: the names of the layers that it leaves high.
+        cost: the cost of these layers, a share of INT8's speedup over FP16.
         confirmed: it holds on held-out inputs and in all settings of the engine, without a doubt; None if not tested.
         own: it is the run's own recipe.
         cache: the path, in the run folder, of a calibration cache of ``network``, or of ranges that no calibrator
@@ -249,7 +249,7 @@ class CulpritAdvice:
     """The evidence against a culprit and the remedies for it.
 
     Attributes:
-        culprit: its name.
+        culprit: the name of the culprit.
         evidence: a paragraph.
         reasons: the reasons of the advisor and the structure check, the strongest first.
         blame: ``weight``, ``activation``, ``both``, or None if not known.
@@ -270,7 +270,7 @@ class Cause:
 
     Attributes:
         cause: the most important reason of each of them, or ``no single cause found``.
-        culprits: their names, in the report's order.
+        culprits: the names of the culprits, in the report's order.
         words: the figures of the cause, a clause.
         measured: the measured remedies, those that meet the threshold first, the cheapest of them first.
         remedies: the remedies that were not measured.
@@ -289,7 +289,7 @@ class Explanation:
 
     Attributes:
         samples: the number of inputs observed.
-        layers: those that make a float tensor or have a weight.
+        layers: the layers that make a float tensor or have a weight, by name.
         inputs: the network's.
         findings: the advisor's, in execution order.
         advice: the advice on each culprit, in the report's order.

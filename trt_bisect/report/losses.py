@@ -176,13 +176,13 @@ class WorstReport(Result):
     """The worst inputs of a data set, and the distribution of the metric over it.
 
     Attributes:
-        order: of the metric's values from the worst to the best: ``ascending`` or ``descending``.
+        order: the order of the metric's values from the worst to the best: ``ascending`` or ``descending``.
         threshold: the worst value that is still good; None where the metric has none.
         allowed: the loss that the threshold allows.
         high: the layers left high.
         source: the data set.
         values: the metric on each sample; None where the low precision gave no finite output.
-        losses: of these values; None for infinite.
+        losses: the losses of these values; None for infinite.
         faint: samples left out because FP32's output on them is almost zero.
         broken: samples left out because FP32 itself has NaN there, or nothing finite.
         data: a sentence on these; empty without any.

@@ -104,8 +104,8 @@ class Report(Shown):
         networks: the networks of a pipeline, each alone in the low precision.
         front: the plans that none beats in both cost and figure, and those with a name.
         choices: the plans that a user may ship.
-        latency: of ``fp32``, ``fp16``, ``int8`` and ``recipe``, None for an engine that could not be built; None
-            without a GPU.
+        latency: the latencies of ``fp32``, ``fp16``, ``int8`` and ``recipe``, None for an engine that could not be
+            built; None without a GPU.
         predicted: the predicted times of the same plans.
         overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
         base_high: the layers that the base cannot hold, if full INT8 meets the threshold with them in FP32.
@@ -116,7 +116,7 @@ class Report(Shown):
         builds: the number of engines built.
         peak_bytes: the most memory of the process.
         command: the command line; empty for a run from Python.
-        started: in seconds since the epoch.
+        started: the time of the start, in seconds since the epoch.
         network: the digest of the network as read.
         accept: a doubted pass counts as a pass.
         made_of: the content of the fingerprint, by part.

@@ -47,7 +47,8 @@ class Baseline:
         name: the network's name in the suite.
         repeats: the number of runs.
         measured: the nightly run that measured them; empty if not known.
-        runs: their reports, equal ones once, with what comparisons read. ``made_of`` is that of the last good night.
+        runs: the reports of these runs, equal ones once, with what comparisons read. ``made_of`` is that of the last
+            good night.
         kind: the mark of a baseline.
         schema: the schema of the reports.
     """
@@ -107,7 +108,7 @@ class Regression:
     Attributes:
         suite: the path of its file.
         folder: the folder of the nightly run.
-        number: its number in the nightly folder.
+        number: the number of the nightly run in its folder.
         began: the time of its start in UTC, ISO 8601.
         baseline: the baseline in words; empty without any.
         accepted: this run became the baseline, by ``--update-baseline`` or as the first in which a network passed.

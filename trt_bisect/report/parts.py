@@ -67,8 +67,8 @@ class ByPlan(Generic[Value]):
     """A value of two plans.
 
     Attributes:
-        int8: of full INT8, or of the low precision in its place.
-        recipe: of the recipe.
+        int8: the value of full INT8, or of the low precision in its place.
+        recipe: the value of the recipe.
     """
 
     int8: Value
@@ -200,7 +200,7 @@ class NetworkRow:
     """A network of a pipeline.
 
     Attributes:
-        file: its file.
+        file: the path of the file.
         layers: the number of layers that can be low.
         calls: the mean number of calls a sample in FP32.
         similarity: the figure of the pipeline with this network alone low, on its worst input.
@@ -251,15 +251,15 @@ class JudgedInputs:
         source: the data.
         judged: the number of inputs.
         searched: the number of samples that they are the worst of.
-        places: their positions in the data, from 0.
+        places: the positions of the judged inputs in the data, from 0.
         similarities: the similarity of each sample searched, in full INT8.
-        median: the median of these.
+        median: the median of the similarities.
         faint: samples left out because FP32's output on them is almost zero.
         fed: for ``calibration`` and ``judged``, the statistics of each input.
         pictures: by source of pictures, how they become inputs: size, colours, scale, mean, standard deviation.
         shapes: by dynamic input, its shape, or the smallest and the largest.
         drift: by input, how far its values are from the calibration data's.
-        drift_of_validation: likewise for the data of ``--validation``.
+        drift_of_validation: by input, how far the values of ``--validation`` are from the calibration data's.
         warnings: sentences on data that cannot be right.
         part: a sentence on the judged part of the network; empty for all of it.
         random: a sentence on FP32 outputs that vary on the same input.
@@ -290,7 +290,7 @@ class Seconds:
         calibrate: the pass over the calibration data.
         build: building engines.
         infer: running engines.
-        total: from the start to the verdict and its explanation, earlier sittings included.
+        total: the time from the start to the verdict and its explanation, earlier sittings included.
         explain: the explanation.
     """
 
@@ -308,7 +308,7 @@ class NextStep:
     Attributes:
         kind: a word of ``report.summary``.
         what: an imperative clause.
-        command: that does it, or follows it.
+        command: the command that does it, or follows it.
     """
 
     kind: str

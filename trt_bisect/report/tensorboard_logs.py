@@ -393,7 +393,7 @@ class RunLogs(_Logs):
             yield self._plan_of(point), ": ".join(filter(None, ("of the front", ", ".join(point.names))))
 
     def _plan_of(self, point: FrontPoint) -> PrecisionPlan:
-        """Layers that are not movable stay as in the recipe."""
+        """Returns the plan of a point of the front; layers that are not movable are as in the recipe."""
         network = self._experiment.network
         plan = self._recipe.keeping(network.movable, self._recipe.low)
         for k in network.movable:

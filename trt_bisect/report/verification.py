@@ -84,7 +84,7 @@ class Verification(Result, Verdict):
         model: the file.
         asked: what the engine was to compute.
         source: the inputs.
-        samples: their number.
+        samples: the number of inputs.
         tensors: the engine's inner tensors.
         other: the second engine.
         different: the layers that the two engines run differently.

@@ -22,7 +22,7 @@ MEMORY = 512 << 20
 _VECTORS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
 
 _WORTH_A_THREAD = 0.0005
-"""The seconds of a call from which on a thread pays."""
+"""The mean seconds of a call above which a thread pays."""
 _Result = TypeVar("_Result")
 
 
