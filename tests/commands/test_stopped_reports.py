@@ -320,15 +320,15 @@ def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search_ends(given
 
 @pytest.mark.parametrize("short", [0.0, 1e6])
 def test_the_time_of_a_long_search_is_said_before_it_begins(given, short, monkeypatch):
-    """From the time of the first inferences: 2 to 15 for each layer and each input, as the docs have it."""
+    """What the effort allows, at the pace of the first inferences."""
     monkeypatch.setattr(search, "_SHORT", short)
     path, feeds, *_ = given
     shown = Said()
-    report = trt_bisect.run(path, feeds, inputs=feeds, progress=shown, effort="thorough", as_is=True, **ASKED)
+    report = trt_bisect.run(path, feeds, inputs=feeds, progress=shown, as_is=True, **{**ASKED, "effort": "default"})
     said = [line for line in shown.lines if "--time-limit" in line]
     assert len(said) == (short == 0.0)
     assert all(f"{sum(row.quantizable for row in report.layers)} layers, 6 inputs" in line for line in said)
-    assert 2 <= report.inferences / sum(row.quantizable for row in report.layers) / 6 <= 15
+    assert all(line.startswith("The search will take up to ") for line in said)
 
 
 def test_a_bar_is_full_only_at_the_end(monkeypatch):

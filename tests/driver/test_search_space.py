@@ -4,13 +4,11 @@ import math
 from itertools import combinations, pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.support.editions import edition
-from trt_bisect.driver.local_search import fit, within
-from trt_bisect.driver.search import drive
-from trt_bisect.driver.search_space import Point, Space, all_sets, knee, pareto, path
+from trt_bisect.driver.estimated import Estimates, LeastLoss, Measured
+from trt_bisect.driver.search_space import Point, Space, knee, pareto, path
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 
 
@@ -67,33 +65,20 @@ def best_of_all(space, loss):
 def test_the_most_accurate_plan_within_a_cost(seed, most):
     network = Network(seed, 7)
     space = space_of(7, 0.01, network.costs)
-    chosen = drive(within(space, most, 400), network)
+
+    def measure(_, kept):
+        loss = network.loss(space.all - kept)
+        return Measured(loss, {0: loss})
+
+    def estimates_at(limit):
+        alone = np.array([[network.loss({unit})] for unit in range(7)])
+        return Estimates([0], alone, {0: network.loss(range(7))}, limit)
+
+    search = LeastLoss(space, [], measure, [0], space.budget, most + 1e-9)
+    chosen = search.search(estimates_at, 100, lambda: 1)
     payable = [network.loss(space.all - kept) for kept in every_set(7) if space.cost(kept) <= most]
     assert space.cost(chosen) <= most + 1e-9
     assert network.loss(space.all - chosen) <= 1.02 * min(payable) + 1e-12
-
-
-def quadratic(units, seed=3):
-    root = np.random.default_rng(seed).normal(size=(units, units))
-    squares = root @ root.T
-    sets = all_sets(units)
-    assert sets.shape == (2**units, units)
-    return {frozenset(np.flatnonzero(row).tolist()): 0.5 + float(~row @ squares @ ~row) for row in sets}
-
-
-def test_losses_that_are_sums_over_pairs_are_foretold():
-    losses = quadratic(6)
-    some = {kept: loss for place, (kept, loss) in enumerate(losses.items()) if place % 3}
-    surrogate = fit(some, range(6), frozenset(), 1.0)
-    assert surrogate(~all_sets(6)) == pytest.approx(list(losses.values()), abs=1e-2)
-
-
-def test_the_pairs_of_some_units_are_fitted_while_others_stay_high():
-    losses = quadratic(8)
-    some = {kept: loss for place, (kept, loss) in enumerate(losses.items()) if place % 3}
-    surrogate = fit(some, range(7), frozenset({7}), 1.0)
-    expected = [losses[frozenset({7, *np.flatnonzero(row).tolist()})] for row in all_sets(7)]
-    assert surrogate(~all_sets(7)) == pytest.approx(expected, abs=1e-2)
 
 
 def test_units_have_a_precision_of_their_own():

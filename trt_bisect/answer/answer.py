@@ -10,7 +10,15 @@ from functools import partial
 
 from trt_bisect.answer.each_alone import EachAlone
 from trt_bisect.answer.plans import AnswerPlans, answer_inputs
-from trt_bisect.answer.recipe_search import JUDGED, allowed, in_fp16, searched, with_all_put_back
+from trt_bisect.answer.recipe_search import (
+    FEW_UNITS,
+    JUDGED,
+    allowed,
+    in_fp16,
+    most_accurate,
+    searched,
+    with_all_put_back,
+)
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.search import (
     PROMISING,
@@ -32,8 +40,7 @@ from trt_bisect.answer.validation import (
     with_unquantized_rounded,
 )
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.local_search import FEW_UNITS, within
-from trt_bisect.driver.search import Loss, drive
+from trt_bisect.driver.search import Loss
 from trt_bisect.driver.search_space import Kept, Point, Space, knee, pareto, path
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import Trial
@@ -46,12 +53,6 @@ from trt_bisect.report.summary import over_inputs
 from trt_bisect.support.progress import CHECKS
 from trt_bisect.support.text import counted, percent
 
-_PLANS_OF_SEARCH = 3
-"""The plans that a search is expected to take for each unit, for the progress bar."""
-_ROUNDS = 5
-"""The most searches within a cost, each with the inputs on which the plan before it misses."""
-_IMPROVEMENTS, _IMPROVEMENTS_OF_FEW = 32, 100
-"""The most plans tried to make a plan within a budget more accurate; the second with at most ``FEW_UNITS``."""
 _CHECKED_AT_END = 4
 """After ``--time-limit``: how many candidate sets are checked on every input."""
 _POINTS, _FEW_POINTS = 12, 8
@@ -224,17 +225,8 @@ class AnswerSearch:
         """Finds the most accurate plan within a cost, a share of INT8's gain, and measures each step back from it."""
         plans, target, experiment = self.plans, self.target, self.experiment
         self.space = space = replace(self.space, budget=target.budget)
-        measure = partial(target.losses, ranges=experiment.ranges, to_the_end=True)
-        for _ in range(_ROUNDS):
-            plans.setup.progress.stage("Searching within the cost", _PLANS_OF_SEARCH * len(space.units))
-            improvements = (
-                _IMPROVEMENTS_OF_FEW if self._by_similarity and len(space.units) <= FEW_UNITS else _IMPROVEMENTS
-            )
-            kept = drive(within(space, most, improvements), measure)
-            new = target.worse(space.plan(kept), experiment.ranges)
-            if not new:
-                break
-            plans.join(new)
+        plans.judged = sorted({*plans.judged, *self._worst_inputs(JUDGED)})
+        kept = most_accurate(plans, target, space, experiment.ranges, most)
         recipe, units = Recipe(space, kept, experiment, target.budget).checked_by(target), sorted(kept)
         missed_in = OFF if plans.switches else OWN
         put_back = {unit: target.put_back(space.plan(kept - {unit}), experiment, missed_in) for unit in units}

@@ -44,11 +44,11 @@ from statistics import fmean
 from trt_bisect.answer.accuracy import AskedAccuracy
 from trt_bisect.answer.answer import AnswerSearch
 from trt_bisect.answer.plans import AnswerPlans
+from trt_bisect.answer.recipe_search import FEW_UNITS
 from trt_bisect.answer.result import Answer, EngineResult, similarity_of
 from trt_bisect.answer.validation import Checked, PutBack, Recipe
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.feeds import Spill
-from trt_bisect.driver.local_search import FEW_UNITS
 from trt_bisect.driver.search_space import Kept, Space
 from trt_bisect.errors import NothingMeasured, TrialFailed
 from trt_bisect.evaluator.evaluators import EngineEvaluator, EngineJudge

@@ -20,6 +20,8 @@ Saving is the price of the best set so far less that of the candidate. Chances t
 as much. The search ends when the largest expected saving is not worth a plan. There is a table for each calibrator, and
 candidates of all compete.
 
+The least loss within a cost (``LeastLoss``) is searched with the same estimates: the limit is the least loss so far.
+
 Figures that jump, as the number of detections does, do not add up. For them the table has the noise to signal ratio of
 the outputs, and what is learned is the noise up to which plans hold (``NoiseEstimates``).
 
@@ -68,6 +70,10 @@ SWAPS = 2000
 """The most pairs of units of which all one-for-one exchanges are candidates."""
 TOGETHER = -1
 """The place of a loss that no input alone has, such as that of the outputs' variation over the inputs."""
+NEARER = 0.7
+"""The estimates begin again with the limit at the least loss, once that falls to this share of the limit."""
+LESS = 1e-3
+"""The least difference between losses of sets within a cost, as a share: free layers change the last digits."""
 EACH = 3e-3
 """The part of the price that each high unit costs: it changes types twice, and a short list names the culprits."""
 
@@ -241,6 +247,7 @@ class SetSearch:
         judged: the places of the judged inputs; it may grow.
         limit: the largest loss that is good.
         most: sets of this price or more are not measured.
+        each: the part of the price that each high unit costs.
         best: the calibrator and the cheapest set measured to hold; None without any.
         tried: the measurements, by calibrator and set.
     """
@@ -251,6 +258,7 @@ class SetSearch:
     judged: list[int]
     limit: float
     most: float = math.inf
+    each: float = EACH
     best: tuple[int, Kept] | None = None
     tried: dict[tuple[int, Kept], Measured] = field(default_factory=dict)
     _offered: dict[int, _Offers] = field(default_factory=dict)
@@ -263,7 +271,7 @@ class SetSearch:
     def price(self, kept: Kept) -> float:
         """Returns the price of a set."""
         if kept not in self._prices:
-            self._prices[kept] = self.space.cost(kept) + EACH * len(kept)
+            self._prices[kept] = self.space.cost(kept) + self.each * len(kept)
         return self._prices[kept]
 
     def aim(self, limit: float, most: float = math.inf) -> None:
@@ -298,12 +306,16 @@ class SetSearch:
         """Measures a set with a calibrator, learns from it, and returns true if it holds."""
         measured = self.tried[number, kept] = self.measure(number, kept)
         self._judges_together |= TOGETHER in measured.losses
-        low = np.ones(len(self.space.units), bool)
-        low[sorted(kept)] = False
-        self.estimates[number].learn(low, measured, self.limit)
+        self.estimates[number].learn(self._low(kept), measured, self.limit)
         holds = measured.loss <= self.limit
         self._offered = {} if holds else {k: offers for k, offers in self._offered.items() if k != number}
         return holds
+
+    def _low(self, kept: Kept) -> np.ndarray:
+        """Returns bool ``[units]``, true for the units that are low."""
+        low = np.ones(len(self.space.units), bool)
+        low[sorted(kept)] = False
+        return low
 
     def step(self, worth: Callable[[float], float]) -> bool:
         """Measures the set with the largest expected saving; returns false if none is worth a plan.
@@ -337,9 +349,13 @@ class SetSearch:
             if not sets.kept:
                 continue
             expected = offers.chances * min(1.0, self._held / self._expected)
-            savings = np.maximum(expected, sets.least) * (best_price - sets.prices)
+            savings = np.maximum(expected, sets.least) * self._gains(sets.prices, best_price)
             first = int(savings.argmax())
             yield float(savings[first]), float(offers.chances[first]), number, sets.kept[first]
+
+    def _gains(self, prices: np.ndarray, best_price: float) -> np.ndarray:
+        """Returns what is gained if sets of some prices hold."""
+        return best_price - prices
 
     def _cheaper(self, number: int, price: float) -> _Sets:
         """Returns the candidates of a calibrator below a price that were not measured with it."""
@@ -356,9 +372,7 @@ class SetSearch:
         return self._with_prices([frozenset(np.flatnonzero(row).tolist()) for row in all_sets(len(self.space.units))])
 
     def _with_prices(self, sets: Sequence[Kept]) -> _Sets:
-        low = np.ones((len(sets), len(self.space.units)), bool)
-        for row, kept in enumerate(sets):
-            low[row, sorted(kept)] = False
+        low = np.array([self._low(kept) for kept in sets], bool).reshape(-1, len(self.space.units))
         prices = np.array([self.price(kept) for kept in sets])
         least = np.array([LEAST_CHANCE if self._may_mislead(kept) else 0.0 for kept in sets])
         return _Sets(sets, low, prices, least)
@@ -379,15 +393,18 @@ class SetSearch:
         costs = np.array(self.space.costs_near(best or frozenset())) + EACH
         rows = estimates.sums(self._places) + 1e-12
         usual = estimates.usual(self.limit)
-        sets: dict[Kept, None] = {}
-        for factor in FACTORS:
-            varied = rows * np.exp(SPREAD * self._random.standard_normal((len(rows), 1)))
-            for estimated in (rows, varied):
-                sets[cover(estimated, costs, np.full(rows.shape[1], usual * factor))] = None
+        sets = {kept: None for _, kept in self._covers(rows, costs, usual)}
         if best is not None and self.best is not None and self.best[0] == number:
             for changed in self._near(best, rows, costs, usual):
                 sets[changed] = None
         return list(sets)
+
+    def _covers(self, rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[tuple[np.ndarray, Kept]]:
+        """Yields covers at multiples of a limit, each by the estimates and by varied ones, with these."""
+        for factor in FACTORS:
+            varied = rows * np.exp(SPREAD * self._random.standard_normal((len(rows), 1)))
+            for estimated in (rows, varied):
+                yield estimated, cover(estimated, costs, np.full(rows.shape[1], usual * factor))
 
     def _near(self, best: Kept, rows: np.ndarray, costs: np.ndarray, usual: float) -> Iterator[Kept]:
         """Yields the best set without each of its units: unchanged, covered anew, and with a cheaper unit instead."""
@@ -405,6 +422,94 @@ class SetSearch:
             for other in others if swaps else ():
                 if costs[other] < costs[unit]:
                     yield best - {unit} | {other}
+
+
+@dataclass
+class LeastLoss(SetSearch):
+    """Searches the set of units that loses least among those that cost less than ``most``.
+
+    The set measured next is the one likeliest to lose less than ``best``, which loses least so far. It has one
+    calibrator.
+    """
+
+    each: float = 0.0
+
+    def search(self, estimates_at: Callable[[float], Estimates], patience: int, left: Callable[[], float]) -> Kept:
+        """Searches until ``patience`` sets in a row lose no less, or no inference is left; returns the best set.
+
+        Args:
+            estimates_at: returns the estimates that begin with the units alone, for a limit.
+            left: returns the number of inferences left.
+        """
+        best: Kept = frozenset()
+        self.best = 0, best
+        self.tried[0, best] = self.measure(0, best)
+        limit, in_vain = math.inf, 0
+        while in_vain < patience and left() > 0:
+            loss = self.tried[0, best].loss
+            if not loss > 0.0:
+                break
+            if not self.estimates or loss < NEARER * limit:
+                limit = loss if math.isfinite(loss) else self.space.budget
+                self.estimates = [self._learned(estimates_at(limit), limit)]
+            self.limit = math.nextafter(loss, 0.0) * (1.0 - LESS)
+            offers = list(self._offers(self.most))
+            if not offers:
+                break
+            _, _, _, kept = offers[0]
+            in_vain += 1
+            if self.take(0, kept):
+                best, in_vain = kept, 0
+                self.best = 0, best
+        return self._without_idle(best)
+
+    def _without_idle(self, best: Kept) -> Kept:
+        """Returns a set without the units that make no difference, the most expensive first."""
+        most = self.tried[0, best].loss * (1.0 + LESS)
+        for unit in sorted(best, key=lambda unit: (-self.space.costs[unit], unit)):
+            smaller = best - {unit}
+            if (0, smaller) not in self.tried:
+                self.take(0, smaller)
+            if self.tried[0, smaller].loss <= most:
+                best = smaller
+        return best
+
+    def _learned(self, estimates: Estimates, limit: float) -> Estimates:
+        """Returns estimates that know every measured set."""
+        for (_, kept), measured in self.tried.items():
+            estimates.learn(self._low(kept), measured, limit)
+        return estimates
+
+    def _gains(self, prices: np.ndarray, _best_price: float) -> np.ndarray:
+        return np.ones(len(prices))
+
+    def _candidates(self, number: int) -> list[Kept]:
+        """Returns covers by the estimates, cut to the bound, and the best set with a unit more or one exchanged.
+
+        With a price of whole plans, exchanges would take too long to price.
+        """
+        assert self.best is not None
+        rows, costs = self.estimates[number].sums(self._places) + 1e-12, np.array(self.space.costs)
+        sets: dict[Kept, None] = {}
+        for estimated, kept in self._covers(rows, costs, self.limit):
+            sets[kept] = None
+            sets[self._cut(kept, estimated.max(axis=1) / costs)] = None
+        _, best = self.best
+        others = sorted(self.space.all - best)
+        swaps = self.space.price_of is None and len(best) * len(others) <= SWAPS
+        for other in others:
+            sets[best | {other}] = None
+            for unit in sorted(best) if swaps else ():
+                sets[best - {unit} | {other}] = None
+        return list(sets)
+
+    def _cut(self, kept: Kept, helps: np.ndarray) -> Kept:
+        """Returns a set without the units that help least for their cost, so that it costs less than ``most``."""
+        for unit in sorted(kept, key=lambda unit: float(helps[unit])):
+            if self.price(kept) < self.most:
+                break
+            kept -= {unit}
+        return kept
 
 
 def cover(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, start: Collection[int] = ()) -> Kept:
