@@ -53,6 +53,7 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
         has_held_out=bool(facts.held_out),
         held_out_inputs=SimpleNamespace(told=range(facts.held_out), empty=()),
         meets=facts.meets,
+        plan="the recipe",
         by_accuracy=facts.by_accuracy,
         members=tuple(names.index(name) for name in facts.members or names),
     )
