@@ -16,9 +16,10 @@ from tests.support.page_parts import idle
 from tests.support.recorded import explained
 from trt_bisect import Report
 from trt_bisect.model.gpu_time import Predicted
+from trt_bisect.recipe.commands import Command
 from trt_bisect.report.answer import Accuracies, CalibratorRow, FrontPoint, Goal, Held, PredictedTimes, RecipeLayers
 from trt_bisect.report.choices import Choice
-from trt_bisect.report.explanation import Cause, Explanation, Tried
+from trt_bisect.report.explanation import Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.page import page_data, recipe_texts
 from trt_bisect.report.parts import PASSES, ByPlan, NextStep
@@ -119,6 +120,23 @@ def test_a_cause_names_all_its_culprits(tab, strange_run, report, tmp_path):
         assert page.locator("#details-body .layer-name").inner_text() == some[2]
         page.locator("#details").get_by_role("button", name="Next culprit").click()
         assert page.locator("#details-body .layer-name").inner_text() == some[0]
+
+
+def test_commands_are_shown_of_remedies_that_were_measured_to_help_alone(tab, report, tmp_path):
+    name = next(row.name for row in report.layers if row.culprit)
+    tried = [
+        Tried((name,), what, what, 0.98, 0.02, meets, part=not meets) for what, meets in (("a", True), ("b", False))
+    ]
+    remedies = [
+        Remedy(each.what, "why", commands=(Command("trtexec", f"build {each.what}"),), tried=each) for each in tried
+    ]
+    advice = CulpritAdvice(name, "evidence", (), None, tuple(remedies))
+    causes = (Cause("a", (name,), "words", tuple(tried), ()),)
+    explanation = Explanation(2, {}, (), (), (advice,), causes=causes)
+    with tab.shown(pages.drawn(tmp_path, page_data(report, explanation=explanation)), ready="usable") as page:
+        assert page.locator("#advice details.action summary").all_inner_texts() == ["Commands: a"]
+        rows = page.locator("article.advice tbody tr")
+        assert rows.nth(1).locator("td").all_inner_texts()[1:] == ["98% or worse", "0", "0%", "misses"]
 
 
 def test_weak_culprits_have_a_table_of_their_own_and_the_others_are_ranked(tab, report, tmp_path):

@@ -109,8 +109,12 @@ def cause_of(
     advice: Mapping[str, CulpritAdvice],
     tried: Sequence[Tried],
     calibrator: str,
+    others: Sequence[str] = (),
 ) -> Cause:
-    """Returns the culprits of an item of ``by_cause`` with their remedies."""
+    """Returns the culprits of an item of ``by_cause`` with their remedies.
+
+    ``others`` are the remedies that the report has measured elsewhere.
+    """
     culprits = tuple(facts.layer.name for facts in evidence)
 
     of_culprits = [attempt for attempt in tried if set(attempt.culprits) <= set(culprits)]
@@ -118,7 +122,7 @@ def cause_of(
     remedies = [remedy for name in culprits for remedy in advice[name].remedies]
     # A recipe in FP16 and FP32 is a measurement of both, for some of the culprits.
     names = {remedy.remedy for remedy in remedies if remedy.tried is not None}
-    names |= {attempt.remedy for attempt in measured}
+    names |= {attempt.remedy for attempt in measured} | {*others}
     unmeasured: dict[str, Remedy] = {}
     for remedy in remedies:
         if remedy.remedy not in names:

@@ -79,7 +79,7 @@ function results(measured, { adviceOn, metric, priceText, priceTitle }) {
     ["price", capital(priceTitle)],
     "threshold",
   ];
-  const applied = measured.filter(({ what }) => commands.get(what)?.length);
+  const applied = measured.filter(({ what, meets }) => meets && commands.get(what)?.length);
   return [
     plainTable("", titles, [1, 4], measured.map(line)),
     applied.map(({ what }) => action(`Commands: ${what}`, commands.get(what).map(toolCommand))),

@@ -404,6 +404,8 @@ def _explanation(
     for layer, facts in zip(culprits, evidence, strict=True):
         around = [by_name[name] for name in (*layer.inputs, *layer.outputs) if name in by_name]
         advice[layer.name] = advice_on(facts, setting, tried, layers.get(layer.name), around)
+    whole = ((Precision.FP16, answer.in_fp16), (Precision.FP32, answer.in_fp32))
+    others = [HIGH[high] for high, figures in whole if figures is not None]
     explanation = Explanation(
         samples=len(experiment.feeds),
         layers=layers,
@@ -411,7 +413,7 @@ def _explanation(
         findings=findings,
         advice=tuple(advice.values()),
         tried=tried,
-        causes=tuple(cause_of(cause, group, advice, tried, ranges.origin) for cause, group in groups.items()),
+        causes=tuple(cause_of(cause, group, advice, tried, ranges.origin, others) for cause, group in groups.items()),
     )
     return explanation, tuple(remedies.files), [*notes, *remedies.notes]
 
