@@ -212,7 +212,7 @@ def rows() -> Iterator[Row]:
     yield Row("tokens of the package", total["tokens"], 439_756, 300_000)
     yield Row("tokens of answer, driver, evaluator, commands/run", search, 79_609, 60_000)
     yield Row("tokens of options and cli", tokens_in("trt_bisect/options", "trt_bisect/cli"), 19_666, 14_000)
-    yield Row("tokens of tests", tokens_in("tests"), 474_365, 330_000)
+    yield Row("tokens of tests", tokens_in("tests"), 474_536, 330_000)
     yield Row("tokens of benchmarks and tools", tokens_in("benchmarks", "tools"), 86_639, 50_000)
     yield Row("words of docstrings", total["words"], 95_199, 70_000)
     yield Row("ternaries in 1,000 statements", round(total["ternaries"] / thousands), 69, 30)
@@ -226,7 +226,7 @@ def rows() -> Iterator[Row]:
     yield Row("options in run --help", options_in_help("run", "--help"), 32, 32)
     yield Row("options in run --help-all", options_in_help("run", "--help-all"), 66, 65)
     scripts = sum(len(path.read_text(encoding="utf-8").split()) for path in files_in("tools/web/page", ".js"))
-    yield Row("words of the page's scripts", scripts, 23_444, 12_000)
+    yield Row("words of the page's scripts", scripts, 23_447, 12_000)
 
 
 def main() -> int:
