@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,8 +14,7 @@ from trt_bisect.answer.search import EXPENSIVE_RECIPE
 from trt_bisect.answer.validation import Recipe
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.search import Result, drive
-from trt_bisect.driver.search_space import Batches, MeasuredSets, Sensitivities, Space, saved, sensitivities
+from trt_bisect.driver.search_space import Kept, Sensitivities, Space
 from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.merged import prefix_of, split
@@ -51,7 +51,10 @@ class EachAlone:
         """Measures all units once, with the first ranges asked for; None if ``can_measure`` is false."""
         if self.order is None and self.can_measure(space):
             self._plans.setup.progress.stage("Each layer alone", 2 * len(space.units))
-            self.order = self._measured(sensitivities(MeasuredSets(space)), ranges)
+            units = range(len(space.units))
+            none, *alone = self._losses([space.all, *(space.all - {unit} for unit in units)], space, ranges)
+            losses = tuple(-_saved(none, loss) for loss in alone)
+            self.order = Sensitivities(losses, tuple(self._gains(units, space, ranges)))
             self._by_ranges[ranges.digest()] = self.order
         return self.order
 
@@ -67,13 +70,23 @@ class EachAlone:
         units = [unit for unit, layer in enumerate(layers) if unit in recipe.kept or layer in suspects]
         if not units or not self.can_measure(space):
             return {}
-        sets = [frozenset[int](), *(frozenset({unit}) for unit in units)]
-        full, *without = self._measured(MeasuredSets(space).ask(sets), ranges)
-        return {layers[unit]: saved(full, loss) for unit, loss in zip(units, without, strict=True)}
+        return {layers[unit]: gain for unit, gain in zip(units, self._gains(units, space, ranges), strict=True)}
 
-    def _measured(self, search: Batches[Result], ranges: Ranges) -> Result:
+    def _gains(self, units: Sequence[int], space: Space, ranges: Ranges) -> list[float]:
+        """Measures the loss that full INT8 sheds with each of some units alone high."""
+        full, *without = self._losses([frozenset(), *(frozenset({unit}) for unit in units)], space, ranges)
+        return [_saved(full, loss) for loss in without]
+
+    def _losses(self, sets: Sequence[Kept], space: Space, ranges: Ranges) -> list[float]:
+        """Returns the losses of sets of high units; infinite if a plan cannot be measured."""
         worst = self._plans.worst(self._plans.full, ranges)[:_ALONE_ON]
-        return drive(search, lambda batch: self._plans.to_the_end(batch, ranges, worst))
+        losses = self._plans.to_the_end([space.plan(kept) for kept in sets], ranges, worst)
+        return [math.inf if loss is None or math.isnan(loss) else loss for loss in losses]
+
+
+def _saved(before: float, after: float) -> float:
+    """Returns the loss that is gone; 0 between two infinite losses."""
+    return 0.0 if math.isinf(before) and math.isinf(after) else before - after
 
 
 def with_fp16(plans: AnswerPlans, answer: Answer) -> Answer:

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
 
 Loss = float | None
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
 Result = TypeVar("Result")
 Search = Generator[PrecisionPlan, Loss, Result]
 
@@ -152,13 +150,8 @@ class LossSoFar:
         return Step(layers, self.last, loss, plan, highest=self.highest)
 
 
-def drive(search: Generator[Asked, Answer, Result], measure: Callable[[Asked], Answer]) -> Result:
-    """Runs a search to its end and returns its result.
-
-    Args:
-        search: yields a plan, or several, and is sent the loss, or the losses.
-        measure: returns these.
-    """
+def drive(search: Search[Result], measure: Callable[[PrecisionPlan], Loss]) -> Result:
+    """Runs a search to its end and returns its result; ``measure`` returns the loss of a plan."""
     try:
         request = next(search)
         while True:

@@ -1,17 +1,13 @@
-"""The plans that a recipe is chosen from: units of layers in one of two precisions; the cost, and the front against it.
-
-A search asks for many plans at a time, to be measured together, and for no plan twice.
-"""
+"""The plans that a recipe is chosen from: units of layers in one of two precisions; their cost, and the front."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from trt_bisect.driver.search import Loss, Result
 from trt_bisect.precision import Precision, PrecisionPlan
 
 MANY_UNITS = 500
@@ -22,7 +18,6 @@ _LEAST_COST = 1e-6
 """The least cost of a unit next to others: it may even save changes of type."""
 Kept = frozenset[int]
 """The numbers of the units that are kept in the higher precision."""
-Batches = Generator[Sequence[PrecisionPlan], Sequence[Loss], Result]
 
 
 def all_sets(units: int) -> np.ndarray:
@@ -103,38 +98,6 @@ class Space:
         return self.cost(kept), len(self.layers(kept))
 
 
-@dataclass
-class MeasuredSets:
-    """The measurements of a search.
-
-    Attributes:
-        plans_left: the number of plans that it may still ask for to improve a set that meets the budget.
-        losses: the losses by the units kept high; infinite if a plan could not be measured.
-    """
-
-    space: Space
-    plans_left: int = 0
-    losses: dict[Kept, float] = field(default_factory=dict)
-
-    def meets(self, kept: Kept) -> bool:
-        """Returns true if the measured loss with these units kept high is within the budget."""
-        return self.losses[kept] <= self.space.budget
-
-    def order(self, kept: Kept) -> tuple[float, tuple[float, int]]:
-        """The order of measured sets: by loss, and for equal losses by price."""
-        return self.losses[kept], self.space.price(kept)
-
-    def ask(self, sets: Iterable[Kept]) -> Batches[list[float]]:
-        """Measures the sets that are not known yet, all at once; returns the loss of each."""
-        kept_sets = list(sets)
-        new = [kept for kept in dict.fromkeys(kept_sets) if kept not in self.losses]
-        if new:
-            losses = yield [self.space.plan(kept) for kept in new]
-            for kept, loss in zip(new, losses, strict=True):
-                self.losses[kept] = math.inf if loss is None or math.isnan(loss) else loss
-        return [self.losses[kept] for kept in kept_sets]
-
-
 @dataclass(frozen=True)
 class Sensitivities:
     """The sensitivity of each unit.
@@ -146,21 +109,6 @@ class Sensitivities:
 
     losses: tuple[float, ...]
     gains: tuple[float, ...]
-
-
-def sensitivities(measured: MeasuredSets) -> Batches[Sensitivities]:
-    """Measures each unit alone low, and alone high."""
-    space = measured.space
-    units = sorted(space.all)
-    sets = [space.all, *(space.all - {unit} for unit in units), frozenset(), *(frozenset({unit}) for unit in units)]
-    losses = yield from measured.ask(sets)
-    (none, *alone), (full, *without) = losses[: len(units) + 1], losses[len(units) + 1 :]
-    return Sensitivities(tuple(-saved(none, loss) for loss in alone), tuple(saved(full, loss) for loss in without))
-
-
-def saved(before: float, after: float) -> float:
-    """Returns the loss that is gone; 0 between two infinite losses."""
-    return 0.0 if math.isinf(before) and math.isinf(after) else before - after
 
 
 _FLOOR = 1e-2
