@@ -320,7 +320,7 @@ def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search_ends(given
 
 @pytest.mark.parametrize("short", [0.0, 1e6])
 def test_the_time_of_a_long_search_is_said_before_it_begins(given, short, monkeypatch):
-    """What the effort allows, at the pace of the first inferences."""
+    """The inferences that the effort allows, at the pace of the first ones."""
     monkeypatch.setattr(search, "_SHORT", short)
     path, feeds, *_ = given
     shown = Said()
