@@ -13,8 +13,8 @@ from tests.model.test_unquantized import swish
 from tests.support import networks
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.answer import result
-from trt_bisect.answer.result import ARITHMETIC, CLEAR, CLOSE, INPUTS, UNQUANTIZED_STAY, WEAK_CULPRIT, ranked
+from trt_bisect.answer import confidence
+from trt_bisect.answer.confidence import ARITHMETIC, CLEAR, CLOSE, INPUTS, UNQUANTIZED_STAY, WEAK_CULPRIT, ranked
 from trt_bisect.answer.validation import PutBack
 from trt_bisect.report.answer import NUDGED, OFF
 from trt_bisect.support.text import Line
@@ -61,7 +61,7 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
 
 def lines(**changed) -> list[Line]:
     """The lines on an invented answer."""
-    return list(result.confidence(invented(**changed), changed.get("unquantized")))
+    return list(confidence.confidence(invented(**changed), changed.get("unquantized")))
 
 
 def by_kind(**changed) -> dict[str, Line]:
@@ -71,10 +71,10 @@ def by_kind(**changed) -> dict[str, Line]:
 def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
     said = by_kind()
     assert all(part in said[INPUTS].text for part in ("26 inputs", "6 held-out", " 8 of "))
-    assert result.FEW_INPUTS not in said
+    assert confidence.FEW_INPUTS not in said
     assert "finds nothing" not in said[INPUTS].text
     assert "FP32 finds nothing on 4 more" in by_kind(empty=4)[INPUTS].text
-    assert result.FEW_INPUTS in by_kind(given=19)
+    assert confidence.FEW_INPUTS in by_kind(given=19)
     assert "onnxruntime 1.2.3" in said[ARITHMETIC].text
     assert "confirmed" in said[ARITHMETIC].short
     assert by_kind(arithmetic="measured")[ARITHMETIC].short == "The outputs were measured on onnxruntime 1.2.3."
@@ -150,7 +150,7 @@ def test_an_accuracy_says_its_arithmetic_alone():
 
 def test_flips_are_counted_for_the_cosine_alone():
     """-10 log10 of a loss of 0.00955 is 20.2 dB: nothing is known of its noise from one setting."""
-    assert result.ONE_SETTING in by_kind(metric="sqnr", threshold=20.0, losses={"one": 10**-2.02})
+    assert confidence.ONE_SETTING in by_kind(metric="sqnr", threshold=20.0, losses={"one": 10**-2.02})
     assert CLOSE in by_kind(metric="sqnr", threshold=20.0, losses={"one": 10**-2.02, "two": 10**-2.2})
 
 
@@ -160,7 +160,7 @@ def test_unquantized_layers_that_miss_do_not_decide_and_are_told():
     assert "95%" in misses
     assert "--unquantized int8" in misses
     assert "--unquantized" not in by_kind(unquantized=0.001)[UNQUANTIZED_STAY].text
-    assert result.UNQUANTIZED_ROUND in by_kind(parts={"unquantized": "int8"})
+    assert confidence.UNQUANTIZED_ROUND in by_kind(parts={"unquantized": "int8"})
 
 
 ASKED = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.9995, "explain": "none"}
@@ -182,7 +182,7 @@ def test_a_real_run_says_what_it_rests_on(runs):
     answer = reports["high"].answer
     assert "unquantized layers in INT8" in answer.settings
     said = {line.kind: line for line in answer.confidence}
-    assert {INPUTS, result.FEW_INPUTS, ARITHMETIC, UNQUANTIZED_STAY} <= said.keys()
+    assert {INPUTS, confidence.FEW_INPUTS, ARITHMETIC, UNQUANTIZED_STAY} <= said.keys()
     assert "6 inputs" in said[INPUTS].text
 
 

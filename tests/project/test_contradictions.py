@@ -15,7 +15,7 @@ from tests.support.records import kinds, record_of
 from tests.support.statements import check_advice, check_statements
 from trt_bisect.analyzer.doubts import CONSTANT, HELD_OUT
 from trt_bisect.analyzer.metrics import JUDGING
-from trt_bisect.answer.result import CLOSE, KEEPS_MARGIN, ONE_SETTING
+from trt_bisect.answer.confidence import CLOSE, KEEPS_MARGIN, ONE_SETTING
 from trt_bisect.history.store import History
 from trt_bisect.report import summary as headline
 from trt_bisect.report.answer import DECIDING

@@ -18,15 +18,8 @@ from trt_bisect.analyzer.structure.refusals import in_lines, refusals
 from trt_bisect.answer.accuracy import TIE
 from trt_bisect.answer.candidates import losses_in_words
 from trt_bisect.answer.choices import choices_of
-from trt_bisect.answer.result import (
-    Answer,
-    answer_facts,
-    bound_on_held_out,
-    put_back_fields,
-    reason_for,
-    recipe_of,
-    refused_by_default,
-)
+from trt_bisect.answer.facts import answer_facts, bound_on_held_out, put_back_fields, reason_for, refused_by_default
+from trt_bisect.answer.result import Answer, recipe_of
 from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.ranges import unusable_scales
