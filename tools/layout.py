@@ -219,7 +219,7 @@ def rows() -> Iterator[Row]:
     yield Row("comprehensions in 1,000 statements", round(total["comprehensions"] / thousands), 103, 60)
     yield Row("tuning numbers", total["numbers"], 403, 250)
     yield Row("tuning numbers of answer and driver", numbers, 71, 25)
-    yield Row("modules", len(modules), 218, 190)
+    yield Row("modules", len(modules), 219, 190)
     yield Row("modules in circles of imports", in_circles(modules), 0, 0)
     yield Row("dataclasses", total["dataclasses"], 323, 200)
     yield Row(f"functions over {LONG_FUNCTION} lines", total["long functions"], 0, 0)
