@@ -161,6 +161,10 @@ def test_a_recipe_in_two_precisions_leaves_neither_of_them_unmeasured(tmp_path):
     cause = cause_of(NO_SINGLE_CAUSE, evidence, advice, tried, "minmax")
     assert {"FP16", "FP32"} <= {remedy.remedy for each in advice.values() for remedy in each.remedies}
     assert [remedy.remedy for remedy in cause.remedies if remedy.remedy != "another calibrator"] == [QAT]
+    for name, of_recipe, other in (("conv2", "FP16", "FP32"), ("conv3", "FP32", "FP16")):
+        commands = {remedy.remedy: remedy.commands for remedy in advice[name].remedies}
+        assert "recipe/network.qdq.onnx" in commands[of_recipe][0].text
+        assert f"--precision {other.lower()}" in commands[other][0].text
     in_fp32 = {each.layer.name: advice_on(each, setting, tried[1:], None, ()) for each in evidence[1:]}
     for others in ((), ("FP16",)):
         cause = cause_of(NO_SINGLE_CAUSE, evidence[1:], in_fp32, tried[1:], "minmax", others)

@@ -41,7 +41,11 @@ def test_rows_that_fill_no_batch_are_left_out_with_a_note():
     rows = np.arange(14, dtype=np.float32).reshape(7, 2)
     dataset = open_dataset({"x": rows}, [spec])
     assert [feeds["x"].tolist() for feeds in dataset] == [rows[:3].tolist(), rows[3:6].tolist()]
-    (note,) = dataset.notes
+    together, note = dataset.notes
+    assert "takes 3 rows of 'x' at a time, which are one input" in together
+    (alone,) = open_dataset({"x": rows[:6]}, [spec]).notes
+    assert alone == together
+    assert open_dataset({"x": rows[:6].reshape(2, 3, 2)}, [spec]).notes == ()
     assert "1 row of 'x'" in note
     with pytest.raises(BadInput, match="2 rows"):
         open_dataset({"x": rows[:2]}, [spec])

@@ -306,6 +306,7 @@ def _open_pictures(path: Path, files: list[Path], specs: tuple[TensorSpec, ...],
     fed = picture_input(path, files, specs, options)
     count, left_out = divmod(len(files), fed.batch)
     notes = [f"the {len(files)} pictures of {path} are fed as {fed}"]
+    notes += [_together(str(path), fed.batch, "pictures")] if fed.batch > 1 else []
     notes += [f"the last {left_out} pictures of {path} are left out: they fill no batch"] if left_out else []
     samples, names = partial(fed.samples, files), fed.names(files)
     return Dataset(str(path), specs, samples, count, notes=tuple(notes), pictures=str(fed), names=names)
@@ -346,7 +347,9 @@ def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], so
         raise BadInput(problem, "Stack the same number of samples of every input on the first axis.")
     total = next(iter(counts.values()), 0)
     left_out = {name: array.size - sum(sample.size for sample in split[name]) for name, array in plain.items()}
-    notes = tuple(
+    rows = {name: len(samples[0]) for name, samples in split.items() if samples and len(samples) < len(plain[name])}
+    notes = tuple(_together(source, count, f"rows of '{name}'") for name, count in rows.items())
+    notes += tuple(
         f"{source}: the last {counted(size * len(plain[name]) // plain[name].size, 'row')} of '{name}' left out: the "
         f"network takes {len(split[name][0])} at a time"
         for name, size in left_out.items()
@@ -355,6 +358,10 @@ def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], so
     return Dataset(
         source, specs, lambda: ({name: split[name][i] for name in split} for i in range(total)), total, notes=notes
     )
+
+
+def _together(source: str, count: int, what: str) -> str:
+    return f"{source}: the network takes {count} {what} at a time, which are one input: its figures are of all of them"
 
 
 def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]:

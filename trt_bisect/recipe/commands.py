@@ -141,11 +141,13 @@ def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...
     return (_modelopt(moved, "--calibration_cache_path", path), *_with_cache(moved, path))
 
 
-def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command, ...]:
+def keeping_high(
+    setting: Setting, layer: str, high: Precision, of_recipe: Precision | None = None
+) -> tuple[Command, ...]:
     """Returns the commands that leave the layers of the recipe high, and the others in INT8.
 
-    In the run's own high precision: the recipe, for each tool, and the front. In another: the run that finds the recipe
-    in it. Without a recipe ``layer`` is left high alone.
+    In the precision ``of_recipe``, by default the run's own high one: the recipe, for each tool, and the front. In
+    another: the run that finds the recipe in it. Without a recipe ``layer`` is left high alone.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)
@@ -158,7 +160,7 @@ def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command
     else:
         excluding = _modelopt(setting, *ranges, *pattern, high=high)
     by_name = () if len(kept) > _MOST_EXCLUDED else (excluding,)
-    if setting.low not in FLOAT_TYPES and high is not setting.high:
+    if setting.low not in FLOAT_TYPES and high is not (of_recipe or setting.high):
         changed = {"--precision": (str(high),), "--output": (setting.beside(high),)}
         return (_run(setting, changed, network=setting.model), *by_name)
     return (*_recipe(setting), running(setting, {"--front": ()}), *by_name)

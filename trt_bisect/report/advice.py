@@ -226,6 +226,7 @@ def _high_remedies(
         reasons[Precision.FP32] = f"Its values reach {number(reach)}, too large for FP16."
     elif not (in_fp16 and evidence.layer.dtype == "float16"):
         reasons[Precision.FP32] = "FP32 has no rounding that matters."
+    of_recipe = next((high for high, name in HIGH.items() if name in best and best[name].own), None)
     for high, why in reasons.items():
         speed = f"the layer, {percent(share)} of the multiply-adds, runs in {HIGH[high]}"
-        yield Remedy(HIGH[high], why, speed, keeping_high(setting, evidence.layer.name, high))
+        yield Remedy(HIGH[high], why, speed, keeping_high(setting, evidence.layer.name, high, of_recipe))
