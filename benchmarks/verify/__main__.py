@@ -1,9 +1,8 @@
 """``trt-bisect verify`` on stand-ins for engines: it names what is wrong with one, and accuses no healthy one.
 
-    python -m benchmarks.verify
+    python -m benchmarks.verify --json rows.json
     python -m benchmarks.verify --only tf32 detector
-    python -m benchmarks.verify --healthy
-    python -m benchmarks.verify --held-out --json rows.json
+    python -m benchmarks.verify --group healthy
 
 The stand-ins are made by ``benchmarks.verify.standin``. The held-out cases were made after the suspicions and their
 numbers were settled, and have not changed these, but for the rule on few values of outputs.
@@ -16,62 +15,58 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rich.console import Console
 
 import trt_bisect
 from benchmarks.measure import command_line
-from benchmarks.verify.cases import CASES, HEALTHY, HELD_OUT, NONE, Given, Make, healthy, subject
+from benchmarks.verify.cases import CASES, HEALTHY, HELD_OUT, NONE, Given, healthy, subject
 from trt_bisect.report.verification import DIFFERS, Verification
 from trt_bisect.support.progress import Silent
 
 Row = dict[str, Any]
+Group = Literal["causes", "healthy", "held-out"]
 LEAST_SHARE = 0.9
 
 
-def measure(
-    *, only: tuple[str, ...] = (), healthy: bool = False, held_out: bool = False, json: Path | None = None
-) -> int:
-    """Verifies stand-ins, and returns 1 if a healthy one is accused, or under 90 % of the causes are named.
+def measure(*, only: tuple[str, ...] = (), group: Group | None = None, json: Path | None = None) -> int:
+    """Verifies stand-ins; returns 1 if a healthy one is accused, or under 90 % of the causes are named.
 
     Args:
         only: Only these causes and networks.
-        healthy: Engines that are their file.
-        held_out: Engines that no suspicion was made for or tuned on.
+        group: Only engines with a cause, engines that are their file, or engines that no suspicion was made for.
         json: Write the rows to this file.
     """
-    told, rows = Console(soft_wrap=True, highlight=False), list[Row]()
-    for cause, name, given in _cases(HELD_OUT if held_out else CASES, only, healthy=healthy):
-        began = time.perf_counter()
-        result = trt_bisect.verify(given.model, **given.options, progress=Silent())
-        rows.append(_row(cause, name, result, time.perf_counter() - began))
-        told.print("  ".join(f"{key} {value}" for key, value in rows[-1].items()))
-    right = sum(row["right"] for row in rows)
-    told.print(f"{right} of {len(rows)} are right.")
+    told, rows, failed = Console(soft_wrap=True, highlight=False), list[Row](), False
+    groups: tuple[Group, ...] = get_args(Group) if group is None else (group,)
+    for each in groups:
+        right = count = 0
+        for cause, name, given in _cases(each, only):
+            began = time.process_time()
+            result = trt_bisect.verify(given.model, **given.options, progress=Silent())
+            rows.append({"group": each, **_row(cause, name, result, time.process_time() - began)})
+            told.print("  ".join(f"{key} {value}" for key, value in rows[-1].items()))
+            right += rows[-1]["right"]
+            count += 1
+        told.print(f"{each}: {right} of {count} are right.")
+        failed |= right < count * (1.0 if each == "healthy" else LEAST_SHARE)
     if json is not None:
         json.write_text(to_json.dumps(rows, indent=1))
-    return int(right < len(rows) * (1.0 if healthy else LEAST_SHARE))
+    return int(failed)
 
 
-def _cases(
-    cases: list[tuple[str, str, Make]], only: tuple[str, ...], *, healthy: bool
-) -> Iterator[tuple[str, str, Given]]:
-    if healthy:
+def _cases(group: Group, only: tuple[str, ...]) -> Iterator[tuple[str, str, Given]]:
+    if group == "healthy":
         for name in HEALTHY:
-            if not only or name in only:
-                yield from _healthy_ones(name)
+            with tempfile.TemporaryDirectory() as folder:
+                ways = healthy(subject(name, Path(folder))) if not only or name in only else ()
+                yield from ((NONE, f"{name}, {way}", given) for way, given in ways)
         return
-    for cause, name, make in cases:
+    for cause, name, make in HELD_OUT if group == "held-out" else CASES:
         if not only or {cause, name} & {*only}:
             with tempfile.TemporaryDirectory() as folder:
                 yield cause, name, make(subject(name, Path(folder)))
-
-
-def _healthy_ones(name: str) -> Iterator[tuple[str, str, Given]]:
-    with tempfile.TemporaryDirectory() as folder:
-        for way, given in healthy(subject(name, Path(folder))):
-            yield NONE, f"{name}, {way}", given
 
 
 def _row(cause: str, name: str, result: Verification, seconds: float) -> Row:

@@ -140,6 +140,55 @@ def test_layer_infos_name_the_layers_that_ran_in_fp16_and_those_that_differ(lene
     assert result.exit_code == 1
 
 
+def test_an_engine_in_fp32_that_was_asked_for_in_fp16_has_layers_high(lenet, tmp_path):
+    outputs = lenet.saved("float", outputs_of_lenet(lenet))
+    info = layer_info(tmp_path / "float.json", dict.fromkeys(lenet.products(), "Float"))
+    result = trt_bisect.verify(lenet.network, inputs=lenet.inputs, outputs=outputs, low="fp16", layers=info)
+    assert (result.answer, result.cause) == ("differs", "layers-high")
+    assert ":fp16" in result.next[0]
+
+
+def test_fp16_between_int8_layers_is_no_fault_that_could_be_told(tmp_path):
+    transformer = subject("transformer", tmp_path)
+    outputs = transformer.saved("mixed", standin.in_floats(transformer.pairs).run(transformer.samples))
+    result = trt_bisect.verify(transformer.with_pairs, inputs=transformer.inputs, outputs=outputs)
+    assert (result.answer, result.cause, result.exit_code) == ("unknown", None, 3)
+    assert result.distance > result.floor
+
+
+def test_the_figures_of_suspicions_are_all_of_all_inputs(lenet):
+    outputs = lenet.saved("wrong", outputs_of_lenet(lenet, lambda x: x / 3))
+    result = trt_bisect.verify(lenet.network, inputs=lenet.inputs, outputs=outputs)
+    assert result.cause is None
+    assert result.explained == max(row.explained for row in result.tried)
+    rows = [row for row in result.tried if "computes" not in row.text]
+    assert len(rows) > 3
+    for row in rows:
+        assert row.explained == pytest.approx(max(0.0, 1 - (row.left / result.distance) ** 2), abs=1e-6)
+
+
+def test_a_picture_is_suspected_apart_from_other_inputs(tmp_path):
+    """As detectors have them that also read the picture's size."""
+    text = """<ir_version: 8, opset_import: ["": 13]>
+        g (float[1, 3, 8, 8] image, float[1, 2] size) => (float[1, 2, 8, 8] y) <float[2, 3, 3, 3] w> {
+            found = Conv <pads = [1, 1, 1, 1]> (image, w)
+            sum = ReduceMean <axes = [1], keepdims = 0> (size)
+            y = Mul (found, sum)
+        }"""
+    model, random = onnx.parser.parse_model(text), np.random.default_rng(0)
+    weights = random.standard_normal((2, 3, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    path = tmp_path / "two.onnx"
+    onnx.save(model, str(path))
+    got = {"image": random.random((1, 3, 8, 8), np.float32), "size": np.full((1, 2), 640, np.float32)}
+    (found,) = standin.outputs_of(model, [{**got, "image": got["image"] * 255}])
+    np.savez(tmp_path / "in.npz", **got)
+    np.savez(tmp_path / "out.npz", **found)
+    result = trt_bisect.verify(path, inputs=tmp_path / "in.npz", outputs=tmp_path / "out.npz")
+    assert (result.cause, result.answer) == ("input-scale", "differs")
+    assert "255" in result.text
+
+
 def test_the_minimal_network_of_a_wrong_kernel_gives_what_the_layer_should_give(tmp_path):
     make = next(make for kind, network, make in CASES if (kind, network) == ("kernel", "transformer"))
     transformer = subject("transformer", tmp_path)

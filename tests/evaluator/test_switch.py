@@ -58,7 +58,7 @@ def test_the_outputs_are_those_of_the_plans_own_graph_with_optimisations_off(nam
     in_pieces = builder.switch(1, facts_for(network, feeds), memory=1 << 20)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    writer = PlanWriter(network, builder._scales, GraphTarget.ONNXRUNTIME)
+    writer = PlanWriter(network, builder.scales, GraphTarget.ONNXRUNTIME)
     for count in range(0, len(network.quantizable) + 1, 3):
         plan = int8_set(len(network.layers), network.quantizable[:count])
         written = writer.write(plan)

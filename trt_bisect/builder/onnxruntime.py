@@ -254,16 +254,16 @@ class OnnxRuntimeEngine:
 
 
 class OnnxRuntimeBuilder:
-    """Builds sessions from plans."""
+    """Builds sessions from plans; ``scales`` are those of the network's activations."""
 
     engine = "onnxruntime"
     typing = "strong"
     arithmetic = EMULATED
 
     def __init__(self, network: Network, scales: Scales, options: BuildOptions) -> None:
-        self._network = network
-        self._scales = scales
-        self._writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=options.unquantized_round)
+        self.network = network
+        self.scales = scales
+        self.writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=options.unquantized_round)
         self._options = options
         use_libraries(options.operators)
         if options.device is not None:
@@ -279,7 +279,7 @@ class OnnxRuntimeBuilder:
 
     def build(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
         """Builds the session of a plan."""
-        session = make_session(self._writer.write(plan), self.provider, self._options.threads)
+        session = make_session(self.writer.write(plan), self.provider, self._options.threads)
         return OnnxRuntimeEngine(session, self.ran(plan))
 
     def has_plain(self, plan: PrecisionPlan) -> bool:
@@ -289,7 +289,7 @@ class OnnxRuntimeBuilder:
 
     def plain(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
         """Builds the session of a plan's file with default options, INT8 kernels included; raises TrialFailed."""
-        written = PlanWriter(self._network, self._scales, GraphTarget.TENSORRT).write(plan)
+        written = PlanWriter(self.network, self.scales, GraphTarget.TENSORRT).write(plan)
         return OnnxRuntimeEngine(make_session(written, threads=self._options.threads, integers=True), self.ran(plan))
 
     def switch(
@@ -305,13 +305,13 @@ class OnnxRuntimeBuilder:
             threads: default: those of the build options.
             more: precisions of quantizable layers besides the low, the high and the base one.
         """
-        choices, threads = choices_of(self._network, self._options.high, more), threads or self._options.threads
-        return SwitchSession(self._writer, self._scales, choices, self.provider, threads, facts, memory)
+        choices, threads = choices_of(self.network, self._options.high, more), threads or self._options.threads
+        return SwitchSession(self.writer, self.scales, choices, self.provider, threads, facts, memory)
 
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:
         """Returns by index the precision in which each layer of a plan runs."""
-        return precisions_in(self._network, plan)
+        return precisions_in(self.network, plan)
 
     def reference(self) -> OnnxRuntimeEngine:
         """Builds the float32 network."""
-        return self.build(self._network.free_plan())
+        return self.build(self.network.free_plan())

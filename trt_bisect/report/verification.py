@@ -18,7 +18,7 @@ _EXIT = {SAME: 0, DIFFERS: 1, UNKNOWN: 3}
 
 @dataclass(frozen=True)
 class Tried:
-    """An emulated suspicion.
+    """A suspicion that was emulated on all inputs.
 
     Attributes:
         left: the distance of the engine to it.
@@ -28,7 +28,7 @@ class Tried:
 
     kind: Annotated[str, Column("Kind", rank=1)]
     text: Annotated[str, Column("The engine", kind=NAME, rank=0)]
-    left: Annotated[float, Column("Left", "Distance to this emulation, on the worst sample at least", PERCENT, rank=0)]
+    left: Annotated[float, Column("Left", "Distance to this emulation", PERCENT, rank=0)]
     explained: Annotated[float, Column("Explained", "Share of the squared difference", PERCENT, rank=0)]
     reproduces: Annotated[bool, Column("Reproduces", rank=2)] = False
     layers: tuple[str, ...] = ()

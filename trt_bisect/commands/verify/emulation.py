@@ -3,41 +3,75 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache
 
 import numpy as np
 import onnx
-import onnxruntime as ort
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, parser
 
-from trt_bisect.builder.base import Outputs
-from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine
+from trt_bisect.builder.base import BuildOptions, Outputs
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, OnnxRuntimeEngine
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.cost import PRODUCTS
 from trt_bisect.model.file import Written, refill
 from trt_bisect.model.layers import POINTWISE
 from trt_bisect.model.network import Network
-from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.quantizer import FloatType, Scales
-from trt_bisect.model.session import integer_sums_are_exact, make_session
-from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.model.prepare import opset_of
+from trt_bisect.model.quantizer import Scales
+from trt_bisect.model.session import CPU_DEVICE, make_session
+from trt_bisect.precision import PrecisionPlan
 
+Outcome = Mapping[int, Outputs] | Sequence[Outputs]
+"""Outputs by the places of samples."""
+Change = Callable[["Emulation"], "Emulation"]
+Infer = Callable[[Feeds], Outputs]
 Edit = Callable[[Written], Written]
-After = Callable[[list[Outputs]], list[Outputs]]
+NodeEdit = Callable[[onnx.NodeProto], Iterable[onnx.NodeProto]]
+"""From a node, which it may change, to the nodes that stand for it."""
 JITTER = 3e-6
 """The relative noise of weights and inputs that stands for other kernels: ten to a hundred times what another order of
 sums makes, as Winograd's convolutions need it."""
 _DRAWS, _TIMES = 3, 2.5
-"""The noisy emulations, and the largest distance among them that still counts as noise, over the largest seen."""
+"""The noisy emulations, and the multiple of the largest distance among them that still counts as noise."""
 _LEAST = 1e-5
 """The least floor: the six digits of trtexec's JSON."""
 _FAR = 1e3
 """Stands for NaN and infinite values, in units of an output's own magnitude."""
 _LEAST_CHANNEL = 1e-2
-_SPLITTER = np.float32(2**13 + 1)
-"""Veltkamp's: with c = (2^13 + 1) x, c - (c - x) has the eleven significant bits of TF32."""
+_FUSED = {*POINTWISE, "QuantizeLinear"}
+"""The operators that are fused with what makes their input, if nothing else reads that."""
+DOMAIN = "trt_bisect"
+TF32, FP16, BF16 = "TF32", "FP16", "BF16"
+SCALED, SIZED, UNCLIPPED = "Scaled", "Sized", "Unclipped"
+_TERMS = {SCALED: "Identity (right)", SIZED: "Abs (right)", UNCLIPPED: "Sub (x, right)"}
+_WRONG = """ <place: tensor> (y, right, x, numbers) => (z) {{
+    here = Constant <value: tensor = @place> ()
+    number = Gather (numbers, here)
+    term = {}
+    wrong = Mul (number, term)
+    z = Add (y, wrong)
+}}"""
+_ROUNDED = (
+    """TF32 (x) => (y) {
+    splitter = Constant <value = float {8193.0}> ()
+    large = Mul (x, splitter)
+    rest = Sub (large, x)
+    y = Sub (large, rest)
+}""",
+    """FP16 (x) => (y) {
+    narrow = Cast <to = 10> (x)
+    y = Cast <to = 1> (narrow)
+}""",
+    """BF16 (x) => (y) {
+    narrow = Cast <to = 16> (x)
+    y = Cast <to = 1> (narrow)
+}""",
+)
+_FUNCTIONS = (*_ROUNDED, *(name + _WRONG.format(term) for name, term in _TERMS.items()))
+"""Operators for edits. TF32 rounds to eleven significant bits by Veltkamp's splitter, 2^13 + 1. The last three add to y
+a multiple of a term; the multiple is the number at a place."""
 
 
 @dataclass(frozen=True)
@@ -45,191 +79,184 @@ class Emulation:
     """A network under a plan on samples.
 
     Attributes:
-        scales: of the activations, as ``writer`` has them.
+        builder: has the network, and the scales of its activations.
         feeds: the samples.
         edits: changes of the graph that is run, in their order.
-        after: changes of the outputs of all samples.
+        after: changes of the outputs of each sample.
     """
 
-    writer: PlanWriter
-    scales: Scales
+    builder: OnnxRuntimeBuilder
     plan: PrecisionPlan
-    feeds: tuple[Feeds, ...]
+    feeds: Sequence[Feeds]
     edits: tuple[Edit, ...] = ()
-    after: tuple[After, ...] = ()
+    after: tuple[Callable[[Outputs], Outputs], ...] = ()
 
-    def outputs(self) -> list[Outputs]:
-        """Returns the outputs for each sample; raises TrialFailed if ONNX Runtime fails."""
-        found = _run(session_of(self.writer, self.plan, self.edits), self.feeds)
-        for change in self.after:
-            found = change(found)
+    @property
+    def network(self) -> Network:
+        """The network."""
+        return self.builder.network
+
+    def outputs(self, places: Iterable[int], infer: Infer | None = None) -> dict[int, Outputs]:
+        """Returns the outputs for the samples at some places, by place.
+
+        Args:
+            infer: runs a sample in place of this emulation's own session.
+
+        Raises:
+            TrialFailed: ONNX Runtime fails.
+        """
+        infer = infer or session_of(self.builder, self.plan, self.edits).infer
+        found = {}
+        for place in places:
+            found[place] = infer(self.feeds[place])
+            for change in self.after:
+                found[place] = change(found[place])
         return found
 
-    def in_floats(self) -> Emulation:
-        """Returns this emulation with all layers in FP32."""
-        return replace(self, plan=self.writer.network.free_plan())
+    def noisy(self, seed: int) -> Emulation:
+        """Returns this emulation with relative noise on weights and inputs."""
+        random = np.random.default_rng(seed)
+
+        def noise(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+            noisy = dict(tensors)
+            for name, values in tensors.items():
+                if values.dtype == np.float32:
+                    factors = 1 + JITTER * random.standard_normal(values.shape, np.float32)
+                    noisy[name] = np.asarray(values * factors, np.float32)
+            return noisy
+
+        def edit(written: Written) -> Written:
+            return Written(written.model, noise(written.weights))
+
+        return replace(self, feeds=[noise(sample) for sample in self.feeds], edits=(*self.edits, edit))
 
 
-def of_network(
-    network: Network, scales: Scales, plan: PrecisionPlan | None = None, *, unquantized: bool = False
-) -> Callable[[Emulation], Emulation]:
-    """Returns the change to another form of the network, with these scales, and under another plan if one is given."""
-    writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, unquantized_round=unquantized)
-    return lambda e: replace(e, writer=writer, scales=scales, plan=plan or e.plan)
+def builder_of(network: Network, scales: Scales, *, unquantized: bool = False) -> OnnxRuntimeBuilder:
+    """Returns the builder of a network with scales; ``unquantized``: tensors of unquantized layers are rounded too."""
+    return OnnxRuntimeBuilder(network, scales, BuildOptions(device=CPU_DEVICE, unquantized_round=unquantized))
 
 
 @lru_cache(maxsize=3)
-def session_of(writer: PlanWriter, plan: PrecisionPlan, edits: tuple[Edit, ...]) -> ort.InferenceSession:
+def session_of(builder: OnnxRuntimeBuilder, plan: PrecisionPlan, edits: tuple[Edit, ...]) -> OnnxRuntimeEngine:
     """Returns the session of a plan with edits; the last few are kept."""
-    written = writer.write(plan)
+    written = builder.writer.write(plan)
     for edit in edits:
         written = edit(written)
-    return make_session(written)
+    return OnnxRuntimeEngine(make_session(written), {})
 
 
-def _run(session: ort.InferenceSession, samples: Sequence[Feeds]) -> list[Outputs]:
-    engine = OnnxRuntimeEngine(session, {})
-    return [engine.infer(feeds) for feeds in samples]
-
-
-def _with_noise(random: np.random.Generator, values: np.ndarray) -> np.ndarray:
-    if values.dtype != np.float32:
-        return values
-    noise = np.float32(JITTER) * random.standard_normal(values.shape, np.float32)
-    return np.asarray(values * (1 + noise), np.float32)
-
-
-def _with_constants(
-    change: Callable[[np.ndarray], np.ndarray], names: Collection[str] | None, written: Written
-) -> Written:
-    """Returns a graph with its float32 constants of two axes or more changed; ``names`` are those, or None for all."""
-    model = onnx.ModelProto()
+def edit_nodes(edit: NodeEdit, written: Written) -> Written:
+    """Returns a graph with other nodes in place of each node."""
+    model, nodes = onnx.ModelProto(), list[onnx.NodeProto]()
     model.CopyFrom(written.model)
-    weights = dict(written.weights)
-    for tensor in model.graph.initializer:
-        chosen = names is None or tensor.name in names
-        if not chosen or tensor.data_type != TensorProto.FLOAT or len(tensor.dims) < 2:
-            continue
-        if tensor.name in weights:
-            weights[tensor.name] = change(weights[tensor.name])
+    for node in model.graph.node:
+        nodes += edit(node)
+    refill(model.graph.node, nodes)
+    opsets = f'<opset_import: ["": {opset_of(model)}], domain: "{DOMAIN}">'
+    for text in _FUNCTIONS:
+        model.functions.append(parser.parse_function(f"{opsets} {text}"))
+    model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    return Written(model, written.weights)
+
+
+def reading_in(kind: str, network: Network, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """Rounds to a type what a kernel reads: in TF32 the operands of products, in FP16 and BF16 all from outside."""
+    for slot, name in enumerate(node.input):
+        if node.op_type in PRODUCTS:
+            reads = slot < 2
         else:
-            tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor)), tensor.name))
-    return Written(model, weights)
+            inside = node.op_type in _FUSED and network.uses[name] == 1
+            reads = kind != TF32 and not inside and not network.has_constant(name)
+        if reads and network.types.dtypes.get(name) == np.float32:
+            node.input[slot] = f"{node.output[0]}__{kind}{slot}"
+            yield helper.make_node(kind, [name], [node.input[slot]], domain=DOMAIN)
+    yield node
 
 
-def computing_in(kind: FloatType | None, floats: Collection[str], written: Written) -> Written:
-    """Returns a graph that computes in FP16 or BF16 where it has FP32, or in TF32 for None.
+@dataclass(frozen=True)
+class Held:
+    """An engine's outputs against those of its file, on some of the samples.
 
-    Weights of float products are rounded. In TF32 so is what they read; in the others, what fused layers give, of the
-    tensors ``floats``.
-    """
-    model = onnx.ModelProto()
-    model.CopyFrom(written.model)
-    graph = model.graph
-    constants = {tensor.name for tensor in graph.initializer}
-    makers = {name: node.op_type for node in graph.node for name in node.output}
-    readers = dict[str, list[str]]()
-    read = set[str]()
-    for node in graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node.op_type)
-        if node.op_type in PRODUCTS and makers.get(node.input[0]) != "DequantizeLinear":
-            read.update(node.input[:2])
-    nodes, rounded = list[onnx.NodeProto](), dict[str, str]()
-    for node in graph.node:
-        for slot, name in enumerate(node.input):
-            inside = len(readers[name]) == 1 and node.op_type in {*POINTWISE, "QuantizeLinear"}
-            chosen = name in read if kind is None else name in floats and not inside
-            if name in constants or not chosen:
-                continue
-            if name not in rounded:
-                rounded[name] = f"{name}__rounded"
-                nodes += _rounding(name, rounded[name], kind)
-            node.input[slot] = rounded[name]
-        nodes.append(node)
-    refill(graph.node, nodes)
-    graph.initializer.append(numpy_helper.from_array(_SPLITTER, "__splitter"))
-    return _with_constants(
-        _in_tf32 if kind is None else kind.rounded, read & constants, Written(model, written.weights)
-    )
+    Distances are in units of each channel's root mean square (axis 1), so that scores count as much as boxes. NaN and
+    infinite values are far from all finite ones.
 
-
-def _in_tf32(values: np.ndarray) -> np.ndarray:
-    large = values * _SPLITTER
-    return np.asarray(large - (large - values))
-
-
-def _rounding(name: str, result: str, kind: FloatType | None) -> list[onnx.NodeProto]:
-    large, rest = f"{result}0", f"{result}1"
-    if kind is not None:
-        narrow = helper.make_node("Cast", [name], [large], to=kind.onnx)
-        return [narrow, helper.make_node("Cast", [large], [result], to=TensorProto.FLOAT)]
-    parts = (("Mul", name, "__splitter", large), ("Sub", large, name, rest), ("Sub", large, rest, result))
-    return [helper.make_node(op, [first, second], [out]) for op, first, second, out in parts]
-
-
-class Yardstick:
-    """Distances of outputs, relative to those of the file on the same samples.
-
-    Each place counts in units of its channel's root mean square (axis 1), so that scores count as much as boxes. NaN
-    and infinite values are far from all finite ones.
-
-    Args:
-        reference: the outputs of the file.
-        names: the outputs that count.
+    Attributes:
+        reference: the file's outputs for all samples.
+        engine: the engine's.
+        places: the samples that count.
     """
 
-    def __init__(self, reference: Sequence[Outputs], names: Sequence[str]) -> None:
-        self._names, self._shapes = names, [{name: np.shape(each[name]) for name in names} for each in reference]
-        self._units = {name: _unit([np.asarray(each[name], np.float64) for each in reference]) for name in names}
+    file: Emulation
+    reference: Outcome
+    engine: Outcome
+    places: Sequence[int]
 
-    def vector(self, outputs: Sequence[Outputs]) -> np.ndarray:
-        """Returns the outputs of the samples as a vector, whose length for those of the file is about 1."""
+    @cached_property
+    def _units(self) -> dict[str, np.ndarray]:
+        return {
+            name: _unit([self.reference[place][name] for place in range(len(self.reference))])
+            for name in self.engine[0]
+        }
+
+    def vector(self, outputs: Outcome) -> np.ndarray:
+        """Returns outputs as a vector; that of the file's own has a length of about 1.
+
+        Of an output with more values than the file's the first ones count; missing ones are NaN.
+        """
         parts = []
-        for each, shapes in zip(outputs, self._shapes, strict=False):
-            for name in self._names:
-                values = _fitted(np.asarray(each[name], np.float64), shapes[name]) / self._units[name]
-                values = np.nan_to_num(values, nan=_FAR, posinf=2 * _FAR, neginf=-2 * _FAR).clip(-2 * _FAR, 2 * _FAR)
-                parts.append(values.ravel() / math.sqrt(max(values.size, 1)))
+        for place in self.places:
+            for name, unit in self._units.items():
+                values = np.full(np.shape(self.reference[place][name]), np.nan)
+                given = np.ravel(outputs[place][name])[: values.size]
+                values.flat[: given.size] = given
+                scaled = (values / unit).clip(-2 * _FAR, 2 * _FAR).ravel()
+                parts.append(np.nan_to_num(scaled, nan=_FAR) / math.sqrt(max(scaled.size, 1)))
         return np.concatenate(parts) / math.sqrt(len(parts))
 
-    def apart(self, first: Sequence[Outputs], second: Sequence[Outputs]) -> float:
-        """Returns the distance of two outputs."""
-        return float(np.linalg.norm(self.vector(first) - self.vector(second)))
+    @cached_property
+    def of_engine(self) -> np.ndarray:
+        """The vector of the engine's outputs."""
+        return self.vector(self.engine)
 
-    def floor(self, emulation: Emulation, there: Sequence[Outputs]) -> float:
-        """Returns the distance from ``there``, the outputs of an emulation, that other kernels explain."""
-        noise = (partial(_noisy, emulation, seed) for seed in range(_DRAWS))
-        seen = [self.apart(each().outputs(), there) for each in noise]
-        kinds = {*emulation.plan.precisions}
-        if kinds == {Precision.FP32, Precision.INT8} and not emulation.edits and integer_sums_are_exact():
-            writer = PlanWriter(emulation.writer.network, emulation.scales, GraphTarget.TENSORRT)
-            session = make_session(writer.write(emulation.plan), integers=True)
-            seen.append(self.apart(_run(session, emulation.feeds), there))
-        return max(_LEAST * float(np.linalg.norm(self.vector(there))), _TIMES * max(seen))
+    @cached_property
+    def of_file(self) -> np.ndarray:
+        """The vector of the file's outputs."""
+        return self.vector(self.reference)
 
+    @cached_property
+    def distance(self) -> float:
+        """The distance of the engine to its file."""
+        return float(np.linalg.norm(self.of_engine - self.of_file))
 
-def _noisy(emulation: Emulation, seed: int) -> Emulation:
-    """Returns an emulation with relative noise on weights and inputs."""
-    noise = partial(_with_noise, np.random.default_rng(seed))
-    feeds = tuple({name: noise(values) for name, values in sample.items()} for sample in emulation.feeds)
-    return replace(emulation, feeds=feeds, edits=(*emulation.edits, partial(_with_constants, noise, None)))
+    def apart(self, emulation: Emulation) -> float:
+        """Returns the distance of an emulation to the file."""
+        return float(np.linalg.norm(self.vector(emulation.outputs(self.places)) - self.of_file))
+
+    def floor(self, emulation: Emulation, there: np.ndarray) -> float:
+        """Returns the distance from ``there``, the vector of an emulation, that other kernels explain."""
+        others = [emulation.noisy(seed).outputs(self.places) for seed in range(_DRAWS)]
+        if emulation.plan.lowered and not emulation.edits and emulation.builder.has_plain(emulation.plan):
+            plain = emulation.builder.plain(emulation.plan)
+            others.append(emulation.outputs(self.places, plain.infer))
+        apart = max(float(np.linalg.norm(self.vector(other) - there)) for other in others)
+        return max(_LEAST * float(np.linalg.norm(there)), _TIMES * apart)
+
+    def worst(self, count: int) -> Held:
+        """Returns the samples on which the two differ most."""
+        apart = {place: replace(self, places=[place]).distance for place in self.places}
+        return replace(self, places=sorted(apart, key=apart.__getitem__, reverse=True)[:count])
 
 
 def _unit(samples: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns the root mean square of each channel over samples, at least a hundredth of that of all values."""
-    samples = [np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0) for values in samples]
-    total = math.sqrt(np.mean([np.mean(values**2) if values.size else 0.0 for values in samples])) or 1.0
-    ranks, channels = {values.ndim for values in samples}, {values.shape[1:2] for values in samples}
-    if len(ranks | channels) > 2 or ranks <= {0, 1} or not samples[0].size:
-        return np.array(total)
-    axes = tuple(axis for axis in range(samples[0].ndim) if axis != 1)
-    squares = np.mean([np.mean(values**2, axis=axes, keepdims=True) for values in samples], axis=0)
-    return np.asarray(np.maximum(np.sqrt(squares), _LEAST_CHANNEL * total))
+    """Returns the root mean square of each channel over samples, at least a hundredth of that of all values.
 
-
-def _fitted(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Returns values in a shape: the first ones where there are more, with NaN where there are fewer."""
-    flat = np.full(math.prod(shape), np.nan)
-    flat[: values.size] = values.ravel()[: flat.size]
-    return flat.reshape(shape)
+    It is one number where there are no channels, or samples differ in shape.
+    """
+    values = np.concatenate([np.ravel(each) for each in samples]).astype(np.float64)
+    squares, shape = np.square(np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)), np.shape(samples[0])
+    whole = np.sqrt(squares.mean()) if squares.any() else np.float64(1.0)
+    if 0 in shape or len(shape) < 2 or any(np.shape(each) != shape for each in samples):
+        return np.asarray(whole)
+    other_axes = (0, 1, *range(3, len(shape) + 1))
+    of_channels = squares.reshape(len(samples), *shape).mean(axis=other_axes, keepdims=True)[0]
+    return np.asarray(np.maximum(np.sqrt(of_channels), _LEAST_CHANNEL * whole))

@@ -5,30 +5,27 @@ They are grouped by what they change: inputs, outputs, the arithmetic of all lay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations, islice
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from trt_bisect.builder.base import Outputs
-from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.commands.verify.emulation import Emulation, computing_in, of_network
+from trt_bisect.builder.base import UNPROVEN, Outputs
+from trt_bisect.commands.verify.emulation import BF16, FP16, TF32, Change, Emulation, builder_of, edit_nodes, reading_in
+from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.preprocessing import FILTERS, Preprocessing
-from trt_bisect.model.layers import Rounding
 from trt_bisect.model.network import Network
-from trt_bisect.model.quantizer import FLOAT_TYPES
+from trt_bisect.model.quantizer import Quantizer, Scales
 from trt_bisect.precision import Precision, PrecisionPlan
 
 INPUT_SCALE, INPUT_MEAN_STD, CHANNEL_ORDER, LAYOUT = "input-scale", "input-mean-std", "channel-order", "layout"
-RESIZE, BATCH, OUTPUT_ORDER = "resize", "batch", "output-order"
-TF32, LAYERS_HIGH, LAYERS_LOW, SCALES = "tf32", "layers-high", "layers-low", "scales"
-PER_TENSOR, PAIRS_IGNORED, FOLLOWERS_LOW = "per-tensor-weights", "pairs-ignored", "followers-low"
-CLIP_FUSED, KERNEL = "clip-fused", "kernel"
-TYPES = (TF32, str(Precision.FP16), str(Precision.BF16))
+RESIZE, BATCH, OUTPUT_ORDER, SCALES = "resize", "batch", "output-order", "scales"
+LAYERS_HIGH, LAYERS_LOW = "layers-high", "layers-low"
+TYPES = ("tf32", "fp16", "bf16")
 """The causes whose roundings depend on what an engine fuses."""
 _FACTORS = (255.0, 127.5, 128.0, 256.0, 2.0, 32768.0)
 _NORMALIZATIONS = {
@@ -49,41 +46,46 @@ class Suspicion:
         text: a phrase that follows "the engine".
         change: from an emulation of the file to what the engine would compute.
         layers: the layers that are suspected alone.
-        whole: it concerns all samples, in their order.
     """
 
     kind: str
     text: str
-    change: Callable[[Emulation], Emulation]
+    change: Change
     layers: tuple[str, ...] = ()
-    whole: bool = False
 
     def and_also(self, other: Suspicion) -> Suspicion:
         """Returns both suspicions together; the kind is that of the first one."""
-        both = f"{self.text}, and {other.text}"
+        first, second = self.change, other.change
+        if other.kind == RESIZE:  # it begins with the pictures
+            first, second = second, first
         layers = tuple(dict.fromkeys((*self.layers, *other.layers)))
-        first, second = (other, self) if other.kind == RESIZE else (self, other)  # resizing begins with the pictures
-        return Suspicion(self.kind, both, lambda e: second.change(first.change(e)), layers, self.whole or other.whole)
+        return Suspicion(self.kind, f"{self.text}, and {other.text}", lambda e: second(first(e)), layers)
 
 
-def _on_inputs(kind: str, text: str, change: Callable[[np.ndarray], np.ndarray], ranks: Sequence[int]) -> Suspicion:
-    """Returns the suspicion that the float inputs of some ranks were changed before the engine got them."""
+def _got(kind: str, text: str, change: Callable[[np.ndarray], np.ndarray]) -> Suspicion:
+    """Returns the suspicion that inputs were changed before the engine got them.
 
-    def changed(e: Emulation) -> Emulation:
-        feeds = []
-        for sample in e.feeds:
-            chosen = {name: x for name, x in sample.items() if x.dtype.kind == "f" and x.ndim in ranks}
-            feeds.append({**sample, **{name: np.ascontiguousarray(change(x), x.dtype) for name, x in chosen.items()}})
-        return replace(e, feeds=tuple(feeds))
+    Rows of a batch are those of all inputs. Else pictures are meant, or where there are none all floats.
+    """
 
-    return Suspicion(kind, f"got its inputs {text}", changed)
+    def changed(sample: Feeds) -> Feeds:
+        feeds = dict(sample)
+        floats = [name for name, x in sample.items() if x.dtype.kind == "f" and x.ndim]
+        chosen = [name for name in floats if sample[name].ndim == 4] or floats
+        if kind == BATCH:
+            chosen = [name for name, x in sample.items() if x.ndim]
+        for name in chosen:
+            feeds[name] = np.ascontiguousarray(change(sample[name]), sample[name].dtype)
+        return feeds
+
+    return Suspicion(kind, f"got its inputs {text}", lambda e: replace(e, feeds=[*map(changed, e.feeds)]))
 
 
 def on_values(channels: int | None) -> Iterator[Suspicion]:
     """Yields other scales and normalizations of the inputs; ``channels`` is the axis of three channels, if any."""
 
     def linear(kind: str, text: str, factor: Any, offset: Any = 0.0) -> Suspicion:
-        return _on_inputs(kind, text, lambda x: x * factor + offset, range(1, 9))
+        return _got(kind, text, lambda x: x * factor + offset)
 
     for number in _FACTORS:
         yield linear(INPUT_SCALE, f"multiplied by {number:g}", number)
@@ -94,197 +96,217 @@ def on_values(channels: int | None) -> Iterator[Suspicion]:
         if mean.ndim:
             if channels is None:
                 continue
-            mean, std = (values.reshape([3 if axis == channels else 1 for axis in range(4)]) for values in (mean, std))
-        of = f"by {name} mean and std"
-        yield linear(INPUT_MEAN_STD, f"normalised {of} once more", 1 / std, -mean / std)
-        yield linear(INPUT_MEAN_STD, f"normalised {of}, from 0 to 255", 1 / (255 * std), -mean / std)
-        yield linear(INPUT_MEAN_STD, f"normalised {of}, without division by 255", 255.0, 254 * mean / std)
-        yield linear(INPUT_MEAN_STD, f"not normalised {of}", std, mean)
-        yield linear(INPUT_MEAN_STD, f"not normalised {of}, from 0 to 255", 255 * std, 255 * mean)
-        yield linear(INPUT_MEAN_STD, f"less {name} mean, without the std", std)
-        yield linear(INPUT_MEAN_STD, f"divided by {name} std, without the mean", 1.0, mean / std)
+            shape = [1, 1, 1, 1]
+            shape[channels] = 3
+            mean, std = mean.reshape(shape), std.reshape(shape)
+        forms = {
+            f"normalised by {name} mean and std once more": (1 / std, -mean / std),
+            f"normalised by {name} mean and std, from 0 to 255": (1 / (255 * std), -mean / std),
+            f"normalised by {name} mean and std, without division by 255": (255.0, 254 * mean / std),
+            f"not normalised by {name} mean and std": (std, mean),
+            f"not normalised by {name} mean and std, from 0 to 255": (255 * std, 255 * mean),
+            f"less {name} mean, without the std": (std, 0.0),
+            f"divided by {name} std, without the mean": (1.0, mean / std),
+        }
+        for text, (factor, offset) in forms.items():
+            yield linear(INPUT_MEAN_STD, text, factor, offset)
 
 
-def on_pictures(asked: Preprocessing, fed: Callable[[Preprocessing], Iterator[Feeds]]) -> Iterator[Suspicion]:
-    """Yields other ways to resize pictures; ``fed`` gives the samples of a preprocessing."""
-    ways = {f"by the filter {name}": replace(asked, filter=name) for name in FILTERS}
+def on_pictures(network: Network, source: Any, asked: Preprocessing) -> Iterator[Suspicion]:
+    """Yields other ways to resize the pictures of a data set."""
+
+    def resized(text: str, way: Preprocessing) -> Suspicion:
+        def change(e: Emulation) -> Emulation:
+            pictures = iter(open_dataset(source, network.inputs, pictures=way))
+            return replace(e, feeds=[next(pictures) for _ in e.feeds])
+
+        return Suspicion(RESIZE, f"got its pictures resized {text}", change)
+
+    for name in FILTERS:
+        yield resized(f"by the filter {name}", replace(asked, filter=name))
     other = "without a letterbox" if asked.letterbox else "with a letterbox"
-    ways[other] = replace(asked, letterbox=not asked.letterbox)
-    for text, way in ways.items():
-
-        def change(e: Emulation, way: Preprocessing = way) -> Emulation:
-            return replace(e, feeds=tuple(islice(fed(way), len(e.feeds))))
-
-        yield Suspicion(RESIZE, f"got its pictures resized {text}", change, whole=True)
+    yield resized(other, replace(asked, letterbox=not asked.letterbox))
 
 
 def on_axes(channels: int | None) -> Iterator[Suspicion]:
-    """Yields other orders of the values of pictures."""
-    moved = partial(_on_inputs, ranks=(4,))
+    """Yields other orders of the values of pictures; ``channels`` is the axis of three channels, if any."""
     if channels is not None:
-        yield moved(CHANNEL_ORDER, "in BGR for RGB", lambda x: np.flip(x, channels))
-    orders = [("NHWC", "NCHW", (0, 2, 3, 1)), ("NCHW", "NHWC", (0, 3, 1, 2))]
-    for theirs, ours, order in orders if channels != 3 else reversed(orders):
+        yield _got(CHANNEL_ORDER, "in BGR for RGB", lambda x: np.flip(x, channels))
+    theirs, ours, order = "NHWC", "NCHW", (0, 2, 3, 1)
+    if channels == 3:
+        theirs, ours, order = "NCHW", "NHWC", (0, 3, 1, 2)
 
-        def as_theirs(x: np.ndarray, order: Sequence[int] = order) -> np.ndarray:
-            return np.reshape(x.transpose(order), x.shape)
+    def read_as_theirs(x: np.ndarray) -> np.ndarray:
+        shape = [x.shape[axis] for axis in order]
+        return np.transpose(x.reshape(shape), np.argsort(order))
 
-        def from_theirs(x: np.ndarray, order: Sequence[int] = order) -> np.ndarray:
-            shape = [x.shape[axis] for axis in order]
-            return np.transpose(x.reshape(shape), np.argsort(order))
-
-        yield moved(LAYOUT, f"in {theirs} for {ours}", as_theirs)
-        yield moved(LAYOUT, f"in {ours}, and read them as {theirs}", from_theirs)
-    yield moved(LAYOUT, "with height and width exchanged", lambda x: x.swapaxes(2, 3).reshape(x.shape))
+    yield _got(LAYOUT, f"in {theirs} for {ours}", lambda x: x.transpose(order).reshape(x.shape))
+    yield _got(LAYOUT, f"in {ours}, and read them as {theirs}", read_as_theirs)
+    yield _got(LAYOUT, "with height and width exchanged", lambda x: x.swapaxes(2, 3).reshape(x.shape))
 
 
-def on_batches(samples: int, rows: int) -> Iterator[Suspicion]:
-    """Yields outputs of other samples, and other rows in a batch.
+def on_batches(e: Emulation) -> Iterator[Suspicion]:
+    """Yields outputs of other samples, and other rows in a batch."""
 
-    Args:
-        samples: the number of samples.
-        rows: the rows of a batch.
-    """
-
-    def of_other(text: str, order: Callable[[int], int]) -> Suspicion:
-        def reordered(outputs: list[Outputs]) -> list[Outputs]:
-            return [outputs[order(k) % len(outputs)] for k in range(len(outputs))]
-
-        return Suspicion(BATCH, text, lambda e: replace(e, after=(*e.after, reordered)), whole=True)
-
-    if samples > 1:
-        yield of_other("gives the outputs of the sample before", lambda k: k - 1)
-        yield of_other("gives the outputs of the next sample", lambda k: k + 1)
-        yield of_other("gives the outputs of the first sample for all", lambda _: 0)
-        yield of_other("gives the outputs in reverse order", lambda k: -1 - k)
-
-    in_batch = partial(_on_inputs, BATCH, ranks=range(1, 9))
-    if rows > 1:
-        yield in_batch("with the rows of a batch in reverse order", change=lambda x: x[::-1])
-        yield in_batch("with the rows of a batch moved by one", change=lambda x: np.roll(x, 1, 0))
-        yield in_batch("with the first row for the whole batch", change=lambda x: np.repeat(x[:1], len(x), 0))
-        padded = "with zeros in all rows of a batch but the first"
-        yield in_batch(padded, change=lambda x: np.concatenate([x[:1], np.zeros_like(x[1:])]))
-
-
-def on_outputs(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Suspicion]:
-    """Yields exchanged outputs of equal size, and outputs in another layout; ``shapes`` are those of a sample."""
-
-    def after(text: str, change: Callable[[Outputs], Outputs]) -> Suspicion:
+    def of_others(text: str, order: np.ndarray) -> Suspicion:
         return Suspicion(
-            OUTPUT_ORDER, text, lambda e: replace(e, after=(*e.after, lambda found: [*map(change, found)]))
+            BATCH, f"gives the outputs {text}", lambda e: replace(e, feeds=[e.feeds[place] for place in order])
         )
 
-    def exchanged(first: str, second: str, found: Outputs) -> Outputs:
-        return {**found, first: found[second].reshape(shapes[first]), second: found[first].reshape(shapes[second])}
+    every = np.arange(len(e.feeds))
+    if len(every) > 1:
+        yield of_others("of the sample before", np.roll(every, 1))
+        yield of_others("of the next sample", np.roll(every, -1))
+        yield of_others("of the first sample for all", 0 * every)
+        yield of_others("in reverse order", every[::-1])
+    if min((len(x) for x in e.feeds[0].values() if x.ndim), default=1) > 1:
+        yield _got(BATCH, "with the rows of a batch in reverse order", lambda x: x[::-1])
+        yield _got(BATCH, "with the rows of a batch moved by one", lambda x: np.roll(x, 1, 0))
+        yield _got(BATCH, "with the first row for the whole batch", lambda x: np.repeat(x[:1], len(x), 0))
+        padded = "with zeros in all rows of a batch but the first"
+        yield _got(BATCH, padded, lambda x: np.concatenate([x[:1], 0 * x[1:]]))
 
-    def permuted(name: str, order: tuple[int, ...], found: Outputs) -> Outputs:
-        return {**found, name: found[name].transpose(order).reshape(found[name].shape)}
 
-    for first, second in combinations(list(shapes)[:_MOST_OUTPUTS], 2):
-        if np.prod(shapes[first]) == np.prod(shapes[second]):
-            yield after(f"gives '{first}' as '{second}' and the reverse", partial(exchanged, first, second))
-    for name, shape in shapes.items():
+def on_outputs(found: Outputs) -> Iterator[Suspicion]:
+    """Yields exchanged outputs of equal size, and outputs in another layout; ``found`` are those of a sample."""
+
+    def gives(text: str, change: Callable[[Outputs], Outputs]) -> Suspicion:
+        return Suspicion(OUTPUT_ORDER, f"gives {text}", lambda e: replace(e, after=(*e.after, change)))
+
+    def exchanged(first: str, second: str) -> Suspicion:
+        text = f"'{first}' as '{second}' and the reverse"
+        return gives(text, lambda found: {**found, first: found[second], second: found[first]})
+
+    def permuted(name: str, order: tuple[int, ...]) -> Suspicion:
+        return gives(f"'{name}' with the axes {order}", lambda found: {**found, name: found[name].transpose(order)})
+
+    for first, second in combinations([*found][:_MOST_OUTPUTS], 2):
+        if np.size(found[first]) == np.size(found[second]):
+            yield exchanged(first, second)
+    for name, values in found.items():
         for order in ((0, 2, 1), (0, 2, 3, 1), (0, 3, 1, 2), (0, 1, 3, 2)):
-            moved = [shape[axis] for axis in order] if len(order) == len(shape) else []
-            if moved and sum(size > 1 for size in moved) > 1:
-                yield after(f"gives '{name}' with the axes {order}", partial(permuted, name, order))
+            if np.ndim(values) == len(order):
+                yield permuted(name, order)
 
 
-def on_arithmetic(network: Network, plan: PrecisionPlan) -> Iterator[Suspicion]:
-    """Yields other types in place of FP32: what fused layers give is rounded, or what each layer gives."""
-    floats = [k for k, precision in enumerate(plan.precisions) if not precision.needs_scale]
-    for precision in (None, Precision.FP16, Precision.BF16):
-        kind = str(precision or TF32)
-        text = f"computes {kind.upper()} where the file has FP32"
-        edit = partial(computing_in, FLOAT_TYPES[precision] if precision else None, network.types.float32)
-        yield Suspicion(kind, text, lambda e, edit=edit: replace(e, edits=(*e.edits, edit)))  # type: ignore[misc]
-        if precision:
-            yield of_layers(kind, f"{text}, layer by layer", (), dict.fromkeys(floats, precision))
+def on_arithmetic(network: Network) -> Iterator[Suspicion]:
+    """Yields other types in place of FP32."""
+
+    def computing(kind: str) -> Suspicion:
+        edit = partial(edit_nodes, partial(reading_in, kind, network))
+        text = f"computes {kind} where the file has FP32"
+        return Suspicion(kind.lower(), text, lambda e: replace(e, edits=(*e.edits, edit)))
+
+    return map(computing, (TF32, FP16, BF16))
 
 
-def of_layers(kind: str, text: str, names: Sequence[str], precisions: Mapping[int, Precision]) -> Suspicion:
-    """Returns the suspicion that layers, by index, run in other precisions."""
+def _running(e: Emulation, what: str, precisions: Mapping[int, Precision], note: str = "") -> Suspicion:
+    """Returns the suspicion that layers, by index, run in other precisions; all for the same kind of cause."""
 
     def change(e: Emulation) -> Emulation:
-        plan = e.plan
+        changed = list(e.plan.precisions)
         for index, precision in precisions.items():
-            plan = plan.keeping([index], precision)
-        return replace(e, plan=plan)
+            changed[index] = precision
+        return replace(e, plan=replace(e.plan, precisions=tuple(changed)))
 
-    return Suspicion(kind, text, change, tuple(names))
+    index, precision = next(iter(precisions.items()))
+    names = tuple(e.network.layers[index].name for index in precisions)
+    words = ", ".join(sorted({str(precision).upper() for precision in precisions.values()}))
+    kind = _kind(e.plan.precisions[index], precision)
+    return Suspicion(kind, f"runs {what} in {words}{note}", change, names)
 
 
-def on_info(network: Network, plan: PrecisionPlan, ran: Mapping[int, str]) -> Iterator[Suspicion]:
+def _kind(asked: Precision, ran: Precision) -> str:
+    """Returns the cause of another precision than asked for."""
+    if asked.needs_scale or ran is Precision.FP32:
+        return LAYERS_HIGH
+    return LAYERS_LOW if ran.needs_scale else str(ran)
+
+
+def on_info(e: Emulation, ran: Mapping[int, str]) -> Iterator[Suspicion]:
     """Yields the layers that ran in another precision than the plan has, as the engine's layer info tells."""
-    known = {str(precision): precision for precision in (*Precision,)}
-    found: dict[str, dict[int, Precision]] = {}
+    found = dict[str, dict[int, Precision]]()
     for index, word in ran.items():
-        precision, asked = known.get(word), plan.precisions[index]
-        layer = network.layers[index]
-        if precision is None or precision is asked or (precision.needs_scale and not layer.quantizable):
+        asked = e.plan.precisions[index]
+        if word in UNPROVEN or word == asked:
             continue
-        if asked.needs_scale:
-            found.setdefault(LAYERS_HIGH, {})[index] = precision
-        else:
-            found.setdefault(LAYERS_LOW if precision.needs_scale else str(precision), {})[index] = precision
-    for kind, precisions in found.items():
-        names = [network.layers[index].name for index in precisions]
-        words = ", ".join(sorted({str(precision).upper() for precision in precisions.values()}))
-        yield of_layers(kind, f"runs {len(names)} layers in {words}, as its layer info says", names, precisions)
+        precision = Precision(word)
+        if e.network.layers[index].quantizable or not precision.needs_scale:
+            found.setdefault(_kind(asked, precision), {})[index] = precision
+    for precisions in found.values():
+        yield _running(e, f"{len(precisions)} layers", precisions, ", as its layer info says")
 
 
-def on_scales(e: Emulation, others: Sequence[Ranges]) -> Iterator[Suspicion]:
-    """Yields other scales for activations and weights; ``others`` are ranges that the engine may have instead."""
-    network = e.writer.network
-    for ranges in others:
-        bare = _with_roundings(network, lambda r: r if r.is_weight else replace(r, fixed=()))
-        change = of_network(bare, {**e.scales, **ranges.scales})
-        yield Suspicion(SCALES, f"has the scales of {ranges.origin}", change)
-    for text, factor in {"half": 0.5, "double": 2.0, "127/128 of": 127 / 128, "128/127 of": 128 / 127}.items():
-
-        def scaled(r: Rounding, factor: float = factor) -> Rounding:
-            by = np.float32(factor)
-            return r if r.is_weight else replace(r, fixed=tuple(replace(q, scale=q.scale * by) for q in r.fixed))
-
-        scales = {name: np.float32(scale * np.float32(factor)) for name, scale in e.scales.items()}
-        change = of_network(_with_roundings(network, scaled), scales)
-        yield Suspicion(SCALES, f"has {text} the scales of the activations", change)
-
-    def whole(r: Rounding) -> Rounding:
-        fixed = (replace(q, scale=q.scale.max(), zero_point=q.zero_point.ravel()[0], axis=None) for q in r.fixed)
-        return replace(r, axis=None, fixed=tuple(fixed)) if r.is_weight and r.axis is not None else r
-
-    change = of_network(_with_roundings(network, whole), e.scales)
-    yield Suspicion(PER_TENSOR, "has one scale for each whole weight", change)
-    if e.scales:
-        change = of_network(network, e.scales, unquantized=True)
-        yield Suspicion(FOLLOWERS_LOW, "holds what layers between INT8 layers make in INT8 too", change)
+def on_plan(e: Emulation) -> Iterator[Suspicion]:
+    """Yields all layers in floats, and those of each operator."""
+    by_operator = dict[str, dict[int, Precision]]()
+    for k in e.network.quantizable:
+        if e.plan.precisions[k].needs_scale:
+            by_operator.setdefault(e.network.layers[k].op_type, {})[k] = Precision.FP32
+    kind, text = LAYERS_HIGH, "runs all layers in FP32"
+    if e.network.low.needs_ranges:
+        kind, text = "pairs-ignored", f"{text}: it ignores the scales"
+    yield Suspicion(kind, text, lambda e: replace(e, plan=e.network.free_plan()))
+    for op, precisions in by_operator.items():
+        if len(by_operator) > 1 and len(precisions) > 1:
+            yield _running(e, f"every {op}", precisions)
 
 
-def _with_roundings(network: Network, change: Callable[[Rounding], Rounding]) -> Network:
-    layers = (replace(layer, roundings=tuple(map(change, layer.roundings))) for layer in network.layers)
+def on_layers(e: Emulation) -> Iterator[Suspicion]:
+    """Yields each layer in FP32 that was asked for in a lower precision, and the reverse."""
+    for k in e.network.quantizable:
+        other = Precision.FP32
+        if e.plan.precisions[k] is Precision.FP32:
+            other = e.network.low.precision
+        yield _running(e, f"'{e.network.layers[k].name}'", {k: other})
+
+
+def having(
+    kind: str,
+    text: str,
+    network: Network,
+    scales: Scales,
+    *,
+    plan: PrecisionPlan | None = None,
+    unquantized: bool = False,
+) -> Suspicion:
+    """Returns the suspicion that the engine is of another form of the network, with scales, and a plan if given."""
+    builder = builder_of(network, scales, unquantized=unquantized)
+    return Suspicion(kind, text, lambda e: replace(e, builder=builder, plan=plan or e.plan))
+
+
+def on_scales(e: Emulation) -> Iterator[Suspicion]:
+    """Yields other scales for activations and weights, and more activations with scales."""
+    network, scales = e.network, e.builder.scales
+
+    def scaled(text: str, factor: float) -> Suspicion:
+        by = np.float32(factor)
+        other = _requantized(network, lambda q: replace(q, scale=q.scale * by), weights=False)
+        given = {name: scale * by for name, scale in scales.items()}
+        return having(SCALES, f"has {text} the scales of the activations", other, given)
+
+    yield scaled("half", 0.5)
+    yield scaled("double", 2.0)
+    yield scaled("127/128 of", 127 / 128)
+    yield scaled("128/127 of", 128 / 127)
+
+    def of_whole(q: Quantizer) -> Quantizer:
+        return replace(q, scale=q.scale.max(), zero_point=q.zero_point.ravel()[0], axis=None)
+
+    in_one = _requantized(network.with_one_scale_a_weight(), of_whole, weights=True)
+    yield having("per-tensor-weights", "has one scale for each whole weight", in_one, scales)
+    if scales:
+        text = "holds what layers between INT8 layers make in INT8 too"
+        yield having("followers-low", text, network, scales, unquantized=True)
+
+
+def _requantized(network: Network, change: Callable[[Quantizer], Quantizer], *, weights: bool) -> Network:
+    """Returns a network with other quantizers of weights, or else of activations, where its file has pairs."""
+    layers = []
+    for layer in network.layers:
+        roundings = list(layer.roundings)
+        for place, rounding in enumerate(roundings):
+            if rounding.is_weight == weights:
+                roundings[place] = replace(rounding, fixed=tuple(map(change, rounding.fixed)))
+        layers.append(replace(layer, roundings=tuple(roundings)))
     return replace(network, layers=tuple(layers))
-
-
-def on_plan(network: Network, plan: PrecisionPlan) -> Iterator[Suspicion]:
-    """Yields all layers in floats, those of each operator, and those of the first and the last layer."""
-    low = [k for k in network.quantizable if plan.precisions[k].needs_scale]
-    names = [network.layers[k].name for k in low]
-    yield of_layers(
-        PAIRS_IGNORED, "runs all layers in FP32: it ignores the scales", (), dict.fromkeys(low, Precision.FP32)
-    )
-    for op in dict.fromkeys(network.layers[k].op_type for k in low):
-        chosen = [k for k in low if network.layers[k].op_type == op]
-        if 1 < len(chosen) < len(low):
-            names = [network.layers[k].name for k in chosen]
-            yield of_layers(LAYERS_HIGH, f"runs every {op} in FP32", names, dict.fromkeys(chosen, Precision.FP32))
-
-
-def on_layers(network: Network, plan: PrecisionPlan) -> Iterator[Suspicion]:
-    """Yields each layer in FP32 that was asked for in the low precision, and the reverse."""
-    for k in network.quantizable:
-        name, is_low = network.layers[k].name, plan.precisions[k].needs_scale
-        other = Precision.FP32 if is_low else network.low.precision
-        kind = LAYERS_HIGH if is_low else LAYERS_LOW
-        yield of_layers(kind, f"runs '{name}' in {str(other).upper()}", [name], {k: other})
